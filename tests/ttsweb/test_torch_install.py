@@ -1,0 +1,303 @@
+"""The way to PyTorch that is taken on each kind of machine, with a stand-in for the installers."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ttsweb import torch_install
+from ttsweb.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
+
+LINUX = Machine("Linux", "x86_64", has_nvidia=False)
+LINUX_WITH_NVIDIA = Machine("Linux", "x86_64", has_nvidia=True)
+MAC = Machine("Darwin", "arm64", has_nvidia=False)
+INTEL_MAC = Machine("Darwin", "x86_64", has_nvidia=False)
+
+CPU_PACKAGES = ("torch", "sympy", "networkx")
+CUDA_PACKAGES = (*CPU_PACKAGES, "nvidia-cublas", "cuda-toolkit", "triton")
+
+
+@dataclass
+class StubInstallers:
+    """Answers for pip and uv; `plain` and `own_index` are what each would install, None: fails."""
+
+    plain: tuple[str, ...] | None
+    own_index: tuple[str, ...] | None = None
+    fails: frozenset[str] = frozenset()
+    calls: list[str] = field(default_factory=list)
+
+    def __call__(self, command: Sequence[str]) -> Outcome:
+        """Answer one command, and note the installations it would have made."""
+        words = list(command[2:])  # without the interpreter and its -m
+        if "--dry-run" in words:
+            return self._trial(words)
+        target = next(word for word in reversed(words[:-2]) if not word.startswith("-"))
+        self.calls.append(" ".join([words[0], *_options(words), target]))
+        return Outcome(1 if target in self.fails else 0, "", "ERROR: stub")
+
+    def _trial(self, words: list[str]) -> Outcome:
+        packages = self.own_index if words[0] == "uv" else self.plain
+        if packages is None:
+            return Outcome(1, "", "WARNING: retrying\nERROR: No matching distribution found")
+        if words[0] == "uv":
+            return Outcome(0, "", "".join(f" + {name}==1.0\n" for name in packages))
+        report = {"install": [{"metadata": {"name": name}} for name in packages]}
+        return Outcome(0, json.dumps(report), "")
+
+
+def _options(words: list[str]) -> list[str]:
+    kept = ("--torch-backend", "--no-deps", "--force-reinstall")
+    return [word for word in words if word.startswith(kept)]
+
+
+@dataclass
+class Result:
+    """What an installation did: the calls that install, and the lines that a person saw."""
+
+    calls: list[str]
+    said: list[str]
+
+
+@pytest.fixture
+def constraints(tmp_path: Path) -> Path:
+    path = tmp_path / "constraints.txt"
+    path.write_text(
+        "# pins\nnumpy==2.4.6\ntorch==2.13.0\ntorchaudio==2.11.0 ; python_version > '3'\n"
+    )
+    return path
+
+
+def install(
+    constraints: Path,
+    stub: StubInstallers,
+    machine: Machine = LINUX,
+    forced: torch_install.Build | None = None,
+    installed: Installed | None = None,
+) -> Result:
+    said: list[str] = []
+    TorchInstaller(
+        constraints=constraints,
+        machine=machine,
+        forced=forced,
+        installed=installed,
+        run=stub,
+        say=said.append,
+    ).install()
+    return Result(stub.calls, said)
+
+
+def test_installed_torch_of_the_pinned_version_is_kept(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES)
+
+    result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
+
+    assert result.calls == ["pip --no-deps torchaudio==2.11.0"]
+    assert result.said == []
+
+
+def test_installed_torch_of_another_version_is_replaced(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES)
+
+    result = install(constraints, stub, installed=Installed("2.12.1", "cpu"))
+
+    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
+
+
+def test_plain_pip_is_taken_when_its_dry_run_lists_no_cuda_package(constraints: Path) -> None:
+    result = install(constraints, StubInstallers(plain=CPU_PACKAGES))
+
+    assert result.calls == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
+    assert result.said == []
+
+
+@pytest.mark.parametrize("package", ["nvidia-cudnn-cu13", "cuda-bindings", "triton"])
+def test_one_cuda_package_in_the_dry_run_is_enough_to_turn_to_uv(
+    constraints: Path, package: str
+) -> None:
+    stub = StubInstallers(plain=("torch", package), own_index=CPU_PACKAGES)
+
+    result = install(constraints, stub)
+
+    assert result.calls == [
+        "pip uv",
+        "uv --torch-backend=auto torch==2.13.0",
+        "uv --torch-backend=auto --no-deps torchaudio==2.11.0",
+    ]
+
+
+def test_unreachable_index_of_pytorch_leads_to_plain_pip_after_the_size(constraints: Path) -> None:
+    result = install(constraints, StubInstallers(plain=CUDA_PACKAGES, own_index=None))
+
+    assert result.calls[1:] == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
+    assert "own package index cannot be reached" in result.said[0]
+    assert "2.7 GB" in result.said[1]
+
+
+def test_uv_that_would_bring_cuda_is_not_let_do_so_silently(constraints: Path) -> None:
+    result = install(constraints, StubInstallers(plain=CUDA_PACKAGES, own_index=CUDA_PACKAGES))
+
+    assert "pip torch==2.13.0" in result.calls
+    assert "uv finds only the CUDA build" in result.said[0]
+
+
+def test_uv_that_cannot_be_installed_leads_to_plain_pip_after_the_size(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES, fails=frozenset({"uv"}))
+
+    result = install(constraints, stub)
+
+    assert result.calls[1] == "pip torch==2.13.0"
+    assert "2.7 GB" in result.said[1]
+
+
+def test_nvidia_device_gets_the_cuda_build_by_plain_pip(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES)
+
+    result = install(constraints, stub, LINUX_WITH_NVIDIA)
+
+    assert result.calls == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
+    assert "2.7 GB" in result.said[0]
+
+
+def test_nvidia_device_without_a_cuda_build_on_offer_is_told_so(constraints: Path) -> None:
+    result = install(constraints, StubInstallers(plain=CPU_PACKAGES), LINUX_WITH_NVIDIA)
+
+    assert "without CUDA" in result.said[0]
+
+
+def test_mac_with_apple_silicon_takes_plain_pip(constraints: Path) -> None:
+    result = install(constraints, StubInstallers(plain=CPU_PACKAGES), MAC)
+
+    assert result.calls[0] == "pip torch==2.13.0"
+
+
+def test_intel_mac_is_told_that_no_build_exists_and_nothing_is_installed(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES)
+
+    with pytest.raises(InstallError, match=r"no 2\.13\.0 for Macs with an Intel processor"):
+        install(constraints, stub, INTEL_MAC)
+
+    assert stub.calls == []
+
+
+def test_forced_cpu_on_a_machine_with_nvidia_asks_uv_for_the_cpu_build(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES)
+
+    result = install(constraints, stub, LINUX_WITH_NVIDIA, forced="cpu")
+
+    assert result.calls[1] == "uv --torch-backend=cpu torch==2.13.0"
+
+
+def test_forced_cpu_never_ends_with_the_cuda_build(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=None)
+
+    with pytest.raises(InstallError, match="unset TTS_TORCH"):
+        install(constraints, stub, forced="cpu")
+
+    assert stub.calls == ["pip uv"]
+
+
+def test_forced_cpu_replaces_an_installed_cuda_build(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES)
+
+    result = install(constraints, stub, forced="cpu", installed=Installed("2.13.0", "cuda"))
+
+    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
+
+
+def test_forced_cuda_replaces_an_installed_cpu_build(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES)
+
+    result = install(constraints, stub, forced="cuda", installed=Installed("2.13.0", "cpu"))
+
+    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
+    assert "2.7 GB" in result.said[0]
+
+
+def test_forced_cuda_fails_where_only_a_cpu_build_is_on_offer(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES)
+
+    with pytest.raises(InstallError, match="TTS_TORCH=cuda"):
+        install(constraints, stub, forced="cuda")
+
+    assert stub.calls == []
+
+
+def test_forced_build_that_is_installed_is_kept(constraints: Path) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES)
+
+    result = install(constraints, stub, forced="cuda", installed=Installed("2.13.0", "cuda"))
+
+    assert result.calls == ["pip --no-deps torchaudio==2.11.0"]
+
+
+def test_unreachable_registry_is_reported_with_the_last_word_of_pip(constraints: Path) -> None:
+    with pytest.raises(InstallError, match=r"torch==2\.13\.0 .* No matching distribution found$"):
+        install(constraints, StubInstallers(plain=None))
+
+
+def test_failed_installation_is_an_error(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES, fails=frozenset({"torch==2.13.0"}))
+
+    with pytest.raises(InstallError, match="cannot be installed"):
+        install(constraints, stub)
+
+
+def test_missing_torchaudio_is_said_and_stops_nothing(constraints: Path) -> None:
+    stub = StubInstallers(plain=CPU_PACKAGES, fails=frozenset({"torchaudio==2.11.0"}))
+
+    result = install(constraints, stub)
+
+    assert result.said == [
+        "PyTorch: torchaudio could not be installed; the built-in resampler is used"
+    ]
+
+
+def test_constraints_without_a_torch_pin_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "constraints.txt"
+    path.write_text("torch==2.13.0\n")
+
+    with pytest.raises(InstallError, match="no line torchaudio==VERSION"):
+        torch_install.read_pins(path)
+
+
+@pytest.mark.parametrize("value", ["gpu", "CPU", "cu130"])
+def test_bad_forced_build_ends_with_a_sentence_and_exit_code_2(
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    constraints: Path,
+) -> None:
+    monkeypatch.setenv("TTS_TORCH", value)
+
+    exit_code = torch_install.main([str(constraints)])
+
+    assert exit_code == 2
+    assert capsys.readouterr().err == f"tts: TTS_TORCH={value!r}: expected cpu or cuda\n"
+
+
+def test_installed_build_is_told_without_importing_torch() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    import torch
+
+    found = torch_install.find_installed()
+
+    assert found is not None
+    assert found.version == torch.__version__.split("+")[0]
+    assert found.build == ("cuda" if torch.version.cuda else "cpu")
+
+
+def test_device_counts_only_when_its_driver_lists_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\nexit 9\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    without = Machine.detect(lambda command: Outcome(9, "No devices were found\n", ""))
+    with_device = Machine.detect(lambda command: Outcome(0, "GPU 0: NVIDIA H100\n", ""))
+
+    assert without.has_nvidia == Path("/proc/driver/nvidia/version").exists()
+    assert with_device.has_nvidia
