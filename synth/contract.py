@@ -1,0 +1,83 @@
+"""Define the values that pass between the web half and the engine: plain and frozen."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+CodesArray = npt.NDArray[np.int16]
+AudioArray = npt.NDArray[np.float32]
+
+
+class FinishReason(enum.StrEnum):
+    """Say why a rendering stopped."""
+
+    END = "end"  # the model said <|im_end|>
+    FRAME_LIMIT = "frame_limit"  # the request's or the text's frame cap: speech may be cut short
+    CONTEXT_FULL = "context_full"  # no position is left in the slow AR
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Hold the sampling parameters of one request.
+
+    `top_p` in (0, 1] and `top_k` >= 1 cut first, then `temperature` in (0, 2] scales what is left.
+    `max_frames` caps the frames of speech; `seed` is any int in [0, 2**63).
+    """
+
+    seed: int = 0
+    temperature: float = 0.8
+    top_p: float = 0.8
+    top_k: int = 30
+    max_frames: int = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reference:
+    """Hold one speaker's reference: what is said in the clip and its codes, int16 [K, T]."""
+
+    text: str
+    codes: CodesArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RenderSpec:
+    """Ask for one segment: its spoken text, the speaker(s), the sampling parameters.
+
+    `reference` is one speaker, several (speaker i is `<|speaker:i|>` in the text), or None.
+    """
+
+    text: str
+    reference: Reference | tuple[Reference, ...] | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def references(self) -> tuple[Reference, ...]:
+        """Return the speakers in order; empty when no voice is given."""
+        if self.reference is None:
+            return ()
+        return (self.reference,) if isinstance(self.reference, Reference) else self.reference
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Hold where a rendering's wall time went, in seconds."""
+
+    queue_seconds: float
+    prefill_seconds: float
+    decode_seconds: float
+    codec_seconds: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SegmentAudio:
+    """Hold one rendered segment: codes int16 [K, T], mono audio float32 [hop_length * T]."""
+
+    codes: CodesArray
+    audio: AudioArray
+    sample_rate: int
+    finish_reason: FinishReason
+    timings: Timings

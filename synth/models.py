@@ -1,0 +1,280 @@
+"""Store what is rendered: jobs, chapters, segments, takes, exports, and who may ask for them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from ttsweb.leases import LeasedModel
+from voices.models import VoiceVersion
+
+
+class ApiKey(models.Model):
+    """A named key of a user. Only its secret's digest is kept; it is shown once."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
+    )
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16, unique=True)
+    digest = models.CharField(max_length=64)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+
+class RenderJob(models.Model):
+    """One submission and how far it is. Counters are columns, so that a poll costs one row."""
+
+    class Kind(models.TextChoices):
+        SPEECH = "speech"
+        BATCH = "batch"
+        BOOK = "book"
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        RUNNING = "running"
+        SUCCEEDED = "succeeded"
+        PARTIAL = "partial"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    class Priority(models.IntegerChoices):
+        INTERACTIVE = 0
+        BULK = 10
+
+    FINAL = (Status.SUCCEEDED, Status.PARTIAL, Status.FAILED, Status.CANCELLED)
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind, default=Kind.SPEECH)
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="jobs",
+    )
+    api_key = models.ForeignKey(
+        ApiKey, null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs"
+    )
+    text = models.TextField()
+    priority = models.PositiveSmallIntegerField(choices=Priority, default=Priority.INTERACTIVE)
+    format = models.CharField(max_length=10, default="wav")
+    seed = models.BigIntegerField(default=0)
+    temperature = models.FloatField()
+    top_p = models.FloatField()
+    top_k = models.PositiveIntegerField()
+    cancel_requested = models.BooleanField(default=False)
+    idempotency_key = models.CharField(max_length=255, blank=True, default="")
+    body_digest = models.CharField(max_length=64, blank=True, default="")
+    segments_total = models.PositiveIntegerField(default=0)
+    segments_done = models.PositiveIntegerField(default=0)
+    segments_failed = models.PositiveIntegerField(default=0)
+    segments_cancelled = models.PositiveIntegerField(default=0)
+    audio_seconds = models.FloatField(default=0.0)
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("-created_at", "-id")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("owner", "idempotency_key"),
+                condition=~Q(idempotency_key=""),
+                name="render_job_idempotency_key_unique_per_owner",
+            ),
+        )
+        indexes = (
+            models.Index(fields=("status", "priority", "created_at"), name="render_job_queue"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class JobVoice(models.Model):
+    """Pin one voice version to a job; speaker N is `<|speaker:N|>` in its text."""
+
+    job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="voices")
+    speaker = models.PositiveSmallIntegerField(default=0)
+    version = models.ForeignKey(VoiceVersion, on_delete=models.PROTECT, related_name="pinned_by")
+
+    class Meta:
+        ordering = ("speaker",)
+        constraints = (
+            models.UniqueConstraint(fields=("job", "speaker"), name="job_voice_speaker_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.job_id} speaker {self.speaker}"
+
+
+class Chapter(models.Model):
+    """One output file's worth of a job; a speech job has one."""
+
+    job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="chapters")
+    index = models.PositiveIntegerField(default=0)
+    title = models.CharField(max_length=300, blank=True, default="")
+
+    class Meta:
+        ordering = ("index",)
+        constraints = (
+            models.UniqueConstraint(fields=("job", "index"), name="chapter_index_unique"),
+        )
+
+    def __str__(self) -> str:
+        return self.title or f"chapter {self.index}"
+
+
+class Take(models.Model):
+    """One rendering of a text by a voice, model, seed and sampling: same key, same audio.
+
+    `codes_key` holds safetensors `codes` int16 [K, T]; `audio_key` a mono FLAC made from them.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    content_key = models.CharField(max_length=64, unique=True)
+    codes_key = models.CharField(max_length=300)
+    audio_key = models.CharField(max_length=300)
+    frames = models.PositiveIntegerField()
+    sample_rate = models.PositiveIntegerField()
+    audio_seconds = models.FloatField()
+    finish_reason = models.CharField(max_length=20)
+    measures = models.JSONField(default=dict, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return self.content_key[:12]
+
+
+class Segment(LeasedModel):
+    """One engine call's worth of a chapter."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        CLAIMED = "claimed"
+        DONE = "done"
+        FAILED = "failed"
+        CANCELLED = "cancelled"
+
+    id = models.BigAutoField(primary_key=True)
+    job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="segments")
+    chapter = models.ForeignKey(Chapter, on_delete=models.CASCADE, related_name="segments")
+    index = models.PositiveIntegerField()
+    text = models.TextField()
+    spoken_text = models.TextField()
+    speaker = models.PositiveSmallIntegerField(default=0)
+    seed = models.BigIntegerField()
+    pause_after_ms = models.PositiveIntegerField(default=0)
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    take = models.ForeignKey(
+        Take, null=True, blank=True, on_delete=models.SET_NULL, related_name="segments"
+    )
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ("chapter__index", "index")
+        constraints = (
+            models.UniqueConstraint(fields=("chapter", "index"), name="segment_index_unique"),
+        )
+        indexes = (
+            models.Index(fields=("status", "not_before"), name="segment_queue"),
+            models.Index(fields=("job", "status"), name="segment_of_job"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.job_id} #{self.index}"
+
+
+class Export(LeasedModel):
+    """One finished file of a job in one format: the join of its takes."""
+
+    class Status(models.TextChoices):
+        QUEUED = "queued"
+        CLAIMED = "claimed"
+        DONE = "done"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="exports")
+    format = models.CharField(max_length=10)
+    status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    key = models.CharField(max_length=300, blank=True, default="")
+    size_bytes = models.PositiveBigIntegerField(default=0)
+    sha256 = models.CharField(max_length=64, blank=True, default="")
+    duration_seconds = models.FloatField(default=0.0)
+    error_code = models.CharField(max_length=60, blank=True, default="")
+    error_message = models.TextField(blank=True, default="")
+    created_at = models.DateTimeField(auto_now_add=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("job", "format"), name="export_format_unique_per_job"),
+        )
+        indexes = (models.Index(fields=("status", "not_before"), name="export_queue"),)
+
+    def __str__(self) -> str:
+        return f"{self.job_id}.{self.format}"
+
+
+class WorkerStatus(models.Model):
+    """What a worker last said of itself; pages and probes read it, nothing depends on it."""
+
+    class State(models.TextChoices):
+        STARTING = "starting"
+        WARMING = "warming"
+        READY = "ready"
+        DRAINING = "draining"
+        STOPPED = "stopped"
+        FAILED = "failed"
+
+    name = models.CharField(max_length=120, primary_key=True)
+    role = models.CharField(max_length=10)
+    state = models.CharField(max_length=10, choices=State, default=State.STARTING)
+    detail = models.TextField(blank=True, default="")
+    device = models.CharField(max_length=100, blank=True, default="")
+    checkpoint = models.CharField(max_length=200, blank=True, default="")
+    model_fingerprint = models.CharField(max_length=64, blank=True, default="")
+    codec_fingerprint = models.CharField(max_length=64, blank=True, default="")
+    resampler = models.CharField(max_length=20, blank=True, default="")
+    # slots, slots_in_use, frames_per_second, codes_cache_entries, codes_cache_bytes
+    figures = models.JSONField(default=dict, blank=True)
+    started_at = models.DateTimeField()
+    last_seen_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name_plural = "worker statuses"
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SweepTurn(models.Model):
+    """One row per kind of periodic work: whoever moves `next_at` forward does that round of it."""
+
+    name = models.CharField(max_length=40, primary_key=True)
+    next_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.name

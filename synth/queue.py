@@ -1,0 +1,46 @@
+"""Publish work by task name and ids. A lost or failed message costs a moment, never a row."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
+
+from celery import current_app
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+ENCODE_VOICE_VERSION = "workers.encode_voice_version"
+RENDER_SEGMENTS = "workers.render_segments"
+ASSEMBLE = "workers.assemble"
+SEGMENTS_PER_MESSAGE = 8
+
+
+def send_encode(version_id: uuid.UUID) -> bool:
+    """Ask a GPU worker to encode a voice version; return whether the broker took the message."""
+    return _send(ENCODE_VOICE_VERSION, str(version_id), queue="encode")
+
+
+def send_segments(segment_ids: Sequence[int]) -> bool:
+    """Ask GPU workers to render segments, a few per message; stop at the first failed message."""
+    chunks: Iterable[Sequence[int]] = (
+        segment_ids[start : start + SEGMENTS_PER_MESSAGE]
+        for start in range(0, len(segment_ids), SEGMENTS_PER_MESSAGE)
+    )
+    return all(_send(RENDER_SEGMENTS, list(chunk), queue="synth") for chunk in chunks)
+
+
+def send_assemble(export_id: uuid.UUID) -> bool:
+    """Ask a CPU worker to join a job's takes; return whether the broker took the message."""
+    return _send(ASSEMBLE, str(export_id), queue="cpu")
+
+
+def _send(name: str, argument: str | list[int], *, queue: str) -> bool:
+    """Publish one message; a broker that is away is logged: the row waits for a pump."""
+    try:
+        current_app.send_task(name, args=[argument], queue=queue, ignore_result=True)
+    except (OperationalError, OSError) as error:
+        logger.warning("message not sent: task=%s error=%s", name, type(error).__name__)
+        return False
+    return True

@@ -1,0 +1,103 @@
+"""Let go of what is no longer wanted: exports, takes, inline references, jobs, voices.
+
+Rows go first, in a transaction; their objects go after it has committed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from synth.models import Export, RenderJob, Take
+from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
+from voices.objects import collect_clips, delete_objects_on_commit
+
+
+def drop_exports(rows: QuerySet[Export]) -> None:
+    """Delete exports and their files; call inside a transaction."""
+    keys = [key for key in rows.values_list("key", flat=True) if key]
+    rows.delete()
+    delete_objects_on_commit(keys)
+
+
+def drop_inline_references(job_id: uuid.UUID) -> None:
+    """Let go of the clips that came with an ended job, unless TTS_KEEP_INLINE_REFERENCES is on.
+
+    Bytes that another job's reference or a voice shares stay until their last user is gone.
+    """
+    if settings.KEEP_INLINE_REFERENCES:
+        return
+    _drop_references(VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job=job_id))
+
+
+def _drop_references(versions: QuerySet[VoiceVersion]) -> None:
+    """Delete the versions' clip rows; bytes that nothing else uses go after the commit."""
+    clips = ReferenceClip.objects.filter(version__in=versions)
+    stored = list(clips.values_list("stored_id", flat=True))
+    clips.delete()
+    if stored:
+        transaction.on_commit(partial(collect_clips, stored))
+
+
+def delete_job(job: RenderJob) -> None:
+    """Delete a job in any state, its files, and the takes that no other job uses."""
+    with transaction.atomic():
+        inline = VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job=job.pk)
+        inline_ids = list(inline.values_list("pk", flat=True))
+        takes = list(job.segments.exclude(take=None).values_list("take_id", flat=True))
+        drop_exports(Export.objects.filter(job=job))
+        RenderJob.objects.filter(pk=job.pk).delete()
+        orphans = Take.objects.filter(pk__in=takes, segments__isnull=True)
+        keys = [key for pair in orphans.values_list("codes_key", "audio_key") for key in pair]
+        orphans.delete()
+        delete_objects_on_commit(keys)
+        unpinned = VoiceVersion.objects.filter(pk__in=inline_ids, pinned_by__isnull=True)
+        _drop_references(unpinned)
+        unpinned.delete()
+
+
+def delete_voice(voice: Voice) -> bool:
+    """Hide a voice at once, fail the queued work that needs it, and let its bytes go.
+
+    Segments that are being rendered at this moment still end well. Returns False when the voice
+    was deleted already.
+    """
+    from synth.transitions import (
+        UNFINISHED,
+        fail_unfinished_segments,
+    )  # transitions import this module
+
+    with transaction.atomic():
+        deleted = Voice.objects.filter(pk=voice.pk, deleted_at__isnull=True).update(
+            deleted_at=timezone.now()
+        )
+        if not deleted:
+            return False
+        versions = VoiceVersion.objects.filter(voice=voice)
+        jobs = RenderJob.objects.filter(voices__version__in=versions, status__in=UNFINISHED)
+        for job_id in list(jobs.values_list("pk", flat=True)):
+            fail_unfinished_segments(
+                job_id,
+                code="voice_deleted",
+                message=f"The voice {voice.name!r} was deleted before this text was spoken.",
+            )
+        evict_voice(voice)
+        _drop_references(versions)
+    return True
+
+
+def evict_voice(voice: Voice) -> None:
+    """Tell every worker to drop the codes of all clips of a voice from memory."""
+    fingerprints = (
+        ReferenceClip.objects.filter(version__voice=voice)
+        .values_list("stored__fingerprint", flat=True)
+        .distinct()
+    )
+    CacheEviction.objects.bulk_create(
+        CacheEviction(clip_fingerprint=fingerprint) for fingerprint in fingerprints
+    )

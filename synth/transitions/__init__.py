@@ -1,0 +1,57 @@
+"""Change the status of jobs, segments and exports; the only writer of these columns.
+
+Each step is one conditional UPDATE, fenced by the claim's token: a late worker changes nothing.
+"""
+
+from synth.transitions.claims import Claim
+from synth.transitions.enqueue import enqueue_export, enqueue_segments
+from synth.transitions.exports import (
+    claim_export,
+    claimable_exports,
+    fail_export,
+    finish_export,
+    free_lost_exports,
+    release_export,
+)
+from synth.transitions.jobs import (
+    UNFINISHED,
+    cancel_job,
+    fail_jobs_of_failed_versions,
+    fail_unfinished_segments,
+    retry_job,
+)
+from synth.transitions.segments import (
+    cancel_segment,
+    claim_segments,
+    claimable_segments,
+    fail_segment,
+    finish_segment,
+    free_lost_segments,
+    release_segment,
+    reopen_segments,
+)
+
+__all__ = [
+    "UNFINISHED",
+    "Claim",
+    "cancel_job",
+    "cancel_segment",
+    "claim_export",
+    "claim_segments",
+    "claimable_exports",
+    "claimable_segments",
+    "enqueue_export",
+    "enqueue_segments",
+    "fail_export",
+    "fail_jobs_of_failed_versions",
+    "fail_segment",
+    "fail_unfinished_segments",
+    "finish_export",
+    "finish_segment",
+    "free_lost_exports",
+    "free_lost_segments",
+    "release_export",
+    "release_segment",
+    "reopen_segments",
+    "retry_job",
+]

@@ -1,0 +1,20 @@
+"""Name what every claimed row has in common."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+WORKER_LOST_MESSAGE = (
+    "Every worker that took this work stopped before it was done. Look at the worker's log, "
+    "then retry the job."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A held row: its primary key and the token that fences writes to it."""
+
+    pk: Any
+    token: uuid.UUID

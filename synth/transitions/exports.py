@@ -1,0 +1,114 @@
+"""Move exports: claim, finish, fail, release; finishing one ends its job."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from synth.models import Export, RenderJob, Segment
+from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
+from synth.transitions.jobs import JobStatus, end_job
+from ttsweb import leases
+
+
+def claimable_exports() -> QuerySet[Export]:
+    """Return the exports that wait for a CPU worker now, oldest first."""
+    return Export.objects.filter(
+        status=Export.Status.QUEUED, not_before__lte=leases.database_now()
+    ).order_by("job__priority", "created_at")
+
+
+def claim_export(export_id: uuid.UUID, *, worker: str) -> Claim | None:
+    """Move an export QUEUED -> CLAIMED; of many callers exactly one gets the claim."""
+    token = leases.claim(
+        claimable_exports().order_by().filter(pk=export_id),
+        worker=worker,
+        lease_seconds=settings.LEASE_SECONDS,
+        now=leases.database_now(),
+        status=Export.Status.CLAIMED,
+    )
+    return Claim(export_id, token) if token else None
+
+
+def finish_export(
+    claim: Claim, *, key: str, size_bytes: int, sha256: str, duration_seconds: float
+) -> bool:
+    """Publish a job's file and end the job; False when the claim is gone."""
+    with transaction.atomic():
+        done = _held_export(claim).update(
+            status=Export.Status.DONE,
+            key=key,
+            size_bytes=size_bytes,
+            sha256=sha256,
+            duration_seconds=duration_seconds,
+            finished_at=leases.database_now(),
+            **leases.free(spend_attempt=True),
+        )
+        if not done:
+            return False
+        job = RenderJob.objects.get(exports=claim.pk)
+        first = job.segments.filter(status=Segment.Status.FAILED).order_by("pk").first()
+        if first is None:
+            end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=duration_seconds)
+        else:
+            end_job(
+                job.pk,
+                JobStatus.PARTIAL,
+                audio_seconds=duration_seconds,
+                error_code="segments_failed",
+                error_message=f"{job.segments_failed} of {job.segments_total} segments have no "
+                f"audio; the first is number {first.index}: {first.error_message}",
+            )
+    return True
+
+
+def fail_export(claim: Claim, *, code: str, message: str) -> bool:
+    """Move CLAIMED -> FAILED and end the job; a retry makes the file again from the takes."""
+    with transaction.atomic():
+        failed = _held_export(claim).update(
+            status=Export.Status.FAILED,
+            error_code=code,
+            error_message=message,
+            finished_at=leases.database_now(),
+            **leases.free(spend_attempt=True),
+        )
+        if failed:
+            job_id = Export.objects.values_list("job_id", flat=True).get(pk=claim.pk)
+            end_job(job_id, JobStatus.FAILED, error_code=code, error_message=message)
+    return bool(failed)
+
+
+def release_export(
+    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False
+) -> bool:
+    """Move CLAIMED -> QUEUED: shutdown or a full disk; False when the claim is gone."""
+    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
+    return bool(
+        _held_export(claim).update(
+            status=Export.Status.QUEUED,
+            **leases.free(spend_attempt=spend_attempt, not_before=not_before),
+        )
+    )
+
+
+def free_lost_exports(lost: Q) -> int:
+    """Give back exports whose claim meets `lost`; those tried too often fail."""
+    count = 0
+    rows = Export.objects.filter(lost, status=Export.Status.CLAIMED)
+    for pk, token, attempts in rows.values_list("pk", "claim_token", "attempts"):
+        if token is None:  # freed by somebody else meanwhile
+            continue
+        claim = Claim(pk, token)
+        if attempts >= settings.MAX_ATTEMPTS:
+            count += fail_export(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
+        else:
+            count += release_export(claim, spend_attempt=True)
+    return count
+
+
+def _held_export(claim: Claim) -> QuerySet[Export]:
+    return Export.objects.filter(pk=claim.pk, claim_token=claim.token, status=Export.Status.CLAIMED)

@@ -1,0 +1,140 @@
+"""Move jobs: count their closed segments, end, cancel and retry them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F
+
+from synth.models import Export, JobVoice, RenderJob, Segment
+from synth.removal import drop_exports, drop_inline_references
+from synth.transitions.enqueue import enqueue_export, enqueue_segments
+from ttsweb import leases
+from voices.models import VoiceVersion
+
+JobStatus = RenderJob.Status
+UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+def count_closed(job_id: uuid.UUID, **amounts: float) -> None:
+    """Add to a job's counters, which also locks its row; complete the job when all is closed."""
+    RenderJob.objects.filter(pk=job_id).update(
+        updated_at=leases.database_now(), **{name: F(name) + n for name, n in amounts.items()}
+    )
+    complete_job(job_id)
+
+
+def complete_job(job_id: uuid.UUID) -> None:
+    """Once every segment is closed: end the job, or order its file and end it when that is made."""
+    job = RenderJob.objects.get(pk=job_id)
+    closed = job.segments_done + job.segments_failed + job.segments_cancelled
+    if job.status not in UNFINISHED or closed < job.segments_total:
+        return
+    if job.cancel_requested:
+        end_job(job_id, JobStatus.CANCELLED)
+    elif job.segments_done == 0:
+        first = job.segments.filter(status=Segment.Status.FAILED).order_by("pk").first()
+        end_job(
+            job_id,
+            JobStatus.FAILED,
+            error_code=first.error_code if first else "no_audio",
+            error_message=first.error_message if first else "No segment of this job has audio.",
+        )
+    else:
+        export, made = Export.objects.get_or_create(job=job, format=job.format)
+        if made:
+            enqueue_export(export.pk)
+
+
+def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
+    """Move an unfinished job to a final status; inline references go once this has committed."""
+    now = leases.database_now()
+    ended = RenderJob.objects.filter(pk=job_id, status__in=UNFINISHED).update(
+        status=status, finished_at=now, updated_at=now, **changes
+    )
+    if ended:
+        drop_inline_references(job_id)
+    return bool(ended)
+
+
+def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:
+    """Fail every queued segment of a job at once: its voice was deleted or could not be encoded."""
+    with transaction.atomic():
+        failed = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
+            status=Segment.Status.FAILED,
+            error_code=code,
+            error_message=message,
+            finished_at=leases.database_now(),
+        )
+        if failed:
+            count_closed(job_id, segments_failed=failed)
+
+
+def fail_jobs_of_failed_versions() -> int:
+    """Fail what waits for a version that cannot be encoded, with the version's sentence."""
+    waiting = JobVoice.objects.filter(
+        job__status__in=UNFINISHED, version__status=VoiceVersion.Status.FAILED
+    ).select_related("version")
+    found = list(waiting)
+    for row in found:
+        fail_unfinished_segments(
+            row.job_id, code=row.version.error_code, message=row.version.error_message
+        )
+    return len(found)
+
+
+def cancel_job(job_id: uuid.UUID) -> bool:
+    """Cancel an unfinished job: what is queued ends now, what is rendered within a frame or two.
+
+    Returns False when the job had already ended.
+    """
+    with transaction.atomic():
+        now = leases.database_now()
+        asked = RenderJob.objects.filter(pk=job_id, status__in=UNFINISHED).update(
+            cancel_requested=True, updated_at=now
+        )
+        if not asked:
+            return False
+        Export.objects.filter(job_id=job_id).delete()
+        cancelled = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
+            status=Segment.Status.CANCELLED, finished_at=now
+        )
+        count_closed(job_id, segments_cancelled=cancelled)
+    return True
+
+
+def retry_job(job_id: uuid.UUID) -> bool:
+    """Queue again what failed or was cancelled in an ended job; finished segments are kept.
+
+    Returns False when the job is unfinished or has nothing to do again.
+    """
+    again = (JobStatus.FAILED, JobStatus.PARTIAL, JobStatus.CANCELLED)
+    with transaction.atomic():
+        moved = RenderJob.objects.filter(pk=job_id, status__in=again).update(
+            status=JobStatus.QUEUED,
+            cancel_requested=False,
+            error_code="",
+            error_message="",
+            finished_at=None,
+        )
+        if not moved:
+            return False
+        drop_exports(Export.objects.filter(job_id=job_id))
+        rows = Segment.objects.filter(
+            job_id=job_id, status__in=(Segment.Status.FAILED, Segment.Status.CANCELLED)
+        )
+        ids = list(rows.values_list("pk", flat=True))
+        rows.update(
+            status=Segment.Status.QUEUED,
+            error_code="",
+            error_message="",
+            finished_at=None,
+            attempts=0,
+            not_before=leases.database_now(),
+        )
+        RenderJob.objects.filter(pk=job_id).update(segments_failed=0, segments_cancelled=0)
+        enqueue_segments(ids)
+        complete_job(job_id)  # where only the file was missing
+    return True

@@ -1,0 +1,16 @@
+"""Load the Celery app with Django, so that web processes can publish."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class TtswebConfig(AppConfig):
+    """Wire the project together once all apps are loaded."""
+
+    name = "ttsweb"
+
+    def ready(self) -> None:
+        """Make our Celery app the current one and register the system checks."""
+        from ttsweb import checks  # noqa: F401
+        from workers import celery  # noqa: F401

@@ -1,0 +1,382 @@
+"""Read every setting once, typed, from `TTS_` variables; other code takes values as arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ttsweb.env import (
+    PROJECT_DIR,
+    env_bool,
+    env_float,
+    env_int,
+    env_list,
+    env_path,
+    env_secret,
+    env_str,
+    env_url,
+    load_dotenv,
+    unknown_variables,
+)
+from ttsweb.setting_builders import (
+    broker_settings,
+    database_settings,
+    logging_settings,
+    read_or_make_secret_key,
+)
+
+BASE_DIR = PROJECT_DIR
+load_dotenv(BASE_DIR / ".env")
+
+# --- where things are -------------------------------------------------------------------------
+DATA_DIR = env_path(
+    "TTS_DATA_DIR",
+    default=BASE_DIR / "data",
+    help="Folder for the embedded database, queue, secret key and rendered files.",
+)
+STORAGE_DIR = env_path(
+    "TTS_STORAGE_DIR",
+    default=DATA_DIR / "storage",
+    default_text="`TTS_DATA_DIR`/storage",
+    help="Folder of clips, codes and audio; web and workers must see the same one.",
+)
+DATABASE_URL = env_url(
+    "TTS_DATABASE_URL",
+    default=None,
+    schemes=("postgresql", "postgres", "sqlite"),
+    default_text="SQLite in `TTS_DATA_DIR`",
+    help="Database, such as postgresql://user:password@host:5432/ttsweb.",
+)
+REDIS_URL = env_url(
+    "TTS_REDIS_URL",
+    default=None,
+    schemes=("redis", "rediss"),
+    default_text="files in `TTS_DATA_DIR`/queue",
+    help="Redis that carries the messages, such as redis://:password@host:6379/0.",
+)
+IS_EMBEDDED = DATABASE_URL is None and REDIS_URL is None
+
+# --- web --------------------------------------------------------------------------------------
+SECRET_KEY = read_or_make_secret_key(
+    env_secret(
+        "TTS_SECRET_KEY",
+        default_text="generated in `TTS_DATA_DIR`/secret_key when embedded",
+        help="Signs sessions; required once a database or Redis URL is set.",
+    ),
+    path=DATA_DIR / "secret_key",
+    is_embedded=IS_EMBEDDED,
+)
+DEBUG = env_bool("TTS_DEBUG", default=False, help="Show tracebacks in pages; never in production.")
+HOST = env_str("TTS_HOST", default="127.0.0.1", help="Address that `./tts serve` listens on.")
+PORT = env_int(
+    "TTS_PORT", default=8000, low=1, high=65535, help="Port that `./tts serve` listens on."
+)
+ALLOWED_HOSTS = env_list(
+    "TTS_ALLOWED_HOSTS",
+    default=["localhost", "127.0.0.1", "[::1]"],
+    help="Host names that requests may name; needed when listening on another address.",
+)
+CSRF_TRUSTED_ORIGINS = env_list(
+    "TTS_CSRF_TRUSTED_ORIGINS",
+    default=[],
+    help="Origins, such as https://tts.example.org, whose forms are accepted behind a proxy.",
+)
+BEHIND_HTTPS_PROXY = env_bool(
+    "TTS_BEHIND_HTTPS_PROXY",
+    default=False,
+    help="Trust X-Forwarded-Proto and send cookies over HTTPS only.",
+)
+LOG_LEVEL = env_str(
+    "TTS_LOG_LEVEL",
+    default="INFO",
+    choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+    help="Least severe log line that is written.",
+)
+LOG_FORMAT = env_str(
+    "TTS_LOG_FORMAT", default="text", choices=("text", "json"), help="Form of a log line."
+)
+
+# --- limits -----------------------------------------------------------------------------------
+MAX_CLIP_BYTES = env_int(
+    "TTS_MAX_CLIP_BYTES",
+    default=25_000_000,
+    low=1_000,
+    high=200_000_000,
+    help="Largest reference clip that an upload may hold, in bytes.",
+)
+MAX_CLIPS_PER_VOICE = env_int(
+    "TTS_MAX_CLIPS_PER_VOICE", default=8, low=1, high=32, help="Most clips of one voice version."
+)
+MIN_REFERENCE_SECONDS = env_float(
+    "TTS_MIN_REFERENCE_SECONDS",
+    default=1.0,
+    low=0.1,
+    high=10.0,
+    help="Shortest reference clip that is encoded.",
+)
+MAX_REFERENCE_SECONDS = env_float(
+    "TTS_MAX_REFERENCE_SECONDS",
+    default=60.0,
+    low=3.0,
+    high=120.0,
+    help="Longest reference clip that is encoded.",
+)
+CLIP_DECODE_SECONDS = env_float(
+    "TTS_CLIP_DECODE_SECONDS",
+    default=20.0,
+    low=1.0,
+    high=300.0,
+    help="Time that decoding one clip may take before it is stopped.",
+)
+CLIP_DECODE_MEGABYTES = env_int(
+    "TTS_CLIP_DECODE_MEGABYTES",
+    default=1024,
+    low=256,
+    high=16384,
+    help="Memory that decoding one clip may take, in MiB.",
+)
+MAX_TEXT_CHARS = env_int(
+    "TTS_MAX_TEXT_CHARS",
+    default=200_000,
+    low=1,
+    high=5_000_000,
+    help="Longest text of one job, in characters.",
+)
+MAX_WAIT_SECONDS = env_float(
+    "TTS_MAX_WAIT_SECONDS",
+    default=30.0,
+    low=0.0,
+    high=300.0,
+    help="Longest `?wait=` of a job poll; a longer wish is cut to it.",
+)
+MAX_WAITERS = env_int(
+    "TTS_MAX_WAITERS",
+    default=200,
+    low=0,
+    high=10_000,
+    help="Polls that one web process lets wait at once; beyond it they are answered at once.",
+)
+MIN_FREE_BYTES = env_int(
+    "TTS_MIN_FREE_BYTES",
+    default=200_000_000,
+    low=0,
+    high=10**15,
+    help="Workers claim nothing while the storage's disk has less free space.",
+)
+KEEP_INLINE_REFERENCES = env_bool(
+    "TTS_KEEP_INLINE_REFERENCES",
+    default=False,
+    help="Keep the clip and codes of a reference that came with a job after the job has ended.",
+)
+
+# --- engine (read by workers) -----------------------------------------------------------------
+CHECKPOINT = env_path(
+    "TTS_CHECKPOINT",
+    default=BASE_DIR / "synth" / "demo",
+    help="Folder of the model: config.json, safetensors, tokenizer.json, codec.pth, card.json.",
+)
+DEVICE = env_str(
+    "TTS_DEVICE", default="auto", help="`auto` (CUDA where present, else CPU), `cpu`, `cuda:N`."
+)
+DTYPE = env_str(
+    "TTS_DTYPE",
+    default="auto",
+    choices=("auto", "float32", "bfloat16"),
+    help="Numbers of the transformers; `auto` is bfloat16 on CUDA, float32 elsewhere.",
+)
+CODEC_ENCODE_DTYPE = env_str(
+    "TTS_CODEC_ENCODE_DTYPE",
+    default="float32",
+    choices=("float32", "bfloat16"),
+    help="Numbers of the codec's encoder; part of the codec fingerprint.",
+)
+CODEC_DECODE_DTYPE = env_str(
+    "TTS_CODEC_DECODE_DTYPE",
+    default="float32",
+    choices=("float32", "bfloat16"),
+    help="Numbers of the codec's decoder.",
+)
+RESAMPLER = env_str(
+    "TTS_RESAMPLER",
+    default="auto",
+    choices=("auto", "torchaudio", "builtin"),
+    help="Resampler of clips; `auto` is torchaudio where it imports.",
+)
+ENGINE_SLOTS = env_int(
+    "TTS_ENGINE_SLOTS", default=8, low=1, high=512, help="Segments rendered in one batch."
+)
+ENGINE_MAX_POSITIONS = env_int(
+    "TTS_ENGINE_MAX_POSITIONS",
+    default=4096,
+    low=64,
+    high=32768,
+    help="Positions of prompt and speech that one segment may take.",
+)
+TORCH_THREADS = env_int(
+    "TTS_TORCH_THREADS",
+    default=0,
+    low=0,
+    high=512,
+    default_text="0 (torch decides)",
+    help="Processor threads of the engine.",
+)
+CODES_CACHE_BYTES = env_int(
+    "TTS_CODES_CACHE_BYTES",
+    default=256_000_000,
+    low=0,
+    high=10**12,
+    help="Memory for voice codes in each worker; 0 keeps none.",
+)
+CODES_CACHE_CLIPS = env_int(
+    "TTS_CODES_CACHE_CLIPS",
+    default=1000,
+    low=0,
+    high=10**6,
+    help="Clips whose codes one worker keeps in memory; 0 keeps none.",
+)
+
+# --- queue ------------------------------------------------------------------------------------
+WORKER_THREADS = env_int(
+    "TTS_WORKER_THREADS", default=4, low=1, high=64, help="Tasks that one worker runs at once."
+)
+LEASE_SECONDS = env_float(
+    "TTS_LEASE_SECONDS",
+    default=60.0,
+    low=1.0,
+    high=3600.0,
+    help="After this long without a sign of life a worker's work is given to another.",
+)
+PUMP_SECONDS = env_float(
+    "TTS_PUMP_SECONDS",
+    default=1.0,
+    low=0.05,
+    high=60.0,
+    help="How often a worker looks for rows that no message brought.",
+)
+SWEEP_SECONDS = env_float(
+    "TTS_SWEEP_SECONDS",
+    default=15.0,
+    low=0.2,
+    high=3600.0,
+    help="How often one of the workers frees expired leases and sends lost messages again.",
+)
+RESEND_SECONDS = env_float(
+    "TTS_RESEND_SECONDS",
+    default=60.0,
+    low=0.5,
+    high=86400.0,
+    help="A message is sent again when its row is still unclaimed after this long.",
+)
+MAX_ATTEMPTS = env_int(
+    "TTS_MAX_ATTEMPTS",
+    default=3,
+    low=1,
+    high=20,
+    help="Claims of one row before it fails with `worker_lost` or its last error.",
+)
+DRAIN_SECONDS = env_float(
+    "TTS_DRAIN_SECONDS",
+    default=20.0,
+    low=0.0,
+    high=600.0,
+    help="A stopping worker may finish what it holds for this long, then hands it back.",
+)
+WORKER_NAME = env_str(
+    "TTS_WORKER_NAME",
+    default="",
+    default_text="host and role",
+    help="Name of a worker; must differ between workers, and stay the same over restarts.",
+)
+
+# --- Django -----------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "ttsweb.apps.TtswebConfig",
+    "workers",
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "voices",
+    "synth",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "ttsweb.urls"
+ASGI_APPLICATION = "ttsweb.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "ttsweb" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DATABASES = {"default": database_settings(DATABASE_URL, data_dir=DATA_DIR)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+STORAGES = {
+    "default": {
+        "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
+        "OPTIONS": {"location": STORAGE_DIR},
+    },
+    # The plain backend when developing and testing: hashed names need `collectstatic` first.
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+STATIC_URL = "static/"
+STATIC_ROOT = DATA_DIR / "static"
+WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
+LANGUAGE_CODE = "en"
+USE_TZ = True
+TIME_ZONE = "UTC"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * MAX_TEXT_CHARS + 1_000_000  # a UTF-8 character has up to 4 bytes
+DATA_UPLOAD_MAX_NUMBER_FILES = MAX_CLIPS_PER_VOICE
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
+LOGIN_URL = "admin:login"
+LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_HTTPS_PROXY else None
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "ttsweb.api.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "ttsweb.pagination.CreatedCursorPagination",
+    "EXCEPTION_HANDLER": "ttsweb.api.problem_response",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "ttsweb",
+    "DESCRIPTION": "Render speech with cloned voices; a job that was accepted is never lost.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+UNFOLD: dict[str, Any] = {"SITE_TITLE": "ttsweb", "SITE_HEADER": "ttsweb", "SHOW_HISTORY": True}
+
+CELERY = broker_settings(REDIS_URL, data_dir=DATA_DIR)
+
+UNKNOWN_VARIABLES = unknown_variables()

@@ -1,0 +1,85 @@
+"""Own the bytes behind voices: store an upload once, let bytes go when no row refers to them."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Iterable
+from functools import partial
+
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from voices.models import CacheEviction, ClipCodes, StoredClip
+
+logger = logging.getLogger(__name__)
+
+
+def store_clip(content: bytes, *, container: str) -> StoredClip:
+    """Return the stored clip with these bytes, writing them if no row has them yet.
+
+    The object's name holds the content's digest and a part of its own, so that a deletion of an
+    earlier object with the same content can never remove this one.
+
+    Raises:
+        OSError: the storage cannot be written; no row is made.
+    """
+    fingerprint = hashlib.sha256(content).hexdigest()
+    found = StoredClip.objects.filter(fingerprint=fingerprint).first()
+    if found is not None:
+        return found
+    key = default_storage.save(
+        f"clips/{fingerprint}/{uuid.uuid4().hex}.{container}", ContentFile(content)
+    )
+    try:
+        with transaction.atomic():
+            return StoredClip.objects.create(
+                fingerprint=fingerprint,
+                original_key=key,
+                container=container,
+                size_bytes=len(content),
+            )
+    except IntegrityError:  # another request stored the same bytes meanwhile: use that row
+        delete_objects([key])
+        return StoredClip.objects.get(fingerprint=fingerprint)
+
+
+def collect_clips(clip_ids: Iterable[uuid.UUID]) -> int:
+    """Delete those of the stored clips that no version uses any more; return how many.
+
+    Their objects go after the commit and every worker is told to drop their codes.
+    """
+    return sum(_collect_clip(clip_id) for clip_id in set(clip_ids))
+
+
+def _collect_clip(clip_id: uuid.UUID) -> bool:
+    try:
+        with transaction.atomic():
+            clip = StoredClip.objects.select_for_update().filter(pk=clip_id).first()
+            if clip is None or clip.uses.exists():
+                return False
+            keys = [clip.original_key, clip.used_key]
+            keys += ClipCodes.objects.filter(clip=clip).values_list("key", flat=True)
+            CacheEviction.objects.create(clip_fingerprint=clip.fingerprint)
+            clip.delete()
+            delete_objects_on_commit(key for key in keys if key)
+    except (IntegrityError, ProtectedError):  # a new version took the clip in the same moment
+        return False
+    return True
+
+
+def delete_objects_on_commit(keys: Iterable[str]) -> None:
+    """Remove objects once the rows that named them are gone for good."""
+    transaction.on_commit(partial(delete_objects, list(keys)))
+
+
+def delete_objects(keys: Iterable[str]) -> None:
+    """Remove objects; one that cannot be removed is logged and left."""
+    for key in keys:
+        try:
+            default_storage.delete(key)
+        except OSError as error:
+            logger.warning("object not removed: key=%s error=%s", key, error)

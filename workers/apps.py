@@ -1,0 +1,9 @@
+"""Declare the workers app, which has commands and no models."""
+
+from django.apps import AppConfig
+
+
+class WorkersConfig(AppConfig):
+    """Where both halves meet."""
+
+    name = "workers"
