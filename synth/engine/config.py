@@ -1,0 +1,220 @@
+"""Read the language model's sizes from a checkpoint's own config.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from synth.engine.errors import CheckpointError
+
+MODEL_TYPE = "fish_qwen3_omni"
+DEFAULT_HEAD_DIM = 64  # not dim / n_head: what the format means when the key is missing
+DEFAULT_ROPE_BASE = 10000.0
+DEFAULT_NORM_EPS = 1e-5
+DEFAULT_MAX_SEQ_LEN = 2048
+SAME_AS_QUERY_HEADS = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerConfig:
+    """Hold what both transformers' blocks need; names are those of the file."""
+
+    vocab_size: int
+    dim: int
+    n_layer: int
+    n_head: int
+    n_local_heads: int
+    head_dim: int
+    intermediate_size: int
+    attention_qk_norm: bool
+    attention_qkv_bias: bool
+    attention_o_bias: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextConfig(TransformerConfig):
+    """Hold the slow AR's sizes; `rope_base` and `norm_eps` serve the fast AR as well."""
+
+    rope_base: float
+    norm_eps: float
+    max_seq_len: int
+    tie_word_embeddings: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AudioDecoderConfig(TransformerConfig):
+    """Hold the fast AR's sizes; `vocab_size` is the size of every codebook, also the slow AR's."""
+
+    num_codebooks: int
+    text_dim: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LMConfig:
+    """Hold a checkpoint's language-model configuration.
+
+    The two token ids are what the file says; the tokenizer's own range takes their place, and a
+    missing one is 0.
+    """
+
+    model_type: str
+    text_config: TextConfig
+    audio_decoder_config: AudioDecoderConfig
+    semantic_start_token_id: int
+    semantic_end_token_id: int
+
+
+def load_config(checkpoint_dir: Path) -> LMConfig:
+    """Read `checkpoint_dir/config.json`; raise CheckpointError naming what is wrong with it."""
+    path = checkpoint_dir / "config.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing.") from error
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds no JSON object.")
+    return parse_config(content)
+
+
+def parse_config(content: Mapping[str, Any]) -> LMConfig:
+    """Build the configuration from the parsed file; unknown keys are ignored.
+
+    Missing and null keys take the format's defaults. A size that has no default, and a null in one
+    of these, raises CheckpointError with the key's name.
+    """
+    root = _Section(content)
+    model_type = root.required_text("model_type")
+    if model_type != MODEL_TYPE:
+        raise CheckpointError(f"config.json: model_type is {model_type!r}, not {MODEL_TYPE!r}.")
+    text = _parse_text(root.section("text_config"))
+    return LMConfig(
+        model_type=model_type,
+        text_config=text,
+        audio_decoder_config=_parse_audio_decoder(root.section("audio_decoder_config"), text),
+        semantic_start_token_id=root.integer("semantic_start_token_id", 0, low=0),
+        semantic_end_token_id=root.integer("semantic_end_token_id", 0, low=0),
+    )
+
+
+def _parse_text(section: _Section) -> TextConfig:
+    dim, n_head = section.size("dim"), section.size("n_head")
+    config = TextConfig(
+        vocab_size=section.size("vocab_size"),
+        dim=dim,
+        n_layer=section.size("n_layer"),
+        n_head=n_head,
+        n_local_heads=_local_heads(section, n_head, SAME_AS_QUERY_HEADS),
+        head_dim=section.integer("head_dim", DEFAULT_HEAD_DIM),
+        intermediate_size=section.integer("intermediate_size", _default_intermediate_size(dim)),
+        attention_qk_norm=section.switch("attention_qk_norm", False),
+        attention_qkv_bias=section.switch("attention_qkv_bias", False),
+        attention_o_bias=section.switch("attention_o_bias", False),
+        rope_base=section.number("rope_base", DEFAULT_ROPE_BASE),
+        norm_eps=section.number("norm_eps", DEFAULT_NORM_EPS),
+        max_seq_len=section.integer("max_seq_len", DEFAULT_MAX_SEQ_LEN),
+        tie_word_embeddings=section.switch("tie_word_embeddings", True),
+    )
+    _check_heads(config, section)
+    return config
+
+
+def _parse_audio_decoder(section: _Section, text: TextConfig) -> AudioDecoderConfig:
+    """Parse the fast AR's section; what it does not name it takes from the text model."""
+    n_head = section.integer("n_head", text.n_head)
+    config = AudioDecoderConfig(
+        vocab_size=section.size("vocab_size"),
+        dim=section.integer("dim", text.dim),
+        n_layer=section.size("n_layer"),
+        n_head=n_head,
+        n_local_heads=_local_heads(section, n_head, text.n_local_heads),
+        head_dim=section.integer("head_dim", text.head_dim),
+        intermediate_size=section.integer("intermediate_size", text.intermediate_size),
+        attention_qk_norm=section.switch("attention_qk_norm", text.attention_qk_norm),
+        attention_qkv_bias=section.switch("attention_qkv_bias", text.attention_qkv_bias),
+        attention_o_bias=section.switch("attention_o_bias", text.attention_o_bias),
+        num_codebooks=section.size("num_codebooks"),
+        # Nothing reads it here; null stays null because "not stated" is no claim about the width.
+        text_dim=section.values.get("text_dim", text.dim),
+    )
+    _check_heads(config, section)
+    return config
+
+
+def _local_heads(section: _Section, n_head: int, default: int) -> int:
+    value = section.integer("n_local_heads", default, low=SAME_AS_QUERY_HEADS)
+    return n_head if value == SAME_AS_QUERY_HEADS else value
+
+
+def _default_intermediate_size(dim: int) -> int:
+    """Return the multiple of 256 at or above two thirds of four times the width."""
+    return -(-int(2 * 4 * dim / 3) // 256) * 256
+
+
+def _check_heads(config: TransformerConfig, section: _Section) -> None:
+    """Refuse head counts no attention can be built from, and an odd rotary dimension."""
+    for ok, sentence in (
+        (config.dim % config.n_head == 0, "dim is no multiple of n_head"),
+        (config.n_local_heads > 0, "n_local_heads is not positive"),
+        (config.n_head % max(config.n_local_heads, 1) == 0, "n_head / n_local_heads is not whole"),
+        (config.head_dim % 2 == 0, "head_dim is odd"),
+    ):
+        if not ok:
+            raise CheckpointError(f"config.json: {section.prefix}{sentence}.")
+
+
+class _Section:
+    """Read typed values out of one JSON object and name the key in every error."""
+
+    def __init__(self, values: Mapping[str, Any], prefix: str = "") -> None:
+        self.values, self.prefix = values, prefix
+
+    def section(self, key: str) -> _Section:
+        value = self.values.get(key)
+        if not isinstance(value, dict):
+            raise self._error(key, "an object")
+        return _Section(value, f"{key}.")
+
+    def required_text(self, key: str) -> str:
+        value = self.values.get(key)
+        if not isinstance(value, str):
+            raise self._error(key, "a text")
+        return value
+
+    def size(self, key: str) -> int:
+        """Return a size without default; null would stand for a number that fits no checkpoint."""
+        if self.values.get(key) is None:
+            raise self._error(key, "a number, it has no default")
+        return self.integer(key, 0)
+
+    def integer(self, key: str, default: int, *, low: int = 1) -> int:
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or value < low:
+            raise self._error(key, f"a whole number from {low}")
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise self._error(key, "a positive number")
+        return float(value)
+
+    def switch(self, key: str, default: bool) -> bool:
+        value = self.values.get(key)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self._error(key, "true or false")
+        return value
+
+    def _error(self, key: str, wanted: str) -> CheckpointError:
+        found = repr(self.values[key]) if key in self.values else "missing"
+        return CheckpointError(f"config.json: {self.prefix}{key} is {found}; expected {wanted}.")

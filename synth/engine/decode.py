@@ -1,0 +1,178 @@
+"""Decode autoregressively: prompts in, codec codes out, one frame of every stream at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synth.engine.decode_state import ENDED, FAILED, RUNNING, DecodeState
+from synth.engine.dual_ar import DualAR
+from synth.engine.noise import SLOW_DRAWS, NoiseSource
+from synth.engine.sampling import (
+    SECOND_TEMPERATURE,
+    SECOND_TOP_P,
+    best_candidates,
+    draw,
+    probabilities,
+    replace_repeated,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepOutput:
+    """Hold one frame of every slot, on the device.
+
+    `columns` int64 [B, 1 + K]: the token and the codes; the old ones where a slot was not active.
+    `made` bool [B]: the slot was active, its column is new. `is_speech` bool [B]: it is new and is
+    neither an end frame nor one of a failed slot. `first_draw` and `second_draw` int64 [B]: the two
+    tokens among which repetition-aware sampling chose.
+    """
+
+    columns: Tensor
+    made: Tensor
+    is_speech: Tensor
+    first_draw: Tensor
+    second_draw: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotPrompt:
+    """Name a slot's prompt: columns int64 [1 + K, S] behind `start` positions it holds already."""
+
+    slot: int
+    columns: Tensor
+    start: int = 0
+
+
+@torch.inference_mode()
+def prefill(
+    model: DualAR, state: DecodeState, prompts: Sequence[SlotPrompt], noise: NoiseSource
+) -> StepOutput:
+    """Run assigned slots' prompts through in one pass and draw each one's first frame.
+
+    Slots not named are left alone. The first frame neither looks at the repetition window nor
+    enters it.
+
+    Returns:
+        The frame, B = the state's slots; `made` is True for the slots named.
+    """
+    lengths = [prompt.columns.shape[1] for prompt in prompts]
+    slots = [prompt.slot for prompt in prompts]
+    padded = torch.zeros(len(prompts), max(lengths), state.columns.shape[1], dtype=torch.int64)
+    for row, prompt in enumerate(prompts):
+        padded[row, : lengths[row]] = prompt.columns.T
+    starts = [prompt.start for prompt in prompts]
+    hidden = model.slow.prefill(padded.to(model.device), lengths, slots, state.cache, starts=starts)
+    last = torch.zeros(state.num_slots, hidden.shape[-1], device=model.device, dtype=model.dtype)
+    started = torch.zeros(state.num_slots, dtype=torch.bool, device=model.device)
+    for row, prompt in enumerate(prompts):
+        last[prompt.slot] = hidden[row, lengths[row] - 1]
+        started[prompt.slot] = True
+        state.position[prompt.slot] = prompt.start + lengths[row]
+        state.host_positions[prompt.slot] = prompt.start + lengths[row]
+    state.active.logical_or_(started)
+    return _make_frame(model, state, last, started, noise, is_first=True)
+
+
+@torch.inference_mode()
+def decode_step(model: DualAR, state: DecodeState, noise: NoiseSource) -> StepOutput:
+    """Advance every active slot by one whole frame, attending over the live positions only."""
+    output = step_tensors(model, state, noise, length=state.live_length())
+    state.note_step()
+    return output
+
+
+@torch.inference_mode()
+def step_tensors(
+    model: DualAR, state: DecodeState, noise: NoiseSource, *, length: int
+) -> StepOutput:
+    """Compute a decode step: slow AR, both draws, fast AR, write-back, end flags.
+
+    No branch depends on a tensor's value, nothing waits for the device and shapes depend on
+    `length` alone: with one `length` this can be captured as a graph, and whoever replays it calls
+    `state.note_step()`. A slot that is not active goes through the arithmetic and keeps its state.
+
+    Args:
+        length: positions to attend over, above every live one.
+    """
+    position = state.position.clamp(max=state.max_positions - 1)
+    hidden = model.slow.step(state.columns, position, state.cache, length=length)
+    state.position.add_(state.active)
+    return _make_frame(model, state, hidden, state.active.clone(), noise, is_first=False)
+
+
+def _make_frame(
+    model: DualAR,
+    state: DecodeState,
+    hidden: Tensor,
+    chosen: Tensor,
+    noise: NoiseSource,
+    *,
+    is_first: bool,
+) -> StepOutput:
+    """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
+    slow, num_codebooks = model.slow, model.slow.num_codebooks
+    frame_noise = noise.frame(
+        state.seed, state.frame + state.noise_offset, SLOW_DRAWS + num_codebooks - 1
+    )
+    logits = slow.logits(hidden)
+    finite = logits.isfinite().all(-1)
+    candidates = best_candidates(logits, state.max_top_k)
+    tokens = slow.head_tokens[candidates.rows]
+    own = probabilities(candidates, state.temperature, state.top_p, state.top_k)
+    other = probabilities(
+        candidates,
+        torch.full_like(state.temperature, SECOND_TEMPERATURE),
+        torch.full_like(state.top_p, SECOND_TOP_P),
+        state.top_k,
+    )
+    first = tokens.gather(1, draw(own, frame_noise.uniform(0, tokens))).squeeze(1)
+    second = tokens.gather(1, draw(other, frame_noise.uniform(1, tokens))).squeeze(1)
+    token = first
+    if not is_first:
+        token = replace_repeated(first, second, slow.is_semantic(first), state.window)
+        rolled = torch.cat([state.window[:, 1:], token.unsqueeze(1)], dim=1)
+        state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
+    codes = [(token - model.special.semantic_begin).clamp(0, slow.codebook_size - 1)]
+    fast_logits = model.fast.first(hidden, codes[0], state.fast_cache)[:, 1]
+    for codebook in range(1, num_codebooks):
+        if codebook > 1:
+            fast_logits = model.fast.next(codes[-1], codebook, state.fast_cache)
+        finite = finite & fast_logits.isfinite().all(-1)
+        best = best_candidates(fast_logits, state.max_top_k)
+        weights = probabilities(best, state.temperature, state.top_p, state.top_k)
+        rank = draw(weights, frame_noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))
+        codes.append(best.rows.gather(1, rank).squeeze(1))
+    columns = torch.stack([token, *codes], dim=1)
+    ended = _advance(model, state, columns, chosen, finite, is_first=is_first)
+    return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+
+
+def _advance(
+    model: DualAR,
+    state: DecodeState,
+    columns: Tensor,
+    chosen: Tensor,
+    finite: Tensor,
+    *,
+    is_first: bool,
+) -> Tensor:
+    """Store new columns [B, 1 + K] of the chosen slots and stop those that end, fail or are full.
+
+    Returns:
+        bool [B], True where the new token is the end token.
+    """
+    is_end = columns[:, 0] == model.special.im_end
+    stops = is_end & (not (is_first and state.compat.skip_first_end_test))
+    state.columns.copy_(torch.where(chosen.unsqueeze(1), columns, state.columns))
+    state.frame.add_(chosen)
+    full = state.frame >= state.frame_limit
+    status = torch.where(full, state.limit_status, RUNNING)
+    status = torch.where(stops, ENDED, status)
+    status = torch.where(finite, status, FAILED)
+    state.status.copy_(torch.where(chosen, status, state.status))
+    state.active.logical_and_(state.status == RUNNING)
+    return is_end

@@ -1,0 +1,58 @@
+"""Join the slow and the fast AR to one model that is immutable once loaded."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from synth.engine.config import LMConfig
+from synth.engine.errors import CheckpointError
+from synth.engine.fast_ar import FastAR
+from synth.engine.slow_ar import SlowAR
+from synth.engine.tokenizer import SpecialIds
+
+
+class DualAR(nn.Module):
+    """Hold both transformers, the configuration they came from and the special token ids."""
+
+    def __init__(self, config: LMConfig, special: SpecialIds) -> None:
+        """Build the modules; under `torch.device("meta")` this takes no memory.
+
+        Raises:
+            CheckpointError: the tokenizer's ids do not fit the model's tables.
+        """
+        super().__init__()
+        _check_ids(config, special)
+        self.config, self.special = config, special
+        self.slow, self.fast = SlowAR(config), FastAR(config)
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device the weights are on."""
+        return self.slow.norm.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the dtype of weights, caches and activations."""
+        return self.slow.norm.weight.dtype
+
+    def finalize(self) -> None:
+        """Prepare assigned weights for use; call once."""
+        self.requires_grad_(False)
+        self.eval()
+        self.slow.finalize(self.special)
+        self.fast.finalize()
+
+
+def _check_ids(config: LMConfig, special: SpecialIds) -> None:
+    size = config.audio_decoder_config.vocab_size
+    if special.num_semantic != size:
+        raise CheckpointError(
+            f"tokenizer.json has {special.num_semantic} semantic tokens and the model codebooks of "
+            f"{size}: a token was taken out, or the two files are of different models."
+        )
+    if max(special.semantic_end, special.im_end) >= config.text_config.vocab_size:
+        raise CheckpointError(
+            "tokenizer.json has ids beyond the model's vocab_size of "
+            f"{config.text_config.vocab_size}."
+        )

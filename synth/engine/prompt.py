@@ -1,0 +1,142 @@
+"""Build prompts: the voices, the text and earlier turns as columns of one token and its codes.
+
+A prompt is int64 [1 + K, S]: row 0 holds token ids, rows 1..K the codes of audio columns and zeros
+elsewhere. Every text part is tokenised on its own, so merges never cross a part's edge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synth.engine.compat import PRODUCT, Compat
+from synth.engine.errors import InvalidSpecError, PromptTooLongError
+from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
+
+PROMPT_VERSION = "1"  # goes into fingerprints: raise it when the same request gives other columns
+RESERVED_POSITIONS = 2048  # positions of the context a prompt must leave free
+
+_PLAIN_SYSTEM = "convert the provided text to speech"
+_VOICE_SYSTEM = (
+    "convert the provided text to speech reference to the following:\n\nText:\n",
+    "\n\nSpeech:\n",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoicePrompt:
+    """Hold one speaker's transcript and codes, integers [K, T]; both may be empty."""
+
+    text: str
+    codes: Tensor
+
+
+def pair_voices(
+    texts: Sequence[str] | None, codes: Sequence[Tensor] | None, compat: Compat = PRODUCT
+) -> tuple[VoicePrompt, ...]:
+    """Join transcripts and codes to voices; raise InvalidSpecError when their numbers differ."""
+    texts, codes = texts or (), codes or ()
+    if compat.ignore_half_voice and not (texts and codes):
+        return ()
+    if len(texts) != len(codes):
+        raise InvalidSpecError(
+            f"There are {len(texts)} voice transcripts but {len(codes)} arrays of voice codes."
+        )
+    return tuple(VoicePrompt(text, tensor) for text, tensor in zip(texts, codes, strict=True))
+
+
+class PromptBuilder:
+    """Turn messages into columns for one model."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        num_codebooks: int,
+        codebook_size: int,
+        compat: Compat = PRODUCT,
+    ) -> None:
+        self.tokenizer, self.compat = tokenizer, compat
+        self.num_codebooks, self.codebook_size = num_codebooks, codebook_size
+
+    def system(self, voices: Sequence[VoicePrompt] = ()) -> Tensor:
+        """Return the columns of the system message, the same for every text of these voices."""
+        start, end = self._own("<|im_start|>system\n"), self._own("<|im_end|>\n")
+        if not voices:
+            return torch.cat([start, self._own(_PLAIN_SYSTEM), end], dim=1)
+        texts = "\n".join(_tagged(voice.text, i) for i, voice in enumerate(voices))
+        before, between = _VOICE_SYSTEM
+        parts = [start, self._own(before), self._user(texts), self._own(between)]
+        parts += [self.codes(voice.codes) for voice in voices]
+        return torch.cat([*parts, end], dim=1)
+
+    def turn(self, text: str) -> Tensor:
+        """Return the columns of a user's text and of the opened answer to it."""
+        return torch.cat(
+            [
+                self._own("<|im_start|>user\n"),
+                self._user(text),
+                self._own("<|im_end|>\n"),
+                self._own("<|im_start|>assistant\n<|voice|>"),
+            ],
+            dim=1,
+        )
+
+    def answer(self, codes: Tensor) -> Tensor:
+        """Return the columns of spoken codes [K, T] and the end of the open message."""
+        return torch.cat([self.codes(codes), self._own("<|im_end|>\n")], dim=1)
+
+    def codes(self, codes: Tensor) -> Tensor:
+        """Return codes [K, T] as columns; InvalidSpecError for codes that the model has not."""
+        codes = codes.to(torch.int64)
+        if codes.ndim != 2 or codes.shape[0] != self.num_codebooks:
+            raise InvalidSpecError(
+                f"Voice codes are {tuple(codes.shape)}; the model takes ({self.num_codebooks}, T)."
+            )
+        if codes.numel() and not (codes.min() >= 0 and codes.max() < self.codebook_size):
+            raise InvalidSpecError(f"Voice codes must lie in 0..{self.codebook_size - 1}.")
+        return torch.cat([codes[:1] + self.tokenizer.special.semantic_begin, codes])
+
+    def _own(self, text: str) -> Tensor:
+        return self._columns(self.tokenizer.encode(text))
+
+    def _user(self, text: str) -> Tensor:
+        live = self.compat.live_special_tokens
+        return self._columns(self.tokenizer.encode_user_text(text, live_special_tokens=live))
+
+    def _columns(self, ids: list[int]) -> Tensor:
+        columns = torch.zeros(1 + self.num_codebooks, len(ids), dtype=torch.int64)
+        columns[0] = torch.tensor(ids, dtype=torch.int64)
+        return columns
+
+
+class Conversation:
+    """Grow one prompt turn by turn: what was said before stands before what is said next."""
+
+    def __init__(self, builder: PromptBuilder, voices: Sequence[VoicePrompt] = ()) -> None:
+        self._builder = builder
+        self._history = builder.system(voices)
+
+    def ask(self, text: str) -> Tensor:
+        """Return the prompt for one batch of text, int64 [1 + K, S]."""
+        self._history = torch.cat([self._history, self._builder.turn(text)], dim=1)
+        return self._history
+
+    def answer(self, codes: Tensor) -> None:
+        """Enter the codes [K, T] that were spoken for the last batch."""
+        self._history = torch.cat([self._history, self._builder.answer(codes)], dim=1)
+
+
+def check_prompt_length(prompt: Tensor, max_seq_len: int) -> None:
+    """Raise PromptTooLongError unless the prompt leaves the reserved positions free."""
+    limit = max_seq_len - RESERVED_POSITIONS
+    if prompt.shape[1] > limit:
+        raise PromptTooLongError(positions=prompt.shape[1], limit=limit)
+
+
+def _tagged(text: str, speaker: int) -> str:
+    """Put the speaker's tag in front, unless the transcript has a tag anywhere already."""
+    return text if SPEAKER_TAG.search(text) else f"<|speaker:{speaker}|>{text}"

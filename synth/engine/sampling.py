@@ -1,0 +1,102 @@
+"""Choose tokens from logits: top-p and top-k first, then temperature, then one race per draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling
+from synth.engine.errors import InvalidSpecError
+
+SECOND_TEMPERATURE = 1.0  # the draw that replaces a repeated token has its own two values
+SECOND_TOP_P = 0.9
+RAS_WINDOW = 10
+MIN_TEMPERATURE = 1e-5  # what the logits are divided by at least
+MAX_TEMPERATURE = 2.0
+DEFAULT_MAX_TOP_K = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Hold the best k logits of each stream, best first.
+
+    `logits` float32 [B, k]; `rows` int64 [B, k], their places in the full row; `cumulative`
+    float32 [B, k], the untempered probability of the candidates so far, of the full row's.
+    """
+
+    logits: Tensor
+    rows: Tensor
+    cumulative: Tensor
+
+
+def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient: bool) -> None:
+    """Raise InvalidSpecError for values out of range, or a top_k that cannot be honoured.
+
+    Args:
+        max_top_k: candidates each draw keeps; at `num_rows` or more any top_k will do.
+        lenient: accept top_k 0 (acts as 1) and max_frames 0 (until the context is full).
+    """
+    low = 0 if lenient else 1
+    for ok, sentence in (
+        (0 < sampling.top_p <= 1, f"top_p is {sampling.top_p}; it must lie in (0, 1]."),
+        (
+            0 < sampling.temperature < MAX_TEMPERATURE,
+            f"temperature is {sampling.temperature}; it must lie in (0, {MAX_TEMPERATURE:g}).",
+        ),
+        (sampling.top_k >= low, f"top_k is {sampling.top_k}; it must be {low} or more."),
+        (
+            sampling.top_k <= max_top_k or max_top_k >= num_rows,
+            f"top_k is {sampling.top_k}; this engine keeps {max_top_k} candidates at most.",
+        ),
+        (
+            sampling.max_frames >= low,
+            f"max_frames is {sampling.max_frames}; it must be {low} or more.",
+        ),
+        (0 <= sampling.seed < 2**63, f"seed is {sampling.seed}; it must lie in 0..2**63-1."),
+    ):
+        if not ok:
+            raise InvalidSpecError(sentence)
+
+
+def best_candidates(logits: Tensor, max_top_k: int) -> Candidates:
+    """Return the best candidates of logits [B, V]; no sort of the row, all in float32."""
+    wide = logits.float()
+    best, rows = wide.topk(min(max_top_k, wide.shape[-1]), dim=-1)
+    shares = (best - wide.logsumexp(-1, keepdim=True)).exp()
+    return Candidates(best, rows, shares.cumsum(-1))
+
+
+def probabilities(
+    candidates: Candidates, temperature: Tensor, top_p: Tensor, top_k: Tensor
+) -> Tensor:
+    """Return each candidate's probability, float32 [B, k]; parameters are [B].
+
+    The candidate that crosses top_p is itself removed; the best one always stays.
+    """
+    rank = torch.arange(candidates.logits.shape[-1], device=candidates.logits.device)
+    removed = (candidates.cumulative > top_p.unsqueeze(1)) | (rank >= top_k.unsqueeze(1))
+    removed = removed & (rank > 0)
+    scaled = candidates.logits / temperature.clamp(min=MIN_TEMPERATURE).unsqueeze(1)
+    return scaled.masked_fill(removed, float("-inf")).softmax(-1)
+
+
+def draw(weights: Tensor, uniform: Tensor) -> Tensor:
+    """Return the winners' ranks int64 [B, 1]: a draw by `weights` [B, k], as an exponential race.
+
+    A uniform number of exactly 0 never wins; if no other candidate is left, rank 0 does.
+    """
+    return (weights / -uniform.log()).argmax(-1, keepdim=True)
+
+
+def replace_repeated(first: Tensor, second: Tensor, is_semantic: Tensor, window: Tensor) -> Tensor:
+    """Return the second token where the first is semantic and among the window's, int64 [B].
+
+    first, second int64 [B]; is_semantic bool [B], of the first; window int64 [B, RAS_WINDOW].
+    Once and unconditionally: the second may be a repetition too.
+
+    Source: repetition-aware sampling as in VALL-E 2 (arXiv 2406.05370).
+    """
+    repeated = is_semantic & (window == first.unsqueeze(1)).any(-1)
+    return torch.where(repeated, second, first)

@@ -1,0 +1,186 @@
+"""Load the language model's weights strictly: every key used, every shape checked.
+
+The modules are built on the meta device and each tensor is assigned as its file is read, cast once
+to the wanted dtype: nothing is initialised at random and no second copy of the model exists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from synth.engine.config import load_config
+from synth.engine.dual_ar import DualAR
+from synth.engine.errors import CheckpointError
+from synth.engine.tokenizer import Tokenizer
+
+INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+PICKLE_NAME = "model.pth"
+_SPLIT_PROJECTION = re.compile(r"(.*\.attention\.)w([qkv])\.(weight|bias)")
+
+
+def load_dual_ar(
+    checkpoint_dir: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype
+) -> tuple[DualAR, Tokenizer]:
+    """Load a checkpoint directory's language model and tokenizer.
+
+    Args:
+        dtype: what every weight is cast to; float32, bfloat16 or float16.
+
+    Raises:
+        CheckpointError: a file is missing or unreadable, or a key is missing, unknown or of
+            another shape; the sentence names it.
+    """
+    config = load_config(checkpoint_dir)
+    tokenizer = Tokenizer.from_checkpoint(checkpoint_dir)
+    with torch.device("meta"):
+        model = DualAR(config, tokenizer.special)
+    assigner = _Assigner(model, dtype)
+    for path in find_weight_files(checkpoint_dir):
+        for name, tensor in _read_file(path, torch.device(device)):
+            assigner.take(name, tensor)
+    assigner.check_complete()
+    model.finalize()
+    return model, tokenizer
+
+
+def find_weight_files(checkpoint_dir: Path) -> list[Path]:
+    """Return the files that hold the weights: those of the index, else the single file, else pth.
+
+    Raises CheckpointError when there is none, or the index names one that is not there.
+    """
+    index = checkpoint_dir / INDEX_NAME
+    if index.is_file():
+        return _indexed_files(index)
+    for name in (SINGLE_NAME, PICKLE_NAME):
+        if (checkpoint_dir / name).is_file():
+            return [checkpoint_dir / name]
+    raise CheckpointError(
+        f"{checkpoint_dir} holds none of {INDEX_NAME}, {SINGLE_NAME} and {PICKLE_NAME}."
+    )
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is no index of weight files: {error!r}.") from error
+    if not names:
+        raise CheckpointError(f"{index} names no file.")
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name:
+            raise CheckpointError(f"{index} names {name!r}, which is no file beside it.")
+        if not (index.parent / name).is_file():
+            raise CheckpointError(f"{index} names {name}, which is not there.")
+    return [index.parent / name for name in names]
+
+
+def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor of a file under its name in memory."""
+    if path.name == PICKLE_NAME:
+        yield from _read_pickle(path, device)
+        return
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            for name in file.keys():  # noqa: SIM118 - the handle is no mapping
+                yield _memory_name(name), file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+
+def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:
+    """Yield a pickle's tensors; it must hold the names in memory, nothing is renamed here."""
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+    except Exception as error:  # a broken pickle raises almost anything
+        raise CheckpointError(f"{path} is no file of plain tensors: {error}.") from error
+    if isinstance(content, dict) and "state_dict" in content:
+        content = content["state_dict"]
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} holds no dictionary of tensors.")
+    prefixed = next(iter(content), "").startswith("model.")
+    for name, tensor in content.items():
+        # `audio_` marks parts of training checkpoints that this format's readers leave out.
+        if "audio_" not in name:
+            yield name.removeprefix("model.") if prefixed else name, tensor
+
+
+def _memory_name(name: str) -> str:
+    """Return a name on disk as the name in memory; names in memory stay as they are.
+
+    The codebook table is stored beside the audio decoder but is the slow model's input.
+    """
+    if name.startswith("audio_decoder.codebook_embeddings."):
+        return name.removeprefix("audio_decoder.")
+    if name.startswith("audio_decoder."):
+        return "fast_" + name.removeprefix("audio_decoder.")
+    return name.removeprefix("text_model.model.")
+
+
+class _Assigner:
+    """Put tensors into a model's meta parameters and keep account of what is still missing."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
+        self._model, self._dtype = model, dtype
+        self._expected = {_name_of(path): path for path, _ in model.named_parameters()}
+        self._missing = set(self._expected)
+        self._parts: dict[str, dict[str, Tensor]] = {}
+
+    def take(self, name: str, tensor: Tensor) -> None:
+        """Assign one tensor; wq, wk and wv wait for each other and are then joined."""
+        if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise CheckpointError(f"Weight {name} is no tensor of floating-point numbers.")
+        tensor = tensor.to(self._dtype)
+        split = _SPLIT_PROJECTION.fullmatch(name)
+        if split is None:
+            self._assign(name, tensor)
+            return
+        joined = f"{split[1]}wqkv.{split[3]}"
+        parts = self._parts.setdefault(joined, {})
+        parts[split[2]] = tensor
+        if len(parts) == 3:
+            del self._parts[joined]
+            self._assign(joined, torch.cat([parts["q"], parts["k"], parts["v"]]))
+
+    def check_complete(self) -> None:
+        """Raise CheckpointError naming what did not come."""
+        for joined, parts in self._parts.items():
+            absent = ", ".join(f"w{part}" for part in "qkv" if part not in parts)
+            raise CheckpointError(f"Weight {joined} comes in parts, without {absent}.")
+        if self._missing:
+            first = sorted(self._missing)
+            raise CheckpointError(
+                f"{len(first)} weights are missing, the first is {first[0]}."
+                if len(first) > 1
+                else f"Weight {first[0]} is missing."
+            )
+
+    def _assign(self, name: str, tensor: Tensor) -> None:
+        path = self._expected.get(name)
+        if path is None:
+            raise CheckpointError(f"Weight {name} is unknown to this model's configuration.")
+        if name not in self._missing:
+            raise CheckpointError(f"Weight {name} comes twice.")
+        owner_path, _, attribute = path.rpartition(".")
+        owner = self._model.get_submodule(owner_path)
+        wanted = getattr(owner, attribute).shape
+        if tensor.shape != wanted:
+            raise CheckpointError(
+                f"Weight {name} has shape {tuple(tensor.shape)}, the configuration asks for "
+                f"{tuple(wanted)}."
+            )
+        setattr(owner, attribute, nn.Parameter(tensor, requires_grad=False))
+        self._missing.discard(name)
+
+
+def _name_of(path: str) -> str:
+    """Return a parameter's name in memory from its path in our modules."""
+    part, _, rest = path.partition(".")
+    return f"fast_{rest}" if part == "fast" else rest
