@@ -1,0 +1,212 @@
+"""Shape every answer of the REST API alike: keys, problem+json errors, strict request fields."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.http import Http404
+from rest_framework import exceptions, serializers
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from synth.keys import KeyRejectedError, find_key
+from synth.models import ApiKey
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class ApiProblem(exceptions.APIException):
+    """An error with a status, a stable code, and a sentence that a person can act on.
+
+    Args:
+        status_code: the HTTP status, 400 to 599.
+        code: the stable name that clients match on, such as `voice_not_ready`.
+        detail: the sentence.
+        attr: the request field that is at fault; it is then also in `errors`.
+        retry_after: seconds after which another try makes sense, sent as `Retry-After`.
+        headers: further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status_code: int,
+        code: str,
+        detail: str,
+        *,
+        attr: str | None = None,
+        retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail, code)
+        self.status_code = status_code
+        self.code = code
+        self.attr = attr
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Authenticate by `Authorization: Bearer tts_…`; `request.auth` is then the ApiKey row."""
+
+    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
+        """Return the key's user and the key, or None when the request carries no bearer key."""
+        scheme, _, key = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        try:
+            row = find_key(key.strip().decode("latin-1"))
+        except KeyRejectedError as error:
+            raise exceptions.AuthenticationFailed(str(error), code=error.code) from error
+        return row.user, row
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return what makes an unauthenticated request a 401."""
+        return 'Bearer realm="api"'
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuse request fields that are not acted on: unknown ones, and ones that only answers have.
+
+    Put it before ModelSerializer among the bases. The refusal is a 400 with code `unknown_field`
+    that names each field, together with whatever else is wrong.
+    """
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values; errors of unknown fields join those of known ones."""
+        unknown: dict[str, Any] = {}
+        if isinstance(data, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            unknown = {str(name): [_unknown(name, known)] for name in data if name not in known}
+        try:
+            value = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            if isinstance(error.detail, dict):
+                raise serializers.ValidationError({**error.detail, **unknown}) from error
+            raise
+        if unknown:
+            raise serializers.ValidationError(unknown)
+        return value
+
+
+class OneFormatNegotiation(DefaultContentNegotiation):
+    """Answer in the only format a view has, whatever `Accept` says; choose where there are two."""
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[Any, str]:
+        """Return the renderer and its media type."""
+        if len(renderers) == 1:
+            return renderers[0], renderers[0].media_type
+        chosen: tuple[Any, str] = super().select_renderer(request, renderers, format_suffix)
+        return chosen
+
+
+def check_query(request: Request, known: Collection[str]) -> None:
+    """Refuse query parameters that a view does not act on.
+
+    Raises:
+        ValidationError: 400 `unknown_field` that names each of them.
+    """
+    unknown = {name: [_unknown(name, known)] for name in request.query_params if name not in known}
+    if unknown:
+        raise serializers.ValidationError(unknown)
+
+
+def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Turn an exception of a view into problem+json (RFC 9457); None leaves it to be a 500."""
+    from rest_framework.views import set_rollback  # views import this module while they load
+
+    error = _as_api_exception(exc)
+    if error is None:
+        return None
+    set_rollback()
+    headers = dict(getattr(error, "headers", {}))
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]  # DRF sets it
+    wait = getattr(error, "wait", None)  # of a throttled request, in seconds
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    return Response(
+        _body_of(error), status=error.status_code, headers=headers, content_type=PROBLEM_TYPE
+    )
+
+
+def problem_body(
+    status: int, code: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the members of a problem: type, title, status, detail, code, errors."""
+    return {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "errors": list(errors),
+    }
+
+
+def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
+    """Yield `{attr, code, detail}` for each error of a nested validation detail.
+
+    `attr` is the dotted path of the field, such as `parts.1.text`; None is the request as a whole.
+    """
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            is_whole = name == "non_field_errors"
+            yield from error_items(inner, path if is_whole else f"{path}.{name}".lstrip("."))
+    elif isinstance(detail, list):
+        for index, inner in enumerate(detail):
+            nested = isinstance(inner, (Mapping, list))
+            yield from error_items(inner, f"{path}.{index}".lstrip(".") if nested else path)
+    else:
+        code = getattr(detail, "code", None) or "invalid"
+        yield {"attr": path or None, "code": code, "detail": str(detail)}
+
+
+def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
+    """Return the DRF exception that says the same, or None for one that is a 500."""
+    if isinstance(exc, exceptions.APIException):
+        return exc
+    if isinstance(exc, Http404):
+        return exceptions.NotFound()
+    if isinstance(exc, PermissionDenied):
+        return exceptions.PermissionDenied()
+    if isinstance(exc, RequestDataTooBig):
+        return ApiProblem(413, getattr(exc, "code", "body_too_large"), str(exc))
+    if isinstance(exc, SuspiciousOperation):  # too many fields or files
+        return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
+    return None
+
+
+def _body_of(error: exceptions.APIException) -> dict[str, Any]:
+    """Return the problem of one exception.
+
+    The problem's code is that of its errors where they all have one; else it is `invalid`.
+    """
+    if isinstance(error.detail, (dict, list)):
+        items = list(error_items(error.detail))
+        codes = {item["code"] for item in items}
+        code = codes.pop() if len(codes) == 1 else "invalid"
+        sentence = "; ".join(
+            f"{item['attr']}: {item['detail']}" if item["attr"] else item["detail"]
+            for item in items
+        )
+        return problem_body(error.status_code, code, sentence, items)
+    code = str(error.detail.code or error.default_code)
+    attr = getattr(error, "attr", None)
+    items = [{"attr": attr, "code": code, "detail": str(error.detail)}] if attr else []
+    return problem_body(error.status_code, code, str(error.detail), items)
+
+
+def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
+    """Return the error of one name that is not acted on."""
+    allowed = ", ".join(sorted(known)) or "none"
+    return exceptions.ErrorDetail(
+        f"{str(name)[:100]!r} cannot be set here; allowed: {allowed}.", code="unknown_field"
+    )
