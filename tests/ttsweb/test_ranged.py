@@ -218,7 +218,7 @@ def test_file_is_closed_when_the_client_leaves_before_the_first_byte(
     stored: StoredObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[File[bytes]] = []
-    real_open = FileSystemStorage._open
+    real_open = FileSystemStorage._open  # type: ignore[attr-defined]  # not in the stubs
 
     def remember(storage: FileSystemStorage, name: str, mode: str = "rb") -> File[bytes]:
         opened.append(real_open(storage, name, mode))

@@ -1,0 +1,159 @@
+"""Make valid rows for tests; every function works with no arguments.
+
+No object is written to the storage unless a function says so: keys name objects that may not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from synth.models import Chapter, Export, JobVoice, RenderJob, Segment, Take
+from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
+
+CODEC_FINGERPRINT = "c" * 64
+_numbers = itertools.count(1)
+
+
+def make_user(username: str = "", *, is_superuser: bool = False, **fields: Any) -> User:
+    """Return a user with the password "password"."""
+    name = username or f"user{next(_numbers)}"
+    manager = get_user_model().objects
+    if is_superuser:
+        return manager.create_superuser(name, password="password", **fields)
+    return manager.create_user(name, password="password", **fields)
+
+
+def make_stored_clip(content: bytes | None = None, **fields: Any) -> StoredClip:
+    """Return the row of a clip with these bytes, or with bytes that no other clip has."""
+    data = content if content is not None else f"clip {next(_numbers)}".encode()
+    fingerprint = hashlib.sha256(data).hexdigest()
+    values: dict[str, Any] = {
+        "original_key": f"clips/{fingerprint}/original.wav",
+        "container": "wav",
+        "size_bytes": len(data),
+    }
+    return StoredClip.objects.create(fingerprint=fingerprint, **(values | fields))
+
+
+def make_version(
+    voice: Voice | None = None,
+    *,
+    status: str = VoiceVersion.Status.READY,
+    clips: int = 1,
+    **fields: Any,
+) -> VoiceVersion:
+    """Return a version with `clips` clips; without a voice it is a job's inline reference."""
+    values: dict[str, Any] = {"status": status, "number": 1}
+    if voice is not None:
+        values["number"] = voice.versions.count() + 1
+    if status == VoiceVersion.Status.READY:
+        values |= {"codec_fingerprint": CODEC_FINGERPRINT, "frames": 40}
+        values["encoded_at"] = timezone.now()
+    version = VoiceVersion.objects.create(voice=voice, **(values | fields))
+    for index in range(clips):
+        ReferenceClip.objects.create(
+            version=version,
+            index=index,
+            stored=make_stored_clip(),
+            filename=f"clip{index}.wav",
+            transcript="What is said in the clip.",
+        )
+    return version
+
+
+def make_voice(name: str = "", *, ready: bool = True, versions: int = 1, **fields: Any) -> Voice:
+    """Return a voice; `ready=False` leaves its versions pending, `versions=0` gives it none."""
+    values: dict[str, Any] = {
+        "name": name or f"Voice {next(_numbers)}",
+        "consent_statement": "The speaker agreed.",
+        "consent_by": "tester",
+        "consent_at": timezone.now(),
+    }
+    voice = Voice.objects.create(**(values | fields))
+    status = VoiceVersion.Status.READY if ready else VoiceVersion.Status.PENDING
+    for _ in range(versions):
+        make_version(voice, status=status)
+    return voice
+
+
+def make_job(
+    *,
+    segments: int = 1,
+    voice: Voice | None = None,
+    version: VoiceVersion | None = None,
+    **fields: Any,
+) -> RenderJob:
+    """Return a queued job with one chapter, `segments` queued segments and a pinned ready voice."""
+    texts = [f"Sentence number {index}." for index in range(segments)]
+    values: dict[str, Any] = {
+        "text": " ".join(texts) or "Nothing.",
+        "temperature": 0.7,
+        "top_p": 0.8,
+        "top_k": 30,
+    }
+    job = RenderJob.objects.create(**(values | fields))
+    pinned = version or (voice or make_voice()).current_version
+    if pinned is not None:
+        JobVoice.objects.create(job=job, version=pinned)
+    Chapter.objects.create(job=job)
+    for text in texts:
+        make_segment(job, text=text)
+    job.refresh_from_db()
+    return job
+
+
+def make_segment(job: RenderJob | None = None, **fields: Any) -> Segment:
+    """Return a queued segment at the end of a job's first chapter; counts it in the job."""
+    job = job or make_job(segments=0)
+    chapter = job.chapters.get(index=0)
+    text = fields.pop("text", f"Sentence number {next(_numbers)}.")
+    values: dict[str, Any] = {
+        "index": chapter.segments.count(),
+        "text": text,
+        "spoken_text": text,
+        "seed": next(_numbers),
+        "pause_after_ms": 300,
+    }
+    segment = Segment.objects.create(job=job, chapter=chapter, **(values | fields))
+    job.segments_total += 1
+    job.save(update_fields=["segments_total"])
+    return segment
+
+
+def make_take(segments: Sequence[Segment] = (), **fields: Any) -> Take:
+    """Return a take; it is set on `segments` without moving them."""
+    key = hashlib.sha256(uuid.uuid4().bytes).hexdigest()
+    values: dict[str, Any] = {
+        "content_key": key,
+        "codes_key": f"takes/{key}/codes.safetensors",
+        "audio_key": f"takes/{key}/audio.flac",
+        "frames": 20,
+        "sample_rate": 44100,
+        "audio_seconds": 0.93,
+        "finish_reason": "end",
+    }
+    take = Take.objects.create(**(values | fields))
+    Segment.objects.filter(pk__in=[segment.pk for segment in segments]).update(take=take)
+    return take
+
+
+def make_export(job: RenderJob | None = None, **fields: Any) -> Export:
+    """Return a finished export of a job; no file is written."""
+    job = job or make_job()
+    values: dict[str, Any] = {
+        "format": job.format,
+        "status": Export.Status.DONE,
+        "key": f"exports/{job.pk}.{job.format}",
+        "size_bytes": 1000,
+        "sha256": "e" * 64,
+        "duration_seconds": 1.0,
+    }
+    return Export.objects.create(job=job, **(values | fields))
