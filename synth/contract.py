@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 CodesArray = npt.NDArray[np.int16]
 AudioArray = npt.NDArray[np.float32]
+MAX_TOP_K = 64  # candidates that every draw keeps; a larger top_k is refused, not cut
 
 
 class FinishReason(enum.StrEnum):

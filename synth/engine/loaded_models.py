@@ -1,0 +1,103 @@
+"""Load both transformers and both codec halves of a checkpoint, and check that they fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
+from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
+from synth.engine.dual_ar import DualAR
+from synth.engine.engine_config import (
+    EngineConfig,
+    named_dtype,
+    resampler_choice,
+    resolve_device,
+    resolve_dtype,
+)
+from synth.engine.errors import CheckpointError
+from synth.engine.fingerprint import model_fingerprint
+from synth.engine.prompt import PROMPT_VERSION
+from synth.engine.tokenizer import Tokenizer
+from synth.engine.weights import load_dual_ar
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModels:
+    """Hold everything immutable: weights, tokenizer, device, fingerprints."""
+
+    dual_ar: DualAR
+    tokenizer: Tokenizer
+    encoder: CodecEncoder
+    decoder: CodecDecoder
+    device: torch.device
+    resampler: ResamplerChoice
+    resampler_name: str
+    model_fingerprint: str
+    codec_fingerprint: str
+
+    @property
+    def sample_rate(self) -> int:
+        """Return the rate of rendered audio in Hz."""
+        return self.decoder.config.sample_rate
+
+    @property
+    def max_positions(self) -> int:
+        """Return the positions of the slow AR."""
+        return self.dual_ar.config.text_config.max_seq_len
+
+
+def load_models(config: EngineConfig) -> LoadedModels:
+    """Load a checkpoint directory; nothing is filled in where a file or key is missing.
+
+    Raises:
+        CheckpointError: a file or key is missing, unknown or misshapen, or the parts do not fit.
+        InvalidSpecError, ResamplerUnavailableError: a setting cannot be met on this machine.
+    """
+    if not config.checkpoint.is_dir():
+        raise CheckpointError(
+            f"{config.checkpoint} is not a folder: set TTS_CHECKPOINT to the model's folder."
+        )
+    device = resolve_device(config.device)
+    encode_dtype = named_dtype(config.codec_encode_dtype)
+    choice = resampler_choice(config.resampler)
+    dual_ar, tokenizer = load_dual_ar(
+        config.checkpoint, device=device, dtype=resolve_dtype(config.dtype, device)
+    )
+    encoder = CODECS.encoder(config.checkpoint, device, encode_dtype)
+    decoder = CODECS.decoder(config.checkpoint, device, named_dtype(config.codec_decode_dtype))
+    _check_fit(dual_ar, encoder)
+    codec_rate = encoder.config.sample_rate
+    return LoadedModels(
+        dual_ar=dual_ar,
+        tokenizer=tokenizer,
+        encoder=encoder,
+        decoder=decoder,
+        device=device,
+        resampler=choice,
+        # Asked for a pair of rates that need a filter, so that a missing one shows now.
+        resampler_name=chosen_resampler(choice, 48_000, codec_rate),
+        model_fingerprint=model_fingerprint(
+            config.checkpoint, PROMPT_VERSION, cache_dir=config.cache_dir
+        ),
+        codec_fingerprint=codec_fingerprint(
+            config.checkpoint, encode_dtype, cache_dir=config.cache_dir
+        ),
+    )
+
+
+def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:
+    """Raise CheckpointError when the codec's codebooks are not the language model's."""
+    ours, codec = dual_ar.slow.num_codebooks, encoder.config.num_codebooks
+    if ours != codec:
+        raise CheckpointError(
+            f"The model speaks {ours} codebooks and the codec has {codec}: "
+            "codec.pth belongs to another model."
+        )
+    size, semantic = dual_ar.slow.codebook_size, encoder.config.semantic_codebook_size
+    if size != semantic:
+        raise CheckpointError(
+            f"The model has {size} semantic codes and the codec {semantic}: "
+            "codec.pth belongs to another model."
+        )
