@@ -30,6 +30,8 @@ from django.utils.http import (
     quote_etag,
 )
 
+from ttsweb.api import PROBLEM_TYPE, problem_body
+
 CHUNK_BYTES = 128 * 1024
 _ONE_RANGE = re.compile(r"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 _MAX_POSITION = 2**62  # stands for every number too long to be a place in a file
@@ -172,14 +174,9 @@ class _FileSlice:
 
 
 def _unsatisfiable(size: int) -> HttpResponse:
-    problem = {
-        "type": "about:blank",
-        "title": "Range Not Satisfiable",
-        "status": 416,
-        "detail": f"The file has {size} bytes; the range lies outside of them.",
-        "code": "range_not_satisfiable",
-    }
-    response = JsonResponse(problem, status=416, content_type="application/problem+json")
+    sentence = f"The file has {size} bytes; the range lies outside of them."
+    problem = problem_body(416, "range_not_satisfiable", sentence)
+    response = JsonResponse(problem, status=416, content_type=PROBLEM_TYPE)
     response.headers["Content-Range"] = f"bytes */{size}"
     return response
 

@@ -1,0 +1,121 @@
+"""Read a checkpoint's card: what the model is, what it can do, and how it likes to be asked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from synth.contract import MAX_TOP_K, Sampling
+
+CARD_NAME = "card.json"
+MAX_CARD_BYTES = 100_000
+_DEFAULTS = Sampling()  # the engine's own, so that a checkpoint without a card has them too
+
+
+class CardError(Exception):
+    """A card is there and cannot be used; the text names the file, the field and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Hold what a checkpoint says of itself; the defaults are those of a folder without a card.
+
+    `speaks` is False for weights that make noise, such as random ones. `segment_chars` is the most
+    characters of one segment. Sampling values are used where a job gives none.
+    """
+
+    name: str
+    licence: str = "not declared"
+    speaks: bool = True
+    description: str = ""
+    languages: tuple[str, ...] = ()
+    segment_chars: int = 300
+    temperature: float = _DEFAULTS.temperature
+    top_p: float = _DEFAULTS.top_p
+    top_k: int = _DEFAULTS.top_k
+
+
+def read_card(folder: Path) -> Card:
+    """Return the card of a checkpoint folder, read again only when the file has changed.
+
+    A web host needs no checkpoint: without the folder or the file the defaults are returned.
+
+    Raises:
+        CardError: the file cannot be read, is not a JSON object, or a field is unknown, missing
+            (`name` and `licence` are required), of the wrong type or out of range.
+    """
+    path = folder / CARD_NAME
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return Card(name=folder.name)
+    except OSError as error:
+        raise CardError(f"{path} cannot be read: {error.strerror}.") from error
+    return _read(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, modified_ns: int, size: int) -> Card:
+    """Parse one state of the file; the arguments after `path` are the cache's key alone."""
+    if size > MAX_CARD_BYTES:
+        raise CardError(f"{path} has {size} bytes; a card has {MAX_CARD_BYTES} at most.")
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CardError(f"{path} cannot be read as JSON: {error}.") from error
+    if not isinstance(given, dict):
+        raise CardError(f"{path} must hold one JSON object.")
+    unknown = sorted(set(given) - set(Card.__slots__))
+    if unknown:
+        known = ", ".join(Card.__slots__)
+        raise CardError(f"{path}: there is no field {unknown[0]!r}; the fields are {known}.")
+    return Card(**_Fields(path, given).checked())
+
+
+class _Fields:
+    """Check the fields that a card gives; what it leaves out keeps its default."""
+
+    def __init__(self, path: Path, given: dict[str, Any]) -> None:
+        self._path, self._given = path, given
+
+    def checked(self) -> dict[str, Any]:
+        """Return the given fields in the types of `Card`."""
+        for name in ("name", "licence"):
+            if name not in self._given:
+                raise CardError(f"{self._path}: the field {name!r} is missing.")
+        for name, limit in (("name", 100), ("licence", 200), ("description", 5000)):
+            self._check(name, _is_text(self._given.get(name, "x"), limit), f"1 to {limit} letters")
+        self._check("speaks", isinstance(self._given.get("speaks", True), bool), "true or false")
+        self._check("languages", _are_tags(self._given.get("languages", [])), "a list of tags")
+        self._number("segment_chars", 20, 2000, whole=True)
+        self._number("temperature", 0.01, 1.99)
+        self._number("top_p", 0.01, 1)
+        self._number("top_k", 1, MAX_TOP_K, whole=True)
+        return self._given | {"languages": tuple(self._given.get("languages", ()))}
+
+    def _number(self, name: str, low: float, high: float, *, whole: bool = False) -> None:
+        value = self._given.get(name, low)
+        is_number = isinstance(value, int if whole else (int, float)) and value is not True
+        kind = "a whole number" if whole else "a number"
+        self._check(name, is_number and low <= value <= high, f"{kind} from {low} to {high}")
+
+    def _check(self, name: str, is_good: bool, expected: str) -> None:
+        if not is_good:
+            raise CardError(
+                f"{self._path}: {name} is {self._given[name]!r}; it must be {expected}."
+            )
+
+
+def _is_text(value: Any, limit: int) -> bool:
+    return isinstance(value, str) and value.strip() != "" and len(value) <= limit
+
+
+def _are_tags(value: Any) -> bool:
+    """Say whether this is a list of language tags such as `en` or `pt-BR`."""
+    return isinstance(value, list) and all(
+        isinstance(tag, str) and 2 <= len(tag) <= 35 and tag.replace("-", "").isalnum()
+        for tag in value
+    )
