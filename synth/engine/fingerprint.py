@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from synth.engine.atomic_file import replace_file
 from synth.engine.errors import CheckpointError
 from synth.engine.weights import find_weight_files
 
@@ -72,8 +72,4 @@ def _cached_digest(entry: Path, facts: list[str | int]) -> str | None:
 def _store(entry: Path, content: dict[str, object]) -> None:
     """Write an entry whole or not at all, whoever else writes it now."""
     entry.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=entry.parent, suffix=".part", delete=False
-    ) as file:
-        json.dump(content, file)
-    Path(file.name).replace(entry)
+    replace_file(entry, lambda part: part.write_text(json.dumps(content), encoding="utf-8"))

@@ -37,11 +37,12 @@ class CodeRequest:
 class Generation:
     """Hold what one prompt gave, on the CPU.
 
-    `codes` int64 [K, T] is the speech; `columns` int64 [1 + K, n] are all frames made, an end frame
-    included; `draws` int64 [n, 2] both tokens drawn for each. `finish_reason` is None when the
-    model gave NaN or infinity, and `codes` then holds what came before.
+    `prompt` is the request's. `codes` int64 [K, T] is the speech; `columns` int64 [1 + K, n] are
+    all frames made, an end frame included; `draws` int64 [n, 2] both tokens drawn for each.
+    `finish_reason` is None when the model gave NaN or infinity; `codes` holds what came before.
     """
 
+    prompt: Tensor
     codes: Tensor
     columns: Tensor
     draws: Tensor
@@ -96,7 +97,7 @@ def generate_codes(
     outputs = [prefill(model, state, prompts, noise)]
     while len(outputs) % check_every or bool(state.active.any()):
         outputs.append(decode_step(model, state, noise))
-    return _collect(outputs, state)
+    return _collect(requests, outputs, state)
 
 
 def generate_text(
@@ -153,7 +154,9 @@ def _positions_needed(request: CodeRequest, context: int) -> int:
     return min(context, request.prompt.shape[1] + limit)
 
 
-def _collect(outputs: Sequence[StepOutput], state: DecodeState) -> list[Generation]:
+def _collect(
+    requests: Sequence[CodeRequest], outputs: Sequence[StepOutput], state: DecodeState
+) -> list[Generation]:
     """Turn the frames of all slots into one result per slot, with one copy from the device."""
     columns = torch.stack([output.columns for output in outputs], dim=-1).cpu()
     draws = torch.stack(
@@ -163,12 +166,18 @@ def _collect(outputs: Sequence[StepOutput], state: DecodeState) -> list[Generati
     speech = torch.stack([output.is_speech for output in outputs], dim=-1).cpu()
     status = state.status.tolist()
     results = []
-    for slot in range(state.num_slots):
+    for slot, request in enumerate(requests):
         own = columns[slot][:, made[slot]]
         codes = columns[slot][1:, speech[slot]]
         if state.compat.drop_last_frame:
             codes = own[1:, :-1]
         results.append(
-            Generation(codes, own, draws[slot, made[slot]], FINISH_REASONS.get(status[slot]))
+            Generation(
+                request.prompt,
+                codes,
+                own,
+                draws[slot, made[slot]],
+                FINISH_REASONS.get(status[slot]),
+            )
         )
     return results

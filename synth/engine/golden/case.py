@@ -3,20 +3,22 @@
 A checks module exposes two registries that the runner joins:
 
 - ``CHECKS: dict[str, Check]`` maps the name of a file in ``vectors/`` (``"rope.safetensors"``), or
-  of a folder of inputs there with a ``/`` at its end (``"wav/"``), to a function that yields one
-  result per case in it.
+  of a folder as seen from the golden folder (``"vectors/wav/"``), to a function that yields one
+  result per case in it; several modules may check one file.
 - ``COMPANIONS: dict[str, str]`` maps a file to the checked file whose check reads it
   (``"edge.json": "edge.safetensors"``).
 
-What neither registry names counts as not understood, which is a failure.
+What neither registry names counts as not understood, which is a failure, and so does a top-level
+key of a file that no check read through `GoldenFolder.tensors` or `.json`. A folder's check speaks
+of each of its files.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +46,43 @@ class CaseResult:
     passed: bool
 
 
+class ReadKeys(dict[str, Any]):
+    """Remember which keys were read, so that a case no check looked at can be reported."""
+
+    def __init__(self, content: dict[str, Any], read: set[str]) -> None:
+        super().__init__(content)
+        self._read = read
+
+    def __getitem__(self, key: str) -> Any:
+        """Return the value and note its key."""
+        self._read.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value or the default and note the key."""
+        self._read.add(key)
+        return super().get(key, default)
+
+    def items(self) -> Any:
+        """Return all pairs and note all keys."""
+        self._read.update(self)
+        return super().items()
+
+    def values(self) -> Any:
+        """Return all values and note all keys."""
+        self._read.update(self)
+        return super().values()
+
+
 @dataclass(frozen=True)
 class GoldenFolder:
-    """Give access to a golden folder: two checkpoints and the vectors computed with them."""
+    """Give access to a golden folder: two checkpoints and the vectors computed with them.
+
+    It remembers what was read of each file's top level; see `unread`.
+    """
 
     root: Path
+    _read: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def vectors(self) -> Path:
@@ -65,24 +99,35 @@ class GoldenFolder:
         """Return the same language-model weights as bfloat16 shards, without codec."""
         return self.root / "tiny-s2-sharded"
 
-    @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(p.name for p in self.vectors.iterdir())
-
     def has(self, name: str) -> bool:
         """Say whether the vectors hold a file of this name."""
-        return name in self._names
+        return (self.vectors / name).is_file()
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         """Return every array of `vectors/name`; integers as int64, floats as float32.
 
-        The dictionary is shared between callers: do not change its tensors in place.
+        The tensors are shared between callers: do not change them in place.
         """
-        return _load_tensors(self._path(name, ".safetensors"))
+        path = self._path(name, ".safetensors")
+        return ReadKeys(_load_tensors(path), self._read.setdefault(path.name, set()))
 
     def json(self, name: str) -> Any:
         """Return the content of `vectors/name`, freshly parsed."""
-        return json.loads(self._path(name, ".json").read_text(encoding="utf-8"))
+        path = self._path(name, ".json")
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            return content
+        return ReadKeys(content, self._read.setdefault(path.name, set()))
+
+    def unread(self, name: str) -> list[str]:
+        """Return the top-level keys of `vectors/name` that nothing has read through this object."""
+        path = self.vectors / name
+        if path.suffix == ".safetensors":
+            keys = set(_load_tensors(path))
+        else:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            keys = set(content) if isinstance(content, dict) else set()
+        return sorted(keys - self._read.get(name, set()))
 
     def _path(self, name: str, suffix: str) -> Path:
         path = self.vectors / (name if name.endswith(suffix) else name + suffix)
@@ -115,6 +160,11 @@ def compare_equal(file: str, case: str, found: Tensor, expected: Tensor) -> Case
         return CaseResult(file, case, want, f"shape {_shape(found)}", False)
     mismatches = int((found.to(torch.int64) != expected.to(torch.int64)).sum().item())
     return CaseResult(file, case, want, f"{mismatches} mismatches", mismatches == 0)
+
+
+def not_understood(file: str, case: str) -> CaseResult:
+    """Report a file or case that no check knows: a failure, as it went unverified."""
+    return CaseResult(file, case, "a check", "not understood", False)
 
 
 def compare_value(file: str, case: str, found: object, expected: object) -> CaseResult:

@@ -1,0 +1,278 @@
+"""Check whole generations: greedy and seeded sequences, edge cases, limits, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synth.contract import FinishReason
+from synth.engine.compat import REFERENCE
+from synth.engine.dialogue import DEFAULT_CHUNK_BYTES
+from synth.engine.errors import EngineError
+from synth.engine.generate import CodeRequest, Generation, generate_codes, generate_text
+from synth.engine.golden.case import (
+    CaseResult,
+    Check,
+    GoldenFolder,
+    compare_close,
+    compare_equal,
+    compare_value,
+    not_understood,
+)
+from synth.engine.golden.models import Loaded, load, noise_of, sampling_of, voices_of
+from synth.engine.noise import FixedFrame, FrameNoise
+from synth.engine.sampling import best_candidates, probabilities
+
+_EDGE_ROW = {
+    "text",
+    "prompt_text",
+    "chunk_length",
+    "seed",
+    "top_k",
+    "top_p",
+    "temperature",
+    "max_new_tokens",
+    "min_top2_gap",  # a statistic: how near the second best token was
+    "trace",
+    "batches",
+}
+_GREEDY_ROW = {"top_k": 1, "temperature": 1.0, "max_new_tokens": 64}
+
+
+def check_greedy(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare greedy sequences from the stored prompts, and the prompts' own text."""
+    file, arrays = "greedy.safetensors", folder.tensors("greedy")
+    rows = folder.json("lm")["greedy"]
+    loaded = load(folder)
+    for case in sorted({key.split(".")[0] for key in arrays}):
+        found = _generate(loaded, arrays[f"{case}.prompt"], _GREEDY_ROW)
+        yield compare_equal(file, f"{case}.frames", found.columns, arrays[f"{case}.frames"])
+        yield compare_equal(file, f"{case}.codes", found.codes, arrays[f"{case}.codes"])
+        row = rows.get(case)
+        if row is None:
+            yield not_understood("lm.json", f"greedy.{case}")
+            continue
+        facts: dict[str, object] = {
+            "prompt_len": found.prompt.shape[1],
+            "frames": found.columns.shape[1],
+            "codes": found.codes.shape[1],
+            "stopped_on_im_end": found.finish_reason is FinishReason.END,
+            "unique_per_row": [int(line.unique().numel()) for line in found.columns],
+        }
+        for name, value in facts.items():
+            yield compare_value(file, f"{case}.{name}", value, row[name])
+    for case in sorted(set(rows) - {key.split(".")[0] for key in arrays}):
+        yield not_understood("lm.json", f"greedy.{case}")
+
+
+def check_sampling(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare seeded sequences, drawn in the reference's order and from its stored numbers."""
+    file, arrays = "sampling.safetensors", folder.tensors("sampling")
+    loaded, rows = load(folder), folder.json("lm")["sampling"]
+    for case in sorted({key.split(".")[0] for key in arrays} | set(rows)):
+        if case not in rows or f"{case}.frames" not in arrays:
+            yield not_understood(file, case)
+            continue
+        row, expected = rows[case], arrays[f"{case}.frames"]
+        found = _generate(loaded, arrays[f"{case}.prompt"], row)
+        yield compare_equal(file, f"{case}.frames", found.columns, expected)
+        trace = [[line["normal"], line["high"], line["chosen"]] for line in row["trace"]]
+        yield compare_equal(file, f"{case}.trace", _trace(found), torch.tensor(trace))
+        replaced = int((_trace(found)[:, 0] != _trace(found)[:, 2]).sum())
+        yield compare_value(file, f"{case}.ras_replaced", replaced, len(row["ras_replaced"]))
+        if any(key.startswith(f"{case}.uniform.") for key in arrays):
+            yield from _check_stored_noise(file, case, row, loaded, arrays)
+
+
+def check_edge(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare generations at the edges: several batches, the repetition window, first-frame end."""
+    file, arrays = "edge.safetensors", folder.tensors("edge")
+    loaded = load(folder)
+    for case, row in folder.json("edge").items():
+        if not set(row) <= _EDGE_ROW:
+            yield not_understood(file, case)
+            continue
+        if row["text"] is None:
+            found = [_generate(loaded, arrays[f"{case}.prompt.0"], row)]
+        else:
+            found = list(_generate_request(loaded, row, arrays, case))
+        yield compare_value(file, f"{case}.batches", len(found), row["batches"])
+        for number, one in enumerate(found):
+            for name, tensor in (
+                ("prompt", one.prompt),
+                ("frames", one.columns),
+                ("codes", one.codes),
+            ):
+                key = f"{case}.{name}.{number}"
+                yield compare_equal(file, key, tensor, arrays[key])
+        if "trace" in row:
+            expected = torch.tensor(row["trace"])
+            yield compare_equal(file, f"{case}.trace", _trace(found[-1]), expected)
+
+
+def check_limits(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare how requests and single generations end that meet a limit."""
+    file, arrays = "limits.safetensors", folder.tensors("limits")
+    loaded = load(folder)
+    for row in folder.json("limits"):
+        case, call = row["case"], row["call"]
+        if call not in ("request", "generate"):
+            yield not_understood(file, case)
+            continue
+        found: list[Generation] = []
+        error = None
+        try:
+            if call == "request":
+                for one in _generate_request(loaded, row, arrays, case):
+                    found.append(one)  # one by one: those before an error count
+            else:
+                prompt = arrays["prompt"][:, : row["prompt_columns"]]
+                found.append(_generate(loaded, prompt, row, max_seq_len=row["max_seq_len"]))
+        except EngineError as refusal:
+            error = refusal
+        yield from _compare_ending(file, row, found, error, arrays)
+
+
+def check_probs(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare the probabilities made of logits."""
+    file, arrays = "probs.safetensors", folder.tensors("probs")
+    for row in folder.json("lm")["probs"]:
+        # Our sampler works in float32 whatever the model's dtype, so bfloat16 rows run in it too.
+        logits = arrays[row["input"]].unsqueeze(0)
+        size = logits.shape[-1]
+        candidates = best_candidates(logits, size)
+        temperature, top_p = torch.tensor([[row["temperature"]], [row["top_p"]]])
+        kept = probabilities(candidates, temperature, top_p, torch.tensor([row["top_k"]]))
+        found = torch.zeros(1, size).scatter(1, candidates.rows, kept)[0]
+        expected = arrays[row["output"]]
+        ordered = logits[0].sort(descending=True).values
+        edge = row["top_k"]
+        if edge < size and ordered[edge - 1] == ordered[edge]:
+            # Which of equal logits at the edge survives is the sort's affair.
+            found, expected = found.sort().values, expected.sort().values
+        tolerance = 1e-6 if row["dtype"] == "float32" else 1e-2
+        yield compare_close(file, row["output"], found, expected, tolerance)
+        if row["top_p"] < 1 or edge < size:
+            count = int((found > 0).sum())
+            yield compare_value(file, f"{row['output']}.kept", count, row["kept"])
+
+
+def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Compare the codes that the end-to-end audio is made of."""
+    prompt = folder.tensors("greedy")["one_voice.prompt"]
+    found = _generate(load(folder), prompt, _GREEDY_ROW)
+    expected = folder.tensors("end_to_end")["codes"]
+    yield compare_equal("end_to_end.safetensors", "codes", found.codes, expected)
+
+
+def _generate(
+    loaded: Loaded, prompt: Tensor, row: dict[str, Any], *, max_seq_len: int | None = None
+) -> Generation:
+    """Generate from one prompt as the reference does, with a row's parameters."""
+    return generate_codes(
+        loaded.model,
+        [CodeRequest(prompt, sampling_of(row))],
+        noise=noise_of(loaded, row),
+        compat=REFERENCE,
+        max_seq_len=max_seq_len,
+    )[0].raise_if_failed()
+
+
+def _generate_request(
+    loaded: Loaded, row: dict[str, Any], arrays: dict[str, Tensor], case: str
+) -> Iterator[Generation]:
+    """Generate all batches of a row's text as the reference does."""
+    return generate_text(
+        loaded.model,
+        loaded.tokenizer,
+        row["text"],
+        voices_of(row, arrays, case),
+        sampling=sampling_of(row),
+        noise=noise_of(loaded, row),
+        compat=REFERENCE,
+        chunk_bytes=row.get("chunk_length", DEFAULT_CHUNK_BYTES),
+    )
+
+
+def _trace(generation: Generation) -> Tensor:
+    """Return [n, 3]: first draw, second draw, token chosen."""
+    return torch.cat([generation.draws, generation.columns[:1].T], dim=1)
+
+
+def _compare_ending(
+    file: str,
+    row: dict[str, Any],
+    found: list[Generation],
+    error: EngineError | None,
+    arrays: dict[str, Tensor],
+) -> Iterator[CaseResult]:
+    case = row["case"]
+    # A row that is not required shows a failing of the reference: nothing of it may be met here.
+    wanted = row["outcome"] if row.get("required", True) else "ok"
+    outcome = "ok" if error is None else "error"
+    text = outcome if error is None else f"error: {error.code}"
+    yield CaseResult(file, case, wanted, text, outcome == wanted)
+    if "prompt_lengths" in row:
+        lengths = [one.prompt.shape[1] for one in found]
+        yield compare_value(file, f"{case}.prompt_lengths", lengths, row["prompt_lengths"])
+    names = [name for name in arrays if name.startswith(f"{case}.frames.")]
+    if row.get("required", True):
+        yield compare_value(file, f"{case}.batches", len(found), len(names))
+    for number, one in enumerate(found[: len(names)]):
+        key = f"{case}.frames.{number}"
+        yield compare_equal(file, key, one.columns, arrays[key])
+
+
+class _StoredNoise:
+    """Give uniform numbers that were stored frame by frame."""
+
+    def __init__(self, frames: list[list[Tensor]]) -> None:
+        self._frames = iter(frames)
+
+    def frame(self, seeds: Tensor, frames: Tensor, num_draws: int) -> FrameNoise:
+        """Return the next stored frame."""
+        return FixedFrame(next(self._frames))
+
+
+def _check_stored_noise(
+    file: str, case: str, row: dict[str, Any], loaded: Loaded, arrays: dict[str, Tensor]
+) -> Iterator[CaseResult]:
+    """Compare our draws from the seeded generator, and the frames that stored numbers give."""
+    source = noise_of(loaded, row)
+    stored: list[list[Tensor]] = []
+    while f"{case}.uniform.{len(stored)}.slow" in arrays:
+        stem = f"{case}.uniform.{len(stored)}"
+        slow, fast = arrays[f"{stem}.slow"], arrays[f"{stem}.fast"]
+        stored.append([*slow, *fast])
+        one = source.frame(torch.zeros(1), torch.zeros(1), len(stored[-1]))
+        for name, expected, first in (("slow", slow, 0), ("fast", fast, len(slow))):
+            ids = torch.arange(expected.shape[1])
+            found = torch.stack([one.uniform(first + i, ids) for i in range(len(expected))])
+            yield compare_close(file, f"{stem}.{name}", found, expected, 0.0)
+    shorter = {**row, "max_new_tokens": len(stored)}
+    generation = generate_codes(
+        loaded.model,
+        [CodeRequest(arrays[f"{case}.prompt"], sampling_of(shorter))],
+        noise=_StoredNoise(stored),
+        compat=REFERENCE,
+    )[0]
+    expected = arrays[f"{case}.frames"][:, : len(stored)]
+    yield compare_equal(file, f"{case}.uniform.frames", generation.columns, expected)
+
+
+CHECKS: dict[str, Check] = {
+    "greedy.safetensors": check_greedy,
+    "sampling.safetensors": check_sampling,
+    "edge.safetensors": check_edge,
+    "limits.safetensors": check_limits,
+    "probs.safetensors": check_probs,
+    "end_to_end.safetensors": check_end_to_end,
+}
+COMPANIONS: dict[str, str] = {
+    "edge.json": "edge.safetensors",
+    "limits.json": "limits.safetensors",
+    "lm.json": "greedy.safetensors",
+}

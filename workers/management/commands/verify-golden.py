@@ -1,0 +1,49 @@
+"""Check the engine against a folder of golden vectors: `manage.py verify-golden DIR`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from django.core.management.base import BaseCommand, CommandError
+
+
+class Command(BaseCommand):
+    """Print one line per case and `N cases, M failed`; exit 1 on any miss."""
+
+    help = "Run every file and case of a golden folder against the engine."
+    requires_system_checks: ClassVar[list[str]] = []  # needs no database and no settings
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the folder and the form of the output."""
+        parser.add_argument("folder", type=Path, help="a folder with vectors/ and tiny-s2/")
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
+        # The engine is imported here so that listing commands does not load torch.
+        from synth.engine.golden.case import CaseResult, GoldenFolderError
+        from synth.engine.golden.runner import render_table, run_golden
+
+        results: list[CaseResult] = []
+        try:
+            num_cases, num_failed = run_golden(options["folder"], report=results.append)
+        except GoldenFolderError as error:
+            raise CommandError(str(error), returncode=2) from error
+        if options["json"]:
+            content = {
+                "cases": num_cases,
+                "failed": num_failed,
+                "results": [asdict(result) for result in results],
+            }
+            self.stdout.write(json.dumps(content, ensure_ascii=False))
+        else:
+            self.stdout.write(render_table(results))
+            self.stdout.write(f"{num_cases} cases, {num_failed} failed")
+        if num_failed:
+            sys.exit(1)
