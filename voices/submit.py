@@ -1,0 +1,257 @@
+"""Save voices: what makes a new version, and that its encoding is enqueued on commit."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from synth.removal import evict_voice
+from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
+from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
+from voices.objects import collect_clips, store_clip
+from voices.transitions import enqueue_version
+
+_NAME_CONSTRAINT = "voice_name_unique_while_it_exists"
+_CHANGEABLE = {"name", "description", "language", "cache_codes", "consent_statement", "archived"}
+
+
+class VoiceNameTakenError(Exception):
+    """Another voice that exists has this name, in whatever case."""
+
+    code = "voice_name_taken"
+
+
+class VoiceDeletedError(Exception):
+    """The voice was deleted meanwhile, so that it takes no version."""
+
+    code = "voice_not_found"
+
+
+@dataclass(frozen=True)
+class NewClip:
+    """One clip of a version to be made: its transcript, and either its bytes or its stored row.
+
+    `container` may be left empty: the bytes tell it.
+    """
+
+    transcript: str
+    filename: str = ""
+    content: bytes | None = None
+    stored: StoredClip | None = None
+    container: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a clip with both sources, or with none."""
+        if (self.content is None) == (self.stored is None):
+            raise ValueError("a new clip has either its bytes or its stored row")
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the sha256 of the clip's bytes in hex."""
+        if self.stored is not None:
+            return self.stored.fingerprint
+        return hashlib.sha256(self.content or b"").hexdigest()
+
+
+def create_voice(
+    *,
+    name: str,
+    consent_statement: str,
+    by: str,
+    clips: Sequence[NewClip],
+    owner: AbstractBaseUser | None = None,
+    description: str = "",
+    language: str = "",
+    cache_codes: bool = True,
+) -> Voice:
+    """Make a voice with its first version, which is encoded once the transaction has committed.
+
+    Args:
+        by: who says that the speaker has agreed; kept with the moment of saying so.
+
+    Raises:
+        ClipRejectedError: a clip or a transcript is not taken.
+        VoiceNameTakenError: the name belongs to another voice.
+        OSError: the storage cannot be written; nothing is kept.
+    """
+    voice = Voice(
+        name=name,
+        description=description,
+        language=language,
+        owner_id=owner.pk if owner else None,
+        consent_statement=consent_statement,
+        consent_by=by[:200],
+        consent_at=timezone.now(),
+        cache_codes=cache_codes,
+    )
+    with _stored(clips) as stored_clips, transaction.atomic():
+        _save(voice)
+        create_version(voice, stored_clips)
+    return voice
+
+
+def update_voice(
+    voice: Voice,
+    *,
+    by: str,
+    changes: Mapping[str, Any] | None = None,
+    clips: Sequence[NewClip] | None = None,
+) -> VoiceVersion | None:
+    """Change a voice; return the version that other clips or transcripts made, or None.
+
+    Args:
+        by: who made the change; kept with a consent statement that changed.
+        changes: any of name, description, language, cache_codes, consent_statement, archived.
+        clips: all clips of the voice from now on; None leaves them, and equal ones change nothing.
+
+    Raises:
+        ClipRejectedError, VoiceNameTakenError, OSError: as for `create_voice`.
+        VoiceDeletedError: the voice was deleted meanwhile.
+    """
+    unknown = set(changes or {}) - _CHANGEABLE
+    if unknown:
+        raise ValueError(f"not to be changed here: {', '.join(sorted(unknown))}")
+    with _stored(clips or ()) as stored_clips, transaction.atomic():
+        _lock(voice)
+        _apply(voice, changes or {}, by=by)
+        if clips is None or not _are_new(voice, stored_clips):
+            return None
+        evict_voice(voice)
+        return create_version(voice, stored_clips)
+
+
+def create_version(voice: Voice | None, clips: Sequence[NewClip]) -> VoiceVersion:
+    """Make a pending version with these clips in one transaction; enqueue it on commit.
+
+    Args:
+        voice: whose version it is; None makes the inline reference of a job, which then pins it.
+
+    Raises:
+        ClipRejectedError: a clip or transcript is not taken, or there are too few or too many.
+        VoiceDeletedError: the voice was deleted meanwhile.
+        OSError: the storage cannot be written; nothing is kept.
+    """
+    with _stored(clips) as stored_clips, transaction.atomic():
+        number = 1
+        if voice is not None:
+            _lock(voice)
+            newest = VoiceVersion.objects.filter(voice=voice).aggregate(newest=Max("number"))
+            number = (newest["newest"] or 0) + 1
+        version = VoiceVersion.objects.create(voice=voice, number=number)
+        _create_clips(version, stored_clips)
+        enqueue_version(version.pk)
+    return version
+
+
+def current_clips(voice: Voice) -> list[NewClip]:
+    """Return the clips of a voice's newest version, as clips that a further version may have."""
+    version = voice.current_version
+    if version is None:
+        return []
+    rows = version.clips.select_related("stored").order_by("index")
+    return [
+        NewClip(transcript=row.transcript, filename=row.filename, stored=row.stored) for row in rows
+    ]
+
+
+@contextmanager
+def _stored(clips: Sequence[NewClip]) -> Iterator[list[NewClip]]:
+    """Give the checked clips, their bytes stored; on an error let go of the bytes again.
+
+    The bytes are written before the rows, so that no transaction is held open by a disk.
+    """
+    checked = [_checked(clip) for clip in clips]
+    written: list[uuid.UUID] = []
+    try:
+        kept = []
+        for clip in checked:
+            if clip.content is not None:
+                row = store_clip(clip.content, container=clip.container)
+                written.append(row.pk)
+                clip = replace(clip, content=None, stored=row)
+            kept.append(clip)
+        yield kept
+    except BaseException:
+        collect_clips(written)
+        raise
+
+
+def _checked(clip: NewClip) -> NewClip:
+    """Return the clip with its container and its clean transcript."""
+    transcript = check_transcript(clip.transcript)
+    container = clip.container
+    if clip.content is not None:
+        container = check_clip(clip.content)
+    return replace(clip, transcript=transcript, container=container, filename=clip.filename[:200])
+
+
+def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
+    """Make the version's clip rows; inside a transaction."""
+    if not clips:
+        raise ClipRejectedError("clip_required", "A voice needs at least one clip.")
+    if len(clips) > settings.MAX_CLIPS_PER_VOICE:
+        raise ClipRejectedError(
+            "too_many_clips",
+            f"There are {len(clips)} clips; at most {settings.MAX_CLIPS_PER_VOICE} are taken.",
+        )
+    stored = [clip.stored for clip in clips if clip.stored is not None]
+    wanted = {row.pk for row in stored}
+    # The lock keeps them: whoever collects unused clips waits for it and then sees our rows.
+    rows = StoredClip.objects.select_for_update().filter(pk__in=wanted).order_by("pk")
+    if {row.pk for row in rows} != wanted:
+        raise ClipRejectedError(
+            "clip_gone", "The clip was being removed at this moment; send it again.", status=409
+        )
+    for index, (clip, row) in enumerate(zip(clips, stored, strict=True)):
+        ReferenceClip.objects.create(
+            version=version,
+            index=index,
+            stored=row,
+            filename=clip.filename,
+            transcript=clip.transcript,
+        )
+
+
+def _lock(voice: Voice) -> None:
+    """Let one change of a voice follow the other."""
+    alive = Voice.objects.select_for_update().filter(pk=voice.pk, deleted_at__isnull=True)
+    if alive.first() is None:
+        raise VoiceDeletedError("The voice was deleted.")
+
+
+def _apply(voice: Voice, changes: Mapping[str, Any], *, by: str) -> None:
+    """Set and save the columns that differ."""
+    changed = [name for name, value in changes.items() if getattr(voice, name) != value]
+    for name in changed:
+        setattr(voice, name, changes[name])
+    if "consent_statement" in changed:
+        voice.consent_by, voice.consent_at = by[:200], timezone.now()
+        changed += ["consent_by", "consent_at"]
+    if changed:
+        _save(voice, update_fields=[*changed, "updated_at"])
+
+
+def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
+    try:
+        with transaction.atomic():
+            voice.save(update_fields=update_fields)
+    except IntegrityError as error:
+        if _NAME_CONSTRAINT not in str(error):
+            raise
+        raise VoiceNameTakenError(f"Another voice is named {voice.name!r}.") from error
+
+
+def _are_new(voice: Voice, clips: Sequence[NewClip]) -> bool:
+    """Whether these are other clips or transcripts than those that the voice has now."""
+    now = [(clip.fingerprint, clip.transcript) for clip in current_clips(voice)]
+    return now != [(clip.fingerprint, clip.transcript) for clip in clips]
