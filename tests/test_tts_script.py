@@ -16,8 +16,8 @@ import pytest
 PROJECT = Path(__file__).resolve().parent.parent
 SHELL = shutil.which("dash") or "/bin/sh"
 # fmt: off
-TOOLS = ["cat", "cksum", "cp", "date", "dirname", "grep", "mkdir", "mv", "readlink", "rm", "sed",
-         "sh", "sleep", "tail", "tr", "uname"]
+TOOLS = ["cat", "cksum", "cp", "date", "dirname", "grep", "ls", "mkdir", "mv", "readlink", "rm",
+         "sed", "sh", "sleep", "tail", "tr", "uname"]
 # fmt: on
 
 STUB = """#!/bin/sh
@@ -163,10 +163,15 @@ def test_no_argument_lists_the_commands_and_installs_nothing(checkout: Checkout)
     assert "verify-golden" in ended.out
 
 
-def test_command_with_a_hyphen_reaches_its_module(checkout: Checkout) -> None:
-    ended = checkout.run("verify-golden", "some-folder")
+@pytest.mark.parametrize("module", ["some_thing", "some-thing"])
+def test_command_with_a_hyphen_reaches_its_module(checkout: Checkout, module: str) -> None:
+    folder = checkout.root / "workers/management/commands"
+    folder.mkdir(parents=True)
+    (folder / f"{module}.py").touch()
 
-    assert ended.out == "['verify_golden', 'some-folder']\n"
+    ended = checkout.run("some-thing", "some-folder")
+
+    assert ended.out == f"['{module}', 'some-folder']\n"
 
 
 def test_test_command_installs_the_dev_extra_once(checkout: Checkout) -> None:

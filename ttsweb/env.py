@@ -43,17 +43,22 @@ _from_file: dict[str, str] = {}  # what load_dotenv read; the environment wins o
 def load_dotenv(path: Path) -> None:
     """Make the variables of the `.env` file at `path` visible to the readers below.
 
-    Replaces what an earlier call read. `os.environ` is not changed, and wins.
+    `TTS_ENV_FILE` names another file, which then has to be there. Replaces what an earlier call
+    read. `os.environ` is not changed, and wins.
 
     Raises:
-        ImproperlyConfigured: the file cannot be understood, or sets a name that is read before
-            it (`TTS_PYTHON`, `TTS_TORCH`).
+        ImproperlyConfigured: the file cannot be understood, or sets a name that is needed before
+            it is read, such as `TTS_TORCH`.
     """
+    if named := os.environ.get("TTS_ENV_FILE", "").strip():
+        path = PROJECT_DIR / Path(named).expanduser()
+        if not path.exists():
+            raise _bad("TTS_ENV_FILE", named, "a file that is there")
     variables = read_dotenv(path)
     for name in variables:
         if name in SETTINGS and SETTINGS[name].before_start:
             raise ImproperlyConfigured(
-                f"{path}: {name} is read before this file; set it in the environment instead"
+                f"{path}: {name} is needed before this file is read; set it in the environment"
             )
     _from_file.clear()
     _from_file.update(variables)
@@ -266,8 +271,10 @@ def _register(
     name: str, kind: str, default: str, allowed: str, help: str, default_text: str | None
 ) -> None:
     """Enter a setting; `default_text` replaces a default that says little to a person."""
-    shown = default if default_text is None else default_text
-    register(SettingSpec(name, kind, shown, allowed, help))
+    if default_text is None:
+        register(SettingSpec(name, kind, default, allowed, help, example=default))
+    else:
+        register(SettingSpec(name, kind, default_text, allowed, help))
 
 
 def _bad(name: str, value: str, expected: str) -> ImproperlyConfigured:

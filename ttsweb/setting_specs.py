@@ -14,9 +14,9 @@ TEST_PREFIX = "TTS_TEST_"  # read by the test suite alone; never a setting
 class SettingSpec:
     """What a reader of the documentation needs to know about one setting.
 
-    `default` and `allowed` are texts for people; an empty `default` means "not set".
-    `before_start` is true for the few names that `./tts` reads before Python runs, which can
-    therefore not stand in `.env`.
+    `default` and `allowed` are texts for people; an empty `default` means "not set". `example` is
+    the default as one would write it into `.env`, or empty where the default is no plain value.
+    `before_start` is true for the few names that are needed before `.env` is read.
     """
 
     name: str
@@ -24,6 +24,7 @@ class SettingSpec:
     default: str
     allowed: str
     help: str
+    example: str = ""
     before_start: bool = False
 
 
@@ -33,17 +34,25 @@ SETTINGS: dict[str, SettingSpec] = {
         SettingSpec(
             "TTS_PYTHON",
             "path",
-            "",
+            "the newest that is found",
             "a Python from 3.11 to 3.14",
-            "Interpreter that `./tts` makes `.venv` with; else the newest one that it finds.",
+            "Interpreter that `./tts` makes `.venv` with.",
             before_start=True,
         ),
         SettingSpec(
             "TTS_TORCH",
             "choice",
-            "",
+            "the one that fits the machine",
             "`cpu`, `cuda`",
-            "PyTorch build that `./tts` installs; else the one that fits the machine.",
+            "PyTorch build that `./tts` installs.",
+            before_start=True,
+        ),
+        SettingSpec(
+            "TTS_ENV_FILE",
+            "path",
+            ".env",
+            "",
+            "File that the settings below are read from; the environment wins over it.",
             before_start=True,
         ),
     )

@@ -1,0 +1,132 @@
+"""What all tests share: services that may be missing, and servers that a run starts for itself.
+
+A test marked `redis`, `postgres`, `browser`, `gpu` or `checkpoint` is skipped with a reason where
+that is missing; with its name in `TTS_TEST_REQUIRE` (separated by commas) it fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+import redis
+from psycopg import sql
+
+from tests import services
+
+PROJECT = Path(__file__).resolve().parent.parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a `TTS_TEST_REQUIRE` that would require nothing by a typing error."""
+    try:
+        services.required_services(os.environ.get("TTS_TEST_REQUIRE", ""))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose service is missing, or fail it where that service is required."""
+    required = services.required_services(os.environ.get("TTS_TEST_REQUIRE", ""))
+    for name in services.CHECKS:
+        if item.get_closest_marker(name) is None:
+            continue
+        reason = services.why_missing(name)
+        if reason is None:
+            continue
+        if name in required:
+            pytest.fail(f"{name} is required (TTS_TEST_REQUIRE), but {reason}", pytrace=False)
+        pytest.skip(f"{name}: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what was left out and why, one line for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        for report in reports
+        if isinstance(report.longrepr, tuple)
+    )
+    if not reasons:
+        return
+    terminalreporter.section("left out")
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.line(f"{count} x {reason}")
+
+
+@pytest.fixture
+def clean_env(tmp_path: Path) -> dict[str, str]:
+    """An environment for a process of its own: its own data folder, no setting from outside."""
+    kept = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    return environment | {
+        "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
+        "PYTHONPATH": str(PROJECT),
+        "OMP_NUM_THREADS": "1",
+        "TTS_DATA_DIR": str(tmp_path / "data"),
+        "TTS_ENV_FILE": os.devnull,
+    }
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Redis of this test run, on a free port; ask for `redis_url` instead."""
+    program = services.find_redis_server()
+    if program is None:
+        pytest.fail("mark the test with `redis`, so that it is skipped where there is no Redis")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("redis")
+    options = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(folder)]
+    with subprocess.Popen([program, *options], stdout=subprocess.DEVNULL) as process:
+        try:
+            _wait_for_redis(port)
+            yield f"redis://127.0.0.1:{port}/0"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def redis_url(redis_server: str) -> str:
+    """The address of an empty Redis; a test may flush it."""
+    with redis.Redis.from_url(redis_server) as client:
+        client.flushall()
+    return redis_server
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    """The address of an empty PostgreSQL database, which is dropped after the test."""
+    server = os.environ["TTS_TEST_POSTGRES_URL"]
+    name = f"ttsweb_test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
+        finally:
+            drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+            connection.execute(drop)
+
+
+def _wait_for_redis(port: int) -> None:
+    """Return as soon as the server on `port` answers."""
+    deadline = time.monotonic() + 15
+    with redis.Redis(port=port) as client:
+        while True:
+            try:
+                client.ping()
+                return
+            except redis.exceptions.ConnectionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)

@@ -1,0 +1,34 @@
+"""Keep what is generated from the settings, README's table and `.env.example`, up to date."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from ttsweb.env import PROJECT_DIR
+from ttsweb.settings_doc import MissingBlockError, stale_files
+
+
+class Command(BaseCommand):
+    """Compare the generated documentation with the settings, or write it."""
+
+    help = "Write, or check, README's table of settings and .env.example."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take one of the two ways."""
+        way = parser.add_mutually_exclusive_group(required=True)
+        way.add_argument("--write", action="store_true", help="write what differs")
+        way.add_argument("--check", action="store_true", help="exit 1 when something differs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Name the files that differed; with `--check` they are an error."""
+        try:
+            stale = stale_files(PROJECT_DIR, write=options["write"])
+        except (OSError, MissingBlockError) as error:
+            raise CommandError(f"README.md: {error}") from error
+        if stale and options["check"]:
+            raise CommandError(f"{' and '.join(stale)} differ: run ./tts docs --write")
+        self.stdout.write(f"written: {', '.join(stale)}" if stale else "up to date")
