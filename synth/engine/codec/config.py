@@ -1,0 +1,190 @@
+"""Read the codec's sizes off the shapes of its tensors."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from synth.engine.errors import CheckpointError
+
+HEAD_DIM = 64  # of every codec transformer; heads are not stored, they follow from it
+SAMPLE_RATE = 44100
+ENCODER_WINDOW = 512  # encoder frames, four per code frame
+MODULE_WINDOW = 128  # code frames, before and after the quantizers
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TransformerConfig:
+    """Hold one windowed transformer's sizes; `window` is the keys a query sees, itself included."""
+
+    dim: int
+    num_layers: int
+    num_heads: int
+    ffn_dim: int
+    window: int
+
+
+@dataclass(frozen=True, slots=True)
+class CodecConfig:
+    """Hold every size of the codec; `sample_rate` in Hz, strides and rates per block."""
+
+    sample_rate: int
+    latent_dim: int
+    encoder_dim: int
+    encoder_strides: tuple[int, ...]
+    decoder_dim: int
+    decoder_rates: tuple[int, ...]
+    downsample_factors: tuple[int, ...]
+    upsample_factors: tuple[int, ...]
+    codebook_dim: int
+    semantic_codebook_size: int
+    residual_codebook_size: int
+    num_residual_codebooks: int
+    encoder_transformer: TransformerConfig
+    pre_module: TransformerConfig
+    post_module: TransformerConfig
+
+    @property
+    def num_codebooks(self) -> int:
+        """Return K, the rows of a code matrix: one semantic codebook and the residual ones."""
+        return 1 + self.num_residual_codebooks
+
+    @property
+    def hop_length(self) -> int:
+        """Return the samples of one code frame."""
+        return math.prod(self.encoder_strides) * math.prod(self.downsample_factors)
+
+
+def config_from_shapes(shapes: Shapes) -> CodecConfig:
+    """Derive every size from the tensors' shapes, with the default windows and sample rate.
+
+    Where several tensors show one size the majority decides, so that the strict check afterwards
+    names the tensor that is wrong and not those that fit.
+
+    Raises:
+        CheckpointError: a tensor that a size is read from is missing, or both halves of the codec
+            do not work at the same number of samples a frame.
+    """
+    sizes = _ShapeReader(shapes)
+    down, up = "encoder.block.{}.block.4", "decoder.model.{}.block.1"
+    encoder_blocks = sizes.count(f"{down}.conv.bias", "encoder.block.{}.block.3.alpha", first=1)
+    decoder_blocks = sizes.count(f"{up}.conv.bias", "decoder.model.{}.block.0.alpha", first=1)
+    semantic = ["quantizer.semantic_quantizer.quantizers.0.codebook.weight"]
+    residual = sizes.codebooks("quantizer.quantizer.quantizers")
+    last = encoder_blocks.stop - 1
+    config = CodecConfig(
+        sample_rate=SAMPLE_RATE,
+        latent_dim=sizes.channels(f"encoder.block.{last + 2}"),
+        encoder_dim=sizes.channels("encoder.block.0"),
+        encoder_strides=tuple(sizes.stride(down.format(block)) for block in encoder_blocks),
+        decoder_dim=sizes.channels("decoder.model.0"),
+        decoder_rates=tuple(sizes.stride(up.format(block)) for block in decoder_blocks),
+        downsample_factors=sizes.resamplers("quantizer.downsample"),
+        upsample_factors=sizes.resamplers("quantizer.upsample"),
+        codebook_dim=sizes.most(semantic + residual, axis=1),
+        semantic_codebook_size=sizes.most(semantic, axis=0),
+        residual_codebook_size=sizes.most(residual, axis=0),
+        num_residual_codebooks=len(residual),
+        encoder_transformer=sizes.transformer(f"encoder.block.{last}.block.5", ENCODER_WINDOW),
+        pre_module=sizes.transformer("quantizer.pre_module", MODULE_WINDOW),
+        post_module=sizes.transformer("quantizer.post_module", MODULE_WINDOW),
+    )
+    _check_hops(config)
+    return config
+
+
+def _check_hops(config: CodecConfig) -> None:
+    decoded = math.prod(config.decoder_rates) * math.prod(config.upsample_factors)
+    if config.hop_length != decoded:
+        raise CheckpointError(
+            f"The codec's encoder takes {config.hop_length} samples a frame "
+            f"(strides {config.encoder_strides}, downsample {config.downsample_factors}) and its "
+            f"decoder gives {decoded} (rates {config.decoder_rates}, upsample "
+            f"{config.upsample_factors}): one kernel in the codec file has a wrong shape."
+        )
+
+
+class _ShapeReader:
+    """Read sizes off a table of shapes, naming what is missing."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
+
+    def most(self, names: Sequence[str], *, axis: int) -> int:
+        """Return the size that most of these tensors have along `axis`."""
+        shapes = [self._shapes[name] for name in names if name in self._shapes]
+        votes = Counter(shape[axis] for shape in shapes if len(shape) > axis)
+        if not votes:
+            raise CheckpointError(
+                f"The codec file lacks {names[0]} or it has a wrong shape; "
+                "it is not a codec of this model."
+            )
+        size = votes.most_common(1)[0][0]
+        if size < 1:
+            raise CheckpointError(f"{names[0]} is empty in the codec file.")
+        return size
+
+    def count(self, *patterns: str, first: int = 0) -> range:
+        """Return the indices from `first` on at which any of these name patterns occurs.
+
+        Two patterns each, so that one missing tensor does not end the range before the strict
+        check can name it.
+        """
+        end = first
+        while any(pattern.format(end) in self._shapes for pattern in patterns):
+            end += 1
+        if end == first:
+            raise CheckpointError(
+                f"The codec file has no tensor {patterns[0].format(first)}; "
+                "it is not a codec of this model."
+            )
+        return range(first, end)
+
+    def channels(self, conv: str) -> int:
+        """Return the output channels of a weight-normed convolution."""
+        weight = f"{conv}.conv.parametrizations.weight"
+        return self.most(
+            [f"{conv}.conv.bias", f"{weight}.original0", f"{weight}.original1"], axis=0
+        )
+
+    def stride(self, conv: str) -> int:
+        """Return the stride of a resampling convolution, whose kernel is twice as long."""
+        name = f"{conv}.conv.parametrizations.weight.original1"
+        kernel = self.most([name], axis=2)
+        if kernel % 2:
+            raise CheckpointError(f"{name} has a kernel of {kernel}, which is not twice a stride.")
+        return kernel // 2
+
+    def resamplers(self, prefix: str) -> tuple[int, ...]:
+        """Return the factors of a stack of resamplers, whose kernels are as long as the stride."""
+        weight, bias = f"{prefix}.{{}}.0.conv.weight", f"{prefix}.{{}}.0.conv.bias"
+        return tuple(self.most([weight.format(i)], axis=2) for i in self.count(weight, bias))
+
+    def codebooks(self, prefix: str) -> list[str]:
+        """Return the names of a stack of quantizers' codebooks."""
+        name = f"{prefix}.{{}}.codebook.weight"
+        return [name.format(i) for i in self.count(name, f"{prefix}.{{}}.in_proj.bias")]
+
+    def transformer(self, prefix: str, window: int) -> TransformerConfig:
+        """Return the sizes of the transformer behind `prefix`."""
+        norms = [
+            f"{prefix}.layers.{{}}.attention_norm.weight",
+            f"{prefix}.layers.{{}}.ffn_norm.weight",
+        ]
+        layers = [f"{prefix}.layers.{i}" for i in self.count(*norms)]
+        rows = self.most([f"{layer}.attention.wqkv.weight" for layer in layers], axis=0)
+        if rows % (3 * HEAD_DIM):
+            raise CheckpointError(
+                f"{prefix}: wqkv has {rows} rows, which is not three times heads of {HEAD_DIM}."
+            )
+        return TransformerConfig(
+            dim=self.most([f"{layer}.ffn_norm.weight" for layer in layers], axis=0),
+            num_layers=len(layers),
+            num_heads=rows // (3 * HEAD_DIM),
+            ffn_dim=self.most([f"{layer}.feed_forward.w1.weight" for layer in layers], axis=0),
+            window=window,
+        )

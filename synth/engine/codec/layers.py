@@ -1,0 +1,147 @@
+"""Build the codec's convolutional blocks; every one is causal and channel-first, [B, D, T].
+
+Weight norm is folded into `weight` when a checkpoint is loaded; `weight_norm` keeps how the file
+spells it, so that the names a file must hold can be told from the modules.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WeightNorm = Literal["parametrized", "g_and_v"] | None
+RESIDUAL_DILATIONS = (1, 3, 9)
+
+
+class NormedConv1d(nn.Conv1d):
+    """Convolve; `weight_norm` says how a file names the weight's norm and direction."""
+
+    weight_norm: WeightNorm = None
+
+    def reset_parameters(self) -> None:
+        """Draw no first values: they come from a checkpoint, and drawing takes time."""
+
+
+class NormedConvTranspose1d(nn.ConvTranspose1d):
+    """Convolve transposed; `weight_norm` as for `NormedConv1d`."""
+
+    weight_norm: WeightNorm = None
+
+    def reset_parameters(self) -> None:
+        """Draw no first values, as `NormedConv1d`."""
+
+
+class CausalConv1d(nn.Module):
+    """Convolve with zeros on the left, so that no output sees a later input.
+
+    Zeros on the right only complete the last window: the output has ceil(T / stride) positions.
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        dilation: int = 1,
+        groups: int = 1,
+        weight_norm: WeightNorm = "parametrized",
+    ) -> None:
+        super().__init__()
+        self.conv = NormedConv1d(
+            in_dim, out_dim, kernel, stride=stride, dilation=dilation, groups=groups
+        )
+        self.conv.weight_norm = weight_norm
+        self.left = (kernel - 1) * dilation + 1 - stride
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, in_dim, T] to [B, out_dim, ceil(T / stride)]."""
+        right = -x.shape[-1] % self.stride
+        if self.left or right:
+            x = F.pad(x, (self.left, right))
+        y: Tensor = self.conv(x)
+        return y
+
+
+class CausalConvTranspose1d(nn.Module):
+    """Convolve transposed and cut the tail that later inputs would still change."""
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        kernel: int,
+        *,
+        stride: int,
+        weight_norm: WeightNorm = "parametrized",
+    ) -> None:
+        super().__init__()
+        self.conv = NormedConvTranspose1d(in_dim, out_dim, kernel, stride=stride)
+        self.conv.weight_norm = weight_norm
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, in_dim, T] to [B, out_dim, T * stride]."""
+        y: Tensor = self.conv(x)
+        return y[..., : x.shape[-1] * self.stride]
+
+
+class Snake(nn.Module):
+    """Add a periodic bump to each channel: x + sin(alpha x)^2 / alpha."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.empty(1, dim, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, dim, T] to the same shape."""
+        # In place on the one temporary: at full width this tensor is the codec's largest.
+        bump = (x * self.alpha).sin_()
+        bump.mul_(bump)
+        return torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
+
+
+class ResidualUnit(nn.Module):
+    """Add to the input: Snake, dilated convolution of 7, Snake, convolution of 1."""
+
+    def __init__(self, dim: int, dilation: int) -> None:
+        super().__init__()
+        self.block = nn.Sequential(
+            Snake(dim),
+            CausalConv1d(dim, dim, 7, dilation=dilation),
+            Snake(dim),
+            CausalConv1d(dim, dim, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, dim, T] to the same shape."""
+        y: Tensor = x + self.block(x)
+        return y
+
+
+def residual_units(dim: int) -> list[nn.Module]:
+    """Return the three residual units of a block, with growing dilation."""
+    return [ResidualUnit(dim, dilation) for dilation in RESIDUAL_DILATIONS]
+
+
+class ConvNeXtBlock(nn.Module):
+    """Add to the input: depthwise convolution of 7, layer norm, two linear maps around a GELU."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dwconv = CausalConv1d(dim, dim, 7, groups=dim, weight_norm=None)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.pwconv1 = nn.Linear(dim, 4 * dim)
+        self.pwconv2 = nn.Linear(4 * dim, dim)
+        self.gamma = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, dim, T] to the same shape."""
+        y: Tensor = self.norm(self.dwconv(x).transpose(1, 2))  # [B, T, dim]
+        y = self.pwconv2(F.gelu(self.pwconv1(y)))
+        return x + (self.gamma * y).transpose(1, 2)

@@ -1,0 +1,203 @@
+"""Check the codec, the resampler and the reference voices against golden vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import soundfile
+import torch
+from torch import Tensor, nn
+
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.load import load_decoder, load_encoder
+from synth.engine.codec.resample import ResamplerChoice, resample, torchaudio_problem
+from synth.engine.golden.case import (
+    CaseResult,
+    Check,
+    GoldenFolder,
+    compare_close,
+    compare_equal,
+    compare_value,
+)
+from synth.engine.golden.codec_variants import checkpoint_codec_variants
+from synth.engine.golden.voice_checks import check_voices, check_wav_voices
+
+__all__ = ["CHECKS", "COMPANIONS", "checkpoint_codec_variants"]
+
+ENCODE = "codec_encode.safetensors"
+DECODE = "codec_decode.safetensors"
+LONG = "codec_long.safetensors"
+RESAMPLE = "resample.safetensors"
+END_TO_END = "end_to_end.safetensors"
+TOLERANCE = 1e-4
+RESAMPLE_TOLERANCE = 1e-5
+
+
+def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield, for each wave, its codes and the tensors between the encoder's stages."""
+    encoder, vectors = _encoder(folder.checkpoint), folder.tensors(ENCODE)
+    for wave in _cases(vectors):
+        samples = _read_mono(folder.vectors / "wav" / f"{wave}.wav")
+        found = _encode_stages(encoder, samples)
+        yield from _compare_entries(ENCODE, wave, found, vectors)
+
+
+def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield, for each code matrix, its audio and the tensors between the decoder's stages."""
+    decoder, vectors = _decoder(folder.checkpoint), folder.tensors(DECODE)
+    for case in _cases(vectors):
+        found = _decode_stages(decoder, vectors[f"{case}.codes"])
+        yield from _compare_entries(DECODE, case, found, vectors)
+
+
+def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield the latents and the excerpts of audio of one input longer than the window."""
+    decoder, vectors = _decoder(folder.checkpoint), folder.tensors(LONG)
+    found = _decode_stages(decoder, vectors["codes"])
+    for name, expected in vectors.items():
+        excerpt = re.fullmatch(r"audio_frames_(\d+)_(\d+)", name)
+        if excerpt:
+            first, end = (int(frame) * decoder.config.hop_length for frame in excerpt.groups())
+            yield compare_close(LONG, name, found["audio"][first:end], expected, TOLERANCE)
+        else:
+            yield _compare_entry(LONG, name, found.get(name), expected)
+
+
+def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield each sample rate with each resampler that can be used here."""
+    choices = [ResamplerChoice.BUILTIN]
+    if torchaudio_problem() is None:
+        choices.append(ResamplerChoice.TORCHAUDIO)
+    vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder.checkpoint).config.sample_rate
+    for rate in _cases(vectors):
+        for choice in choices:
+            found, name = resample(vectors[f"{rate}.in"], int(rate), rate_out, choice)
+            expected = vectors[f"{rate}.out"]
+            yield compare_close(RESAMPLE, f"{rate} {name}", found, expected, RESAMPLE_TOLERANCE)
+
+
+def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield the audio of the codes that the language model gave."""
+    vectors = folder.tensors(END_TO_END)
+    (audio,) = _decoder(folder.checkpoint).decode([vectors["codes"]])
+    yield compare_close(END_TO_END, "audio", audio, vectors["audio"], TOLERANCE)
+    for name in vectors.keys() - {"codes", "audio"}:
+        yield _compare_entry(END_TO_END, name, None, vectors[name])
+
+
+def check_wav(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield, for each input file, whether it is mono at the codec's rate and some case uses it."""
+    cases, rate = _cases(folder.tensors(ENCODE)), _encoder(folder.checkpoint).config.sample_rate
+    for path in sorted((folder.vectors / "wav").iterdir()):
+        info = soundfile.info(path)
+        found = (info.samplerate, info.channels, path.stem in cases)
+        yield compare_value("vectors/wav/", path.name, found, (rate, 1, True))
+
+
+CHECKS: dict[str, Check] = {
+    ENCODE: check_encode,
+    DECODE: check_decode,
+    LONG: check_long,
+    RESAMPLE: check_resample,
+    END_TO_END: check_end_to_end,
+    "voices.safetensors": check_voices,
+    "vectors/wav/": check_wav,
+    "vectors/wav_voices/": check_wav_voices,
+}
+COMPANIONS: dict[str, str] = {"voices.json": "voices.safetensors"}
+
+
+def _encode_stages(encoder: CodecEncoder, samples: Tensor) -> dict[str, Tensor]:
+    """Return everything that the vectors know of an encoding, from one pass through `encode`."""
+    modules = {
+        "encoder": encoder.encoder,
+        "downsample": encoder.quantizer.downsample,
+        "pre_module": encoder.quantizer.pre_module,
+    }
+    with _captured(modules) as found, torch.inference_mode():
+        (codes,) = encoder.encode([samples])
+        z = found["pre_module"][None]
+        _, semantic = encoder.quantizer.semantic_quantizer.encode(z)
+        _, residual = encoder.quantizer.quantizer.encode(z - semantic)
+    frames = -(-samples.shape[0] // encoder.config.hop_length)
+    return found | {
+        "codes": codes,
+        "feature_length": torch.tensor([frames]),
+        "semantic_vq": semantic[0],
+        "residual_vq": residual[0],
+    }
+
+
+def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
+    """Return everything that the vectors know of a decoding, from one pass through `decode`."""
+    modules = {
+        "post_module": decoder.quantizer.post_module,
+        "upsample": decoder.quantizer.upsample,
+    }
+    before = codes.clone()
+    with _captured(modules) as found, torch.inference_mode():
+        (audio,) = decoder.decode([codes])
+        semantic = decoder.quantizer.semantic_quantizer.decode(codes[None, :1])
+        residual = decoder.quantizer.quantizer.decode(codes[None, 1:])
+    # `codes` is an input; that it is compared shows that decoding left it as it was.
+    stages = {"audio": audio, "semantic_zq": semantic[0], "residual_zq": residual[0]}
+    return found | stages | {"codes": before}
+
+
+@contextmanager
+def _captured(modules: dict[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+    """Collect what these modules return for a batch of one, under their names."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str, output: Tensor) -> None:
+        found[name] = output[0]
+
+    hooks = [
+        module.register_forward_hook(lambda _m, _args, output, name=name: keep(name, output))
+        for name, module in modules.items()
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _compare_entries(
+    file: str, case: str, found: dict[str, Tensor], vectors: dict[str, Tensor]
+) -> Iterator[CaseResult]:
+    for name, expected in vectors.items():
+        if name.startswith(f"{case}."):
+            yield _compare_entry(file, name, found.get(name.removeprefix(f"{case}.")), expected)
+
+
+def _compare_entry(file: str, name: str, found: Tensor | None, expected: Tensor) -> CaseResult:
+    if found is None:
+        return CaseResult(file, name, "a known entry", "not understood", False)
+    if expected.is_floating_point():
+        return compare_close(file, name, found, expected, TOLERANCE)
+    return compare_equal(file, name, found, expected)
+
+
+def _cases(vectors: dict[str, Tensor]) -> list[str]:
+    return sorted({name.rpartition(".")[0] for name in vectors})
+
+
+def _read_mono(path: Path) -> Tensor:
+    samples, _ = soundfile.read(path, dtype="float32")
+    return torch.from_numpy(samples)
+
+
+@lru_cache(maxsize=2)
+def _encoder(checkpoint: Path) -> CodecEncoder:
+    return load_encoder(checkpoint, "cpu")
+
+
+@lru_cache(maxsize=2)
+def _decoder(checkpoint: Path) -> CodecDecoder:
+    return load_decoder(checkpoint, "cpu")

@@ -1,0 +1,100 @@
+"""Give codec tests a small codec of our own sizes, and the golden folder's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.engine.codec.codec_file import expected_shapes
+from synth.engine.codec.config import CodecConfig, TransformerConfig
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.load import load_decoder, load_encoder
+from synth.engine.golden.case import GoldenFolder
+
+GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
+State = dict[str, Tensor]
+
+
+def make_config(**changes: object) -> CodecConfig:
+    """Return sizes that differ from one another wherever the codec lets them differ."""
+    sizes: dict[str, object] = {
+        "sample_rate": 44100,
+        "latent_dim": 24,
+        "encoder_dim": 2,
+        "encoder_strides": (2, 4, 8, 8),
+        "decoder_dim": 32,
+        "decoder_rates": (8, 8, 4, 2),
+        "downsample_factors": (2, 2),
+        "upsample_factors": (2, 2),
+        "codebook_dim": 5,
+        "semantic_codebook_size": 50,
+        "residual_codebook_size": 30,
+        "num_residual_codebooks": 3,
+        "encoder_transformer": TransformerConfig(32, 3, 1, 40, 512),
+        "pre_module": TransformerConfig(24, 3, 1, 20, 128),
+        "post_module": TransformerConfig(24, 4, 2, 28, 128),
+    }
+    return CodecConfig(**(sizes | changes))  # type: ignore[arg-type]  # a test's free choice
+
+
+def random_state(config: CodecConfig, seed: int = 0) -> State:
+    """Return random weights for a codec of these sizes, under the names of a codec file."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(shape, generator=generator) * 0.2 + (0.5 if len(shape) == 1 else 0.0)
+        for name, shape in expected_shapes(config).items()
+    }
+
+
+@pytest.fixture
+def config() -> CodecConfig:
+    """Return the sizes of a small codec."""
+    return make_config()
+
+
+@pytest.fixture
+def state(config: CodecConfig) -> State:
+    """Return the weights of a small codec, as a codec file names them."""
+    return random_state(config)
+
+
+@pytest.fixture
+def write_codec(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes an object as codec.pth into a fresh folder."""
+
+    def write(content: object, folder: str = "checkpoint") -> Path:
+        checkpoint = tmp_path / folder
+        checkpoint.mkdir(exist_ok=True)
+        torch.save(content, checkpoint / "codec.pth")
+        return checkpoint
+
+    return write
+
+
+@pytest.fixture
+def checkpoint(write_codec: Callable[..., Path], state: State) -> Path:
+    """Return a folder that holds the small codec."""
+    return write_codec(state)
+
+
+@pytest.fixture(scope="session")
+def golden() -> GoldenFolder:
+    """Return the golden folder that comes with the project."""
+    return GoldenFolder(GOLDEN)
+
+
+@pytest.fixture(scope="session")
+def golden_encoder(golden: GoldenFolder) -> CodecEncoder:
+    """Return the golden checkpoint's encoding half."""
+    return load_encoder(golden.checkpoint, "cpu")
+
+
+@pytest.fixture(scope="session")
+def golden_decoder(golden: GoldenFolder) -> CodecDecoder:
+    """Return the golden checkpoint's decoding half."""
+    return load_decoder(golden.checkpoint, "cpu")
