@@ -1,0 +1,112 @@
+"""The table of settings and `.env.example`, as they are made from the register."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from ttsweb import settings_doc
+from ttsweb.dotenv import read_dotenv
+from ttsweb.setting_specs import SETTINGS, SettingSpec
+from ttsweb.settings_doc import (
+    MissingBlockError,
+    env_example,
+    settings_table,
+    stale_files,
+    with_settings_table,
+)
+from workers.management.commands import docs
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a README that has a place for the table."""
+    (tmp_path / "README.md").write_text("# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n")
+    return tmp_path
+
+
+def test_table_has_one_row_for_each_setting() -> None:
+    rows = settings_table().splitlines()[2:]
+
+    assert len(rows) == len(SETTINGS)
+    assert [row.split("`")[1] for row in rows] == list(SETTINGS)
+
+
+def test_cell_with_a_bar_does_not_end_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SETTINGS, "TTS_X", SettingSpec("TTS_X", "text", "", "", "a | b"))
+
+    assert settings_table().splitlines()[-1] == r"| `TTS_X` | not set | text | a \| b |"
+
+
+def test_env_example_with_every_mark_taken_away_is_a_good_env_file(tmp_path: Path) -> None:
+    lines = [
+        line.removeprefix("#") if line.startswith("#TTS_") else line
+        for line in env_example().splitlines()
+    ]
+    (tmp_path / ".env").write_text("\n".join(lines))
+
+    variables = read_dotenv(tmp_path / ".env")
+
+    expected = {name: spec.example for name, spec in SETTINGS.items() if not spec.before_start}
+    assert variables == expected
+
+
+def test_env_example_sets_nothing_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(env_example())
+
+    assert read_dotenv(tmp_path / ".env") == {}
+
+
+def test_writing_mends_what_checking_found(project: Path) -> None:
+    assert stale_files(project, write=False) == ["README.md", ".env.example"]
+    assert not (project / ".env.example").exists()
+
+    assert stale_files(project, write=True) == ["README.md", ".env.example"]
+
+    assert stale_files(project, write=False) == []
+    readme = (project / "README.md").read_text()
+    assert readme.startswith("# Name\n<!-- settings -->\n| Setting |")
+    assert readme.endswith("|\n<!-- /settings -->\nend\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "<!-- settings -->",
+        "<!-- /settings --> <!-- settings -->",
+        "<!-- settings --> <!-- settings --> <!-- /settings -->",
+    ],
+)
+def test_readme_without_one_place_for_the_table_is_refused(text: str) -> None:
+    with pytest.raises(MissingBlockError, match="expected one line"):
+        with_settings_table(text)
+
+
+def test_check_command_fails_until_the_files_are_written(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(docs, "PROJECT_DIR", project)
+
+    with pytest.raises(CommandError, match=r"README\.md and \.env\.example differ"):
+        call_command("docs", "--check")
+    call_command("docs", "--write")
+    call_command("docs", "--check")
+
+    assert capsys.readouterr().out == "written: README.md, .env.example\nup to date\n"
+
+
+def test_check_command_without_a_readme_ends_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docs, "PROJECT_DIR", tmp_path)
+
+    with pytest.raises(CommandError, match=r"README\.md: .*No such file"):
+        call_command("docs", "--check")
+
+
+def test_marks_are_comments_in_markdown() -> None:
+    for mark in (settings_doc.BEGIN, settings_doc.END):
+        assert mark.startswith("<!--") and mark.endswith("-->")
