@@ -1,0 +1,128 @@
+"""A test whose service is missing is skipped with a reason, or fails where it is required."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from tests import services
+
+PROJECT = Path(__file__).resolve().parent.parent
+SAMPLE = """
+import pytest
+
+@pytest.mark.redis
+def test_with_redis():
+    pass
+
+@pytest.mark.checkpoint
+def test_with_checkpoint():
+    pass
+
+def test_with_nothing():
+    pass
+"""
+
+
+def run_sample(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a test file of three tests under our conftest, with no service on the machine."""
+    (tmp_path / "test_sample.py").write_text(SAMPLE)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:django"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-q", "test_sample.py"],
+        cwd=tmp_path,
+        env={"PATH": str(tmp_path), "PYTHONPATH": str(PROJECT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_missing_service_is_a_skip_that_the_summary_explains(tmp_path: Path) -> None:
+    run = run_sample(tmp_path)
+
+    assert run.returncode == 0, run.stdout
+    assert "1 passed, 2 skipped" in run.stdout
+    assert "= left out =" in run.stdout
+    assert "1 x redis: no redis-server program was found" in run.stdout
+    assert "1 x checkpoint: TTS_TEST_CHECKPOINT names no checkpoint" in run.stdout
+
+
+def test_missing_service_that_is_required_is_a_failure(tmp_path: Path) -> None:
+    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis, postgres")
+
+    assert run.returncode == 1
+    assert re.search(r"1 passed, 1 skipped, .*1 error", run.stdout)
+    assert "redis is required (TTS_TEST_REQUIRE), but no redis-server" in run.stdout
+
+
+def test_service_that_is_here_is_used(tmp_path: Path) -> None:
+    (tmp_path / "redis-server").write_text("#!/bin/sh\n")
+    (tmp_path / "redis-server").chmod(0o755)
+
+    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis")
+
+    assert "2 passed, 1 skipped" in run.stdout
+
+
+def test_misspelt_requirement_stops_the_run(tmp_path: Path) -> None:
+    run = run_sample(tmp_path, TTS_TEST_REQUIRE="redis,postgers")
+
+    assert run.returncode == 4
+    assert "postgers is none of redis, postgres, browser" in run.stderr
+
+
+def test_unreachable_postgres_is_told_without_its_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TTS_TEST_POSTGRES_URL", "postgresql://u:topsecret@127.0.0.1:1/x")
+
+    reason = services.why_no_postgres()
+
+    assert reason is not None
+    assert "does not answer" in reason
+    assert "topsecret" not in reason
+
+
+def test_every_mark_of_a_service_is_declared() -> None:
+    declared = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+
+    for name in services.CHECKS:
+        assert f'"{name}: ' in declared
+
+
+@pytest.mark.redis
+def test_redis_of_the_run_is_empty_and_its_own(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.dbsize() == 0
+        client.set("key", "value")
+
+    assert ":6379/" not in redis_url
+
+
+@pytest.mark.postgres
+def test_postgres_database_of_a_test_is_empty_and_its_own(postgres_url: str) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        name = connection.execute("SELECT current_database()").fetchone()
+        tables = connection.execute(
+            "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'"
+        ).fetchone()
+
+    assert name is not None and name[0].startswith("ttsweb_test_")
+    assert tables == (0,)
+
+
+def test_environment_of_a_started_process_has_no_setting_from_outside(
+    clean_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = {name for name in clean_env if name.startswith("TTS_")}
+
+    assert ours == {"TTS_DATA_DIR", "TTS_ENV_FILE"}
+    assert clean_env["TTS_ENV_FILE"] == os.devnull
