@@ -1,0 +1,1 @@
+"""Turn a text into pieces that can be spoken: pure functions, no Django, no torch."""

@@ -1,0 +1,112 @@
+"""Cut what is too long for one piece: at clauses, then at blanks, then between characters."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from synth.text import marks
+
+CLAUSE_PAUSE_MS = 150
+SENTENCE_PAUSE_MS = 300
+WORD_PAUSE_MS = 50  # a cut that the text does not ask for: as short as can be joined cleanly
+MIN_SHARE = (
+    0.35  # a cut earlier than this share of the limit leaves a piece too short to speak well
+)
+
+# Where to cut, best first, and the pause there. Latin marks count only before a blank, so that
+# 3.14, 1,000, 12:30 and addresses stay whole; full-width marks stand without one.
+_CLOSING = f"[{re.escape(marks.CLOSERS)}]*"
+
+
+def _after(spaced: str, full_width: str) -> re.Pattern[str]:
+    """Return what finds the marks and the quotes that they end."""
+    return re.compile(f"[{re.escape(spaced)}]{_CLOSING}(?= )|[{re.escape(full_width)}]{_CLOSING}")
+
+
+_PLACES = (
+    (_after(marks.SPACED_ENDS, marks.FULL_WIDTH_ENDS), SENTENCE_PAUSE_MS),
+    (_after(marks.SPACED_CLAUSE_ENDS, marks.FULL_WIDTH_CLAUSE_ENDS), CLAUSE_PAUSE_MS),
+    (_after(marks.SPACED_COMMAS + marks.DASHES, marks.FULL_WIDTH_COMMAS), CLAUSE_PAUSE_MS),
+    (re.compile(r" (?=[(\[])"), CLAUSE_PAUSE_MS),
+    (re.compile(r" "), WORD_PAUSE_MS),
+)
+_ZWJ = "\u200d"
+_VIRAMA_CLASS = 9  # a consonant after a virama is written into the same character
+
+
+def cut_long(text: str, start: int, end: int, max_chars: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, pause after it in ms) of each part of text[start:end].
+
+    Each part has at most `max_chars` characters, and they are cut where they come out even. The
+    last part's pause is that of a sentence.
+    """
+    while end - start > max_chars:
+        cut, pause_ms = _best_cut(text, start, end, max_chars)
+        yield start, cut, pause_ms
+        start = cut
+        while text[start] == " ":
+            start += 1
+    yield start, end, SENTENCE_PAUSE_MS
+
+
+def _best_cut(text: str, start: int, end: int, max_chars: int) -> tuple[int, int]:
+    """Return the best place to end the part that begins at `start`, and its pause."""
+    parts = -(-(end - start) // max_chars)
+    even = start + (end - start) / parts
+    lowest, highest = start + max(1, int(max_chars * MIN_SHARE)), start + max_chars
+    for pattern, pause_ms in _PLACES:
+        # One character further, for the blank that a mark must stand before.
+        found = pattern.finditer(text, lowest - 1, min(end, highest + 1))
+        ends = [match.start() if match[0] == " " else match.end() for match in found]
+        ends = [place for place in ends if lowest <= place <= highest]
+        if ends:
+            return min(ends, key=lambda place: abs(place - even)), pause_ms
+    return _character_end(text, start, highest), 0
+
+
+def _character_end(text: str, start: int, highest: int) -> int:
+    """Return the last place up to `highest` that is not inside a written character.
+
+    A character longer than a whole part is cut all the same: the limit is what protects memory.
+    """
+    place = highest
+    while place > start and is_inside_character(text, place, start):
+        place -= 1
+    return place if place > start else highest
+
+
+def is_inside_character(text: str, place: int, start: int = 0) -> bool:
+    """Say whether a cut at `place` would part a letter from its marks, or one emoji in two.
+
+    `start` is a place that is known to be between characters.
+    """
+    if not start < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    if unicodedata.category(after).startswith("M") or _ZWJ in (before, after) or after == "\u200c":
+        return True
+    if unicodedata.combining(before) == _VIRAMA_CLASS and after.isalpha():
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
+        return True  # skin tones and the letters of regional flags
+    if _is_jamo(before) and "\u1160" <= after <= "\u11ff":
+        return True
+    return _is_flag_letter(after) and _flag_letters_before(text, place, start) % 2 == 1
+
+
+def _is_jamo(character: str) -> bool:
+    return "\u1100" <= character <= "\u11ff" or "\uac00" <= character <= "\ud7a3"
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_letters_before(text: str, place: int, start: int) -> int:
+    """Count the flag letters that end at `place`; two of them make one flag."""
+    first = place
+    while first > start and _is_flag_letter(text[first - 1]):
+        first -= 1
+    return place - first

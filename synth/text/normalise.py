@@ -1,0 +1,67 @@
+"""Clean a text before it is cut: one Unicode form, one kind of line end, nothing invisible."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_LINE_ENDS = re.compile("\r\n|[\r\x85\u2028\v]")
+_PARAGRAPH_ENDS = re.compile("[\f\u2029]")
+# Marks that only steer layout. The joiners U+200C and U+200D stay: Persian, Indic scripts and
+# emoji are spelled with them.
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_CONTROL = re.compile(r"[\x01-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_UNREADABLE = frozenset({"Cc", "Cn", "Co"})
+_MIN_UNREADABLE = 8  # below this a stray byte is more likely than a binary file
+_UNREADABLE_SHARE = 0.1
+
+
+class TextRejectedError(Exception):
+    """A text that cannot be rendered; `code` is stable, the message says what to change."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def clean_text(text: str, *, max_chars: int) -> str:
+    """Return the text in NFC, with `\\n` as its only line end and nothing invisible in it.
+
+    Args:
+        max_chars: most characters that `text` may have as it came.
+
+    Raises:
+        TextRejectedError: `text_too_long`, `text_not_text` (a NUL, half of a surrogate pair, or
+            largely bytes that are no text), `text_empty` (nothing but blanks and controls).
+    """
+    if len(text) > max_chars:
+        raise TextRejectedError(
+            "text_too_long",
+            f"The text has {len(text)} characters; {max_chars} are allowed. Split it into several "
+            "jobs, or raise TTS_MAX_TEXT_CHARS.",
+        )
+    if _is_binary(text):
+        raise TextRejectedError(
+            "text_not_text", "This is not text: send characters as UTF-8, not a file's bytes."
+        )
+    text = _LINE_ENDS.sub("\n", _PARAGRAPH_ENDS.sub("\n\n", text))
+    text = unicodedata.normalize("NFC", _CONTROL.sub("", _INVISIBLE.sub("", text)))
+    if not text.strip():
+        raise TextRejectedError("text_empty", "The text is empty: send at least one word.")
+    return text
+
+
+def is_speakable(text: str) -> bool:
+    """Say whether a text holds a letter or a digit of any script."""
+    return any(character.isalnum() for character in text)
+
+
+def _is_binary(text: str) -> bool:
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        return True
+    unreadable = sum(
+        character == "\ufffd"
+        or (character not in "\t\n\r\f\v" and unicodedata.category(character) in _UNREADABLE)
+        for character in text
+    )
+    return unreadable >= _MIN_UNREADABLE and unreadable > len(text) * _UNREADABLE_SHARE

@@ -1,0 +1,208 @@
+"""Cut a text into pieces, one per engine call, with the pause that each cut implies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from synth.text import marks
+from synth.text.long_sentences import SENTENCE_PAUSE_MS, cut_long
+from synth.text.normalise import TextRejectedError, is_speakable
+from synth.text.sentences import split_sentences
+
+# Pauses of a calm reading voice, in ms; a cut inside a sentence has those of long_sentences.
+PARAGRAPH_PAUSE_MS = 700
+HEADING_PAUSE_MS = 900
+SCENE_PAUSE_MS = 1200  # a line of ornaments, such as * * *, is not spoken but heard as a break
+
+# A model speaks one or two words badly on their own, so they join a neighbour.
+TINY_CHARS = 25
+HEADING_CHARS = 80
+WRAPPED_CHARS = 50  # a line this long without an end mark was broken by its column, not its author
+
+MAX_SPEAKER = 9999  # stands for every larger number; far more speakers than any job has
+_SPEAKER_TAG = re.compile(r"<\|speaker:(\d+)\|>")
+_PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
+_LIST_ITEM = re.compile(r"[-*•‣–—] |\(?[0-9]{1,3}[.)] ")  # noqa: RUF001  # dashes begin items
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Hold one piece: what the text says and what is spoken of it.
+
+    `text` keeps every non-blank character of the input, blanks collapsed. `spoken_text` is without
+    speaker tags and ornament lines, and has at most the asked number of characters. The last
+    piece has no pause after it.
+    """
+
+    text: str
+    spoken_text: str
+    pause_after_ms: int
+    speaker: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Hold a line or paragraph with blanks collapsed, and the pause after it."""
+
+    text: str
+    pause_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Hold a part of a block: text[start:end], and the pause after it."""
+
+    start: int
+    end: int
+    pause_ms: int
+
+
+def cut_text(text: str, *, max_chars: int, language: str = "en") -> list[Piece]:
+    """Cut a cleaned text by paragraphs, lines, speakers, sentences and size.
+
+    One sentence makes one piece: text put in elsewhere then leaves a piece, and so its take, as it
+    is. Tiny sentences join a neighbour of their paragraph; a sentence over `max_chars` is cut at
+    its clauses, then at blanks, then between written characters.
+
+    Args:
+        text: as `clean_text` returns it.
+        max_chars: most characters of a piece's spoken text, 1 or more.
+        language: the tag of the text's language.
+
+    Raises:
+        TextRejectedError: `text_unspeakable`, there is no letter and no digit in the text.
+    """
+    if max_chars < 1:
+        raise ValueError(f"max_chars is {max_chars}; it must be 1 or more")
+    if not is_speakable(_SPEAKER_TAG.sub("", text)):
+        raise TextRejectedError(
+            "text_unspeakable", "The text has no letter and no digit: there is nothing to speak."
+        )
+    pieces = _absorb_ornaments(list(_pieces(text, max_chars, language)))
+    pieces[-1] = replace(pieces[-1], pause_after_ms=0)
+    return pieces
+
+
+def _pieces(text: str, max_chars: int, language: str) -> Iterator[Piece]:
+    """Yield the pieces in order; those of ornaments have nothing to speak yet."""
+    speaker = 0
+    for block in _blocks(text):
+        turns = list(_turns(block.text, speaker))
+        for number, (tag, speaker, said) in enumerate(turns, 1):
+            spans = _spans(said, max_chars, language)
+            for place, span in enumerate(spans):
+                pause_ms = span.pause_ms
+                if place == len(spans) - 1:
+                    pause_ms = block.pause_ms if number == len(turns) else SENTENCE_PAUSE_MS
+                spoken = said[span.start : span.end]
+                yield Piece(tag + spoken if place == 0 else spoken, spoken, pause_ms, speaker)
+            if not spans and tag:
+                yield Piece(tag, "", 0, speaker)
+
+
+def _blocks(text: str) -> Iterator[_Block]:
+    """Yield headings, lines and paragraphs with the pause after each."""
+    paragraphs = [part for part in _PARAGRAPH_BREAK.split(text) if part.strip()]
+    for number, paragraph in enumerate(paragraphs, 1):
+        lines = _unwrapped(paragraph)
+        is_heading = len(lines) == 1 and number < len(paragraphs) and _looks_like_heading(lines[0])
+        for place, line in enumerate(lines, 1):
+            pause_ms = SENTENCE_PAUSE_MS
+            if place == len(lines):
+                pause_ms = HEADING_PAUSE_MS if is_heading else PARAGRAPH_PAUSE_MS
+            yield _Block(line, pause_ms)
+
+
+def _unwrapped(paragraph: str) -> list[str]:
+    """Return the lines of a paragraph, joined where a line end only wraps a sentence."""
+    lines: list[list[str]] = []
+    for raw in paragraph.split("\n"):
+        line = " ".join(raw.split())
+        if line and lines and _goes_on(lines[-1][-1], line):
+            lines[-1].append(line)
+        elif line:
+            lines.append([line])
+    return [" ".join(parts) for parts in lines]
+
+
+def _goes_on(line: str, following: str) -> bool:
+    """Say whether the line end after `line` is there for the width of a page alone."""
+    if _LIST_ITEM.match(following):
+        return False
+    if len(line) >= WRAPPED_CHARS:
+        return True
+    end = line.rstrip(marks.CLOSERS)[-1:] or line[-1]
+    return end in marks.COMMAS or (end not in marks.LINE_ENDS and following[0].islower())
+
+
+def _looks_like_heading(line: str) -> bool:
+    end = line.rstrip(marks.CLOSERS)[-1:]
+    is_complete = end in marks.LINE_ENDS + marks.COMMAS
+    return len(line) <= HEADING_CHARS and is_speakable(line) and not is_complete
+
+
+def _turns(text: str, speaker: int) -> Iterator[tuple[str, int, str]]:
+    """Yield (tag, speaker, what is said) for each speaker tag; no tag goes on with `speaker`."""
+    parts = _SPEAKER_TAG.split(text)
+    if parts[0].strip() or len(parts) == 1:
+        yield "", speaker, parts[0].strip()
+    tags = _SPEAKER_TAG.findall(text)
+    for digits, said in zip(tags, parts[2::2], strict=True):
+        number = int(digits) if len(digits) <= 4 else MAX_SPEAKER
+        yield f"<|speaker:{digits}|>", number, said.strip()
+
+
+def _spans(text: str, max_chars: int, language: str) -> list[_Span]:
+    """Return the sentences of a block, long ones cut, tiny ones joined."""
+    spans: list[_Span] = []
+    place = 0
+    for sentence in split_sentences(text, language):
+        end = place + len(sentence.rstrip())
+        spans += [_Span(*part) for part in cut_long(text, place, end, max_chars)]
+        place += len(sentence)
+    return _join_tiny(spans, max_chars)
+
+
+def _join_tiny(spans: list[_Span], max_chars: int) -> list[_Span]:
+    """Join spans under TINY_CHARS with the next, or else with the one before, where that fits."""
+    forward: list[_Span] = []
+    for span in spans:
+        if forward and _is_tiny(forward[-1]) and span.end - forward[-1].start <= max_chars:
+            forward[-1] = replace(span, start=forward[-1].start)
+        else:
+            forward.append(span)
+    joined: list[_Span] = []
+    for span in forward:
+        if joined and _is_tiny(span) and span.end - joined[-1].start <= max_chars:
+            joined[-1] = replace(span, start=joined[-1].start)
+        else:
+            joined.append(span)
+    return joined
+
+
+def _is_tiny(span: _Span) -> bool:
+    return span.end - span.start < TINY_CHARS
+
+
+def _absorb_ornaments(pieces: list[Piece]) -> list[Piece]:
+    """Give pieces without letters or digits to a neighbour's text; they are not spoken."""
+    kept: list[Piece] = []
+    texts: list[list[str]] = [[]]  # of each kept piece; the first starts before it is found
+    for piece in pieces:
+        if is_speakable(piece.spoken_text):
+            if kept:
+                texts.append([])
+            kept.append(piece)
+        elif kept:
+            kept[-1] = replace(kept[-1], pause_after_ms=_pause_with_ornament(kept[-1], piece))
+        texts[-1].append(piece.text)
+    return [replace(piece, text=" ".join(parts)) for piece, parts in zip(kept, texts, strict=True)]
+
+
+def _pause_with_ornament(piece: Piece, ornament: Piece) -> int:
+    """Return the pause after a piece that an ornament follows; one on a line of its own is long."""
+    if ornament.spoken_text and ornament.pause_after_ms == PARAGRAPH_PAUSE_MS:
+        return SCENE_PAUSE_MS
+    return max(piece.pause_after_ms, ornament.pause_after_ms)

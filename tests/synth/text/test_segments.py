@@ -1,0 +1,172 @@
+"""Hold the cutting of texts to: nothing lost, doubled or too long, and the right pauses."""
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are part of the data
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from synth.text.long_sentences import SENTENCE_PAUSE_MS
+from synth.text.normalise import TextRejectedError, clean_text, is_speakable
+from synth.text.segments import (
+    HEADING_PAUSE_MS,
+    PARAGRAPH_PAUSE_MS,
+    SCENE_PAUSE_MS,
+    Piece,
+    cut_text,
+)
+
+SCRAPS = [
+    "Hello there.", "Dr. Who", "e.g. this", "3.14", "http://a.b/c?d=e.f", "“Yes!”", "she said",
+    "彼は「待って！」と言った。", "…", "...", "* * *", "<|speaker:0|>", "<|speaker:12|>", "\n",
+    "\n\n", "\r\n\r\n", " ", "\t", "e\u0301", "👩\u200d🚀", "🇩🇪", "Chapter One\n\n", "- item",
+    "2. two",
+    "longwordwithoutanyblank" * 5, "नमस्ते।", "،", ";", ":", "—", "(", ")", "<|im_end|>", "\u0308",
+]  # fmt: skip
+
+
+def spoken(text: str, max_chars: int = 300) -> list[str]:
+    return [piece.spoken_text for piece in cut_text(text, max_chars=max_chars)]
+
+
+def pauses(text: str) -> list[int]:
+    return [piece.pause_after_ms for piece in cut_text(text, max_chars=300)]
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_every_character_is_in_exactly_one_piece_and_none_is_too_long(seed: int) -> None:
+    rng = random.Random(seed)
+    text = "".join(rng.choice(SCRAPS) + rng.choice(["", " "]) for _ in range(rng.randint(1, 60)))
+    text = clean_text(text + " end", max_chars=100_000)
+    max_chars = rng.choice([1, 7, 20, 60, 300])
+
+    pieces = cut_text(text, max_chars=max_chars)
+
+    assert "".join("".join(piece.text.split()) for piece in pieces) == "".join(text.split())
+    assert all(0 < len(piece.spoken_text) <= max_chars for piece in pieces)
+    assert all(is_speakable(piece.spoken_text) for piece in pieces)
+    assert all("<|speaker:" not in piece.spoken_text for piece in pieces if max_chars > 60)
+
+
+def test_each_sentence_is_a_piece_of_its_own() -> None:
+    text = (
+        "The first sentence is here now. The second sentence follows it. The third one is its end."
+    )
+
+    assert len(spoken(text)) == 3
+
+
+def test_text_put_in_between_leaves_all_other_pieces_as_they_are() -> None:
+    sentences = [f"Sentence number {n} of this paragraph is here." for n in range(9)]
+    before = spoken(" ".join(sentences))
+
+    after = spoken(" ".join([*sentences[:4], "One more was put in between them.", *sentences[4:]]))
+
+    assert set(before) <= set(after)
+    assert len(after) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Yes. He went to the market that day.", ["Yes. He went to the market that day."]),
+        ("He went to the market that day. Yes.", ["He went to the market that day. Yes."]),
+        ("No. No. No.", ["No. No. No."]),
+        ("Yes.\n\nHe went.", ["Yes.", "He went."]),
+    ],
+)
+def test_tiny_sentence_joins_a_neighbour_of_its_paragraph(text: str, pieces: list[str]) -> None:
+    assert spoken(text) == pieces
+
+
+def test_tiny_sentence_stays_alone_where_no_neighbour_has_room() -> None:
+    assert spoken("Yes. " + "X" * 60, 60) == ["Yes.", "X" * 60]
+
+
+def test_line_that_only_wraps_a_paragraph_is_not_a_cut() -> None:
+    text = (
+        "It was the best of times, it was the worst of times, it\n"
+        "was the age of wisdom, it was the age of foolishness, of\n"
+        "Darkness and of Light."
+    )
+
+    assert spoken(text) == [text.replace("\n", " ")]
+
+
+def test_short_lines_and_list_items_are_pieces_of_their_own() -> None:
+    poem = "Roses are red\nViolets are blue"
+    items = "- the first item of a list that is quite long, as it seems to me\n- the second"
+
+    assert spoken(poem) == poem.split("\n")
+    assert spoken(items) == items.split("\n")
+
+
+def test_pauses_are_those_of_the_cuts() -> None:
+    text = (
+        "Chapter One\n\nThe first sentence is here now. The second one ends the paragraph.\n\n"
+        "Another paragraph stands before a scene break.\n\n* * *\n\nThe last words are these."
+    )
+
+    assert pauses(text) == [
+        HEADING_PAUSE_MS, SENTENCE_PAUSE_MS, PARAGRAPH_PAUSE_MS, SCENE_PAUSE_MS, 0,
+    ]  # fmt: skip
+
+
+def test_heading_is_never_joined_with_the_first_sentence() -> None:
+    assert spoken("Chapter One\n\nHe came.") == ["Chapter One", "He came."]
+
+
+def test_ornaments_are_kept_in_the_text_and_not_spoken() -> None:
+    pieces = cut_text("***\n\nHello.\n\n---", max_chars=60)
+
+    assert pieces == [Piece("*** Hello. ---", "Hello.", 0)]
+
+
+def test_speaker_tag_begins_a_piece_and_holds_until_the_next() -> None:
+    text = "Before. <|speaker:1|>I am one.\n\nStill one. <|speaker:0|> And zero."
+
+    pieces = cut_text(text, max_chars=300)
+
+    assert [(piece.speaker, piece.spoken_text) for piece in pieces] == [
+        (0, "Before."), (1, "I am one."), (1, "Still one."), (0, "And zero."),
+    ]  # fmt: skip
+    assert pieces[1].text == "<|speaker:1|>I am one."
+
+
+def test_speaker_number_of_thousands_of_digits_is_no_error() -> None:
+    pieces = cut_text(f"<|speaker:{'9' * 5000}|>Hello.", max_chars=300)
+
+    assert pieces[0].speaker == 9999
+
+
+@pytest.mark.parametrize("text", ["...", "* * *", "😀", "<|speaker:0|>", "—\n\n—"])
+def test_text_without_letters_and_digits_is_refused(text: str) -> None:
+    with pytest.raises(TextRejectedError) as caught:
+        cut_text(text, max_chars=60)
+
+    assert caught.value.code == "text_unspeakable"
+
+
+def test_limit_below_one_is_an_error() -> None:
+    with pytest.raises(ValueError, match="max_chars"):
+        cut_text("Hello.", max_chars=0)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "word ",
+        "a\n\n***\n\n",
+        "<|speaker:0|>",
+        "this line is long enough to be wrapped by someone\n",
+    ],
+)
+def test_time_grows_no_faster_than_the_text(unit: str) -> None:
+    started = time.process_time()
+
+    cut_text(unit * 40_000 + "a", max_chars=60)
+
+    assert time.process_time() - started < 8
