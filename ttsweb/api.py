@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -94,6 +95,10 @@ class StrictSerializer(serializers.Serializer[Any]):
         return value
 
 
+class NoFieldsSerializer(StrictSerializer):
+    """A request without fields, such as that of an action."""
+
+
 class OneFormatNegotiation(DefaultContentNegotiation):
     """Answer in the only format a view has, whatever `Accept` says; choose where there are two."""
 
@@ -179,6 +184,8 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
         return exceptions.PermissionDenied()
     if isinstance(exc, RequestDataTooBig):
         return ApiProblem(413, getattr(exc, "code", "body_too_large"), str(exc))
+    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ApiProblem(507, "storage_full", "The disk is full; nothing was saved.")
     if isinstance(exc, SuspiciousOperation):  # too many fields or files
         return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
     return None

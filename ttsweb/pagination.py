@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
 
 
 class CreatedCursorPagination(CursorPagination):
@@ -12,3 +14,18 @@ class CreatedCursorPagination(CursorPagination):
     page_size = 50
     page_size_query_param = "limit"
     max_page_size = 200
+
+    def get_page_size(self, request: Request) -> int:
+        """Return how many rows a page has.
+
+        Raises:
+            ValidationError: `?limit=` is not a whole number from 1 to 200.
+        """
+        limit = request.query_params.get("limit")
+        if limit is None:
+            return self.page_size
+        is_number = limit.isascii() and limit.isdigit() and len(limit) < 9
+        if not is_number or not 1 <= int(limit) <= self.max_page_size:
+            sentence = f"expected a whole number from 1 to {self.max_page_size}"
+            raise ValidationError({"limit": [ErrorDetail(sentence, code="invalid")]})
+        return int(limit)

@@ -352,6 +352,12 @@ TIME_ZONE = "UTC"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * MAX_TEXT_CHARS + 1_000_000  # a UTF-8 character has up to 4 bytes
 DATA_UPLOAD_MAX_NUMBER_FILES = MAX_CLIPS_PER_VOICE
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
+FILE_UPLOAD_HANDLERS = [
+    "voices.upload_limit.ClipLimitHandler",
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
+]
+MAX_BODY_BYTES = MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE
 LOGIN_URL = "admin:login"
 LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY
@@ -363,7 +369,9 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_PARSER_CLASSES": ["ttsweb.parsers.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.api.OneFormatNegotiation",
+    "DEFAULT_SCHEMA_CLASS": "ttsweb.schema.ProblemAutoSchema",
     "DEFAULT_PAGINATION_CLASS": "ttsweb.pagination.CreatedCursorPagination",
     "EXCEPTION_HANDLER": "ttsweb.api.problem_response",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -374,6 +382,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
 }
 UNFOLD: dict[str, Any] = {"SITE_TITLE": "ttsweb", "SITE_HEADER": "ttsweb", "SHOW_HISTORY": True}
 

@@ -1,12 +1,27 @@
-"""Route requests: the admin, the REST API, its schema, and the health checks."""
+"""Route requests: the start page, the admin, the REST API, its schema, and the health checks."""
 
 from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import include, path
+from drf_spectacular.views import SpectacularAPIView
+
+from ttsweb.health import healthz, readyz
+from ttsweb.start_page import start_page
+from ttsweb.stats import StatsView
 
 urlpatterns = [
+    path("", start_page, name="start"),
+    path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
     path("admin/", admin.site.urls),
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
+    path("api/v1/stats", StatsView.as_view(), name="stats"),
+    path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
 ]
+
+handler400 = "ttsweb.error_pages.bad_request"
+handler403 = "ttsweb.error_pages.permission_denied"
+handler404 = "ttsweb.error_pages.not_found"
+handler500 = "ttsweb.error_pages.server_error"

@@ -53,7 +53,7 @@ class Voice(models.Model):
     @property
     def current_version(self) -> VoiceVersion | None:
         """Return the newest version, or None for a voice that never got a clip."""
-        return self.versions.order_by("-number").first()
+        return self.versions.first()  # in the order of Meta, so that prefetched versions are used
 
 
 class StoredClip(models.Model):

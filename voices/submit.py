@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
@@ -69,7 +69,7 @@ def create_voice(
     consent_statement: str,
     by: str,
     clips: Sequence[NewClip],
-    owner: AbstractBaseUser | None = None,
+    owner: AbstractBaseUser | AnonymousUser | None = None,
     description: str = "",
     language: str = "",
     cache_codes: bool = True,
@@ -155,7 +155,7 @@ def create_version(voice: Voice | None, clips: Sequence[NewClip]) -> VoiceVersio
 
 def current_clips(voice: Voice) -> list[NewClip]:
     """Return the clips of a voice's newest version, as clips that a further version may have."""
-    version = voice.current_version
+    version = VoiceVersion.objects.filter(voice=voice).order_by("-number").first()
     if version is None:
         return []
     rows = version.clips.select_related("stored").order_by("index")

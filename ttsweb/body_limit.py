@@ -1,0 +1,78 @@
+"""Refuse request bodies above a limit before they are written to disk.
+
+Django's ASGI handler spools a whole body before any upload handler sees a byte of it, so the
+limit has to stand in front of Django.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
+
+
+class BodyLimit:
+    """Wrap an ASGI application; a body of more than `max_bytes` is answered with a 413."""
+
+    def __init__(self, app: AsgiApp, *, max_bytes: int) -> None:
+        self._app, self._max_bytes = app, max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; bytes are counted as they come, whatever length was declared."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if _declared_bytes(scope) > self._max_bytes:
+            await self._refuse(send)
+            return
+        received = 0
+
+        async def receive_counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._max_bytes:
+                raise _BodyTooLargeError
+            return message
+
+        try:
+            await self._app(scope, receive_counted, send)
+        except _BodyTooLargeError:  # while the body was read, so no answer has begun
+            await self._refuse(send)
+
+    async def _refuse(self, send: Send) -> None:
+        """Answer with problem+json and end the connection: the rest of the body is not read."""
+        problem = {
+            "type": "about:blank",
+            "title": "Request Entity Too Large",
+            "status": 413,
+            "detail": f"A request may have {self._max_bytes} bytes at most.",
+            "code": "body_too_large",
+            "errors": [],
+        }
+        body = json.dumps(problem).encode()
+        headers = [
+            (b"content-type", b"application/problem+json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": 413, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+class _BodyTooLargeError(Exception):
+    """More bytes came than are taken."""
+
+
+def _declared_bytes(scope: Scope) -> int:
+    """Return the declared length of the body, 0 where there is none."""
+    for name, value in scope["headers"]:
+        if name.lower() == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

@@ -1,0 +1,115 @@
+"""Tell a supervisor whether this process lives, and a person what is not ready and why."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from celery import current_app
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.db import Error as DatabaseError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+from kombu.exceptions import OperationalError
+
+from synth.models import WorkerStatus
+from ttsweb import leases
+
+HEARTBEAT_SECONDS = 60
+
+
+class NotReadyError(Exception):
+    """A part is not ready; the text says what a person can do. It holds no secret."""
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """Answer that the process lives; nothing else is looked at."""
+    return JsonResponse({"status": "ok"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """Answer 200 when a job sent now would be rendered, else 503; each part with its reason."""
+    parts = {name: _look_at(check) for name, check in _CHECKS.items()}
+    is_ready = all(part["ok"] for part in parts.values())
+    body = {"status": "ready" if is_ready else "not_ready", "parts": parts}
+    return JsonResponse(body, status=200 if is_ready else 503)
+
+
+def _look_at(check: Callable[[], str]) -> dict[str, object]:
+    """Return `{ok, detail}` of one part; texts that may hold an address are left out."""
+    try:
+        return {"ok": True, "detail": check()}
+    except NotReadyError as error:
+        return {"ok": False, "detail": str(error)}
+    except DatabaseError as error:
+        return {"ok": False, "detail": f"The database does not answer ({type(error).__name__})."}
+    except OSError as error:
+        return {"ok": False, "detail": f"{error.strerror or type(error).__name__}."}
+
+
+def _check_database() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    return str(connection.vendor)
+
+
+def _check_migrations() -> str:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if plan:
+        raise NotReadyError(f"{len(plan)} migrations are not applied: run `./tts migrate`.")
+    return "all applied"
+
+
+def _check_storage() -> str:
+    name = default_storage.save(f"health/{uuid.uuid4().hex}", ContentFile(b"ready?"))
+    default_storage.delete(name)
+    return "writable"
+
+
+def _check_broker() -> str:
+    if current_app.conf.broker_url.startswith("filesystem://"):
+        folder = Path(current_app.conf.broker_transport_options["data_folder_out"])
+        if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
+            raise NotReadyError("The folder of the messages is missing or cannot be written.")
+        return "files"
+    try:
+        with current_app.connection_for_write() as broker:
+            broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
+    except OperationalError as error:
+        raise NotReadyError("The broker does not answer: look at TTS_REDIS_URL.") from error
+    return "reachable"
+
+
+def _check_worker() -> str:
+    """Look for a worker with an engine that is ready and was seen within the last minute."""
+    since = leases.database_now() - dt.timedelta(seconds=HEARTBEAT_SECONDS)
+    alive = WorkerStatus.objects.filter(last_seen_at__gte=since)
+    engines = alive.filter(state=WorkerStatus.State.READY).exclude(model_fingerprint="")
+    names = list(engines.values_list("name", flat=True))
+    if names:
+        return ", ".join(names)
+    states = ", ".join(f"{worker.name} is {worker.state}" for worker in alive)
+    raise NotReadyError(
+        f"No worker with an engine is ready: {states or 'none is running, start `./tts worker`'}."
+    )
+
+
+_CHECKS: dict[str, Callable[[], str]] = {
+    "database": _check_database,
+    "migrations": _check_migrations,
+    "storage": _check_storage,
+    "broker": _check_broker,
+    "worker": _check_worker,
+}

@@ -1,0 +1,72 @@
+"""Describe our errors and keys in the OpenAPI schema, once for all operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import serializers
+
+from ttsweb.api import PROBLEM_TYPE
+
+_MEANINGS = {
+    400: "A field is missing, unknown or not to be used.",
+    401: "No key, or one that is not known, revoked or expired.",
+    404: "There is no such thing.",
+    409: "Not in this state; `Retry-After` is set where waiting helps.",
+    413: "Larger than is taken.",
+    415: "A media type that is not read here.",
+    416: "The range lies outside of the file.",
+}
+
+
+class ProblemItemSerializer(serializers.Serializer[Any]):
+    """One error of a request: which field, which code, in words."""
+
+    attr = serializers.CharField(allow_null=True, help_text="Dotted path of the field, or null.")
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """An error as RFC 9457 has it; match on `code`."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+    code = serializers.CharField()
+    errors = ProblemItemSerializer(many=True)  # type: ignore[assignment]  # the name is RFC 9457's
+
+
+def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
+    """Return what `extend_schema(responses=...)` takes for the errors of an operation."""
+    return {
+        (status, PROBLEM_TYPE): OpenApiResponse(ProblemSerializer, _MEANINGS[status])
+        for status in statuses
+    }
+
+
+class ProblemAutoSchema(AutoSchema):
+    """Add to each operation that whatever else goes wrong is a problem as well."""
+
+    def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
+        """Return the operation's answers with `default` among them."""
+        answers: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[arg-type]  # a Literal
+        problem = OpenApiResponse(ProblemSerializer, "Any other error.")
+        build: Any = self._get_response_for_code
+        answers["default"] = build(problem, "default", [PROBLEM_TYPE])
+        return answers
+
+
+class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe `Authorization: Bearer tts_…`."""
+
+    target_class = "ttsweb.api.ApiKeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:
+        """Return the scheme's definition."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "tts_<prefix>_<secret>"}

@@ -1,0 +1,21 @@
+"""Serve the page at the site's root: where to go, and which model speaks here."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from ttsweb.card import CardError, read_card
+
+
+@require_safe
+def start_page(request: HttpRequest) -> HttpResponse:
+    """Show links to the admin and the API, and the checkpoint's card."""
+    context: dict[str, object] = {"folder": settings.CHECKPOINT.name}
+    try:
+        context["card"] = read_card(settings.CHECKPOINT)
+    except CardError:
+        context["card"] = None  # the worker and `./tts doctor` say what is wrong with the file
+    return render(request, "ttsweb/start.html", context)

@@ -1,0 +1,246 @@
+"""Serve voices over REST."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+from django.http import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.removal import delete_voice
+from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.parsers import BoundedJSONParser
+from ttsweb.ranged import StoredObject, object_response
+from ttsweb.schema import problems
+from voices import submit
+from voices.access import visible_voices
+from voices.clip_checks import ClipRejectedError
+from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.serializers import VoiceCreateSerializer, VoiceSerializer, VoiceUpdateSerializer
+from voices.transitions import request_encoding
+
+ENCODING_RETRY_SECONDS = 2
+CONTENT_TYPES = {
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg",
+    "m4a": "audio/mp4",
+    "webm": "audio/webm",
+}
+_ACCEPTED_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class VoicesView(generics.ListAPIView[Voice]):
+    """All voices."""
+
+    serializer_class = VoiceSerializer
+    parser_classes = (MultiPartParser,)
+
+    def get_queryset(self) -> QuerySet[Voice]:
+        """Return the voices of the library, each with its versions and clips."""
+        return _with_versions(visible_voices(self.request.user))
+
+    @extend_schema(
+        operation_id="list_voices",
+        responses={200: VoiceSerializer(many=True), **problems(400, 401)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List voices, newest first."""
+        check_query(request, ("cursor", "limit"))
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_voice",
+        request=VoiceCreateSerializer,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Make a voice from one or several clips; it speaks once its status is `ready`."""
+        check_query(request, ())
+        serializer = VoiceCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        with _refusals_as_problems():
+            voice = submit.create_voice(
+                **serializer.validated_data, by=request.user.get_username(), owner=request.user
+            )
+        return _accepted(voice)
+
+
+class VoiceView(APIView):
+    """One voice."""
+
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    @extend_schema(operation_id="get_voice", responses={200: VoiceSerializer, **problems(401, 404)})
+    def get(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Return a voice and how far its encoding is."""
+        check_query(request, ())
+        voice = _find(request, voice_id)
+        answer = Response(_shown(voice))
+        if voice.current_version is not None and voice.current_version.status in (
+            "pending",
+            "encoding",
+        ):
+            answer["Retry-After"] = str(ENCODING_RETRY_SECONDS)
+        return answer
+
+    @extend_schema(
+        operation_id="update_voice",
+        request=VoiceUpdateSerializer,
+        parameters=_ACCEPTED_HEADERS,
+        responses={
+            200: VoiceSerializer,
+            202: VoiceSerializer,
+            **problems(400, 401, 404, 409, 413, 415),
+        },
+    )
+    def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Change a voice; other clips or transcripts make a version, which answers 202."""
+        check_query(request, ())
+        voice = _find(request, voice_id)
+        context = {"clips": submit.current_clips(voice)}
+        serializer = VoiceUpdateSerializer(data=request.data, partial=True, context=context)
+        serializer.is_valid(raise_exception=True)
+        changes = dict(serializer.validated_data)
+        clips = changes.pop("clips")
+        with _refusals_as_problems():
+            version = submit.update_voice(
+                voice, by=request.user.get_username(), changes=changes, clips=clips
+            )
+        return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
+
+    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 404)})
+    def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Delete a voice and its clips; queued work that needs it fails."""
+        check_query(request, ())
+        if not delete_voice(_find(request, voice_id)):
+            raise _not_found()
+        return Response(status=204)
+
+
+class VoiceEncodeView(APIView):
+    """The encoding of a voice."""
+
+    @extend_schema(
+        operation_id="encode_voice",
+        request=None,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: VoiceSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Run the encoder again; jobs that need the voice wait for it."""
+        check_query(request, ())
+        NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+        voice = _find(request, voice_id)
+        if voice.current_version is None or not request_encoding(voice.current_version):
+            raise ApiProblem(
+                409,
+                "voice_encoding",
+                "The voice is waiting for the encoder already.",
+                retry_after=ENCODING_RETRY_SECONDS,
+            )
+        return _accepted(voice)
+
+
+class VoiceAudioView(APIView):
+    """The clips of a voice as they were uploaded."""
+
+    @extend_schema(
+        operation_id="get_voice_audio",
+        parameters=[
+            OpenApiParameter("clip", int, description="Which clip, from 0; the first by default."),
+            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
+        ],
+        responses={
+            (200, "audio/*"): OpenApiTypes.BINARY,
+            (206, "audio/*"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 416),
+        },
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+        """Return a clip of the newest version, or the range of it that was asked for."""
+        check_query(request, ("clip",))
+        serializer = ClipQuerySerializer(data=request.query_params)
+        serializer.is_valid(raise_exception=True)
+        index = serializer.validated_data["clip"]
+        voice = _find(request, voice_id)
+        clips: list[ReferenceClip] = (
+            list(voice.current_version.clips.all()) if voice.current_version else []
+        )
+        clip = next((clip for clip in clips if clip.index == index), None)
+        if clip is None:
+            raise ApiProblem(404, "clip_not_found", f"The voice has no clip {index}.", attr="clip")
+        container = clip.stored.container
+        stored = StoredObject(
+            key=clip.stored.original_key,
+            content_type=CONTENT_TYPES[container],
+            filename=f"{voice.name}-{index}.{container}",
+            etag=clip.stored.fingerprint,
+        )
+        return object_response(request._request, stored)
+
+
+class ClipQuerySerializer(serializers.Serializer[Any]):
+    """Which clip."""
+
+    clip = serializers.IntegerField(default=0, min_value=0, max_value=1000)
+
+
+def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
+    versions = VoiceVersion.objects.order_by("-number").prefetch_related("clips__stored")
+    return voices.prefetch_related(Prefetch("versions", queryset=versions))
+
+
+def _find(request: Request, voice_id: uuid.UUID) -> Voice:
+    """Return a voice that this user may see, or raise the 404."""
+    voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
+    if voice is None:
+        raise _not_found()
+    return voice
+
+
+def _not_found() -> ApiProblem:
+    return ApiProblem(404, "voice_not_found", "There is no such voice.")
+
+
+def _shown(voice: Voice) -> Any:
+    return VoiceSerializer(voice).data
+
+
+def _accepted(voice: Voice) -> Response:
+    """Return the 202 for a voice whose encoding was asked for; its rows are read again."""
+    fresh = _with_versions(Voice.objects.filter(pk=voice.pk)).get()
+    headers = {
+        "Location": reverse("voice", args=[voice.pk]),
+        "Retry-After": str(ENCODING_RETRY_SECONDS),
+    }
+    return Response(_shown(fresh), status=202, headers=headers)
+
+
+@contextmanager
+def _refusals_as_problems() -> Iterator[None]:
+    """Turn what saving a voice refuses into problems."""
+    try:
+        yield
+    except ClipRejectedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr="audio") from error
+    except submit.VoiceNameTakenError as error:
+        raise ApiProblem(409, error.code, str(error), attr="name") from error
+    except submit.VoiceDeletedError as error:
+        raise _not_found() from error
