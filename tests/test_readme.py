@@ -1,0 +1,64 @@
+"""README.md says what is so: its settings, its commands and its links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.core.management import get_commands
+
+from ttsweb.settings_doc import env_example, with_settings_table
+
+PROJECT = Path(__file__).resolve().parent.parent
+DOCUMENTS = ("README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "tts")
+
+
+def known_commands() -> set[str]:
+    """Return the words that `./tts` takes; of a module's name both spellings."""
+    names = set(get_commands()) | {"help"}
+    return names | {name.replace("_", "-") for name in names}
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    return (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+def test_table_of_settings_is_the_one_of_the_code(readme: str) -> None:
+    assert readme == with_settings_table(readme), "run ./tts docs --write"
+
+
+def test_env_example_is_the_one_of_the_code() -> None:
+    text = (PROJECT / ".env.example").read_text(encoding="utf-8")
+
+    assert text == env_example(), "run ./tts docs --write"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_command_that_a_document_names_exists(name: str) -> None:
+    text = (PROJECT / name).read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:\./tts|manage\.py)[ \"',]+([a-z][a-z_-]*)", text))
+
+    assert sorted(named - known_commands()) == []
+
+
+def test_every_command_that_the_script_lists_exists() -> None:
+    script = (PROJECT / "tts").read_text(encoding="utf-8")
+    listed = re.findall(r"^  ([a-z][a-z-]*)  +[a-z]", script, re.MULTILINE)
+
+    assert {"demo", "say", "serve", "worker", "doctor", "verify-golden", "test"} == set(listed)
+    assert sorted(set(listed) - known_commands()) == []
+
+
+def test_every_setting_that_the_readme_names_exists(readme: str) -> None:
+    rows = set(re.findall(r"^\| `(TTS_[A-Z0-9_]+)`", readme, re.MULTILINE))
+    named = {name for name in re.findall(r"TTS_[A-Z0-9_]+", readme) if "TTS_TEST_" not in name}
+
+    assert sorted(named - rows) == []
+
+
+def test_every_relative_link_leads_to_a_file(readme: str) -> None:
+    targets = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", readme)
+
+    assert [target for target in targets if not (PROJECT / target).exists()] == []

@@ -1,0 +1,48 @@
+"""The probe that containers ask about their worker."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from synth.models import WorkerStatus
+
+pytestmark = pytest.mark.django_db
+
+
+def make_status(*, seconds_ago: float = 0, **fields: str) -> None:
+    """Write the row of a worker of this host."""
+    seen = timezone.now() - dt.timedelta(seconds=seconds_ago)
+    values = {"name": f"{socket.gethostname()}-gpu", "role": "gpu", "state": "ready"} | fields
+    WorkerStatus.objects.create(started_at=seen, last_seen_at=seen, **values)
+
+
+@pytest.mark.parametrize("state", ["starting", "warming", "ready", "draining"])
+def test_worker_that_was_seen_now_is_alive(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    make_status(state=state)
+
+    call_command("worker_alive", "--role", "gpu")
+
+    assert capsys.readouterr().out == f"{socket.gethostname()}-gpu is {state}\n"
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds_ago"),
+    [({}, 90.0), ({"role": "cpu"}, 0.0), ({"name": "another-host-gpu"}, 0.0)],
+)
+def test_other_or_silent_worker_does_not_count(fields: dict[str, str], seconds_ago: float) -> None:
+    make_status(seconds_ago=seconds_ago, **fields)
+
+    with pytest.raises(CommandError, match=r"No gpu worker of .* was seen for 60 s"):
+        call_command("worker_alive", "--role", "gpu")
+
+
+def test_failed_worker_is_not_alive_and_says_why() -> None:
+    make_status(state="failed", detail="The checkpoint lacks a key.")
+
+    with pytest.raises(CommandError, match=r"failed\. The checkpoint lacks a key\."):
+        call_command("worker_alive", "--role", "gpu")
