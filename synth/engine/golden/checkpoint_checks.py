@@ -29,6 +29,7 @@ from synth.engine.tokenizer import Tokenizer
 from synth.engine.weights import load_dual_ar
 
 FILE = "checkpoint.json"
+SAME = 1e-5  # the same weights; the addresses they lie at may choose another kernel
 # Null in one of these stands, in the reference, for a number that fits no checkpoint.
 _SIZES = {
     *(f"text_config.{key}" for key in ("vocab_size", "n_layer", "n_head", "dim")),
@@ -106,7 +107,7 @@ def _check_lm_row(
     if refuses:
         yield CaseResult(FILE, case, "refused", "loaded", False)
         return
-    yield compare_close(FILE, f"{case}.logits", _last_logits(loaded, folder), plain, 0.0)
+    yield compare_close(FILE, f"{case}.logits", _last_logits(loaded, folder), plain, SAME)
     if "semantic_range" in row:
         special = loaded.tokenizer.special
         found = [special.semantic_begin, special.semantic_end]

@@ -63,7 +63,7 @@ def check_greedy(folder: GoldenFolder) -> Iterator[CaseResult]:
             "unique_per_row": [int(line.unique().numel()) for line in found.columns],
         }
         for name, value in facts.items():
-            yield compare_value(file, f"{case}.{name}", value, row[name])
+            yield compare_value("lm.json", f"greedy.{case}.{name}", value, row[name])
     for case in sorted(set(rows) - {key.split(".")[0] for key in arrays}):
         yield not_understood("lm.json", f"greedy.{case}")
 

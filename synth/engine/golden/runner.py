@@ -23,6 +23,7 @@ from synth.engine.weights import find_weight_files
 
 _MODULES = (text_checks, forward_checks, generation_checks, checkpoint_checks, codec_checks)
 _KNOWN_ROOT = {"README.md", "vectors", "tiny-s2", "tiny-s2-sharded"}
+_MAX_FOUND = 100  # characters of a table cell; the JSON form has all of them
 _COLUMNS = ("file", "case", "expected", "found", "")
 
 
@@ -51,12 +52,19 @@ def run_golden(path: Path, *, report: Callable[[CaseResult], None]) -> tuple[int
 
 def render_table(results: list[CaseResult]) -> str:
     """Return results as text, one line each, columns aligned."""
-    rows = [_COLUMNS, *((r.file, r.case, r.expected, r.found, _verdict(r)) for r in results)]
+    rows = [
+        _COLUMNS,
+        *((r.file, r.case, r.expected, _clip(r.found), _verdict(r)) for r in results),
+    ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def _clip(text: str) -> str:
+    return text if len(text) <= _MAX_FOUND else f"{text[: _MAX_FOUND - 3]}..."
 
 
 def _verdict(result: CaseResult) -> str:

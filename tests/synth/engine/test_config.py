@@ -1,0 +1,106 @@
+"""Test synth.engine.config."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synth.engine.config import load_config, parse_config
+from synth.engine.errors import CheckpointError
+from synth.engine.golden.case import GoldenFolder
+
+
+@pytest.fixture
+def content(golden: GoldenFolder) -> dict[str, Any]:
+    text = (golden.checkpoint / "config.json").read_text(encoding="utf-8")
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("text_config", "vocab_size"),
+        ("text_config", "n_layer"),
+        ("text_config", "n_head"),
+        ("text_config", "dim"),
+        ("audio_decoder_config", "vocab_size"),
+        ("audio_decoder_config", "num_codebooks"),
+        ("audio_decoder_config", "n_layer"),
+    ],
+)
+def test_a_null_size_is_refused_by_name(content: dict[str, Any], section: str, key: str) -> None:
+    content[section][key] = None
+
+    with pytest.raises(CheckpointError, match=f"{section}.{key}"):
+        parse_config(content)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("n_head", 3),  # 64 is no multiple
+        ("n_local_heads", 3),
+        ("n_local_heads", 0),
+        ("head_dim", 15),
+        ("dim", "64"),
+        ("norm_eps", 0),
+        ("attention_qk_norm", "yes"),
+        ("n_layer", True),
+        ("max_seq_len", -1),
+    ],
+)
+def test_a_value_no_model_can_have_is_refused(
+    content: dict[str, Any], key: str, value: object
+) -> None:
+    content["text_config"][key] = value
+
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        parse_config(content)
+
+
+def test_a_missing_width_of_the_feed_forward_is_the_next_multiple_of_256(
+    content: dict[str, Any],
+) -> None:
+    content["text_config"].update(dim=640, n_head=4)
+    del content["text_config"]["intermediate_size"]
+
+    assert parse_config(content).text_config.intermediate_size == 1792  # 2 * 4 * 640 / 3 = 1706
+
+
+def test_what_the_audio_decoder_does_not_name_it_takes_from_the_text_model(
+    content: dict[str, Any],
+) -> None:
+    kept = ("vocab_size", "num_codebooks", "n_layer")
+    content["audio_decoder_config"] = {k: content["audio_decoder_config"][k] for k in kept}
+
+    config = parse_config(content)
+
+    for name in ("dim", "n_head", "n_local_heads", "head_dim", "intermediate_size"):
+        assert getattr(config.audio_decoder_config, name) == getattr(config.text_config, name)
+    assert config.audio_decoder_config.attention_qk_norm is True
+
+
+def test_the_file_is_named_when_it_is_missing_or_no_json(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="missing"):
+        load_config(tmp_path)
+
+    (tmp_path / "config.json").write_text("{", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="JSON"):
+        load_config(tmp_path)
+
+    (tmp_path / "config.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="object"):
+        load_config(tmp_path)
+
+
+def test_parsing_leaves_the_content_as_it_was(content: dict[str, Any]) -> None:
+    before = copy.deepcopy(content)
+
+    parse_config(content)
+
+    assert content == before

@@ -1,0 +1,131 @@
+"""Test synth.engine.weights; the golden `checkpoint.json` rows pin the variants of the format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from synth.engine.errors import CheckpointError
+from synth.engine.golden.case import GoldenFolder
+from synth.engine.weights import find_weight_files, load_dual_ar
+from tests.synth.engine.random_checkpoint import write_checkpoint
+
+NORM = "text_model.model.layers.1.ffn_norm.weight"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    write_checkpoint(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+def _rewrite(checkpoint: Path, changes: dict[str, torch.Tensor | None]) -> None:
+    """Replace, add or (with None) remove tensors of the single weight file."""
+    path = checkpoint / "model.safetensors"
+    weights = {key: tensor.clone() for key, tensor in load_file(path).items()}
+    for name, tensor in changes.items():
+        weights.pop(name, None)
+        if tensor is not None:
+            weights[name] = tensor
+    save_file(weights, path)
+
+
+def _load_error(checkpoint: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        load_dual_ar(checkpoint, dtype=torch.float32)
+    return str(caught.value)
+
+
+def test_a_missing_key_is_named(checkpoint: Path) -> None:
+    _rewrite(checkpoint, {NORM: None})
+
+    assert "layers.1.ffn_norm.weight is missing" in _load_error(checkpoint)
+
+
+def test_a_renamed_key_is_named(checkpoint: Path) -> None:
+    _rewrite(checkpoint, {NORM: None, NORM.replace("ffn_norm", "ffn_normal"): torch.ones(48)})
+
+    assert "layers.1.ffn_normal.weight is unknown" in _load_error(checkpoint)
+
+
+def test_a_key_of_another_shape_is_named_with_both_shapes(checkpoint: Path) -> None:
+    _rewrite(checkpoint, {NORM: torch.ones(47)})
+
+    message = _load_error(checkpoint)
+
+    assert "layers.1.ffn_norm.weight" in message
+    assert "(47,)" in message and "(48,)" in message
+
+
+def test_integer_weights_are_refused(checkpoint: Path) -> None:
+    _rewrite(checkpoint, {NORM: torch.ones(48, dtype=torch.int8)})
+
+    assert "floating-point" in _load_error(checkpoint)
+
+
+def test_a_truncated_file_is_refused(checkpoint: Path) -> None:
+    path = checkpoint / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:5000])
+
+    assert "model.safetensors cannot be read" in _load_error(checkpoint)
+
+
+def test_a_pickle_with_another_object_is_refused(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors").unlink()
+    torch.save({"norm.weight": Path("x")}, checkpoint / "model.pth")
+
+    assert "plain tensors" in _load_error(checkpoint)
+
+
+def test_an_index_cannot_name_a_file_elsewhere(checkpoint: Path) -> None:
+    (checkpoint / "model.safetensors.index.json").write_text(
+        '{"weight_map": {"norm.weight": "../model.safetensors"}}', encoding="utf-8"
+    )
+
+    assert "no file beside it" in _load_error(checkpoint)
+
+
+def test_a_name_that_comes_twice_is_refused(checkpoint: Path) -> None:
+    _rewrite(checkpoint, {"norm.weight": torch.ones(48)})
+
+    assert "comes twice" in _load_error(checkpoint)
+
+
+def test_weights_are_cast_once_to_the_dtype_asked_for(checkpoint: Path) -> None:
+    stored = load_file(checkpoint / "model.safetensors")[NORM]
+
+    model, _ = load_dual_ar(checkpoint, dtype=torch.bfloat16)
+
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert torch.equal(model.slow.blocks[1].ffn_norm.weight, stored.to(torch.bfloat16))
+
+
+def test_codebooks_of_another_size_than_the_tokenizer_has_are_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, audio={"vocab_size": 255})
+
+    assert "256 semantic tokens" in _load_error(tmp_path)
+
+
+def test_a_vocabulary_smaller_than_the_tokenizers_ids_is_refused(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, text={"vocab_size": 867})
+
+    assert "vocab_size" in _load_error(tmp_path)
+
+
+def test_only_the_rows_that_may_be_drawn_are_kept_of_the_head(checkpoint: Path) -> None:
+    model, tokenizer = load_dual_ar(checkpoint, dtype=torch.float32)
+
+    table = load_file(checkpoint / "model.safetensors")["text_model.model.embeddings.weight"]
+    special = tokenizer.special
+    ids = [special.im_end, *range(special.semantic_begin, special.semantic_end + 1)]
+    assert model.slow.head_tokens.tolist() == sorted(ids)
+    assert torch.equal(model.slow.head, table[sorted(ids)])
+
+
+def test_the_shards_of_an_index_are_what_is_found(golden: GoldenFolder) -> None:
+    names = [path.name for path in find_weight_files(golden.sharded)]
+
+    assert names == [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
