@@ -11,6 +11,7 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
 
 from ttsweb.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
@@ -24,6 +25,16 @@ class FormBooleanField(serializers.BooleanField):
     """A boolean that keeps its default when a form leaves it out; DRF would take that for false."""
 
     default_empty_html = empty
+
+
+class FormCharField(serializers.CharField):
+    """A text that a form can send empty; DRF would take that for left out and keep the old one."""
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent, `empty` only where nothing was."""
+        if is_html_input(dictionary):
+            return dictionary.get(self.field_name, empty)
+        return super().get_value(dictionary)
 
 
 def check_language(value: str) -> None:
@@ -72,8 +83,8 @@ class VoiceUpdateSerializer(StrictSerializer):
     present clips other transcripts, so it needs as many as there are clips.
     """
 
-    name = serializers.CharField(max_length=100, required=False)
-    consent_statement = serializers.CharField(max_length=2000, required=False)
+    name = FormCharField(max_length=100, required=False)
+    consent_statement = FormCharField(max_length=2000, required=False)
     audio = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
         required=False,
@@ -82,8 +93,8 @@ class VoiceUpdateSerializer(StrictSerializer):
     transcript = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False
     )
-    description = serializers.CharField(max_length=2000, required=False, allow_blank=True)
-    language = serializers.CharField(
+    description = FormCharField(max_length=2000, required=False, allow_blank=True)
+    language = FormCharField(
         max_length=35, required=False, allow_blank=True, validators=[check_language]
     )
     cache_codes = FormBooleanField(required=False)

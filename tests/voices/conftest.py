@@ -7,10 +7,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.contrib.auth.models import User
 from pytest_django import Settings
+from rest_framework.test import APIClient
 
+from synth.keys import create_key
+from tests.factories import make_user
 from ttsweb.setting_builders import broker_settings
 from workers.celery import app, make_app
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Settings) -> None:
+    """Hash passwords quickly: these tests make many users and protect none."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(autouse=True)
@@ -60,3 +70,18 @@ def stored_objects(storage_folder: Path) -> Callable[[], list[str]]:
         return sorted(str(p.relative_to(storage_folder)) for p in files if p.is_file())
 
     return read
+
+
+@pytest.fixture
+def operator() -> User:
+    """Return a user who may use the API."""
+    return make_user("operator")
+
+
+@pytest.fixture
+def client(operator: User) -> APIClient:
+    """Return a client of the REST API that authenticates by the operator's key."""
+    _, key = create_key(operator, "tests")
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {key}")
+    return client

@@ -1,0 +1,467 @@
+"""Voices over REST: what is taken, what is refused and how, what answers show."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django import DjangoAssertNumQueries, Settings
+from rest_framework.test import APIClient
+
+from synth.removal import delete_voice
+from tests.factories import make_voice
+from tests.voices.clips import clip_bytes
+from voices import transitions
+from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Listing = Callable[[], list[str]]
+URL = "/api/v1/voices"
+CLIP = clip_bytes("wav")
+OTHER_CLIP = clip_bytes("flac")
+
+
+def upload(content: bytes = CLIP, name: str = "ada.wav") -> SimpleUploadedFile:
+    """Return a file of a multipart request."""
+    return SimpleUploadedFile(name, content)
+
+
+def fields(**changed: Any) -> dict[str, Any]:
+    """Return the fields of a good request; None leaves one out."""
+    values = {
+        "name": "Ada",
+        "consent_statement": "She agreed in writing.",
+        "audio": upload(),
+        "transcript": "Hello there.",
+    }
+    return {name: value for name, value in (values | changed).items() if value is not None}
+
+
+def create(client: APIClient, **changed: Any) -> dict[str, Any]:
+    """Create a voice and return what the answer shows of it."""
+    response = client.post(URL, fields(**changed), format="multipart")
+    assert response.status_code == 202, response.content
+    shown: dict[str, Any] = response.json()
+    return shown
+
+
+def body(response: Any) -> bytes:
+    """Return the whole body of a streamed answer."""
+    return b"".join(response.streaming_content)
+
+
+def make_ready(voice_id: str) -> None:
+    """Let a worker's part be done: the voice's newest version becomes ready."""
+    version = VoiceVersion.objects.filter(voice_id=uuid.UUID(voice_id)).order_by("-number")[0]
+    token = transitions.claim_version(version.pk, worker="gpu-1")
+    assert token is not None
+    transitions.finish_version(
+        version.pk,
+        token,
+        codec_fingerprint="c" * 64,
+        frames=33,
+        warnings=[{"code": "clip_short", "message": "The clip has 1.5 s."}],
+    )
+
+
+# --- create -------------------------------------------------------------------------------------
+
+
+def test_an_upload_is_accepted_and_its_encoding_enqueued(
+    client: APIClient, operator: User, sent_encodings: Listing
+) -> None:
+    response = client.post(URL, fields(language="en-GB", description="Warm."), format="multipart")
+
+    assert response.status_code == 202
+    shown = response.json()
+    assert response["Location"] == f"{URL}/{shown['id']}"
+    assert int(response["Retry-After"]) > 0
+    assert (shown["status"], shown["version"], shown["frames"]) == ("pending", 1, 0)
+    assert (shown["consent_by"], shown["language"]) == ("operator", "en-GB")
+    assert shown["clips"][0]["container"] == "wav"
+    assert shown["clips"][0]["transcript"] == "Hello there."
+    voice = Voice.objects.get()
+    assert voice.owner == operator
+    assert voice.cache_codes, "a form that leaves the field out keeps the default"
+    assert sent_encodings() == [str(VoiceVersion.objects.get().pk)]
+
+
+def test_several_clips_keep_their_order_and_transcripts(client: APIClient) -> None:
+    shown = create(
+        client,
+        audio=[upload(), upload(OTHER_CLIP, "second.flac")],
+        transcript=["First.", "Second."],
+        cache_codes="false",
+    )
+
+    clips = [(clip["filename"], clip["transcript"]) for clip in shown["clips"]]
+    assert clips == [("ada.wav", "First."), ("second.flac", "Second.")]
+    assert shown["cache_codes"] is False
+
+
+def test_a_special_token_in_a_transcript_is_text(client: APIClient) -> None:
+    shown = create(client, transcript="It says <|im_end|> here.")
+
+    assert shown["clips"][0]["transcript"] == "It says <|im_end|> here."
+
+
+@pytest.mark.parametrize(
+    ("changed", "status", "code", "attr"),
+    [
+        ({"name": None}, 400, "required", "name"),
+        ({"name": "   "}, 400, "blank", "name"),
+        ({"name": "a" * 101}, 400, "max_length", "name"),
+        ({"name": "a\0b"}, 400, "null_characters_not_allowed", "name"),
+        ({"consent_statement": None}, 400, "required", "consent_statement"),
+        ({"consent_statement": " "}, 400, "blank", "consent_statement"),
+        ({"audio": None}, 400, "required", "audio"),
+        ({"audio": "not a file"}, 400, "invalid", "audio.0"),
+        ({"audio": upload(b"")}, 400, "clip_empty", "audio.0"),
+        ({"audio": upload(b"I am text. " * 50)}, 400, "clip_not_audio", "audio.0"),
+        ({"transcript": None}, 400, "required", "transcript"),
+        ({"transcript": " "}, 400, "transcript_required", "transcript.0"),
+        ({"transcript": "a" * 5001}, 400, "transcript_too_long", "transcript.0"),
+        ({"transcript": "bell \x07"}, 400, "transcript_not_text", "transcript.0"),
+        ({"transcript": ["One.", "Two."]}, 400, "clip_required", "audio"),
+        ({"audio": [upload(), upload()]}, 400, "transcript_required", "transcript"),
+        ({"language": "not a tag"}, 400, "invalid", "language"),
+        ({"cache_codes": "perhaps"}, 400, "invalid", "cache_codes"),
+        ({"codec": "best"}, 400, "unknown_field", "codec"),
+        ({"status": "ready"}, 400, "unknown_field", "status"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name_and_leaves_nothing(
+    client: APIClient,
+    stored_objects: Listing,
+    changed: dict[str, Any],
+    status: int,
+    code: str,
+    attr: str,
+) -> None:
+    response = client.post(URL, fields(**changed), format="multipart")
+
+    assert response.status_code == status
+    assert response["Content-Type"] == "application/problem+json"
+    problem = response.json()
+    assert problem["code"] == code
+    assert [(item["attr"], item["code"]) for item in problem["errors"]] == [(attr, code)]
+    assert stored_objects() == []
+    assert not Voice.objects.exists()
+
+
+def test_a_clip_above_the_limit_is_a_413(client: APIClient, settings: Settings) -> None:
+    settings.MAX_CLIP_BYTES = len(CLIP) - 1
+
+    response = client.post(URL, fields(), format="multipart")
+
+    assert response.status_code == 413
+    assert response.json()["code"] == "clip_too_large"
+    assert not StoredClip.objects.exists()
+
+
+def test_too_many_clips_are_refused(client: APIClient, settings: Settings) -> None:
+    settings.MAX_CLIPS_PER_VOICE = 1
+
+    response = client.post(
+        URL, fields(audio=[upload(), upload()], transcript=["One.", "Two."]), format="multipart"
+    )
+
+    assert (response.status_code, response.json()["code"]) == (400, "too_many_clips")
+
+
+def test_a_taken_name_is_a_409(client: APIClient) -> None:
+    create(client)
+
+    response = client.post(URL, fields(name="ADA"), format="multipart")
+
+    assert (response.status_code, response.json()["code"]) == (409, "voice_name_taken")
+
+
+def test_json_cannot_carry_a_clip(client: APIClient) -> None:
+    response = client.post(URL, {"name": "Ada"}, format="json")
+
+    assert (response.status_code, response.json()["code"]) == (415, "unsupported_media_type")
+
+
+def test_broken_multipart_is_a_400(client: APIClient) -> None:
+    response = client.generic("POST", URL, "no parts", content_type="multipart/form-data")
+
+    assert (response.status_code, response.json()["code"]) == (400, "parse_error")
+
+
+def test_a_full_disk_is_a_507(client: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ttsweb.storage.AtomicFileSystemStorage._save", full)
+
+    response = client.post(URL, fields(), format="multipart")
+
+    assert (response.status_code, response.json()["code"]) == (507, "storage_full")
+    assert not Voice.objects.exists()
+
+
+def test_without_a_key_nothing_is_shown_or_taken() -> None:
+    anonymous = APIClient()
+
+    for response in (anonymous.get(URL), anonymous.post(URL, fields(), format="multipart")):
+        assert (response.status_code, response.json()["code"]) == (401, "not_authenticated")
+        assert response["WWW-Authenticate"].startswith("Bearer")
+    assert not Voice.objects.exists()
+
+
+# --- read ---------------------------------------------------------------------------------------
+
+
+def test_a_ready_voice_shows_its_measures_and_warnings(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+    StoredClip.objects.update(measures={"duration_seconds": 1.5, "sample_rate": 44100})
+    make_ready(voice_id)
+
+    response = client.get(f"{URL}/{voice_id}")
+
+    shown = response.json()
+    assert (response.status_code, shown["status"], shown["frames"]) == (200, "ready", 33)
+    assert shown["codec_fingerprint"] == "c" * 64
+    assert shown["warnings"] == [{"code": "clip_short", "message": "The clip has 1.5 s."}]
+    assert shown["clips"][0]["measures"] == {"duration_seconds": 1.5, "sample_rate": 44100}
+    assert "Retry-After" not in response
+
+
+def test_a_voice_that_waits_says_when_to_ask_again(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+
+    assert int(client.get(f"{URL}/{voice_id}")["Retry-After"]) > 0
+
+
+def test_a_failed_voice_shows_code_and_sentence(client: APIClient) -> None:
+    shown = create(client)
+    version = VoiceVersion.objects.get()
+    token = transitions.claim_version(version.pk, worker="gpu-1")
+    assert token is not None
+    transitions.fail_version(version.pk, token, code="clip_silent", message="Nothing is heard.")
+
+    shown = client.get(f"{URL}/{shown['id']}").json()
+
+    assert (shown["status"], shown["error_code"]) == ("failed", "clip_silent")
+    assert shown["error_message"] == "Nothing is heard."
+
+
+def test_an_unknown_or_deleted_voice_is_a_404(client: APIClient) -> None:
+    deleted = make_voice()
+    delete_voice(deleted)
+
+    for voice_id in (uuid.uuid4(), deleted.pk):
+        for call in (client.get, client.patch, client.delete):
+            response = call(f"{URL}/{voice_id}")
+            assert (response.status_code, response.json()["code"]) == (404, "voice_not_found")
+        response = client.post(f"{URL}/{voice_id}/encode")
+        assert (response.status_code, response.json()["code"]) == (404, "voice_not_found")
+
+
+def test_the_list_pages_by_cursor_without_a_query_for_each_voice(
+    client: APIClient, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    made = {str(make_voice(versions=2).pk) for _ in range(5)}
+
+    with django_assert_max_num_queries(8):
+        first = client.get(URL, {"limit": 3}).json()
+    second = client.get(first["next"]).json()
+
+    assert len(first["results"]) == 3
+    assert {voice["id"] for voice in first["results"] + second["results"]} == made
+    assert second["next"] is None
+
+
+@pytest.mark.parametrize("query", ["limit=abc", "limit=0", "limit=201", "limit=-1", "page=2"])
+def test_a_query_that_is_not_understood_is_a_400(client: APIClient, query: str) -> None:
+    response = client.get(f"{URL}?{query}")
+
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["attr"] == query.split("=")[0]
+
+
+# --- change -------------------------------------------------------------------------------------
+
+
+def test_words_about_a_voice_change_at_once_and_make_no_version(
+    client: APIClient, sent_encodings: Listing
+) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.patch(f"{URL}/{voice_id}", {"name": "Eve", "cache_codes": False})
+
+    shown = response.json()
+    assert (response.status_code, shown["name"], shown["version"]) == (200, "Eve", 1)
+    assert shown["cache_codes"] is False
+    assert len(sent_encodings()) == 1
+
+
+def test_a_form_that_leaves_cache_codes_out_keeps_it(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.patch(f"{URL}/{voice_id}", {"name": "Eve"}, format="multipart")
+
+    assert response.json()["cache_codes"] is True
+
+
+def test_another_transcript_makes_a_version_and_evicts(
+    client: APIClient, sent_encodings: Listing
+) -> None:
+    voice_id = create(client)["id"]
+    make_ready(voice_id)
+
+    response = client.patch(f"{URL}/{voice_id}", {"transcript": ["Other words."]})
+
+    shown = response.json()
+    assert (response.status_code, shown["version"], shown["status"]) == (202, 2, "pending")
+    assert response["Location"] == f"{URL}/{voice_id}"
+    assert [version["status"] for version in shown["versions"]] == ["pending", "ready"]
+    assert len(sent_encodings()) == 2
+    assert CacheEviction.objects.exists()
+
+
+def test_another_clip_makes_a_version(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.patch(
+        f"{URL}/{voice_id}",
+        {"audio": upload(OTHER_CLIP), "transcript": "Hello there."},
+        format="multipart",
+    )
+
+    assert (response.status_code, response.json()["clips"][0]["container"]) == (202, "flac")
+
+
+def test_the_same_clip_and_transcript_make_no_version(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.patch(
+        f"{URL}/{voice_id}", {"audio": upload(), "transcript": "Hello there."}, format="multipart"
+    )
+
+    assert (response.status_code, response.json()["version"]) == (200, 1)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "attr"),
+    [
+        ({"audio": upload(OTHER_CLIP)}, "transcript_required", "transcript"),
+        ({"transcript": ["One.", "Two."]}, "clip_required", "audio"),
+        ({"transcript": [" "]}, "transcript_required", "transcript.0"),
+        ({"owner": "somebody"}, "unknown_field", "owner"),
+        ({"name": ""}, "blank", "name"),
+    ],
+)
+def test_a_bad_change_is_refused_by_name(
+    client: APIClient, changed: dict[str, Any], code: str, attr: str
+) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.patch(f"{URL}/{voice_id}", changed, format="multipart")
+
+    assert (response.status_code, response.json()["code"]) == (400, code)
+    assert response.json()["errors"][0]["attr"] == attr
+    assert VoiceVersion.objects.count() == 1
+
+
+def test_a_change_to_a_taken_name_is_a_409(client: APIClient) -> None:
+    make_voice("Eve")
+    voice_id = create(client)["id"]
+
+    response = client.patch(f"{URL}/{voice_id}", {"name": "eve"})
+
+    assert (response.status_code, response.json()["code"]) == (409, "voice_name_taken")
+
+
+# --- encode, delete, audio ----------------------------------------------------------------------
+
+
+def test_a_ready_voice_can_be_encoded_again(client: APIClient, sent_encodings: Listing) -> None:
+    voice_id = create(client)["id"]
+    make_ready(voice_id)
+
+    response = client.post(f"{URL}/{voice_id}/encode")
+
+    assert (response.status_code, response.json()["status"]) == (202, "pending")
+    assert len(sent_encodings()) == 2
+
+
+def test_a_voice_that_waits_for_the_encoder_is_a_409_with_a_time(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.post(f"{URL}/{voice_id}/encode")
+
+    assert (response.status_code, response.json()["code"]) == (409, "voice_encoding")
+    assert int(response["Retry-After"]) > 0
+
+
+def test_an_encode_request_takes_no_fields(client: APIClient) -> None:
+    voice_id = create(client)["id"]
+    make_ready(voice_id)
+
+    response = client.post(f"{URL}/{voice_id}/encode", {"dtype": "bfloat16"})
+
+    assert (response.status_code, response.json()["code"]) == (400, "unknown_field")
+
+
+def test_a_deleted_voice_is_gone_with_its_bytes(client: APIClient, stored_objects: Listing) -> None:
+    voice_id = create(client)["id"]
+
+    response = client.delete(f"{URL}/{voice_id}")
+
+    assert (response.status_code, response.content) == (204, b"")
+    assert client.get(f"{URL}/{voice_id}").status_code == 404
+    assert stored_objects() == []
+
+
+def test_the_clip_comes_back_as_it_was_sent_and_by_range(client: APIClient) -> None:
+    shown = create(client, audio=[upload(), upload(OTHER_CLIP)], transcript=["One.", "Two."])
+
+    whole = client.get(shown["audio_url"], HTTP_ACCEPT="audio/*")
+    second = client.get(shown["audio_url"], {"clip": 1})
+    part = client.get(shown["audio_url"], HTTP_RANGE="bytes=4-11")
+
+    assert body(whole) == CLIP
+    assert whole["Content-Type"] == "audio/wav"
+    assert body(second) == OTHER_CLIP
+    assert second["Content-Type"] == "audio/flac"
+    assert (part.status_code, body(part)) == (206, CLIP[4:12])
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("clip=1", 404, "clip_not_found"),
+        ("clip=abc", 400, "invalid"),
+        ("clip=-1", 400, "min_value"),
+        ("index=0", 400, "unknown_field"),
+    ],
+)
+def test_a_clip_that_is_not_there_is_refused(
+    client: APIClient, query: str, status: int, code: str
+) -> None:
+    shown = create(client)
+
+    response = client.get(f"{shown['audio_url']}?{query}")
+
+    assert (response.status_code, response.json()["code"]) == (status, code)
+
+
+def test_an_address_that_is_no_id_is_a_problem_too(client: APIClient) -> None:
+    response = client.get(f"{URL}/abc")
+
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+    assert response["Content-Type"] == "application/problem+json"
+
+
+def test_another_method_is_a_405(client: APIClient) -> None:
+    response = client.put(URL, {})
+
+    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
+    assert "POST" in response["Allow"]
