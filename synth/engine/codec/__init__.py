@@ -7,7 +7,7 @@ from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import PREPROCESSING_VERSION, codec_fingerprint
 from synth.engine.codec.load import CODECS, CodecCache, load_decoder, load_encoder
 from synth.engine.codec.reference import EncodedReference, encode_reference
-from synth.engine.codec.resample import ResamplerChoice, resample
+from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 
 __all__ = [
     "CODECS",
@@ -24,5 +24,5 @@ __all__ = [
     "encode_reference",
     "load_decoder",
     "load_encoder",
-    "resample",
+    "resample_waveform",
 ]

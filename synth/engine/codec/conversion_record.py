@@ -23,6 +23,7 @@ class ConversionRecord:
     source_sha256: str
     source_size: int
     source_mtime_ns: int
+    codec_fingerprint: str  # of encoding in float32, for people who compare checkpoints
 
 
 def record_path(converted: Path) -> Path:
@@ -51,9 +52,12 @@ def check_source_unchanged(converted: Path, original: Path) -> None:
             f"{converted} does not say which {original.name} it was made from: keep only one of "
             f"both files, or convert again with ./tts convert_codec {converted.parent}."
         )
-    found = original.stat()
-    untouched = ConversionRecord(original.name, digest, found.st_size, found.st_mtime_ns)
-    if _read_record(converted) != untouched and file_sha256(original) != digest:
+    found, record = original.stat(), _read_record(converted)
+    untouched = record is not None and (
+        (record.source_sha256, record.source_size, record.source_mtime_ns)
+        == (digest, found.st_size, found.st_mtime_ns)
+    )
+    if not untouched and file_sha256(original) != digest:
         raise CheckpointError(
             f"{original} changed after {converted.name} was made from it: convert it again with "
             f"./tts convert_codec {converted.parent}."

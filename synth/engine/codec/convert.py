@@ -20,7 +20,7 @@ from synth.engine.codec.conversion_record import (
 )
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.fingerprint import codec_fingerprint, half_digest
+from synth.engine.codec.fingerprint import fingerprint_of, half_digest
 from synth.engine.errors import CheckpointError
 
 
@@ -53,17 +53,21 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
     digest = file_sha256(source)
     if _changed_since(source, before):
         raise CheckpointError(f"{source} changed while it was read; convert it again.")
+    fingerprint = fingerprint_of(opened)
     metadata = {
         "format": "pt",
         SOURCE_DIGEST_KEY: digest,
+        "codec_fingerprint": fingerprint,
         "encoder_sha256": half_digest(opened, CodecEncoder),
         "decoder_sha256": half_digest(opened, CodecDecoder),
     }
     tensors = {name: tensor.clone().contiguous() for name, tensor in opened.tensors.items()}
     try:
         replace_file(target, lambda path: save_file(tensors, path, metadata=metadata))
-        record = ConversionRecord(source.name, digest, before.st_size, before.st_mtime_ns)
-        write_record(target, record)
+        write_record(
+            target,
+            ConversionRecord(source.name, digest, before.st_size, before.st_mtime_ns, fingerprint),
+        )
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{target} cannot be written: {error}.") from error
     return ConvertResult(
@@ -72,7 +76,7 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
         num_tensors=len(tensors),
         num_bytes=target.stat().st_size,
         source_sha256=digest,
-        codec_fingerprint=codec_fingerprint(checkpoint_dir),
+        codec_fingerprint=fingerprint,
     )
 
 

@@ -44,7 +44,13 @@ def codec_fingerprint(
     Raises:
         CheckpointError: the codec cannot be read.
     """
-    opened = open_codec(checkpoint_dir)
+    return fingerprint_of(open_codec(checkpoint_dir), dtype, cache_dir=cache_dir)
+
+
+def fingerprint_of(
+    opened: CodecFile, dtype: torch.dtype = torch.float32, *, cache_dir: Path | None = None
+) -> str:
+    """Return `codec_fingerprint` of a codec file that is open already."""
     weights = half_digest(opened, CodecEncoder, cache_dir=cache_dir)
     return _sha256_of(
         "encode", weights, str(dtype), str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from synth.contract import CodesArray
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.resample import ResamplerChoice, resample
+from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 from synth.engine.errors import ReferenceAudioError
 
 MAX_CHANNELS = 32  # more means that the axes are exchanged
@@ -46,7 +46,7 @@ def encode_reference(
         ResamplerUnavailableError: torchaudio is asked for and cannot be used.
     """
     mono = mono_waveform(waveform, encoder.device)
-    resampled, name = resample(mono, sample_rate, encoder.config.sample_rate, resampler)
+    resampled, name = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
     (codes,) = encoder.encode([resampled])
     return EncodedReference(
         codes=codes.to("cpu", torch.int16).numpy(),
@@ -57,6 +57,8 @@ def encode_reference(
 
 def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.device) -> Tensor:
     """Return the channels' mean, float32 [N] on `device`; errors as for `encode_reference`."""
+    if isinstance(waveform, np.ndarray) and not waveform.flags.writeable:
+        waveform = waveform.copy()  # torch has no read-only tensors and would warn
     tensor = torch.as_tensor(waveform)
     if not tensor.is_floating_point() or tensor.dim() not in (1, 2):
         raise ReferenceAudioError(

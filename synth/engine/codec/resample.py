@@ -33,7 +33,7 @@ class ResamplerChoice(enum.StrEnum):
     BUILTIN = "builtin"
 
 
-def resample(
+def resample_waveform(
     waveform: Tensor,
     rate_in: int,
     rate_out: int,

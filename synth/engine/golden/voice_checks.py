@@ -16,7 +16,7 @@ from torch import Tensor
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.load import load_encoder
 from synth.engine.codec.reference import encode_reference, mono_waveform
-from synth.engine.codec.resample import ResamplerChoice, resample
+from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 from synth.engine.codec.sinc_filter import SincFilter
 from synth.engine.errors import ReferenceAudioError
 from synth.engine.golden.case import (
@@ -90,7 +90,7 @@ def _ways(encoder: CodecEncoder, waveform: Tensor, rate: int) -> dict[str, Tenso
     """Return waves and codes; the command line's way makes its filter in float32 throughout."""
     target = encoder.config.sample_rate
     mono = mono_waveform(waveform, encoder.device)
-    wave, _ = resample(mono, rate, target)
+    wave, _ = resample_waveform(mono, rate, target)
     encoded = encode_reference(encoder, waveform, rate)
     cli_wave = mono
     if rate != target:

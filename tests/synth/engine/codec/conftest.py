@@ -89,6 +89,12 @@ def golden() -> GoldenFolder:
 
 
 @pytest.fixture(scope="session")
+def golden_checkpoint(golden: GoldenFolder) -> Path:
+    """Return the golden checkpoint's folder, which is only to be read."""
+    return golden.checkpoint
+
+
+@pytest.fixture(scope="session")
 def golden_encoder(golden: GoldenFolder) -> CodecEncoder:
     """Return the golden checkpoint's encoding half."""
     return load_encoder(golden.checkpoint, "cpu")

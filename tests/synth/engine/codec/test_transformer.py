@@ -1,0 +1,81 @@
+"""Test the windowed transformer: what a query sees, and that no square mask is built."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.engine.codec.config import TransformerConfig
+from synth.engine.codec.transformer import WindowedTransformer, windowed_attention
+
+
+def by_full_mask(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Compute windowed attention in float64 with the whole square of scores."""
+    positions = torch.arange(q.shape[2])
+    distance = positions[:, None] - positions[None, :]
+    scores = q.double() @ k.double().transpose(-1, -2) / q.shape[-1] ** 0.5
+    scores = scores.masked_fill((distance < 0) | (distance >= window), -torch.inf)
+    mixed: Tensor = scores.softmax(-1) @ v.double()
+    return mixed.float()
+
+
+@pytest.mark.parametrize("length", [1, 7, 8, 9, 16, 17, 61])
+@pytest.mark.parametrize("window", [1, 8])
+def test_attention_in_blocks_equals_attention_with_a_full_mask(length: int, window: int) -> None:
+    q, k, v = torch.randn(3, 2, 3, length, 64).unbind(0)
+
+    found = windowed_attention(q, k, v, window)
+
+    torch.testing.assert_close(found, by_full_mask(q, k, v, window), atol=2e-6, rtol=0)
+
+
+def test_a_minute_of_encoder_frames_needs_no_square_of_scores() -> None:
+    length, window = 5168, 512
+    q, k, v = torch.randn(3, 1, 1, length, 64).unbind(0)
+
+    with torch.profiler.profile(profile_memory=True) as profile:
+        windowed_attention(q, k, v, window)
+
+    largest = max(event.cpu_memory_usage for event in profile.events())
+    assert 4 * length <= largest < length * length / 4  # bytes, where a square needs 4 a score
+
+
+@pytest.fixture
+def transformer() -> WindowedTransformer:
+    """Return a transformer of three layers and a window of 5, with random weights."""
+    module = WindowedTransformer(TransformerConfig(16, 3, 2, 24, 5))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+    return module.requires_grad_(False)
+
+
+def test_an_output_sees_as_far_back_as_all_windows_reach(transformer: WindowedTransformer) -> None:
+    x, reach = torch.randn(1, 16, 40), 3 * (5 - 1)
+    changed = x.clone()
+    changed[..., 20] += 1
+
+    difference = (transformer(x) - transformer(changed)).abs().amax((0, 1))
+
+    assert torch.equal(difference[:20], torch.zeros(20))
+    assert (difference[20 : 20 + reach + 1] > 0).all()
+    assert torch.equal(difference[20 + reach + 1 :], torch.zeros(40 - 21 - reach))
+
+
+def test_a_prefix_gives_the_prefix(transformer: WindowedTransformer) -> None:
+    x = torch.randn(2, 16, 23)
+
+    torch.testing.assert_close(
+        transformer(x)[..., :11], transformer(x[..., :11]), atol=1e-5, rtol=0
+    )
+
+
+def test_bfloat16_runs_and_stays_near(transformer: WindowedTransformer) -> None:
+    x = torch.randn(1, 16, 12)
+
+    found = transformer.to(torch.bfloat16)(x.bfloat16())
+
+    assert found.dtype is torch.bfloat16
+    assert (found.float() - transformer.float()(x)).abs().mean() < 0.05

@@ -1,0 +1,35 @@
+"""Test that a file is replaced whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from synth.engine.atomic_file import replace_file
+
+
+def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old", encoding="utf-8")
+
+    replace_file(path, lambda part: part.write_text("new", encoding="utf-8"))
+
+    assert path.read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old", encoding="utf-8")
+
+    def fail(part: Path) -> None:
+        part.write_text("ne", encoding="utf-8")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, fail)
+
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
