@@ -20,7 +20,7 @@ EXPOSE 8000
 CMD ["python", "manage.py", "serve", "--host", "0.0.0.0"]
 
 FROM base AS worker
-# "cpu" makes an image of about 1 GB for machines without an NVIDIA device.
+# "cpu" makes an image of about 1.3 GB for machines without an NVIDIA device.
 ARG TTS_TORCH=cuda
 RUN python ttsweb/install_list.py pyproject.toml engine > /tmp/list && \
     pip install -c constraints.txt -r /tmp/list && rm /tmp/list && \
