@@ -65,13 +65,14 @@ def claim(
     return token if won == 1 else None
 
 
-def renew(
-    rows: QuerySet[Any], tokens: Iterable[uuid.UUID], *, lease_seconds: float
-) -> set[uuid.UUID]:
-    """Extend the leases of `tokens` among `rows`; return the tokens that are still held."""
-    held = rows.filter(claim_token__in=list(tokens))
+def renew(rows: QuerySet[Any], tokens: Iterable[uuid.UUID], *, lease_seconds: float) -> set[Any]:
+    """Extend the leases of `tokens` among `rows`; return the primary keys that are still held.
+
+    Keys, not tokens: the rows of one batch share a token, and one of them may have been lost alone.
+    """
+    held = rows.filter(claim_token__in=set(tokens))
     held.update(lease_until=database_now() + dt.timedelta(seconds=lease_seconds))
-    return set(held.values_list("claim_token", flat=True))
+    return set(held.values_list("pk", flat=True))
 
 
 def free(*, spend_attempt: bool, not_before: dt.datetime | None = None) -> dict[str, Any]:

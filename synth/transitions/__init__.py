@@ -16,6 +16,7 @@ from synth.transitions.exports import (
 from synth.transitions.jobs import (
     UNFINISHED,
     cancel_job,
+    close_cancelled_jobs,
     fail_jobs_of_failed_versions,
     fail_unfinished_segments,
     retry_job,
@@ -40,6 +41,7 @@ __all__ = [
     "claim_segments",
     "claimable_exports",
     "claimable_segments",
+    "close_cancelled_jobs",
     "enqueue_export",
     "enqueue_segments",
     "fail_export",

@@ -105,6 +105,23 @@ def cancel_job(job_id: uuid.UUID) -> bool:
     return True
 
 
+def close_cancelled_jobs() -> int:
+    """Cancel what a worker gave back in the moment its job was cancelled; return how many."""
+    count = 0
+    left = RenderJob.objects.filter(
+        cancel_requested=True, status__in=UNFINISHED, segments__status=Segment.Status.QUEUED
+    )
+    for job_id in set(left.values_list("pk", flat=True)):
+        with transaction.atomic():
+            cancelled = Segment.objects.filter(
+                job_id=job_id, status=Segment.Status.QUEUED, job__cancel_requested=True
+            ).update(status=Segment.Status.CANCELLED, finished_at=leases.database_now())
+            if cancelled:
+                count_closed(job_id, segments_cancelled=cancelled)
+        count += cancelled
+    return count
+
+
 def retry_job(job_id: uuid.UUID) -> bool:
     """Queue again what failed or was cancelled in an ended job; finished segments are kept.
 

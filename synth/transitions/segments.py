@@ -33,15 +33,23 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
 
 
 def claim_segments(
-    *, worker: str, limit: int, codec_fingerprint: str, ids: Sequence[int] | None = None
+    *,
+    worker: str,
+    limit: int,
+    codec_fingerprint: str,
+    ids: Sequence[int] | None = None,
+    attempts_below: int | None = None,
 ) -> list[Claim]:
     """Move up to `limit` segments QUEUED -> CLAIMED and their jobs to RUNNING.
 
-    With `ids`, only among those. Of many workers exactly one gets each segment.
+    With `ids`, only among those; with `attempts_below`, only those tried less often. Of many
+    workers exactly one gets each segment.
     """
     candidates = claimable_segments(codec_fingerprint)
     if ids is not None:
         candidates = candidates.filter(pk__in=ids)
+    if attempts_below is not None:
+        candidates = candidates.filter(attempts__lt=attempts_below)
     token, now = uuid.uuid4(), leases.database_now()
     with transaction.atomic():
         if connection.features.has_select_for_update_skip_locked:
@@ -57,9 +65,10 @@ def claim_segments(
             attempts=F("attempts") + 1,
         )
         won = list(Segment.objects.filter(claim_token=token).values_list("pk", "job_id"))
-        RenderJob.objects.filter(
-            pk__in={job_id for _, job_id in won}, status=JobStatus.QUEUED
-        ).update(status=JobStatus.RUNNING, started_at=now, updated_at=now)
+    # On its own: with the rows still locked it could wait for a cancel that waits for them.
+    RenderJob.objects.filter(pk__in={job_id for _, job_id in won}, status=JobStatus.QUEUED).update(
+        status=JobStatus.RUNNING, started_at=now, updated_at=now
+    )
     order = {pk: place for place, pk in enumerate(chosen)}
     return [Claim(pk, token) for pk, _ in sorted(won, key=lambda row: order[row[0]])]
 

@@ -1,0 +1,78 @@
+"""Measure a clip while it is decoded: level, silence, clipping. Pure numpy, light to import."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float32]
+
+FLOOR_DBFS = -120.0  # stands for digital silence: JSON knows no minus infinity
+QUIET_DBFS = -50.0  # a window below this level counts as silence
+SILENT_PEAK_DBFS = -60.0  # a clip that never gets louder has nothing to imitate
+WINDOW_SECONDS = 0.02
+FULL_SCALE = 0.999  # converters that ran out of range give this or more
+LONGEST_WISE_SECONDS = 30.0
+SHORTEST_WISE_SECONDS = 3.0
+LOWEST_WISE_RATE = 16_000
+MOSTLY_SILENT_SHARE = 0.5
+CLIPPED_SHARE = 0.001
+
+
+def dbfs(level: float) -> float:
+    """Return a linear level in dB of full scale, at least `FLOOR_DBFS`."""
+    return max(FLOOR_DBFS, 20 * math.log10(level)) if level > 0 else FLOOR_DBFS
+
+
+def measure(waveform: FloatArray, sample_rate: int) -> dict[str, float]:
+    """Return duration, peak and rms level and share of silence of a mono waveform [N], N > 0."""
+    window = max(1, round(WINDOW_SECONDS * sample_rate))
+    whole = waveform[: len(waveform) // window * window]
+    windows = whole.reshape(-1, window) if len(whole) else waveform[None, :]
+    power = np.mean(np.square(windows, dtype=np.float64), axis=1)
+    quiet = np.count_nonzero(power < 10 ** (QUIET_DBFS / 10))
+    return {
+        "duration_seconds": round(len(waveform) / sample_rate, 4),
+        "peak_dbfs": round(dbfs(float(np.max(np.abs(waveform)))), 2),
+        "rms_dbfs": round(
+            dbfs(math.sqrt(float(np.mean(np.square(waveform, dtype=np.float64))))), 2
+        ),
+        "silence_share": round(quiet / len(windows), 4),
+    }
+
+
+def warnings_for(measures: dict[str, float]) -> list[dict[str, str]]:
+    """Return a code and a sentence for everything about a usable clip that will cost quality."""
+    found = []
+    seconds = measures["duration_seconds"]
+    if seconds < SHORTEST_WISE_SECONDS:
+        found.append(
+            ("clip_short", f"The clip has {seconds:.1f} s: from {SHORTEST_WISE_SECONDS:.0f} s on a "
+             "voice is imitated more reliably.")
+        )  # fmt: skip
+    if seconds > LONGEST_WISE_SECONDS:
+        found.append(
+            ("clip_long", f"The clip has {seconds:.1f} s: more than {LONGEST_WISE_SECONDS:.0f} s "
+             "makes every segment slower and seldom better.")
+        )  # fmt: skip
+    if measures["silence_share"] > MOSTLY_SILENT_SHARE:
+        share = 100 * measures["silence_share"]
+        found.append(("clip_mostly_silent", f"{share:.0f} % of the clip is silence: cut it away."))
+    if measures["clipped_share"] > CLIPPED_SHARE:
+        found.append(
+            ("clip_clipped", "The clip is clipped (recorded too loud): the voice will sound harsh.")
+        )
+    if measures["sample_rate"] < LOWEST_WISE_RATE:
+        rate = measures["sample_rate"]
+        found.append(
+            ("clip_low_rate", f"The clip has {rate:.0f} Hz: below {LOWEST_WISE_RATE} Hz the voice "
+             "sounds dull.")
+        )  # fmt: skip
+    if measures.get("damaged_packets", 0):
+        found.append(
+            ("clip_damaged", f"{measures['damaged_packets']:.0f} damaged pieces of the file were "
+             "skipped.")
+        )  # fmt: skip
+    return [{"code": code, "message": message} for code, message in found]

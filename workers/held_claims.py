@@ -1,0 +1,84 @@
+"""Keep account of the claims that this process holds, to renew them and to hand them back."""
+
+from __future__ import annotations
+
+import enum
+import threading
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+class Kind(enum.Enum):
+    """Say what a claim is on."""
+
+    VERSION = "version"
+    CODES = "codes"
+    SEGMENT = "segment"
+    EXPORT = "export"
+
+
+@dataclass(slots=True, eq=False)
+class HeldClaim:
+    """One claim of ours; `is_lost`: the row is not ours any more, its result is not wanted."""
+
+    kind: Kind
+    pk: Any
+    token: uuid.UUID
+    future: Future[Any] | None = None
+    is_lost: bool = False
+
+    def abandon(self) -> None:
+        """Stop the work behind a claim that is not ours any more."""
+        self.is_lost = True
+        self.stop()
+
+    def stop(self) -> None:
+        """Ask the engine to drop the request, if one is running."""
+        if self.future is not None:
+            self.future.cancel()
+
+
+class HeldClaims:
+    """Hold this process's claims; safe to use from every thread."""
+
+    def __init__(self) -> None:
+        self._claims: set[HeldClaim] = set()
+        self._lock = threading.Lock()
+
+    def add(self, kind: Kind, pk: Any, token: uuid.UUID) -> HeldClaim:
+        """Note a claim just won; from now on it is renewed."""
+        claim = HeldClaim(kind, pk, token)
+        with self._lock:
+            self._claims.add(claim)
+        return claim
+
+    def drop(self, claim: HeldClaim) -> None:
+        """Forget a claim that was settled or is left to expire; dropping twice is harmless."""
+        with self._lock:
+            self._claims.discard(claim)
+
+    @contextmanager
+    def holding(self, kind: Kind, pk: Any, token: uuid.UUID) -> Iterator[HeldClaim]:
+        """Hold a claim for the length of a `with` block."""
+        claim = self.add(kind, pk, token)
+        try:
+            yield claim
+        finally:
+            self.drop(claim)
+
+    def of(self, *kinds: Kind) -> list[HeldClaim]:
+        """Return the claims of some kinds at this moment."""
+        with self._lock:
+            return [claim for claim in self._claims if claim.kind in kinds]
+
+    def count(self, *kinds: Kind) -> int:
+        """Return how many claims of some kinds are held."""
+        return len(self.of(*kinds))
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._claims)

@@ -1,0 +1,54 @@
+"""Tell what is nobody's fault and passes: a full disk, a database or storage that is away."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from django.db import InterfaceError, OperationalError, connection
+
+logger = logging.getLogger(__name__)
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+RETRY_SECONDS = 0.5
+
+Result = TypeVar("Result")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether a write failed because there is no room for it."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether the same work may well pass later, so that no attempt is to be spent on it.
+
+    A missing file is not an outage: waiting brings it back only where a folder was not mounted.
+    """
+    if isinstance(error, DATABASE_AWAY):
+        return True
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+
+
+def outlast(write: Callable[[], Result], *, seconds: float) -> Result:
+    """Run a short database step again and again while the database is away, for `seconds` at most.
+
+    What was rendered is worth more than the wait; the step is fenced, so a late one does no harm.
+
+    Raises:
+        OperationalError, InterfaceError: the database stayed away.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return write()
+        except DATABASE_AWAY as error:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            logger.warning("database away, trying again: %s", type(error).__name__)
+            time.sleep(RETRY_SECONDS)

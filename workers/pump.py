@@ -1,0 +1,114 @@
+"""Claim rows that no message brought, and look after what is held: the worker's own clockwork."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from django.conf import settings
+
+from synth.models import Export, Segment
+from workers.claiming import take_work
+from workers.heartbeat import end_process
+from workers.held_claims import HeldClaim, Kind
+from workers.loop_thread import LoopThread
+from workers.worker_process import WorkerProcess
+
+logger = logging.getLogger(__name__)
+
+CARE_SECONDS = 1.0  # a cancel is honoured within about this time
+STATUS_SECONDS = 2.0
+
+
+class Pump:
+    """Keep the engine's slots full and the held claims honest; one thread calls `step`."""
+
+    def __init__(self, process: WorkerProcess, heartbeat: LoopThread) -> None:
+        self.process, self._heartbeat = process, heartbeat
+        self._next_care = 0.0
+        self._next_status = 0.0
+
+    def step(self) -> None:
+        """Claim what there is room for and, about once a second, do everything else.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away.
+        """
+        now = time.monotonic()
+        if now >= self._next_care:
+            self._next_care = now + min(CARE_SECONDS, settings.PUMP_SECONDS)
+            self._care()
+        if self.process.may_claim:
+            take_work(self.process)
+        if now >= self._next_status:
+            self._next_status = now + STATUS_SECONDS
+            self.process.status.write(figures=figures(self.process))
+        # The database has answered us: a heartbeat that gets no answer all the same is broken.
+        if len(self.process.held) and self._heartbeat.has_failed_for(settings.LEASE_SECONDS):
+            end_process("its heartbeat is broken, so that it would lose all its work unnoticed")
+
+    def _care(self) -> None:
+        watch_disk(self.process)
+        stop_unwanted(self.process)
+        if self.process.codes is not None:
+            self.process.codes.drop_evicted()
+            self.process.codes.counters.flush()
+
+
+def watch_disk(process: WorkerProcess) -> None:
+    """Pause claiming while the storage's disk is nearly full; go on when it is not."""
+    folder: Path = settings.STORAGE_DIR
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < settings.MIN_FREE_BYTES:
+        process.pause_claims(
+            f"Nothing new is started: the storage's disk has {free / 1e6:.0f} MB left and "
+            f"TTS_MIN_FREE_BYTES asks for {settings.MIN_FREE_BYTES / 1e6:.0f} MB. "
+            "It goes on by itself when there is room."
+        )
+    elif process.pause_is_over and process.status.trouble("disk"):
+        logger.info("the disk has room again: claiming goes on")
+
+
+def stop_unwanted(process: WorkerProcess) -> None:
+    """Stop held work whose job was cancelled, and abandon claims whose row is gone or not ours."""
+    segments = process.held.of(Kind.SEGMENT)
+    if segments:
+        rows = Segment.objects.filter(pk__in=[claim.pk for claim in segments])
+        found = list(rows.values_list("pk", "claim_token", "job__cancel_requested"))
+        cancelled = {pk for pk, _, is_cancelled in found if is_cancelled}
+        _abandon_lost(segments, [(pk, token) for pk, token, _ in found])
+        for claim in segments:
+            if claim.pk in cancelled:
+                claim.stop()
+    exports = process.held.of(Kind.EXPORT)
+    if exports:
+        keys = Export.objects.filter(pk__in=[claim.pk for claim in exports])
+        _abandon_lost(exports, keys.values_list("pk", "claim_token"))
+
+
+def _abandon_lost(claims: list[HeldClaim], found: Iterable[tuple[object, object]]) -> None:
+    ours = set(found)
+    for claim in claims:
+        if (claim.pk, claim.token) not in ours and not claim.is_lost:
+            claim.abandon()
+
+
+def figures(process: WorkerProcess) -> dict[str, int]:
+    """Return the counts that pages show of this worker."""
+    found = {
+        "segments_in_flight": process.held.count(Kind.SEGMENT),
+        "clips_in_flight": process.held.count(Kind.VERSION),
+        "exports_in_flight": process.held.count(Kind.EXPORT),
+    }
+    if process.codes is not None:
+        found["codes_cache_entries"] = len(process.codes.cache)
+        found["codes_cache_bytes"] = process.codes.cache.num_bytes
+    if process.host.is_ready:
+        found["slots"] = settings.ENGINE_SLOTS
+        found["slots_in_use"] = int(process.host.engine.describe().get("slots_in_use", 0))
+    return found

@@ -1,0 +1,69 @@
+"""Say in one row how this worker is; pages read it, nothing else depends on it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from synth.models import WorkerStatus
+from ttsweb import leases
+
+if TYPE_CHECKING:
+    from synth.engine import Engine
+
+State = WorkerStatus.State
+
+
+class StatusReport:
+    """Keep what this worker says of itself; `write` publishes it. Safe from every thread."""
+
+    def __init__(self, *, name: str, role: str, checkpoint: str) -> None:
+        self.name = name
+        self.state = State.STARTING
+        self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:]}
+        self._trouble: dict[str, str] = {}
+        self._is_started = False
+        self._lock = threading.Lock()
+
+    def describe_engine(self, engine: Engine) -> None:
+        """Take over what the engine says of itself."""
+        self._columns |= {
+            "device": engine.device[:100],
+            "model_fingerprint": engine.model_fingerprint,
+            "codec_fingerprint": engine.codec_fingerprint,
+            "resampler": engine.resampler,
+        }
+
+    def trouble(self, topic: str, sentence: str = "") -> bool:
+        """Set, or with an empty sentence clear, what is wrong in one respect; True if it is new."""
+        with self._lock:
+            changed = self._trouble.get(topic, "") != sentence
+            self._trouble[topic] = sentence
+        return changed
+
+    @property
+    def detail(self) -> str:
+        """Return all that goes wrong at the moment, in sentences."""
+        with self._lock:
+            return " ".join(sentence for sentence in self._trouble.values() if sentence)
+
+    def write(self, *, figures: dict[str, Any] | None = None) -> None:
+        """Publish the row, seen now; `figures` are counts that pages show.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away.
+        """
+        now = leases.database_now()
+        columns = self._columns | {
+            "state": self.state,
+            "detail": self.detail,
+            "last_seen_at": now,
+        }
+        if figures is not None:
+            columns["figures"] = figures
+        if not self._is_started:
+            columns["started_at"] = now
+        changed = WorkerStatus.objects.filter(pk=self.name).update(**columns)
+        if not changed:
+            WorkerStatus.objects.create(name=self.name, **({"started_at": now} | columns))
+        self._is_started = True

@@ -1,0 +1,68 @@
+"""Receive messages: each is a doorbell with ids; what is claimed, and whether, the rows decide."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import Any
+
+from celery import shared_task
+
+from synth import queue
+from workers import claiming, running
+from workers.sweep import sweep_if_due
+
+logger = logging.getLogger(__name__)
+
+MOST_IDS = 1000
+
+
+@shared_task(name=queue.ENCODE_VOICE_VERSION)
+def encode_voice_version(version_id: Any) -> None:
+    """Encode a voice version if it waits and this worker has room."""
+    found = _as_uuid(version_id)
+    process = running.current()
+    if found is not None and process is not None:
+        claiming.take_versions(process, [found])
+
+
+@shared_task(name=queue.RENDER_SEGMENTS)
+def render_segments(segment_ids: Any) -> None:
+    """Render those of the segments that wait and that this worker has room for."""
+    found = _as_ids(segment_ids)
+    process = running.current()
+    if found and process is not None:
+        claiming.take_segments(process, found)
+
+
+@shared_task(name=queue.ASSEMBLE)
+def assemble(export_id: Any) -> None:
+    """Make a job's file if it waits and this worker has room."""
+    found = _as_uuid(export_id)
+    process = running.current()
+    if found is not None and process is not None:
+        claiming.take_exports(process, [found])
+
+
+@shared_task(name="workers.sweep")
+def sweep() -> None:
+    """Do a round of the sweep if it is due."""
+    sweep_if_due()
+
+
+def _as_uuid(value: Any) -> uuid.UUID | None:
+    """Return the id in a message, or None, with a line in the log, for anything else."""
+    try:
+        return uuid.UUID(value)
+    except (ValueError, TypeError, AttributeError):
+        logger.warning("message dropped: its argument is no id: %.80r", value)
+        return None
+
+
+def _as_ids(value: Any) -> list[int]:
+    """Return the row ids in a message, or none, with a line in the log, for anything else."""
+    is_list = isinstance(value, list) and len(value) <= MOST_IDS
+    if is_list and all(type(one) is int and 0 < one < 2**63 for one in value):
+        return list(value)
+    logger.warning("message dropped: its argument is no list of ids: %.80r", value)
+    return []
