@@ -69,8 +69,9 @@ class KVCache:
         self.values[:, slot, :, : values.shape[2]] = values
 
     def wipe(self, slot: int) -> None:
-        """Zero a stream's values: what a failed request left there may be NaN.
+        """Zero a stream: what a failed request left there may be NaN, which no mask stops.
 
-        Keys may stay: the scores they give are masked before the softmax, values are multiplied.
+        A masked value is still multiplied by 0, and a masked score may be added to minus infinity.
         """
+        self.keys[:, slot].zero_()
         self.values[:, slot].zero_()

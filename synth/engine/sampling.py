@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.contract import Sampling
+from synth.contract import MAX_TOP_K, Sampling
 from synth.engine.errors import InvalidSpecError
 
 SECOND_TEMPERATURE = 1.0  # the draw that replaces a repeated token has its own two values
@@ -15,7 +15,7 @@ SECOND_TOP_P = 0.9
 RAS_WINDOW = 10
 MIN_TEMPERATURE = 1e-5  # what the logits are divided by at least
 MAX_TEMPERATURE = 2.0
-DEFAULT_MAX_TOP_K = 64
+DEFAULT_MAX_TOP_K = MAX_TOP_K
 
 
 @dataclass(frozen=True, slots=True, eq=False)

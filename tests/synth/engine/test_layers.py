@@ -1,0 +1,84 @@
+"""Test synth.engine.layers: the roundings that float32 vectors cannot tell apart."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from synth.engine.config import TransformerConfig
+from synth.engine.layers import (
+    FeedForward,
+    apply_rope,
+    head_norm,
+    prefill_attention,
+    rms_norm,
+    rope_table,
+    step_attention,
+)
+
+
+def test_the_block_norm_casts_before_the_weight_and_the_head_norm_after() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(64, 32, generator=generator).bfloat16()
+    weight = (1 + 0.3 * torch.randn(32, generator=generator)).bfloat16()
+    wide = x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+
+    block, head = rms_norm(x, weight, 1e-6), head_norm(x, weight, 1e-6)
+
+    assert torch.equal(block, wide.bfloat16() * weight)
+    assert torch.equal(head, (wide * weight.float()).bfloat16())
+    assert not torch.equal(block, head)
+
+
+def test_rotary_tables_have_bfloat16_precision_as_float32_numbers() -> None:
+    table = rope_table(torch.arange(100), 32, 10000.0)
+
+    assert table.dtype is torch.float32
+    assert torch.equal(table, table.bfloat16().float())
+
+
+def test_rotation_pairs_neighbours_and_not_halves() -> None:
+    quarter_turn = torch.tensor([[0.0, 1.0], [1.0, 0.0]])  # cos, sin of pairs 0 and 1
+
+    rotated = apply_rope(torch.tensor([1.0, 2.0, 3.0, 4.0]), quarter_turn)
+
+    assert rotated.tolist() == [-2.0, 1.0, 3.0, 4.0]
+
+
+def test_a_step_sees_only_visible_positions_whatever_lies_beyond() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(2, 4, 8, generator=generator)
+    keys, values = torch.randn(2, 2, 2, 6, 8, generator=generator)
+    visible = torch.arange(6) <= torch.tensor([[2], [4]])
+
+    out = step_attention(q, keys, values, visible)
+    keys, values = keys.clone(), values.clone()
+    keys[0, :, 3:], values[0, :, 3:] = 1e4, 1e4
+
+    assert torch.equal(step_attention(q, keys, values, visible), out)
+
+
+def test_a_prefills_last_row_is_the_step_at_its_position() -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.randn(1, 5, 4, 8, generator=generator)
+    keys, values = torch.randn(2, 1, 2, 5, 8, generator=generator)
+
+    rows = prefill_attention(q, keys, values, None)
+    step = step_attention(q[:, -1], keys, values, torch.ones(1, 5, dtype=torch.bool))
+
+    torch.testing.assert_close(rows[:, -1], step, atol=1e-6, rtol=0)
+
+
+def test_joining_the_two_matrices_does_not_change_the_feed_forward() -> None:
+    config = TransformerConfig(1, 16, 1, 1, 1, 16, 24, False, False, False)
+    layer = FeedForward(config)
+    x = torch.randn(3, 16)
+    assert layer.w1 is not None and layer.w3 is not None
+    expected = layer.w2(torch.nn.functional.silu(layer.w1(x)) * layer.w3(x))
+
+    with pytest.raises(RuntimeError):
+        layer(x)
+    layer.fuse()
+    layer.fuse()
+
+    torch.testing.assert_close(layer(x), expected, atol=1e-6, rtol=0)
