@@ -1,0 +1,70 @@
+"""Progress: redrawn on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ttsweb.progress import Progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run_a_step(stream: io.StringIO) -> str:
+    """Show one step with two updates, and return what was written."""
+    progress = Progress(stream)
+    progress.begin("Rendering", "12 characters")
+    progress.update("1.0 s of audio", done=1, total=4)
+    progress.update("2.0 s of audio", done=2, total=4)
+    progress.end("4/4 segments")
+    return stream.getvalue()
+
+
+def test_without_a_terminal_there_are_plain_lines_and_no_updates() -> None:
+    assert run_a_step(io.StringIO()) == "Rendering   12 characters\nRendering   4/4 segments\n"
+
+
+def test_terminal_shows_a_bar_and_leaves_the_result() -> None:
+    written = run_a_step(Terminal())
+
+    assert "[##########..........] 2/4  2.0 s of audio" in written
+    assert written.count("\n") == 1
+    assert written.endswith("\x1b[2KRendering   4/4 segments\n")
+
+
+def test_terminal_line_is_never_longer_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    stream = Terminal()
+    progress = Progress(stream)
+
+    progress.begin("Voice", "x" * 200)
+
+    assert len(stream.getvalue().removeprefix("\r\x1b[2K")) == 29
+
+
+def test_unchanged_line_is_not_drawn_again() -> None:
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.begin("Voice", "pending")
+    length = len(stream.getvalue())
+
+    progress.update("pending")
+
+    assert len(stream.getvalue()) == length
+
+
+def test_broken_off_step_gives_the_line_free() -> None:
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.begin("Voice", "pending")
+
+    progress.leave()
+    progress.leave()
+
+    assert stream.getvalue().endswith("pending\n")

@@ -1,0 +1,56 @@
+"""Bring the database to this version's tables; of several starts at once one does it."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+_ADVISORY_LOCK = 7_484_115_001  # ours alone in a database that other programs may share
+
+
+def migrate_once(lock_folder: Path) -> int:
+    """Apply what is missing and return how many migrations that were.
+
+    Args:
+        lock_folder: where processes on SQLite meet; PostgreSQL has a lock of its own.
+
+    Raises:
+        django.db.Error: the database cannot be reached or refuses a change.
+        OSError: the folder cannot be written.
+    """
+    if not missing_migrations():
+        return 0
+    with _lock(lock_folder):
+        missing = missing_migrations()
+        if missing:
+            call_command("migrate", interactive=False, verbosity=0)
+    return len(missing)
+
+
+def missing_migrations() -> list[str]:
+    """Return the names of migrations that this version has and the database lacks."""
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [_ADVISORY_LOCK])
+            try:
+                yield
+            finally:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [_ADVISORY_LOCK])
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "migrate.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # given back when the file is closed
+        yield

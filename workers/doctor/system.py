@@ -1,0 +1,186 @@
+"""Look at what needs no torch: Python, settings, codecs, database, broker, storage and more."""
+
+from __future__ import annotations
+
+import datetime as dt
+import http.client
+import os
+import platform
+import shutil
+import sys
+import uuid
+from pathlib import Path
+
+from celery import current_app
+from django.conf import settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.db import DatabaseError, InterfaceError, connection
+from django.utils import timezone
+
+from synth.models import WorkerStatus
+from ttsweb.leases import database_now
+from ttsweb.listen import ListenError, check_address, open_socket
+from ttsweb.migration import missing_migrations
+from workers.doctor.findings import Check, Finding
+
+READ_CODECS = ("flac", "mp3", "vorbis", "opus", "aac", "pcm_s16le")
+WRITE_CODECS = ("libmp3lame", "libopus")
+MAX_CLOCK_SKEW_SECONDS = 5.0
+BROKER_SECONDS = 3
+
+
+def look_at_python() -> Finding:
+    """Say which Python runs, on which processor."""
+    version = platform.python_version()
+    where = f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors"
+    text = f"{version} on {where} ({sys.executable})"
+    if (3, 11) <= sys.version_info[:2] <= (3, 14):
+        return Finding("ok", "python", text)
+    return Finding("fail", "python", text, "use Python 3.11 to 3.14 (TTS_PYTHON)")
+
+
+def look_at_settings() -> Finding:
+    """Say whether a `TTS_` variable was mistyped, and where the data is."""
+    unknown = settings.UNKNOWN_VARIABLES
+    if unknown:
+        return Finding("warn", "settings", "; ".join(unknown), "correct or remove it")
+    form = "embedded" if settings.IS_EMBEDDED else "production"
+    return Finding("ok", "settings", f"{form}, data in {settings.DATA_DIR}")
+
+
+def look_at_codecs() -> Finding:
+    """Say whether PyAV reads every kind of clip and writes every kind of file."""
+    import av
+
+    missing = [name for name in (*READ_CODECS, *WRITE_CODECS) if name not in av.codecs_available]
+    if missing:
+        return Finding(
+            "fail",
+            "codecs",
+            f"PyAV {av.__version__} lacks {', '.join(missing)}",
+            ".venv/bin/pip install --force-reinstall --only-binary :all: av",
+        )
+    return Finding("ok", "codecs", f"PyAV {av.__version__} reads and writes all that is needed")
+
+
+def look_at_database() -> Finding:
+    """Say whether the database answers, has this version's tables and goes by our clock."""
+    name = "database"
+    described = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite" and not Path(str(described)).exists():
+        return Finding("ok", name, f"{described} is not made yet; demo and serve make it")
+    try:
+        connection.ensure_connection()
+        missing = missing_migrations()
+        skew = abs((database_now() - timezone.now()).total_seconds())
+    except (DatabaseError, InterfaceError) as error:
+        reason = str(error).strip().splitlines()[0]
+        return Finding("fail", name, f"{connection.vendor}: {reason}", "check TTS_DATABASE_URL")
+    text = f"{connection.vendor} {described}"
+    if missing:
+        return Finding(
+            "warn", name, f"{text}: {len(missing)} migrations are missing", "./tts migrate"
+        )
+    if skew > MAX_CLOCK_SKEW_SECONDS:
+        return Finding("warn", name, f"{text}: its clock differs by {skew:.0f} s", "set the clocks")
+    return Finding("ok", name, f"{text}, migrated")
+
+
+def look_at_broker() -> Finding:
+    """Say whether messages can be sent."""
+    if settings.REDIS_URL is None:
+        folder = Path(settings.CELERY["broker_transport_options"]["data_folder_in"])
+        waiting = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
+        return Finding("ok", "broker", f"files in {folder}, {waiting} messages wait")
+    broker = current_app.connection_for_write(connect_timeout=BROKER_SECONDS)
+    with broker:
+        shown = broker.as_uri()  # without the password
+        try:
+            broker.ensure_connection(max_retries=1, timeout=BROKER_SECONDS)
+        except Exception as error:  # each transport has errors of its own
+            text = f"{shown}: {type(error).__name__}"
+            return Finding("fail", "broker", text, "start Redis, or check TTS_REDIS_URL")
+    return Finding("ok", "broker", shown)
+
+
+def look_at_storage() -> Finding:
+    """Write, read and remove a small object, and look at the free space."""
+    content = b"written by ./tts doctor"
+    try:
+        key = default_storage.save(f"doctor-{uuid.uuid4().hex}", ContentFile(content))
+        with default_storage.open(key) as file:
+            is_same = file.read() == content
+        default_storage.delete(key)
+    except OSError as error:
+        text = f"{settings.STORAGE_DIR}: {error.strerror or error}"
+        return Finding("fail", "storage", text, "set TTS_DATA_DIR or TTS_STORAGE_DIR")
+    free = shutil.disk_usage(settings.STORAGE_DIR).free
+    text = f"{settings.STORAGE_DIR}, {free / 1e9:.1f} GB free"
+    if not is_same:
+        return Finding("fail", "storage", f"{text}: reads something else than was written")
+    if free < settings.MIN_FREE_BYTES:
+        return Finding("fail", "storage", text, "free space: workers claim nothing meanwhile")
+    return Finding("ok", "storage", text)
+
+
+def look_at_workers() -> Finding:
+    """Say which workers there are and how they are."""
+    name = "workers"
+    try:
+        rows = list(WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED))
+        since = database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
+    except (DatabaseError, InterfaceError):
+        return Finding("ok", name, "none can be known without the database's tables")
+    live = [row for row in rows if row.last_seen_at > since]
+    text = "; ".join(f"{row.name} {row.role} {row.state} {row.detail}".strip() for row in live)
+    if any(row.state == WorkerStatus.State.FAILED for row in live):
+        return Finding("fail", name, text, "look at the worker's log")
+    if any(row.detail for row in live):
+        return Finding("warn", name, text, "look at the worker's log")
+    if live:
+        return Finding("ok", name, text)
+    if settings.IS_EMBEDDED:
+        return Finding("ok", name, "none runs; serve, demo and say start one")
+    return Finding("warn", name, "none runs", "./tts worker --role gpu, ./tts worker --role cpu")
+
+
+def look_at_port() -> Finding:
+    """Say whether the site can listen, or listens already."""
+    where = f"{settings.HOST}:{settings.PORT}"
+    try:
+        check_address(settings.HOST, settings.ALLOWED_HOSTS)
+        open_socket(settings.HOST, settings.PORT, or_next=False).close()
+    except ListenError as error:
+        if error.code == "port_taken":
+            return _who_listens(where)
+        return Finding("fail", "port", str(error))
+    return Finding("ok", "port", f"{where} is free")
+
+
+def _who_listens(where: str) -> Finding:
+    """Tell our own site from another program."""
+    asked = http.client.HTTPConnection(settings.HOST, settings.PORT, timeout=2)
+    try:
+        asked.request("GET", "/healthz")
+        if asked.getresponse().status == 200:
+            return Finding("ok", "port", f"{where} is served by a site like this one")
+    except (OSError, http.client.HTTPException):
+        pass  # no web server, or one that does not answer
+    finally:
+        asked.close()
+    return Finding(
+        "warn", "port", f"{where} is taken by another program", "--port auto, or TTS_PORT"
+    )
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("python", look_at_python),
+    ("settings", look_at_settings),
+    ("codecs", look_at_codecs),
+    ("database", look_at_database),
+    ("broker", look_at_broker),
+    ("storage", look_at_storage),
+    ("workers", look_at_workers),
+    ("port", look_at_port),
+)

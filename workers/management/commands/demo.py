@@ -1,0 +1,159 @@
+"""Render a sample to a file by the whole real path, then serve the site."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from synth.keys import create_key
+from ttsweb import listen
+from ttsweb.card import read_card
+from ttsweb.command_errors import errors_told
+from ttsweb.migration import migrate_once
+from ttsweb.progress import Progress
+from workers.demo_run import DEFAULT_TEXT, DemoResult, render_demo
+from workers.embedded import open_standard_streams, signals_interrupt
+from workers.first_run import DEMO_CLIP, ClipSource, find_or_make_admin
+from workers.local_worker import LocalWorker
+from workers.management.commands.serve import port
+from workers.site import Site
+
+KEY_DAYS = 30
+LOG_NAME = "demo.log"
+EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
+
+
+class Command(BaseCommand):
+    """Set up, speak a sentence with a demo voice, and serve the site."""
+
+    help = (
+        "Render a sample to a file, then serve the site until Ctrl-C. A second run uses the voice "
+        "and the audio that are there."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take what to say, with which voice, and how to end."""
+        parser.add_argument("--text", default=DEFAULT_TEXT, help="what to say")
+        parser.add_argument("--voice-clip", type=Path, help="make the voice of this clip instead")
+        parser.add_argument("--transcript", default="", help="what is said in the clip")
+        parser.add_argument("--consent", default="", help="who allowed the use of this voice")
+        parser.add_argument("--no-serve", action="store_true", help="stop after the file")
+        parser.add_argument("--host", default=settings.HOST, help="address to listen on")
+        parser.add_argument("--port", type=port, default=settings.PORT, help="first port to try")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Return after the file or, when serving, after a signal."""
+        open_standard_streams()
+        chosen = Namespace(**options)
+        # With --json, standard output is for the object alone.
+        self._lines = sys.stderr if chosen.json else sys.stdout
+        self._is_serving = False
+        source = clip_source(chosen)
+        try:
+            with errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
+                if not chosen.no_serve:
+                    listen.check_address(chosen.host, settings.ALLOWED_HOSTS)
+                self._run(chosen, source)
+        except KeyboardInterrupt:
+            self._say("Stopped.")
+            if not self._is_serving:
+                sys.exit(EXIT_INTERRUPTED)
+
+    def _run(self, chosen: Namespace, source: ClipSource) -> None:
+        started = time.monotonic()
+        progress = Progress(sys.stderr)
+        progress.begin("Database", "looking for missing migrations")
+        applied = migrate_once(settings.DATA_DIR)
+        progress.end(f"ready, {applied} migrations applied" if applied else "ready")
+        user, password = find_or_make_admin()
+        if password:
+            self._say(f"Admin       user {user}, password {password} (shown once)")
+        worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
+        try:
+            result = render_demo(source, chosen.text, user, worker, progress)
+            self._tell(result, time.monotonic() - started, as_json=chosen.json)
+            if not chosen.no_serve:
+                _, key = create_key(
+                    user, "demo", expires_at=timezone.now() + dt.timedelta(days=KEY_DAYS)
+                )
+                self._serve(chosen, worker, key, result)
+        finally:
+            progress.leave()
+            worker.stop()
+
+    def _tell(self, result: DemoResult, wall_seconds: float, *, as_json: bool) -> None:
+        card = read_card(settings.CHECKPOINT)
+        if as_json:
+            answer = {
+                "audio_path": str(result.path),
+                "audio_seconds": round(result.audio_seconds, 3),
+                "wall_seconds": round(wall_seconds, 3),
+                "encoder_runs": result.encoder_runs,
+                "checkpoint": card.name,
+                "licence": card.licence,
+            }
+            self.stdout.write(json.dumps(answer))
+            self.stdout.flush()
+        else:
+            length = f"{result.audio_seconds:.1f} s of audio after {wall_seconds:.1f} s"
+            self._say(f"Audio       {result.path}  ({length})")
+            self._say(f"Model       {card.name}, licence {card.licence}")
+            self._say(f"            {card.description}")
+
+    def _serve(self, chosen: Namespace, worker: LocalWorker, key: str, result: DemoResult) -> None:
+        first = chosen.port or settings.PORT
+        listening = listen.open_socket(chosen.host, first, or_next=True)
+        site = Site(listening, worker, log=worker.log)
+        try:
+            site.wait_answering()
+            self._say(f"Serving     {site.url}/  admin: {site.url}/admin/")
+            self._say(f"API key     {key} (valid for {KEY_DAYS} days)")
+            self._say(f"Try         {curl_line(site.url, key, result)}")
+            self._say("Stop with Ctrl-C.")
+            self._is_serving = True
+            site.run()
+        finally:
+            site.stop()
+
+    def _say(self, line: str) -> None:
+        self._lines.write(f"{line}\n")
+        self._lines.flush()
+
+
+def clip_source(chosen: Namespace) -> ClipSource:
+    """Return the clip of the demo's voice: ours, or the one that was given with all it needs.
+
+    Raises:
+        CommandError: with exit code 2, when a part of it is missing.
+    """
+    given = (chosen.voice_clip, chosen.transcript, chosen.consent)
+    if not any(given):
+        return DEMO_CLIP
+    if not all(given):
+        raise CommandError(
+            "--voice-clip, --transcript (what is said in the clip) and --consent (who allowed the "
+            "use of this voice) belong together",
+            returncode=2,
+        )
+    clip: Path = chosen.voice_clip
+    name = f"demo {clip.stem}"[:100]
+    return ClipSource(clip, chosen.transcript, voice_name=name, consent=chosen.consent)
+
+
+def curl_line(url: str, key: str, result: DemoResult) -> str:
+    """Return a line for a shell that submits a job with the demo's voice."""
+    body = json.dumps({"text": "I have come from far away.", "voice": str(result.voice_id)})
+    return (
+        f"curl -s {url}/api/v1/jobs -H 'Authorization: Bearer {key}' "
+        f"-H 'Content-Type: application/json' -d '{body}'"
+    )

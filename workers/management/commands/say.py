@@ -1,0 +1,121 @@
+"""Speak a text with a voice, into a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from synth.formats import FORMATS
+from synth.models import RenderJob
+from synth.transitions import cancel_job
+from ttsweb.command_errors import StepError, errors_told
+from ttsweb.migration import migrate_once
+from ttsweb.progress import Progress
+from voices.models import VoiceVersion
+from workers.embedded import open_standard_streams, signals_interrupt
+from workers.local_worker import LocalWorker
+from workers.speak import find_speaker, submit_text
+from workers.waiting import save_audio, wait_encoded, wait_ended
+
+EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
+LOG_NAME = "say.log"
+
+
+class Command(BaseCommand):
+    """Submit a job like any other, wait for it, and write its file."""
+
+    help = (
+        "Speak a text with a voice, into a file. Uses the worker that runs, else one of its own "
+        "for as long as it takes."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the text, the voice and the file."""
+        parser.add_argument("text", help="what to say; - reads it from standard input")
+        parser.add_argument("--voice", required=True, help="name or id of a voice")
+        parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
+        parser.add_argument("--format", choices=tuple(FORMATS), help="instead of the file's suffix")
+        parser.add_argument("--seed", type=int, default=0, help="another seed, another take")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Return when the file is written; a signal cancels the job."""
+        open_standard_streams()
+        chosen = Namespace(**options)
+        try:
+            with errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
+                self._run(chosen)
+        except KeyboardInterrupt:
+            self.stderr.write("Stopped; the job was cancelled.")
+            sys.exit(EXIT_INTERRUPTED)
+
+    def _run(self, chosen: Namespace) -> None:
+        started = time.monotonic()
+        made_format = chosen.format or format_of(chosen.output)
+        text = sys.stdin.read() if chosen.text == "-" else chosen.text
+        migrate_once(settings.DATA_DIR)
+        voice, version = find_speaker(chosen.voice)
+        progress = Progress(sys.stderr)
+        worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
+        try:
+            progress.begin("Worker", "warming up")
+            worker.wait_ready(progress)
+            progress.end("ready")
+            if version.status != VoiceVersion.Status.READY:
+                progress.begin("Voice", "waiting for its encoding")
+                wait_encoded(version.pk, worker, progress)
+                progress.end("ready")
+            progress.begin("Rendering", f"{len(text)} characters")
+            job = submit_text(text, voice, owner=None, audio_format=made_format, seed=chosen.seed)
+            finished = wait_or_cancel(job, worker, progress)
+            save_audio(finished, chosen.output)
+            progress.end(f"{finished.segments_done}/{finished.segments_total} segments")
+        finally:
+            progress.leave()
+            worker.stop()
+        self._tell(finished, chosen, time.monotonic() - started)
+
+    def _tell(self, job: RenderJob, chosen: Namespace, wall_seconds: float) -> None:
+        path = chosen.output.resolve()
+        if not chosen.json:
+            self.stdout.write(f"{path}  ({job.audio_seconds:.1f} s of audio)")
+            return
+        answer = {
+            "audio_path": str(path),
+            "audio_seconds": round(job.audio_seconds, 3),
+            "wall_seconds": round(wall_seconds, 3),
+            "job": str(job.pk),
+        }
+        self.stdout.write(json.dumps(answer))
+
+
+def format_of(path: Path) -> str:
+    """Return the format that a file's suffix names.
+
+    Raises:
+        StepError: format_unknown.
+    """
+    suffix = path.suffix.lower().removeprefix(".")
+    if suffix not in FORMATS:
+        raise StepError(
+            "format_unknown",
+            f"{path.name} names no format: end it in {', '.join('.' + name for name in FORMATS)}, "
+            "or give --format.",
+        )
+    return suffix
+
+
+def wait_or_cancel(job: RenderJob, worker: LocalWorker, progress: Progress) -> RenderJob:
+    """Return the finished job; cancel it when the wait is broken off."""
+    try:
+        return wait_ended(job.pk, worker, progress)
+    except KeyboardInterrupt:
+        cancel_job(job.pk)
+        raise

@@ -1,0 +1,102 @@
+"""Wait, in a command, for a voice to be encoded and for a job to end, and show how far it is."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+from django.core.files.storage import default_storage
+from django.db.models import Sum
+
+from synth.models import Export, RenderJob, Segment
+from ttsweb.command_errors import StepError
+from ttsweb.progress import Progress
+from voices.models import VoiceVersion
+from workers.local_worker import LocalWorker
+
+POLL_SECONDS = 0.1
+CHUNK_BYTES = 1 << 20
+
+
+def wait_encoded(version_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> VoiceVersion:
+    """Return a voice version once it is ready.
+
+    Raises:
+        StepError: it failed, with its own code and sentence, or voice_deleted.
+    """
+    started = time.monotonic()
+    while True:
+        version = VoiceVersion.objects.filter(pk=version_id).first()
+        if version is None:
+            raise StepError("voice_deleted", "The voice was deleted while it was being encoded.")
+        if version.status == VoiceVersion.Status.READY:
+            return version
+        if version.status == VoiceVersion.Status.FAILED:
+            raise StepError(version.error_code, version.error_message)
+        progress.update(f"{version.status}, {time.monotonic() - started:.0f} s")
+        time.sleep(POLL_SECONDS)
+        worker.keep()
+
+
+def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> RenderJob:
+    """Return a job once it has succeeded.
+
+    Raises:
+        StepError: it ended in another way; with the job's code, or that of a failed segment.
+    """
+    started = time.monotonic()
+    while True:
+        job = RenderJob.objects.filter(pk=job_id).first()
+        if job is None:
+            raise StepError("job_deleted", "The job was deleted while it was being rendered.")
+        if job.status in RenderJob.FINAL:
+            break
+        speed = _speed(job, time.monotonic() - started)
+        progress.update(speed, done=job.segments_done, total=job.segments_total)
+        time.sleep(POLL_SECONDS)
+        worker.keep()
+    if job.status != RenderJob.Status.SUCCEEDED:
+        raise _job_error(job)
+    return job
+
+
+def save_audio(job: RenderJob, target: Path) -> None:
+    """Write a finished job's file to `target`, all of it or nothing.
+
+    Raises:
+        StepError: audio_missing, or file_not_written with the reason.
+    """
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    if export is None:
+        raise StepError("audio_missing", f"Job {job.pk} has no {job.format} file.")
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with default_storage.open(export.key) as source, part.open("wb") as file:
+            while chunk := source.read(CHUNK_BYTES):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+    except OSError as error:
+        raise StepError("file_not_written", f"{target} was not written: {error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _speed(job: RenderJob, elapsed: float) -> str:
+    """Say how many times faster than its playing time the finished part was made."""
+    takes = job.segments.filter(status=Segment.Status.DONE)
+    seconds = takes.aggregate(seconds=Sum("take__audio_seconds"))["seconds"] or 0.0
+    return f"{seconds:.1f} s of audio, {seconds / max(elapsed, 0.001):.1f}x real time"
+
+
+def _job_error(job: RenderJob) -> StepError:
+    segment = job.segments.filter(status=Segment.Status.FAILED).first()
+    if job.error_code:
+        return StepError(job.error_code, job.error_message)
+    if segment is not None:
+        return StepError(segment.error_code, segment.error_message)
+    return StepError(f"job_{job.status}", f"Job {job.pk} ended as {job.status}.")
