@@ -384,7 +384,13 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
 }
-UNFOLD: dict[str, Any] = {"SITE_TITLE": "ttsweb", "SITE_HEADER": "ttsweb", "SHOW_HISTORY": True}
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "ttsweb",
+    "SITE_HEADER": "ttsweb",
+    "SITE_SYMBOL": "graphic_eq",
+    "SHOW_HISTORY": True,
+    "STYLES": ["ttsweb.start_page.admin_style"],
+}
 
 CELERY = broker_settings(REDIS_URL, data_dir=DATA_DIR)
 

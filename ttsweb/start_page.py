@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.templatetags.static import static
 from django.views.decorators.http import require_safe
 
 from ttsweb.card import CardError, read_card
@@ -19,3 +20,8 @@ def start_page(request: HttpRequest) -> HttpResponse:
     except CardError:
         context["card"] = None  # the worker and `./tts doctor` say what is wrong with the file
     return render(request, "ttsweb/start.html", context)
+
+
+def admin_style(request: HttpRequest) -> str:
+    """Return the address of our additions to the admin's style."""
+    return static("ttsweb/admin.css")

@@ -1,0 +1,93 @@
+"""Manage accounts in the admin: users, groups and API keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group, User
+from django.db.models import Model, QuerySet
+from django.forms import BaseModelForm
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.html import format_html
+from unfold.admin import ModelAdmin
+from unfold.decorators import action, display
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from synth.keys import create_key, revoke_key
+from synth.models import ApiKey
+
+admin.site.unregister(User)
+admin.site.unregister(Group)
+
+
+@admin.register(User)
+class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes none at run time
+    """Users in the look of the other pages."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+
+
+@admin.register(Group)
+class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+    """Groups in the look of the other pages."""
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ModelAdmin):
+    """API keys: a new one is shown once, an old one can be revoked or deleted."""
+
+    list_display = ("name", "user", "prefix", "state", "last_used_at", "expires_at", "created_at")
+    list_select_related = ("user",)
+    search_fields = ("name", "prefix", "user__username")
+    actions = ("revoke",)
+
+    def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
+        """Return what a new key is asked for, or all that is known of one; never the digest."""
+        asked = ("name", "user", "expires_at")
+        known = ("prefix", "state", "created_at", "last_used_at", "revoked_at")
+        return asked if obj is None else asked + known
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Let a key's name and expiry be changed; whose key it is stays."""
+        if obj is None:
+            return ()
+        return ("user", "prefix", "state", "created_at", "last_used_at", "revoked_at")
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Offer a key of one's own."""
+        return {"user": request.user.pk, **super().get_changeform_initial_data(request)}
+
+    @display(
+        description="state", label={"active": "success", "revoked": "danger", "expired": "warning"}
+    )
+    def state(self, key: ApiKey) -> str:
+        """Return whether the key opens anything."""
+        if key.revoked_at is not None:
+            return "revoked"
+        if key.expires_at is not None and key.expires_at <= timezone.now():
+            return "expired"
+        return "active"
+
+    def save_model(
+        self, request: HttpRequest, obj: ApiKey, form: BaseModelForm[ApiKey], change: bool
+    ) -> None:
+        """Make a key and show it this once, or save its new name and expiry."""
+        if change:
+            obj.save(update_fields=form.changed_data)
+            return
+        row, key = create_key(obj.user, obj.name, obj.expires_at)
+        obj.pk, obj.prefix = row.pk, row.prefix
+        text = format_html("The new key, shown this once: <code>{}</code>", key)
+        self.message_user(request, text, messages.WARNING)
+
+    @action(description="Revoke", permissions=["change"])
+    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
+        """Make the chosen keys useless at once."""
+        revoked = sum(revoke_key(key) for key in keys)
+        self.message_user(request, f"{revoked} keys were revoked.")

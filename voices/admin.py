@@ -1,0 +1,252 @@
+"""Manage voices in the admin: clips come in, versions are made, states are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.forms import BaseModelForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin, StackedInline, TabularInline
+from unfold.decorators import action, display
+from unfold.forms import BaseDialogForm
+
+from synth.removal import delete_voice
+from voices import submit
+from voices.access import visible_voices
+from voices.admin_forms import ClipRowForm, ClipRowFormSet, VoiceForm
+from voices.clip_checks import ClipRejectedError
+from voices.models import Voice, VoiceVersion
+from voices.transitions import request_encoding
+
+STATUS_COLOURS = {"pending": "info", "encoding": "warning", "ready": "success", "failed": "danger"}
+_REFUSALS = (submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedError, OSError)
+
+
+class ClipInline(StackedInline):
+    """The clips that a voice has, or is to have; the formset reads and the page saves them."""
+
+    model = VoiceVersion
+    form = ClipRowForm
+    formset = ClipRowFormSet
+    fields = ("clip", "audio", "transcript")
+    verbose_name = "clip"
+    verbose_name_plural = "clips"
+
+    def get_extra(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
+        """Return one row for each clip, and one for the first of a new voice."""
+        version = obj.current_version if isinstance(obj, Voice) else None
+        return version.clips.count() if version else 1
+
+    def get_max_num(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
+        """Return how many clips a voice may have."""
+        return int(settings.MAX_CLIPS_PER_VOICE)
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Let those add clips who may add or change the voice."""
+        name = "change" if obj is not None else "add"
+        return bool(request.user.has_perm(f"voices.{name}_voice"))
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the voice."""
+        return self.has_add_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the voice: leaving a clip out is a change of it."""
+        return self.has_add_permission(request, obj)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the voice."""
+        return bool(request.user.has_perm("voices.view_voice")) or self.has_add_permission(
+            request, obj
+        )
+
+
+class VersionInline(TabularInline):
+    """What versions a voice had; versions never change."""
+
+    model = VoiceVersion
+    fields = ("number", "status", "frames", "codec", "error_code", "created_at", "encoded_at")
+    readonly_fields = fields
+    verbose_name_plural = "version history"
+    can_delete = False
+    max_num = 0
+    classes = ("collapse",)
+
+    @admin.display(description="codec")
+    def codec(self, version: VoiceVersion) -> str:
+        """Return the beginning of the codec's fingerprint."""
+        return version.codec_fingerprint[:12] or "-"
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the voice."""
+        return bool(request.user.has_perm("voices.view_voice"))
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Let nobody."""
+        return False
+
+    has_change_permission = has_delete_permission = has_add_permission
+
+
+@admin.register(Voice)
+class VoiceAdmin(ModelAdmin):
+    """Voices: list, form, and the actions of encoding again and deleting."""
+
+    form = VoiceForm
+    list_display = ("name", "language", "status", "frames", "clip", "updated_at")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    actions = ("encode_again",)
+    actions_detail = ("encode_this_again",)
+    fieldsets = (
+        (None, {"fields": ("state", "name", "language", "description", "cache_codes")}),
+        ("Consent", {"fields": ("consent_statement", ("consent_by", "consent_at"))}),
+    )
+    readonly_fields = ("state", "consent_by", "consent_at")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Voice]:
+        """Return the voices that the user may see, each with its versions and clips."""
+        return visible_voices(request.user).prefetch_related("versions__clips__stored")
+
+    def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
+        """Show the history where there is one."""
+        return [ClipInline, VersionInline] if obj is not None else [ClipInline]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Leave out what a voice that is not there yet does not have."""
+        if obj is not None:
+            return self.fieldsets
+        return (
+            (None, {"fields": ("name", "language", "description", "cache_codes")}),
+            ("Consent", {"fields": ("consent_statement",)}),
+        )
+
+    @display(description="status", label=STATUS_COLOURS)
+    def status(self, voice: Voice) -> str:
+        """Return the state of the newest version, as a badge."""
+        return voice.current_version.status if voice.current_version else "-"
+
+    @admin.display(description="frames")
+    def frames(self, voice: Voice) -> int:
+        """Return how many frames the voice's codes have."""
+        return voice.current_version.frames if voice.current_version else 0
+
+    @admin.display(description="clip")
+    def clip(self, voice: Voice) -> SafeString:
+        """Return a player that loads nothing before it is asked to."""
+        return format_html(
+            '<audio controls preload="none" src="{}" aria-label="Play {}"></audio>',
+            reverse("voice-audio", args=[voice.pk]),
+            voice.name,
+        )
+
+    @admin.display(description="state")
+    def state(self, voice: Voice) -> SafeString:
+        """Return state, error, warnings and figures of the newest version."""
+        version = voice.current_version
+        return SafeString(render_to_string("voices/state.html", {"version": version}))
+
+    @action(description="Encode again", permissions=["change"])
+    def encode_again(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        """Run the encoder again for each chosen voice that does not wait for it already."""
+        begun = [voice for voice in voices if _encode(voice)]
+        waiting = len(voices) - len(begun)
+        if begun:
+            self.message_user(request, f"{len(begun)} voices are being encoded again.")
+        if waiting:
+            sentence = f"{waiting} voices were waiting for the encoder already."
+            self.message_user(request, sentence, messages.WARNING)
+
+    @action(
+        description="Encode again",
+        permissions=["change"],
+        dialog={
+            "title": "Encode again",
+            "description": "The encoder runs again on this voice's clips; jobs wait for it.",
+            "form_submit_text": "Encode",
+        },
+    )
+    def encode_this_again(
+        self, request: HttpRequest, form: BaseDialogForm, object_id: str
+    ) -> HttpResponse:
+        """Run the encoder again for the voice of this page."""
+        voice = visible_voices(request.user).get(pk=object_id)
+        self.encode_again(request, [voice])
+        url = reverse("admin:voices_voice_change", args=[object_id])
+        return HttpResponse(headers={"HX-Redirect": url})
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show or save; what is refused only while saving comes back as a message."""
+        try:
+            page: HttpResponse = super().changeform_view(
+                request, object_id, form_url, extra_context
+            )
+            return page
+        except _REFUSALS as error:
+            text = str(error) if not isinstance(error, OSError) else f"Not saved: {error.strerror}."
+            self.message_user(request, text, messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def save_model(
+        self, request: HttpRequest, obj: Voice, form: BaseModelForm[Voice], change: bool
+    ) -> None:
+        """Save nothing yet: a voice is saved together with its clips, below."""
+
+    def save_related(
+        self, request: HttpRequest, form: Any, formsets: Sequence[Any], change: bool
+    ) -> None:
+        """Save the voice; other clips or transcripts make a version and enqueue its encoding."""
+        clips = next(rows.new_clips for rows in formsets if isinstance(rows, ClipRowFormSet))
+        by = request.user.get_username()
+        if change:
+            changes = {name: form.cleaned_data[name] for name in form.changed_data}
+            voice = Voice.objects.get(pk=form.instance.pk)
+            version = submit.update_voice(voice, by=by, changes=changes, clips=clips)
+        else:
+            voice = submit.create_voice(**form.cleaned_data, by=by, clips=clips, owner=request.user)
+            version = voice.current_version
+            form.instance.pk = voice.pk
+        if version is not None:
+            self.message_user(request, "The clips are waiting for the encoder.", messages.INFO)
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        """Note what changed on the voice; its versions are noted by themselves."""
+        return super().construct_change_message(request, form, [], add)
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Return what a person is told before deleting: the voices, as rows of jobs stay."""
+        names = [f"Voice: {voice}, its clips and its codes" for voice in objs]
+        allowed = self.has_delete_permission(request)
+        return names, {"voices": len(names)}, set() if allowed else {"voice"}, []
+
+    def delete_model(self, request: HttpRequest, obj: Voice) -> None:
+        """Delete a voice, its bytes, and the queued work that needs it."""
+        delete_voice(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Voice]) -> None:
+        """Delete the chosen voices, each in the same way."""
+        for voice in queryset:
+            delete_voice(voice)
+
+
+def _encode(voice: Voice) -> bool:
+    version = voice.current_version
+    return version is not None and request_encoding(version)
