@@ -23,6 +23,7 @@ from synth.engine.tokenizer import Tokenizer
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 PICKLE_NAME = "model.pth"
+_FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
 _SPLIT_PROJECTION = re.compile(r"(.*\.attention\.)w([qkv])\.(weight|bias)")
 
 
@@ -49,6 +50,26 @@ def load_dual_ar(
     assigner.check_complete()
     model.finalize()
     return model, tokenizer
+
+
+def check_dual_ar(checkpoint_dir: Path) -> int:
+    """Hold the headers of a checkpoint's weight files to its config.json; read no weight.
+
+    Returns:
+        The number of parameters.
+
+    Raises:
+        CheckpointError: as for `load_dual_ar`.
+    """
+    config = load_config(checkpoint_dir)
+    with torch.device("meta"):
+        model = DualAR(config, Tokenizer.from_checkpoint(checkpoint_dir).special)
+    assigner = _Assigner(model, torch.bfloat16)
+    for path in find_weight_files(checkpoint_dir):
+        for name, tensor in _read_header(path):
+            assigner.take(name, tensor)
+    assigner.check_complete()
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def find_weight_files(checkpoint_dir: Path) -> list[Path]:
@@ -91,6 +112,24 @@ def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]
         with safe_open(path, framework="pt", device=str(device)) as file:
             for name in file.keys():  # noqa: SIM118 - the handle is no mapping
                 yield _memory_name(name), file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+
+
+def _read_header(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """Yield each tensor of a file without its values, under its name in memory."""
+    if path.name == PICKLE_NAME:
+        yield from _read_pickle(path, torch.device("meta"))
+        return
+    try:
+        with safe_open(path, framework="pt") as file:
+            for name in file.keys():  # noqa: SIM118 - the handle is no mapping
+                header = file.get_slice(name)
+                dtype = torch.bfloat16 if header.get_dtype() in _FLOATS else torch.int8
+                yield (
+                    _memory_name(name),
+                    torch.empty(header.get_shape(), dtype=dtype, device="meta"),
+                )
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from synth.engine.errors import CheckpointError
 from synth.engine.golden.case import GoldenFolder
-from synth.engine.weights import find_weight_files, load_dual_ar
+from synth.engine.weights import check_dual_ar, find_weight_files, load_dual_ar
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 NORM = "text_model.model.layers.1.ffn_norm.weight"
@@ -129,3 +129,29 @@ def test_the_shards_of_an_index_are_what_is_found(golden: GoldenFolder) -> None:
     names = [path.name for path in find_weight_files(golden.sharded)]
 
     assert names == [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {NORM: None},
+        {NORM: None, NORM.replace("ffn_norm", "ffn_normal"): torch.ones(48)},
+        {NORM: torch.ones(47)},
+        {NORM: torch.ones(48, dtype=torch.int8)},
+    ],
+)
+def test_headers_alone_give_the_same_error(
+    checkpoint: Path, changes: dict[str, torch.Tensor | None]
+) -> None:
+    _rewrite(checkpoint, changes)
+
+    with pytest.raises(CheckpointError) as caught:
+        check_dual_ar(checkpoint)
+
+    assert str(caught.value) == _load_error(checkpoint)
+
+
+def test_headers_alone_give_the_number_of_parameters(checkpoint: Path) -> None:
+    model, _ = load_dual_ar(checkpoint, dtype=torch.float32)
+
+    assert check_dual_ar(checkpoint) == sum(p.numel() for p in model.parameters())
