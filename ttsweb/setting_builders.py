@@ -96,7 +96,7 @@ def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
         }
     queue = data_dir / "queue"
     return {
-        "broker_url": "filesystem://",
+        "broker_url": "filesystem://localhost",  # kombu warns of an empty host name
         "broker_transport_options": {
             "data_folder_in": str(queue / "messages"),
             "data_folder_out": str(queue / "messages"),

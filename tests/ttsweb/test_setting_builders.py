@@ -70,7 +70,7 @@ def test_the_broker_is_files_unless_redis_is_named(tmp_path: Path) -> None:
     files = broker_settings(None, data_dir=tmp_path)
     redis = broker_settings("redis://localhost/1", data_dir=tmp_path)
 
-    assert files["broker_url"] == "filesystem://"
+    assert files["broker_url"] == "filesystem://localhost"
     assert files["broker_transport_options"]["data_folder_in"].startswith(str(tmp_path))
     assert redis["broker_url"] == "redis://localhost/1"
     assert redis["broker_transport_options"]["global_keyprefix"] == "tts:"
