@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
 from synth.engine.atomic_file import replace_file
 from synth.engine.codec.codec_file import PICKLE_NAME, SAFETENSORS_NAME, open_codec_file
@@ -61,7 +63,7 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
         "encoder_sha256": half_digest(opened, CodecEncoder),
         "decoder_sha256": half_digest(opened, CodecDecoder),
     }
-    tensors = {name: tensor.clone().contiguous() for name, tensor in opened.tensors.items()}
+    tensors = _apart(opened.tensors)
     try:
         replace_file(target, lambda path: save_file(tensors, path, metadata=metadata))
         write_record(
@@ -78,6 +80,17 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
         source_sha256=digest,
         codec_fingerprint=fingerprint,
     )
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a storage each, as safetensors wants them; most have one already."""
+    taken: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if storage in taken else tensor.contiguous()
+        taken.add(storage)
+    return apart
 
 
 def _changed_since(path: Path, before: os.stat_result) -> bool:

@@ -89,6 +89,13 @@ def chosen_resampler(choice: ResamplerChoice, rate_in: int, rate_out: int) -> st
     return "builtin"
 
 
+def usable_resamplers() -> list[ResamplerChoice]:
+    """Return the resamplers that can be forced here; ours always."""
+    if torchaudio_problem() is None:
+        return [ResamplerChoice.BUILTIN, ResamplerChoice.TORCHAUDIO]
+    return [ResamplerChoice.BUILTIN]
+
+
 def torchaudio_problem() -> str | None:
     """Return why torchaudio cannot be imported here, or None where it can."""
     try:

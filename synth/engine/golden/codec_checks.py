@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.load import load_decoder, load_encoder
-from synth.engine.codec.resample import ResamplerChoice, resample_waveform, torchaudio_problem
+from synth.engine.codec.resample import resample_waveform, usable_resamplers
 from synth.engine.golden.case import (
     CaseResult,
     Check,
@@ -70,12 +70,9 @@ def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield each sample rate with each resampler that can be used here."""
-    choices = [ResamplerChoice.BUILTIN]
-    if torchaudio_problem() is None:
-        choices.append(ResamplerChoice.TORCHAUDIO)
     vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder.checkpoint).config.sample_rate
     for rate in _cases(vectors):
-        for choice in choices:
+        for choice in usable_resamplers():
             found, name = resample_waveform(vectors[f"{rate}.in"], int(rate), rate_out, choice)
             expected = vectors[f"{rate}.out"]
             yield compare_close(RESAMPLE, f"{rate} {name}", found, expected, RESAMPLE_TOLERANCE)

@@ -16,7 +16,7 @@ from torch import Tensor
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.load import load_encoder
 from synth.engine.codec.reference import encode_reference, mono_waveform
-from synth.engine.codec.resample import ResamplerChoice, resample_waveform
+from synth.engine.codec.resample import ResamplerChoice, resample_waveform, usable_resamplers
 from synth.engine.codec.sinc_filter import SincFilter
 from synth.engine.errors import ReferenceAudioError
 from synth.engine.golden.case import (
@@ -48,7 +48,9 @@ def check_voices(folder: GoldenFolder) -> Iterator[CaseResult]:
             if name.startswith(f"{row['case']}.")
         }
         if "outcome" in row:
-            yield from _check_voice(encoder, row, waveform, rate, entries)
+            for choice in usable_resamplers():
+                found = _ways(encoder, waveform, rate, choice)
+                yield from _check_voice(row, choice, found, entries)
         else:
             yield from _check_short(encoder, row, waveform, rate, entries)
     known = tuple(f"{row['case']}." for row in rows)
@@ -65,16 +67,14 @@ def check_wav_voices(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 
 def _check_voice(
-    encoder: CodecEncoder,
     row: dict[str, Any],
-    waveform: Tensor,
-    rate: int,
+    choice: ResamplerChoice,
+    found: dict[str, Tensor],
     entries: dict[str, Tensor],
 ) -> Iterator[CaseResult]:
     """Compare the wave and the codes of the server's way and of the command line's."""
-    found = _ways(encoder, waveform, rate)
     for name, expected in entries.items():
-        case = f"{row['case']}.{name}"
+        case = f"{row['case']}.{name} ({choice})"
         if name not in found:
             yield CaseResult(FILE, case, "a known entry", "not understood", False)
         elif name.endswith(".codes"):
@@ -83,15 +83,19 @@ def _check_voice(
             tolerance = SERVER_TOLERANCE if name.startswith("server") else CLI_TOLERANCE
             yield compare_close(FILE, case, found[name], expected, tolerance)
     sizes = (found["server.wave"].shape[0], found["server.codes"].shape[1])
-    yield compare_value(FILE, f"{row['case']}.sizes", sizes, (row["resampled"], row["frames"]))
+    yield compare_value(
+        FILE, f"{row['case']}.sizes ({choice})", sizes, (row["resampled"], row["frames"])
+    )
 
 
-def _ways(encoder: CodecEncoder, waveform: Tensor, rate: int) -> dict[str, Tensor]:
+def _ways(
+    encoder: CodecEncoder, waveform: Tensor, rate: int, choice: ResamplerChoice
+) -> dict[str, Tensor]:
     """Return waves and codes; the command line's way makes its filter in float32 throughout."""
     target = encoder.config.sample_rate
     mono = mono_waveform(waveform, encoder.device)
-    wave, _ = resample_waveform(mono, rate, target)
-    encoded = encode_reference(encoder, waveform, rate)
+    wave, _ = resample_waveform(mono, rate, target, choice)
+    encoded = encode_reference(encoder, waveform, rate, choice)
     cli_wave = mono
     if rate != target:
         cli_wave = SincFilter(rate, target, encoder.device, torch.float32)(mono)

@@ -77,6 +77,26 @@ def test_a_codec_that_would_not_load_is_not_converted(
     assert [path.name for path in checkpoint.iterdir()] == ["codec.pth"]
 
 
+def test_tensors_that_share_memory_or_are_strided_are_converted(
+    state: State, write_codec: WriteCodec
+) -> None:
+    shared = torch.stack([state["encoder.block.0.conv.bias"]] * 2)
+    strided = state["quantizer.pre_module.layers.0.attention.wo.weight"].t().contiguous().t()
+    changes = {
+        "encoder.block.0.conv.bias": shared[0],
+        "encoder.block.1.block.0.block.1.conv.bias": shared[1],
+        "quantizer.pre_module.layers.0.attention.wo.weight": strided,
+    }
+    checkpoint = write_codec(state | changes)
+    before = codec_fingerprint(checkpoint)
+
+    result = convert_codec(checkpoint)
+
+    assert result.codec_fingerprint == before == codec_fingerprint(checkpoint)
+    (checkpoint / "codec.pth").unlink()
+    assert codec_fingerprint(checkpoint) == before
+
+
 def test_nothing_to_convert_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nothing to convert"):
         convert_codec(tmp_path)

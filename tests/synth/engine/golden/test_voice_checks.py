@@ -35,7 +35,7 @@ def change(folder: GoldenFolder, case: str, changes: dict[str, Any]) -> None:
     ("case", "changes", "missed"),
     [
         ("stereo_96k", {"rate": 48000}, ["stereo_96k.file"]),
-        ("stereo_96k", {"resampled": 1}, ["stereo_96k.sizes"]),
+        ("stereo_96k", {"resampled": 1}, ["stereo_96k.sizes (builtin)"]),
         (
             "samples_2_channels_1",
             {"cli": {"outcome": "ok", "frames": 2}},
