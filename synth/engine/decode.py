@@ -10,7 +10,7 @@ from torch import Tensor
 
 from synth.engine.decode_state import ENDED, FAILED, RUNNING, DecodeState
 from synth.engine.dual_ar import DualAR
-from synth.engine.noise import SLOW_DRAWS, NoiseSource
+from synth.engine.noise import SLOW_DRAWS, FrameNoise, NoiseSource
 from synth.engine.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
@@ -114,41 +114,59 @@ def _make_frame(
     is_first: bool,
 ) -> StepOutput:
     """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
-    slow, num_codebooks = model.slow, model.slow.num_codebooks
-    frame_noise = noise.frame(
-        state.seed, state.frame + state.noise_offset, SLOW_DRAWS + num_codebooks - 1
-    )
-    logits = slow.logits(hidden)
-    finite = logits.isfinite().all(-1)
+    num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
+    frame_noise = noise.frame(state.seed, state.frame + state.noise_offset, num_draws)
+    logits = model.slow.logits(hidden)
+    first, second = _draw_tokens(model, state, logits, frame_noise)
+    token = first
+    if not is_first:
+        token = replace_repeated(first, second, model.slow.is_semantic(first), state.window)
+        rolled = torch.cat([state.window[:, 1:], token.unsqueeze(1)], dim=1)
+        state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
+    codes, fast_is_finite = _draw_codes(model, state, hidden, token, frame_noise)
+    finite = logits.isfinite().all(-1) & fast_is_finite
+    columns = torch.cat([token.unsqueeze(1), codes], dim=1)
+    ended = _advance(model, state, columns, chosen, finite, is_first=is_first)
+    return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+
+
+def _draw_tokens(
+    model: DualAR, state: DecodeState, logits: Tensor, noise: FrameNoise
+) -> tuple[Tensor, Tensor]:
+    """Draw the slow token and the one that may replace it, int64 [B] each, of logits [B, R]."""
     candidates = best_candidates(logits, state.max_top_k)
-    tokens = slow.head_tokens[candidates.rows]
-    own = probabilities(candidates, state.temperature, state.top_p, state.top_k)
-    other = probabilities(
+    tokens = model.slow.head_tokens[candidates.rows]
+    first = probabilities(candidates, state.temperature, state.top_p, state.top_k)
+    second = probabilities(
         candidates,
         torch.full_like(state.temperature, SECOND_TEMPERATURE),
         torch.full_like(state.top_p, SECOND_TOP_P),
         state.top_k,
     )
-    first = tokens.gather(1, draw(own, frame_noise.uniform(0, tokens))).squeeze(1)
-    second = tokens.gather(1, draw(other, frame_noise.uniform(1, tokens))).squeeze(1)
-    token = first
-    if not is_first:
-        token = replace_repeated(first, second, slow.is_semantic(first), state.window)
-        rolled = torch.cat([state.window[:, 1:], token.unsqueeze(1)], dim=1)
-        state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
-    codes = [(token - model.special.semantic_begin).clamp(0, slow.codebook_size - 1)]
-    fast_logits = model.fast.first(hidden, codes[0], state.fast_cache)[:, 1]
-    for codebook in range(1, num_codebooks):
-        if codebook > 1:
-            fast_logits = model.fast.next(codes[-1], codebook, state.fast_cache)
-        finite = finite & fast_logits.isfinite().all(-1)
-        best = best_candidates(fast_logits, state.max_top_k)
+    ranks = (draw(w, noise.uniform(i, tokens)) for i, w in enumerate((first, second)))
+    one, other = (tokens.gather(1, rank).squeeze(1) for rank in ranks)
+    return one, other
+
+
+def _draw_codes(
+    model: DualAR, state: DecodeState, hidden: Tensor, token: Tensor, noise: FrameNoise
+) -> tuple[Tensor, Tensor]:
+    """Return a frame's codes int64 [B, K] behind its token, and whether all logits were finite."""
+    fast, cache = model.fast, state.fast_cache
+    code = (token - model.special.semantic_begin).clamp(0, fast.codebook_size - 1)
+    codes, finite = [code], torch.ones_like(state.active)
+    for codebook in range(1, fast.num_codebooks):
+        if codebook == 1:
+            logits = fast.first(hidden, code, cache)[:, 1]
+        else:
+            logits = fast.next(code, codebook, cache)
+        finite = finite & logits.isfinite().all(-1)
+        best = best_candidates(logits, state.max_top_k)
         weights = probabilities(best, state.temperature, state.top_p, state.top_k)
-        rank = draw(weights, frame_noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))
-        codes.append(best.rows.gather(1, rank).squeeze(1))
-    columns = torch.stack([token, *codes], dim=1)
-    ended = _advance(model, state, columns, chosen, finite, is_first=is_first)
-    return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
+        rank = draw(weights, noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))
+        code = best.rows.gather(1, rank).squeeze(1)
+        codes.append(code)
+    return torch.stack(codes, dim=1), finite
 
 
 def _advance(
