@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from synth import views
+
+urlpatterns = [
+    path("jobs", views.JobsView.as_view(), name="jobs"),
+    path("jobs/<uuid:job_id>", views.JobView.as_view(), name="job"),
+    path("jobs/<uuid:job_id>/audio", views.JobAudioView.as_view(), name="job-audio"),
+    path("jobs/<uuid:job_id>/segments", views.JobSegmentsView.as_view(), name="job-segments"),
+    path("jobs/<uuid:job_id>/cancel", views.JobCancelView.as_view(), name="job-cancel"),
+    path("jobs/<uuid:job_id>/retry", views.JobRetryView.as_view(), name="job-retry"),
+]

@@ -7,8 +7,11 @@ import os
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+from synth.job_wait import JobWait
 from ttsweb.body_limit import BodyLimit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 
-application = BodyLimit(get_asgi_application(), max_bytes=settings.MAX_BODY_BYTES)
+_django = get_asgi_application()
+_waiting = JobWait(_django, max_waiters=settings.MAX_WAITERS)
+application = BodyLimit(_waiting, max_bytes=settings.MAX_BODY_BYTES)

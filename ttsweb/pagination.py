@@ -29,3 +29,9 @@ class CreatedCursorPagination(CursorPagination):
             sentence = f"expected a whole number from 1 to {self.max_page_size}"
             raise ValidationError({"limit": [ErrorDetail(sentence, code="invalid")]})
         return int(limit)
+
+
+class IndexCursorPagination(CreatedCursorPagination):
+    """In the order of the rows' `index`; `?limit=` from 1 to 200."""
+
+    ordering = ("index", "id")

@@ -27,7 +27,7 @@ class BoundedJSONParser(JSONParser):
             RequestDataTooBig: the body is longer than the limit (a 413).
             ParseError: the body is not JSON, not UTF-8, or nested too deeply.
         """
-        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        limit = self.max_bytes()
         body = stream.read(limit + 1)
         if len(body) > limit:
             raise RequestDataTooBig(f"The body has more than {limit} bytes.")
@@ -35,3 +35,16 @@ class BoundedJSONParser(JSONParser):
             return super().parse(BytesIO(body), media_type, parser_context)
         except (RecursionError, LookupError) as error:  # LookupError: a charset that does not exist
             raise ParseError("The body cannot be read as JSON.") from error
+
+    def max_bytes(self) -> int:
+        """Return how long a body may be."""
+        return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+
+
+class ClipJSONParser(BoundedJSONParser):
+    """Parse JSON that may hold one clip as base64, which takes four letters for three bytes."""
+
+    def max_bytes(self) -> int:
+        """Return how long a body with a clip may be."""
+        limit: int = super().max_bytes() + 4 * settings.MAX_CLIP_BYTES // 3
+        return limit

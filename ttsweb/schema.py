@@ -16,9 +16,11 @@ _MEANINGS = {
     401: "No key, or one that is not known, revoked or expired.",
     404: "There is no such thing.",
     409: "Not in this state; `Retry-After` is set where waiting helps.",
+    410: "It was there, and its bytes are gone.",
     413: "Larger than is taken.",
     415: "A media type that is not read here.",
     416: "The range lies outside of the file.",
+    422: "The Idempotency-Key was used with another body.",
 }
 
 

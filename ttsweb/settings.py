@@ -383,11 +383,19 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
+    "ENUM_NAME_OVERRIDES": {
+        "VoiceStatus": "voices.models.VoiceVersion.Status",
+        "JobStatus": "synth.models.RenderJob.Status",
+        "SegmentStatus": "synth.models.Segment.Status",
+    },
 }
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "ttsweb",
     "SITE_HEADER": "ttsweb",
     "SITE_SYMBOL": "graphic_eq",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.start_page.site_icon"}
+    ],
     "SHOW_HISTORY": True,
     "STYLES": ["ttsweb.start_page.admin_style"],
 }

@@ -1,0 +1,39 @@
+"""Decide which jobs a user may see; every queryset of the API and its pages starts here."""
+
+from __future__ import annotations
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from synth.models import RenderJob
+
+
+def visible_jobs(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
+    """Return the jobs of this user; a superuser's are all."""
+    if not user.is_authenticated:
+        return RenderJob.objects.none()
+    if getattr(user, "is_superuser", False):
+        return RenderJob.objects.all()
+    return RenderJob.objects.filter(owner_id=user.pk)
+
+
+def with_queue_position(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
+    """Add `queue_position`, 1 for the next one; it means something for queued jobs alone."""
+    is_before = (
+        Q(priority__lt=OuterRef("priority"))
+        | Q(priority=OuterRef("priority"), created_at__lt=OuterRef("created_at"))
+        | Q(
+            priority=OuterRef("priority"),
+            created_at=OuterRef("created_at"),
+            pk__lt=OuterRef("pk"),
+        )
+    )
+    ahead = (
+        RenderJob.objects.filter(is_before, status=RenderJob.Status.QUEUED)
+        .order_by()
+        .values("status")
+        .annotate(count=Count("pk"))
+        .values("count")
+    )
+    return jobs.annotate(queue_position=Coalesce(Subquery(ahead), 0) + 1)

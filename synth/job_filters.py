@@ -1,0 +1,85 @@
+"""Read which jobs a list is to show; a filter that cannot be read is an error, not ignored."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import uuid
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Q
+from django.utils.dateparse import parse_datetime
+from rest_framework import serializers
+
+from synth.models import RenderJob
+
+MAX_IDS = 200
+
+
+class JobFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the job list, as a condition on jobs."""
+
+    status = serializers.CharField(required=False, help_text="One or several, by commas.")
+    voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
+    ids = serializers.CharField(required=False, help_text="Up to 200 ids, by commas.")
+    created_after = serializers.CharField(
+        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    )
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        names = value.split(",")
+        unknown = sorted(set(names) - set(RenderJob.Status.values))
+        if unknown:
+            known = ", ".join(RenderJob.Status.values)
+            raise serializers.ValidationError(f"{unknown[0][:50]!r} is none of {known}.")
+        return Q(status__in=names)
+
+    def validate_voice(self, value: str) -> Q:
+        """Return the condition for a voice, which may be deleted by now."""
+        try:
+            return Q(voices__version__voice=uuid.UUID(value))
+        except ValueError:
+            return Q(voices__version__voice__name__iexact=value)
+
+    def validate_ids(self, value: str) -> Q:
+        """Return the condition for ids."""
+        texts = value.split(",")
+        if len(texts) > MAX_IDS:
+            raise serializers.ValidationError(f"At most {MAX_IDS} ids are taken.")
+        try:
+            return Q(pk__in=[uuid.UUID(text.strip()) for text in texts])
+        except ValueError as error:
+            raise serializers.ValidationError("Expected ids of jobs, by commas.") from error
+
+    def validate_created_after(self, value: str) -> Q:
+        """Return the condition for a moment; one without a zone could mean several."""
+        moment: dt.datetime | None = None
+        with suppress(ValueError):
+            # A plus sign in a query is a blank unless it was escaped.
+            moment = parse_datetime(value.replace(" ", "+") if value.count(" ") == 1 else value)
+        if moment is None or moment.tzinfo is None:
+            raise serializers.ValidationError(
+                "Expected a moment with its zone, such as 2026-01-31T12:00:00Z."
+            )
+        return Q(created_at__gt=moment)
+
+
+class WaitSerializer(serializers.Serializer[Any]):
+    """How long a poll may wait for the job to end."""
+
+    wait = serializers.CharField(
+        default="0", help_text="Seconds; cut to TTS_MAX_WAIT_SECONDS, 30 unless changed."
+    )
+
+    def validate_wait(self, value: str) -> float:
+        """Return the seconds, cut to the most that is allowed."""
+        try:
+            seconds = float(value) if value.isascii() and "_" not in value else math.nan
+        except ValueError:
+            seconds = math.nan
+        if not 0 <= seconds < math.inf:
+            raise serializers.ValidationError("Expected a number of seconds, 0 or more.")
+        return min(seconds, settings.MAX_WAIT_SECONDS)

@@ -1,0 +1,202 @@
+"""Let a poll wait for its job without a thread: `GET /api/v1/jobs/{id}?wait=SECONDS`.
+
+Inside Django every waiting request would hold a thread and a database connection. So the wait is
+outside: Django answers at once and says by a header how long may be waited; the answer is kept
+back until the job has ended or the time is over, and then Django is asked a second time. One query
+finds the ended ones among all waiting jobs of the process. Without this wrapper, polls are answered
+at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
+POLL_SECONDS = 0.3
+_HEADER_NAME = WAIT_HEADER.lower().encode()
+_PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})", re.IGNORECASE)
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
+FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
+
+logger = logging.getLogger(__name__)
+
+
+def find_unfinished(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the jobs that exist and have not ended; runs in the watcher's thread."""
+    from django.db import close_old_connections
+
+    from synth.models import RenderJob  # Django is not set up yet when this module is imported
+    from synth.transitions import UNFINISHED
+
+    close_old_connections()
+    jobs = RenderJob.objects.filter(pk__in=list(job_ids), status__in=UNFINISHED)
+    return set(jobs.order_by().values_list("pk", flat=True))
+
+
+class JobWait:
+    """Wrap an ASGI application; polls with `wait` are kept until their job has ended.
+
+    Args:
+        max_waiters: polls that wait at once; what comes on top is answered at once.
+        unfinished: finds the unfinished among some jobs; blocking, called in one thread.
+    """
+
+    def __init__(
+        self, app: AsgiApp, *, max_waiters: int, unfinished: FindUnfinished = find_unfinished
+    ) -> None:
+        self._app, self._max_waiters = app, max_waiters
+        self._watcher = _Watcher(unfinished)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; everything but a waiting poll goes through untouched."""
+        job_id = _waiting_for(scope)
+        if job_id is None:
+            await self._app(scope, receive, send)
+            return
+        answer = await self._ask(scope)
+        if answer.wait_seconds > 0 and self._watcher.num_waiters < self._max_waiters:
+            if not await self._wait(job_id, answer.wait_seconds, receive):
+                return  # the client has gone
+            answer = await self._ask(scope)
+        for message in answer.messages:
+            await send(message)
+
+    async def _ask(self, scope: Scope) -> _Answer:
+        """Return what the application answers to this request, which has no body."""
+        answer = _Answer([])
+        is_read = False
+
+        async def receive_nothing() -> Message:
+            nonlocal is_read
+            if is_read:
+                await asyncio.Event().wait()  # Django watches for the end of the connection here
+            is_read = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def keep(message: Message) -> None:
+            answer.add(message)
+
+        await self._app(dict(scope), receive_nothing, keep)
+        return answer
+
+    async def _wait(self, job_id: uuid.UUID, seconds: float, receive: Receive) -> bool:
+        """Wait until the job has ended or the time is over; False when the client left before."""
+        ended = asyncio.ensure_future(self._watcher.wait(job_id, seconds))
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done()
+        finally:
+            for future in (ended, gone):
+                future.cancel()
+            await asyncio.gather(ended, gone, return_exceptions=True)
+
+
+@dataclass
+class _Answer:
+    """Hold the messages of one answer, and how long its job may be waited for."""
+
+    messages: list[Message]
+    wait_seconds: float = 0.0
+
+    def add(self, message: Message) -> None:
+        """Keep a message, without the header that is meant for us."""
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            for name, value in headers:
+                if name.lower() == _HEADER_NAME:
+                    self.wait_seconds = float(value)
+            kept = [header for header in headers if header[0].lower() != _HEADER_NAME]
+            message = {**message, "headers": kept}
+        self.messages.append(message)
+
+
+class _Watcher:
+    """Look for the end of all waited-for jobs by one query per round, while there are any."""
+
+    def __init__(self, unfinished: FindUnfinished) -> None:
+        self._unfinished = unfinished
+        self._waiters: defaultdict[uuid.UUID, set[asyncio.Future[None]]] = defaultdict(set)
+        self._rounds: asyncio.Task[None] | None = None
+        self.num_waiters = 0
+
+    async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
+        """Return when the job has ended, or after `seconds`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[job_id].add(future)
+        self.num_waiters += 1
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait({future}, timeout=seconds)
+        finally:
+            self.num_waiters -= 1
+            self._waiters[job_id].discard(future)
+            if not self._waiters[job_id]:
+                del self._waiters[job_id]
+
+    async def _watch(self) -> None:
+        """Look round after round until nobody waits; the thread has one database connection."""
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(1, thread_name_prefix="job-wait")
+        try:
+            while self._waiters:
+                job_ids = list(self._waiters)
+                self._wake(job_ids, await loop.run_in_executor(thread, self._look, job_ids))
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            thread.submit(_close_connection)
+            thread.shutdown(wait=False)  # waiting here would hold up every other request
+
+    def _look(self, job_ids: list[uuid.UUID]) -> set[uuid.UUID]:
+        """Return the unfinished jobs; all of them while the database cannot be asked."""
+        try:
+            return self._unfinished(job_ids)
+        except Exception:
+            logger.warning("jobs that are waited for could not be looked up", exc_info=True)
+            return set(job_ids)
+
+    def _wake(self, job_ids: list[uuid.UUID], unfinished: set[uuid.UUID]) -> None:
+        for job_id in set(job_ids) - unfinished:
+            for future in self._waiters.get(job_id, ()):
+                if not future.done():
+                    future.set_result(None)
+
+
+def _waiting_for(scope: Scope) -> uuid.UUID | None:
+    """Return the job that this request polls and wants to wait for, if it is such a request."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return None
+    if b"wait=" not in scope.get("query_string", b""):
+        return None
+    found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
+    try:
+        return uuid.UUID(found[1]) if found else None
+    except ValueError:
+        return None
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _close_connection() -> None:
+    """Close the watcher thread's connection; a server has few, and nobody waits now."""
+    from django.db import connection
+
+    connection.close()

@@ -1,0 +1,40 @@
+"""Say why a job is not taken, in one form for the API, the admin and the commands."""
+
+from __future__ import annotations
+
+from synth.text.normalise import TextRejectedError
+from voices.clip_checks import ClipRejectedError
+
+
+class SubmitRejectedError(Exception):
+    """A job is not taken: HTTP status, stable code, sentence, and the request field at fault."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        attr: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.attr, self.retry_after = status, code, attr, retry_after
+
+
+def text_rejected(error: TextRejectedError) -> SubmitRejectedError:
+    """Return the error for a text that cannot be rendered."""
+    status = 413 if error.code == "text_too_long" else 400
+    return SubmitRejectedError(status, error.code, error.message, attr="text")
+
+
+def clip_rejected(error: ClipRejectedError) -> SubmitRejectedError:
+    """Return the error for a reference that is not taken."""
+    return SubmitRejectedError(error.status, error.code, str(error), attr="reference")
+
+
+def voice_not_found() -> SubmitRejectedError:
+    """Return the error for a voice that does not exist, or that the user may not use."""
+    return SubmitRejectedError(
+        404, "voice_not_found", "There is no voice with this id or name.", attr="voice"
+    )

@@ -1,0 +1,152 @@
+"""Write what answers show of jobs and segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.formats import FORMATS
+from synth.job_requests import PRIORITIES
+from synth.models import JobVoice, RenderJob, Segment
+
+_WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
+_PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
+
+
+class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
+    """The voice that speaks; id and name are null for a clip that came with the job."""
+
+    speaker = serializers.IntegerField()
+    id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
+    name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
+    version = serializers.IntegerField(source="version.number")
+
+    class Meta:
+        model = JobVoice
+        fields = ("speaker", "id", "name", "version")
+        read_only_fields = fields
+
+
+class JobListSerializer(serializers.ModelSerializer[RenderJob]):
+    """A job and how far it is."""
+
+    text_start = serializers.CharField(help_text="The first 200 characters.")
+    voices = JobVoiceSerializer(many=True)
+    priority = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField()
+    queue_position = serializers.SerializerMethodField()
+    audio_url = serializers.SerializerMethodField()
+
+    class Meta:
+        model = RenderJob
+        fields: tuple[str, ...] = (
+            "id",
+            "kind",
+            "status",
+            "progress",
+            "queue_position",
+            "segments_total",
+            "segments_done",
+            "segments_failed",
+            "segments_cancelled",
+            "audio_url",
+            "audio_seconds",
+            "error_code",
+            "error_message",
+            "cancel_requested",
+            "text_start",
+            "voices",
+            "format",
+            "priority",
+            "seed",
+            "temperature",
+            "top_p",
+            "top_k",
+            "created_at",
+            "started_at",
+            "finished_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
+    def get_priority(self, job: RenderJob) -> str:
+        """Return the priority's name."""
+        return _PRIORITY_NAMES[RenderJob.Priority(job.priority)]
+
+    @extend_schema_field(serializers.FloatField(min_value=0, max_value=1))
+    def get_progress(self, job: RenderJob) -> float:
+        """Return the share of segments that are rendered; 1.0 only once the file is there."""
+        return progress_of(job)
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_queue_position(self, job: Any) -> int | None:
+        """Return 1 for the queued job that is next; null for one that is not queued."""
+        return job.queue_position if job.status == RenderJob.Status.QUEUED else None
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_audio_url(self, job: RenderJob) -> str | None:
+        """Return where the file is, null until it is there."""
+        return reverse("job-audio", args=[job.pk]) if has_audio(job) else None
+
+
+class JobSerializer(JobListSerializer):
+    """A job, how far it is, and its text."""
+
+    class Meta(JobListSerializer.Meta):
+        fields = (*JobListSerializer.Meta.fields, "text")
+        read_only_fields = fields
+
+
+class SegmentSerializer(serializers.ModelSerializer[Segment]):
+    """One segment of a job: what is spoken, and what came of it."""
+
+    chapter = serializers.IntegerField(source="chapter.index")
+    frames = serializers.IntegerField(source="take.frames", allow_null=True, default=None)
+    audio_seconds = serializers.FloatField(
+        source="take.audio_seconds", allow_null=True, default=None
+    )
+    finish_reason = serializers.CharField(
+        source="take.finish_reason", allow_null=True, default=None
+    )
+
+    class Meta:
+        model = Segment
+        fields = (
+            "index",
+            "chapter",
+            "text",
+            "speaker",
+            "status",
+            "seed",
+            "attempts",
+            "error_code",
+            "error_message",
+            "frames",
+            "audio_seconds",
+            "finish_reason",
+            "pause_after_ms",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+
+def has_audio(job: RenderJob) -> bool:
+    """Say whether the job's file was made."""
+    return job.status in _WITH_AUDIO
+
+
+def progress_of(job: RenderJob) -> float:
+    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file."""
+    if has_audio(job):
+        return 1.0
+    closed = job.segments_done + job.segments_failed
+    return round(min(0.99, closed / max(1, job.segments_total)), 3)
+
+
+def file_name_of(job: RenderJob) -> str:
+    """Return what a browser saves the job's file as."""
+    return f"speech-{str(job.pk)[:8]}.{FORMATS[job.format].extension}"

@@ -1,0 +1,290 @@
+"""Serve jobs over REST."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Left
+from django.http import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.access import visible_jobs, with_queue_position
+from synth.formats import FORMATS
+from synth.job_filters import JobFilterSerializer, WaitSerializer
+from synth.job_requests import (
+    JobCreateSerializer,
+    JobFormSerializer,
+    digest_of_body,
+    read_idempotency_key,
+)
+from synth.job_wait import WAIT_HEADER
+from synth.models import ApiKey, Export, RenderJob, Segment
+from synth.rejections import SubmitRejectedError
+from synth.removal import delete_job
+from synth.retry import RetryRefusedError, retry
+from synth.serializers import (
+    JobListSerializer,
+    JobSerializer,
+    SegmentSerializer,
+    file_name_of,
+    has_audio,
+)
+from synth.submit import submit_job
+from synth.transitions import UNFINISHED, cancel_job
+from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.pagination import IndexCursorPagination
+from ttsweb.parsers import ClipJSONParser
+from ttsweb.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.schema import problems
+
+POLL_SECONDS = 2
+_ACCEPTED_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class JobsView(generics.ListAPIView[RenderJob]):
+    """All jobs of the user."""
+
+    serializer_class = JobListSerializer
+    parser_classes = (ClipJSONParser, MultiPartParser)
+
+    def get_queryset(self) -> QuerySet[RenderJob]:
+        """Return the jobs that the query's filters let through."""
+        if getattr(self, "swagger_fake_view", False):
+            return RenderJob.objects.none()
+        names = JobFilterSerializer().fields
+        given = {name: value for name, value in self.request.query_params.items() if name in names}
+        filters = JobFilterSerializer(data=given)
+        filters.is_valid(raise_exception=True)
+        condition = reduce(lambda left, right: left & right, filters.validated_data.values(), Q())
+        return _shown(visible_jobs(self.request.user).filter(condition).distinct()).defer("text")
+
+    @extend_schema(
+        operation_id="list_jobs",
+        parameters=[JobFilterSerializer],
+        responses={200: JobListSerializer(many=True), **problems(400, 401)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List jobs, newest first."""
+        check_query(request, ("cursor", "limit", *JobFilterSerializer().fields))
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_job",
+        request={
+            "application/json": JobCreateSerializer,
+            "multipart/form-data": JobFormSerializer,
+        },
+        parameters=[
+            OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER),
+            *_ACCEPTED_HEADERS,
+        ],
+        responses={
+            200: JobSerializer,
+            202: JobSerializer,
+            **problems(400, 401, 404, 409, 413, 415, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Queue a text; the same Idempotency-Key and body return the job that was made first."""
+        check_query(request, ())
+        key = read_idempotency_key(request)
+        is_form = request.content_type.startswith("multipart/")
+        reader = JobFormSerializer if is_form else JobCreateSerializer
+        serializer = reader(data=request.data, context={"is_form": is_form})
+        serializer.is_valid(raise_exception=True)
+        with _rejections_as_problems():
+            job, _ = submit_job(
+                serializer.validated_data["order"],
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+                api_key=request.auth if isinstance(request.auth, ApiKey) else None,
+                idempotency_key=key,
+                body_digest=digest_of_body(request.data) if key else "",
+            )
+        return _answer(_find(request, job.pk))
+
+
+class JobView(APIView):
+    """One job."""
+
+    @extend_schema(
+        operation_id="get_job",
+        parameters=[WaitSerializer],
+        responses={200: JobSerializer, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Return a job; with `wait`, once it has ended or the time is over."""
+        check_query(request, ("wait",))
+        query = WaitSerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        job = _find(request, job_id)
+        answer = Response(JobSerializer(job).data)
+        if job.status in UNFINISHED:
+            answer["Retry-After"] = str(POLL_SECONDS)
+            if query.validated_data["wait"] > 0:
+                answer[WAIT_HEADER] = str(query.validated_data["wait"])
+        return answer
+
+    @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
+    def delete(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Delete a job in whatever state, and its files."""
+        check_query(request, ())
+        delete_job(_find(request, job_id))
+        return Response(status=204)
+
+
+class JobCancelView(APIView):
+    """The cancelling of a job."""
+
+    @extend_schema(
+        operation_id="cancel_job",
+        request=None,
+        responses={200: JobSerializer, **problems(400, 401, 404)},
+    )
+    def post(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Cancel a job; one that has ended stays as it is."""
+        _check_no_fields(request)
+        cancel_job(_find(request, job_id).pk)
+        return Response(JobSerializer(_find(request, job_id)).data)
+
+
+class JobRetryView(APIView):
+    """The retrying of a job."""
+
+    @extend_schema(
+        operation_id="retry_job",
+        request=None,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: JobSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Queue what failed or was cancelled once more; what is finished is kept."""
+        _check_no_fields(request)
+        try:
+            retry(_find(request, job_id))
+        except RetryRefusedError as error:
+            raise ApiProblem(409, error.code, str(error)) from error
+        return _answer(_find(request, job_id), accepted=True)
+
+
+class JobAudioView(APIView):
+    """The file of a job."""
+
+    @extend_schema(
+        operation_id="get_job_audio",
+        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
+        responses={
+            (200, "audio/*"): OpenApiTypes.BINARY,
+            (206, "audio/*"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 409, 410, 416),
+        },
+    )
+    def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
+        """Return the file, or the range of it that was asked for."""
+        check_query(request, ())
+        job = _find(request, job_id)
+        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+        if not has_audio(job) or export is None:
+            raise _why_no_audio(job)
+        stored = StoredObject(
+            key=export.key,
+            content_type=FORMATS[export.format].content_type,
+            filename=file_name_of(job),
+            etag=export.sha256,
+        )
+        try:
+            return object_response(request._request, stored)
+        except ObjectMissingError as error:
+            raise ApiProblem(
+                410, "audio_gone", "The job's file is no longer stored; submit the job again."
+            ) from error
+
+
+class JobSegmentsView(generics.ListAPIView[Segment]):
+    """The segments of a job."""
+
+    serializer_class = SegmentSerializer
+    pagination_class = IndexCursorPagination
+
+    def get_queryset(self) -> QuerySet[Segment]:
+        """Return the segments with their takes."""
+        if getattr(self, "swagger_fake_view", False):
+            return Segment.objects.none()
+        job = _find(self.request, self.kwargs["job_id"])
+        return job.segments.select_related("take", "chapter")
+
+    @extend_schema(
+        operation_id="list_job_segments",
+        responses={200: SegmentSerializer(many=True), **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List the segments in their order."""
+        check_query(request, ("cursor", "limit"))
+        return super().get(request, *args, **kwargs)
+
+
+class NoFieldsSerializer(StrictSerializer):
+    """A request that has no fields."""
+
+
+def _check_no_fields(request: Request) -> None:
+    check_query(request, ())
+    NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+
+
+def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
+    """Add what the serializers read beside the row itself."""
+    jobs = jobs.annotate(text_start=Left("text", 200))
+    return with_queue_position(jobs).prefetch_related("voices__version__voice")
+
+
+def _find(request: Request, job_id: uuid.UUID) -> RenderJob:
+    """Return a job that this user may see, or raise the 404."""
+    job = _shown(visible_jobs(request.user)).filter(pk=job_id).first()
+    if job is None:
+        raise ApiProblem(404, "job_not_found", "There is no such job.")
+    return job
+
+
+def _answer(job: RenderJob, *, accepted: bool = False) -> Response:
+    """Return a job as work that goes on (202), or as one that has ended (200)."""
+    is_open = accepted or job.status in UNFINISHED
+    answer = Response(JobSerializer(job).data, status=202 if is_open else 200)
+    answer["Location"] = reverse("job", args=[job.pk])
+    if is_open:
+        answer["Retry-After"] = str(POLL_SECONDS)
+    return answer
+
+
+def _why_no_audio(job: RenderJob) -> ApiProblem:
+    if job.status in UNFINISHED:
+        return ApiProblem(
+            409, "job_not_finished", "The job is not finished yet.", retry_after=POLL_SECONDS
+        )
+    reason = f": {job.error_message}" if job.error_message else "."
+    return ApiProblem(404, "job_without_audio", f"The job is {job.status}{reason}")
+
+
+@contextmanager
+def _rejections_as_problems() -> Iterator[None]:
+    """Answer a job that is not taken with its status, code and sentence."""
+    try:
+        yield
+    except SubmitRejectedError as error:
+        raise ApiProblem(
+            error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
+        ) from error
