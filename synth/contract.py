@@ -25,7 +25,7 @@ class FinishReason(enum.StrEnum):
 class Sampling:
     """Hold the sampling parameters of one request.
 
-    `top_p` in (0, 1] and `top_k` >= 1 cut first, then `temperature` in (0, 2] scales what is left.
+    `top_p` in (0, 1] and `top_k` >= 1 cut first, then `temperature` in (0, 2) scales what is left.
     `max_frames` caps the frames of speech; `seed` is any int in [0, 2**63).
     """
 
