@@ -22,6 +22,11 @@ def start_page(request: HttpRequest) -> HttpResponse:
     return render(request, "ttsweb/start.html", context)
 
 
+def site_icon(request: HttpRequest) -> str:
+    """Return the address of the site's icon."""
+    return static("ttsweb/icon.svg")
+
+
 def admin_style(request: HttpRequest) -> str:
     """Return the address of our additions to the admin's style."""
     return static("ttsweb/admin.css")

@@ -35,6 +35,10 @@ class VoiceForm(_VoiceForm):
         model = Voice
         fields = ("name", "language", "description", "cache_codes", "consent_statement")
         labels = {"cache_codes": "Keep codes in memory"}  # noqa: RUF012  # Django's own form
+        widgets = {  # noqa: RUF012  # Django's own form
+            "description": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+            "consent_statement": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        }
         help_texts = {  # noqa: RUF012  # Django's own form
             "language": "A tag such as en or pt-BR; may be left empty.",
             "cache_codes": "Off: workers read this voice's codes from the storage each time.",
@@ -82,7 +86,7 @@ class ClipRowForm(_VersionForm):
 
     clip = forms.UUIDField(label="Now", required=False, widget=ClipWidget)
     audio = forms.FileField(
-        label="Clip",
+        label="File",
         required=False,
         allow_empty_file=True,
         max_length=255,

@@ -1,0 +1,339 @@
+"""The voice pages of the admin: what a form saves, what it refuses, what its actions do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from synth.models import RenderJob
+from tests.factories import make_job, make_user, make_voice
+from tests.voices.clips import clip_bytes
+from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.submit import NewClip, create_voice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Listing = Callable[[], list[str]]
+ADD = "/admin/voices/voice/add/"
+LIST = "/admin/voices/voice/"
+CLIP = clip_bytes("wav")
+OTHER_CLIP = clip_bytes("flac")
+
+
+@pytest.fixture
+def staff() -> User:
+    """Return a superuser."""
+    return make_user("boss", is_superuser=True)
+
+
+@pytest.fixture
+def page(staff: User) -> Client:
+    """Return a browser's stand-in that is logged in to the admin."""
+    page = Client()
+    page.force_login(staff)
+    return page
+
+
+@pytest.fixture
+def voice() -> Voice:
+    """Return a voice with one clip."""
+    return create_voice(
+        name="Ada",
+        consent_statement="She agreed.",
+        by="somebody",
+        clips=[NewClip("Hello there.", "ada.wav", CLIP)],
+    )
+
+
+def change_url(voice: Voice) -> str:
+    """Return the address of a voice's page."""
+    return reverse("admin:voices_voice_change", args=[voice.pk])
+
+
+def form(*rows: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    """Return what a browser would send of the page with these rows."""
+    values: dict[str, Any] = {
+        "name": "Ada",
+        "language": "en",
+        "description": "",
+        "cache_codes": "on",
+        "consent_statement": "She agreed.",
+        "clips-TOTAL_FORMS": str(len(rows)),
+        "clips-INITIAL_FORMS": "0",
+        "versions-TOTAL_FORMS": "0",
+        "versions-INITIAL_FORMS": "0",
+    }
+    for index, row in enumerate(rows):
+        values |= {f"clips-{index}-{name}": value for name, value in row.items()}
+    return {name: value for name, value in (values | changed).items() if value is not None}
+
+
+def upload(content: bytes = CLIP, name: str = "ada.wav") -> SimpleUploadedFile:
+    """Return a chosen file."""
+    return SimpleUploadedFile(name, content)
+
+
+def present_row(voice: Voice, **changed: Any) -> dict[str, Any]:
+    """Return the row of a voice's first clip as the page shows it."""
+    clip = ReferenceClip.objects.filter(version__voice=voice).order_by("-version__number")[0]
+    return {"clip": str(clip.pk), "transcript": clip.transcript} | changed
+
+
+def errors_of(response: Any) -> str:
+    """Return all errors that a page came back with."""
+    context = response.context
+    found = [str(context["adminform"].form.errors)]
+    for inline in context["inline_admin_formsets"]:
+        found += [str(inline.formset.errors), str(inline.formset.non_form_errors())]
+    return " ".join(found)
+
+
+def test_a_saved_form_makes_a_voice_that_waits_for_the_encoder(
+    page: Client, staff: User, sent_encodings: Listing
+) -> None:
+    rows = [
+        {"audio": upload(), "transcript": "First."},
+        {"audio": upload(OTHER_CLIP, "b.flac"), "transcript": "Second."},
+    ]
+
+    response = page.post(ADD, form(*rows), follow=True)
+
+    assert "waiting for the encoder" in response.content.decode()
+    voice = Voice.objects.get()
+    assert (voice.owner, voice.consent_by, voice.language) == (staff, "boss", "en")
+    version = VoiceVersion.objects.get()
+    assert [clip.transcript for clip in version.clips.all()] == ["First.", "Second."]
+    assert sent_encodings() == [str(version.pk)]
+
+
+def test_an_unchanged_page_makes_no_version(
+    page: Client, voice: Voice, sent_encodings: Listing
+) -> None:
+    response = page.post(change_url(voice), form(present_row(voice)))
+
+    assert response.status_code == 302
+    assert VoiceVersion.objects.count() == len(sent_encodings()) == 1
+
+
+def test_a_changed_name_makes_no_version(page: Client, voice: Voice) -> None:
+    page.post(change_url(voice), form(present_row(voice), name="Eve", cache_codes=None))
+
+    assert Voice.objects.values_list("name", "cache_codes").get() == ("Eve", False)
+    assert VoiceVersion.objects.count() == 1
+
+
+def test_a_changed_transcript_makes_a_version(
+    page: Client, voice: Voice, sent_encodings: Listing
+) -> None:
+    page.post(change_url(voice), form(present_row(voice, transcript="Other words.")))
+
+    newest = voice.versions.order_by("-number")[0]
+    assert (newest.number, newest.clips.get().transcript) == (2, "Other words.")
+    assert len(sent_encodings()) == 2
+
+
+def test_a_file_in_a_present_row_replaces_its_clip(page: Client, voice: Voice) -> None:
+    page.post(change_url(voice), form(present_row(voice, audio=upload(OTHER_CLIP, "b.flac"))))
+
+    clip = voice.versions.order_by("-number")[0].clips.get()
+    assert (clip.filename, clip.stored.container) == ("b.flac", "flac")
+
+
+def test_a_further_row_adds_a_clip_and_a_removed_one_goes(page: Client, voice: Voice) -> None:
+    def further() -> dict[str, Any]:
+        return {"audio": upload(OTHER_CLIP, "b.flac"), "transcript": "Second."}
+
+    page.post(change_url(voice), form(present_row(voice), further()))
+    assert voice.versions.order_by("-number")[0].clips.count() == 2
+
+    page.post(change_url(voice), form(present_row(voice, DELETE="on"), further()))
+
+    newest = voice.versions.order_by("-number")[0]
+    assert (newest.number, [clip.filename for clip in newest.clips.all()]) == (3, ["b.flac"])
+
+
+def test_another_consent_statement_is_kept_with_who_gave_it(page: Client, voice: Voice) -> None:
+    page.post(change_url(voice), form(present_row(voice), consent_statement="Agreed again."))
+
+    voice.refresh_from_db()
+    assert (voice.consent_statement, voice.consent_by) == ("Agreed again.", "boss")
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "sentence"),
+    [
+        ({"transcript": "Hello."}, {}, "Choose a clip."),
+        ({"audio": upload(b"text " * 99), "transcript": "Hello."}, {}, "not an audio file"),
+        ({"audio": upload(b""), "transcript": "Hello."}, {}, "empty file"),
+        ({"audio": upload(), "transcript": "  "}, {}, "needs a transcript"),
+        ({"audio": upload(), "transcript": "\x07"}, {}, "control characters"),
+        ({"audio": upload(), "transcript": "Hi."}, {"consent_statement": ""}, "required"),
+        ({"audio": upload(), "transcript": "Hi."}, {"language": "not a tag"}, "language tag"),
+        ({}, {}, "at least one clip"),
+        ({"clip": "not-an-id", "transcript": "Hello."}, {}, "Choose a clip."),
+    ],
+)
+def test_a_refused_form_says_why_and_leaves_nothing(
+    page: Client,
+    row: dict[str, Any],
+    changed: dict[str, Any],
+    sentence: str,
+    stored_objects: Listing,
+) -> None:
+    response = page.post(ADD, form(row, **changed))
+
+    assert response.status_code == 200
+    assert sentence in errors_of(response)
+    assert not Voice.objects.exists()
+    assert stored_objects() == []
+
+
+def test_the_clip_of_another_voice_cannot_be_taken_over(page: Client, voice: Voice) -> None:
+    other = create_voice(
+        name="Eve", consent_statement="Yes.", by="x", clips=[NewClip("Hi.", "e.flac", OTHER_CLIP)]
+    )
+
+    response = page.post(change_url(voice), form(present_row(other)))
+
+    assert "Choose a clip." in errors_of(response)
+    assert voice.versions.count() == 1
+
+
+def test_a_taken_name_is_refused_in_whatever_case(page: Client) -> None:
+    make_voice("Ada")
+
+    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}, name="ADA"))
+
+    assert "Another voice has this name." in errors_of(response)
+
+
+def test_too_many_clips_are_refused(page: Client, settings: Settings) -> None:
+    settings.MAX_CLIPS_PER_VOICE = 1
+    row = {"audio": upload(), "transcript": "Hi."}
+
+    response = page.post(ADD, form(row, {"audio": upload(OTHER_CLIP), "transcript": "Ho."}))
+
+    assert "At most 1 clips" in errors_of(response)
+
+
+def test_a_clip_above_the_limit_is_a_page_that_says_so(page: Client, settings: Settings) -> None:
+    settings.MAX_CLIP_BYTES = len(CLIP) - 1
+
+    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}))
+
+    assert response.status_code == 413
+    assert "larger than" in response.content.decode()
+    assert not Voice.objects.exists()
+
+
+def test_a_full_disk_is_a_message_and_nothing_is_saved(
+    page: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ttsweb.storage.AtomicFileSystemStorage._save", full)
+
+    response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}), follow=True)
+
+    assert "Not saved: No space left on device." in response.content.decode()
+    assert not Voice.objects.exists()
+
+
+def test_the_page_shows_error_warnings_and_measures(page: Client, voice: Voice) -> None:
+    stored = ReferenceClip.objects.get().stored
+    stored.measures = {"duration_seconds": 1.5, "sample_rate": 44100}
+    stored.save()
+    VoiceVersion.objects.update(
+        status="failed",
+        error_code="clip_silent",
+        error_message="Nothing is heard.",
+        warnings=[{"code": "clip_short", "message": "Short."}],
+    )
+
+    text = page.get(change_url(voice)).content.decode()
+
+    for shown in ("clip_silent", "Nothing is heard.", "Short.", "1.5 s", "44100 Hz"):
+        assert shown in text
+    assert f"/api/v1/voices/{voice.pk}/audio?clip=0" in text
+
+
+def test_text_of_a_voice_is_never_markup(page: Client, voice: Voice) -> None:
+    ReferenceClip.objects.update(filename="<script>a</script>", transcript="<b>bold</b>")
+    VoiceVersion.objects.update(status="failed", error_message="<i>no</i>")
+    Voice.objects.update(name="<u>name</u>")
+
+    text = page.get(change_url(voice)).content.decode() + page.get(LIST).content.decode()
+
+    for markup in ("<script>a", "<b>bold", "<i>no", "<u>name"):
+        assert markup not in text
+
+
+def test_the_player_plays_with_the_session_of_the_admin(page: Client, voice: Voice) -> None:
+    response: Any = page.get(f"/api/v1/voices/{voice.pk}/audio?clip=0")
+
+    assert response.status_code == 200
+    assert b"".join(response.streaming_content) == CLIP
+
+
+def test_encode_again_enqueues_ready_voices_and_names_waiting_ones(
+    page: Client, sent_encodings: Listing
+) -> None:
+    ready, waiting = make_voice(), make_voice(ready=False)
+    data = {"action": "encode_again", "_selected_action": [str(ready.pk), str(waiting.pk)]}
+
+    text = page.post(LIST, data, follow=True).content.decode()
+
+    assert sent_encodings() == [str(ready.versions.get().pk)]
+    assert "1 voices are being encoded again" in text
+    assert "1 voices were waiting" in text
+
+
+def test_deleting_one_voice_removes_its_bytes_and_keeps_the_row(
+    page: Client, voice: Voice, stored_objects: Listing
+) -> None:
+    url = reverse("admin:voices_voice_delete", args=[voice.pk])
+    assert page.get(url).status_code == 200
+
+    page.post(url, {"post": "yes"})
+
+    voice.refresh_from_db()
+    assert voice.deleted_at is not None
+    assert stored_objects() == []
+    assert page.get(LIST).content.decode().count("/change/") == 0
+
+
+def test_deleting_many_goes_the_same_way_and_fails_the_work_that_needs_them(
+    page: Client, voice: Voice, stored_objects: Listing
+) -> None:
+    job = make_job(voice=voice)
+    data = {"action": "delete_selected", "_selected_action": [str(voice.pk)], "post": "yes"}
+
+    page.post(LIST, data)
+
+    voice.refresh_from_db()
+    job.refresh_from_db()
+    assert voice.deleted_at is not None
+    assert job.status == RenderJob.Status.FAILED
+    assert stored_objects() == []
+
+
+def test_who_may_only_look_sees_no_form_and_changes_nothing(voice: Voice) -> None:
+    reader = make_user("reader", is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_voice"))
+    page = Client()
+    page.force_login(reader)
+
+    assert page.get(change_url(voice)).status_code == 200
+    assert page.get(ADD).status_code == 403
+    response = page.post(change_url(voice), form(present_row(voice, transcript="Other.")))
+
+    assert response.status_code == 403
+    assert VoiceVersion.objects.count() == 1

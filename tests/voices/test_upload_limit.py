@@ -1,0 +1,52 @@
+"""An upload stops at the limit, whatever comes behind it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from django.core.files.uploadhandler import load_handler
+from django.http import HttpRequest
+from django.http.multipartparser import MultiPartParser
+from pytest_django import Settings
+
+from voices.upload_limit import ClipTooLargeError
+
+BOUNDARY = "x-boundary-x"
+HEAD = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="audio"; filename="a.wav"\r\n\r\n'
+MEBIBYTE = 1024 * 1024
+
+
+class Endless(io.RawIOBase):
+    """A body of 10 GB that is made while it is read, and counts what was read of it."""
+
+    def __init__(self) -> None:
+        self.parts: Iterator[bytes] = self._make()
+        self.sent = 0
+
+    def _make(self) -> Iterator[bytes]:
+        yield HEAD.encode()
+        for _ in range(10_000):
+            yield bytes(MEBIBYTE)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next part."""
+        part = next(self.parts, b"")
+        self.sent += len(part)
+        return part
+
+
+def test_an_upload_of_ten_gigabytes_is_not_read_to_its_end(settings: Settings) -> None:
+    settings.MAX_CLIP_BYTES = 3 * MEBIBYTE
+    body = Endless()
+    meta = {
+        "CONTENT_TYPE": f"multipart/form-data; boundary={BOUNDARY}",
+        "CONTENT_LENGTH": str(10_000 * MEBIBYTE),
+    }
+    handlers = [load_handler(path, HttpRequest()) for path in settings.FILE_UPLOAD_HANDLERS]
+
+    with pytest.raises(ClipTooLargeError, match="larger than 3"):
+        MultiPartParser(meta, body, handlers).parse()
+
+    assert body.sent < 10 * MEBIBYTE
