@@ -13,6 +13,8 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 from django.utils import timezone
 
 from synth.models import Chapter, Export, JobVoice, RenderJob, Segment, Take
@@ -157,3 +159,15 @@ def make_export(job: RenderJob | None = None, **fields: Any) -> Export:
         "duration_seconds": 1.0,
     }
     return Export.objects.create(job=job, **(values | fields))
+
+
+def make_ended_job(
+    owner: User | None = None, status: str = RenderJob.Status.SUCCEEDED, **fields: Any
+) -> RenderJob:
+    """Return a job with one done segment, and a file of ten bytes in the storage."""
+    job = make_job(owner=owner, status=status, segments_done=1, **fields)
+    make_take([job.segments.get()])
+    job.segments.update(status=Segment.Status.DONE)
+    key = default_storage.save(f"exports/{job.pk}.{job.format}", ContentFile(b"0123456789"))
+    make_export(job, key=key)
+    return job
