@@ -47,6 +47,21 @@ class ApiKeyAdmin(ModelAdmin):
     search_fields = ("name", "prefix", "user__username")
     actions = ("revoke",)
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
+        """Return the keys that the user may manage: one's own, a superuser all."""
+        keys: QuerySet[ApiKey] = super().get_queryset(request)
+        return (
+            keys
+            if request.user.is_superuser
+            else keys.filter(user__username=request.user.get_username())
+        )
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Offer only oneself to those who are no superuser: a key has all rights of its user."""
+        if db_field.name == "user" and not request.user.is_superuser:
+            kwargs["queryset"] = User.objects.filter(username=request.user.get_username())
+        return super().formfield_for_foreignkey(db_field, request, **kwargs)
+
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Return what a new key is asked for, or all that is known of one; never the digest."""
         asked = ("name", "user", "expires_at")

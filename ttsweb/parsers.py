@@ -33,7 +33,7 @@ class BoundedJSONParser(JSONParser):
             raise RequestDataTooBig(f"The body has more than {limit} bytes.")
         try:
             return super().parse(BytesIO(body), media_type, parser_context)
-        except (RecursionError, LookupError) as error:  # LookupError: a charset that does not exist
+        except RecursionError as error:
             raise ParseError("The body cannot be read as JSON.") from error
 
     def max_bytes(self) -> int:

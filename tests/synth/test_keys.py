@@ -1,0 +1,219 @@
+"""Which API keys open the service, and what is kept of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.core.management import CommandError, call_command
+from django.test import Client
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from synth.keys import KeyRejectedError, create_key, find_key, revoke_key
+from synth.models import ApiKey
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def code_of(key: str) -> str:
+    """Return why a key is rejected."""
+    with pytest.raises(KeyRejectedError) as caught:
+        find_key(key)
+    return caught.value.code
+
+
+def test_a_key_finds_its_row_and_user() -> None:
+    user = make_user()
+
+    row, key = create_key(user, "laptop")
+
+    assert find_key(key) == row
+    assert find_key(key).user == user
+    assert key.startswith(f"tts_{row.prefix}_")
+
+
+def test_no_column_holds_the_secret() -> None:
+    _, key = create_key(make_user(), "laptop")
+    secret = key.split("_", 2)[2]
+
+    kept = [str(value) for value in ApiKey.objects.values().get().values()]
+
+    assert len(secret) >= 43  # 256 bits
+    assert not any(secret in value for value in kept)
+
+
+def test_two_keys_of_a_user_differ_and_both_open() -> None:
+    user = make_user()
+
+    (first, first_key), (second, second_key) = create_key(user, "a"), create_key(user, "b")
+
+    assert find_key(first_key) == first
+    assert find_key(second_key) == second
+
+
+def test_a_wrong_secret_and_a_wrong_prefix_are_told_alike() -> None:
+    row, key = create_key(make_user(), "laptop")
+    wrong_secret = key[:-1] + ("a" if key[-1] != "a" else "b")
+    wrong_prefix = key.replace(row.prefix, "0" * 12)
+
+    sentences = set()
+    for wrong in (wrong_secret, wrong_prefix):
+        with pytest.raises(KeyRejectedError) as caught:
+            find_key(wrong)
+        sentences.add((caught.value.code, str(caught.value)))
+
+    assert len(sentences) == 1
+    assert sentences.pop()[0] == "key_invalid"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tts_", "tts__", "tts_abc", "tts_abc_", "abc", "tts_é_é", "tts_\0_x", "x" * 9999]
+)
+def test_what_is_no_key_is_invalid(text: str) -> None:
+    assert code_of(text) == "key_invalid"
+
+
+def test_a_revoked_key_opens_nothing_and_is_revoked_once() -> None:
+    row, key = create_key(make_user(), "laptop")
+
+    assert revoke_key(row)
+    assert not revoke_key(row)
+
+    assert code_of(key) == "key_revoked"
+
+
+def test_a_key_expires_at_its_moment() -> None:
+    now = timezone.now()
+    _, old = create_key(make_user(), "old", expires_at=now)
+    _, young = create_key(make_user(), "young", expires_at=now + dt.timedelta(minutes=1))
+
+    assert code_of(old) == "key_expired"
+    assert find_key(young).name == "young"
+
+
+def test_the_key_of_a_user_who_was_switched_off_opens_nothing() -> None:
+    _, key = create_key(make_user(is_active=False), "laptop")
+
+    assert code_of(key) == "user_inactive"
+
+
+def test_use_is_noted_at_most_once_a_minute(django_assert_num_queries: Any) -> None:
+    row, key = create_key(make_user(), "laptop")
+
+    with django_assert_num_queries(2):
+        find_key(key)
+    with django_assert_num_queries(1):
+        find_key(key)
+    ApiKey.objects.update(last_used_at=timezone.now() - dt.timedelta(seconds=61))
+    with django_assert_num_queries(2):
+        find_key(key)
+
+    row.refresh_from_db()
+    assert row.last_used_at is not None
+    assert timezone.now() - row.last_used_at < dt.timedelta(seconds=10)
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "code"),
+    [
+        ("Bearer {key}", 200, None),
+        ("bearer {key}", 200, None),
+        ("Bearer wrong", 401, "key_invalid"),
+        ("Bearer \xe9", 401, "key_invalid"),
+        ("Bearer", 401, "key_invalid"),
+        ("Token {key}", 401, "not_authenticated"),
+        ("{key}", 401, "not_authenticated"),
+    ],
+)
+def test_a_request_is_opened_by_a_bearer_key_alone(
+    header: str, status: int, code: str | None
+) -> None:
+    _, key = create_key(make_user(), "laptop")
+
+    response = APIClient().get("/api/v1/stats", HTTP_AUTHORIZATION=header.format(key=key))
+
+    assert response.status_code == status
+    if code:
+        assert response.json()["code"] == code
+        assert response["WWW-Authenticate"].startswith("Bearer")
+
+
+def test_a_session_that_writes_needs_the_csrf_token() -> None:
+    make_user("boss")
+    client = APIClient(enforce_csrf_checks=True)
+    client.login(username="boss", password="password")
+
+    assert client.get("/api/v1/stats").status_code == 200
+    response = client.post("/api/v1/voices", {}, format="multipart")
+
+    assert (response.status_code, response.json()["code"]) == (403, "permission_denied")
+
+
+def test_the_command_prints_a_key_that_opens() -> None:
+    make_user("boss")
+    plain, as_json = StringIO(), StringIO()
+
+    call_command("create_key", "--user", "boss", "--name", "curl", stdout=plain)
+    call_command("create_key", "--user", "boss", "--name", "script", "--json", stdout=as_json)
+
+    assert find_key(plain.getvalue().strip()).name == "curl"
+    assert find_key(json.loads(as_json.getvalue())["key"]).name == "script"
+
+
+def test_the_command_names_a_user_that_is_not_there() -> None:
+    with pytest.raises(CommandError, match="no active user named 'nobody'"):
+        call_command("create_key", "--user", "nobody", "--name", "curl")
+
+
+def test_the_admin_shows_a_new_key_once_and_it_opens() -> None:
+    boss = make_user("boss", is_superuser=True)
+    page = Client()
+    page.force_login(boss)
+    add = "/admin/synth/apikey/add/"
+
+    response = page.post(add, {"name": "phone", "user": boss.pk}, follow=True)
+    text = response.content.decode()
+    key = text.split("<code>")[1].split("</code>")[0]
+    row = find_key(key)
+
+    assert row.name == "phone"
+    change = page.get(f"/admin/synth/apikey/{row.pk}/change/").content.decode()
+    assert key not in change
+    assert row.digest not in change
+    assert key not in page.get("/admin/synth/apikey/").content.decode()
+
+
+def test_staff_makes_no_key_of_a_superuser_and_sees_none() -> None:
+    boss, clerk = make_user("boss", is_superuser=True), make_user("clerk", is_staff=True)
+    clerk.user_permissions.set(Permission.objects.filter(codename__endswith="_apikey"))
+    row, _ = create_key(boss, "boss's own")
+    page = Client()
+    page.force_login(clerk)
+
+    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": boss.pk})
+    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": clerk.pk})
+    revoke = {"action": "revoke", "_selected_action": [str(row.pk)]}
+    page.post("/admin/synth/apikey/", revoke)
+
+    assert [key.user for key in ApiKey.objects.filter(name="mine")] == [clerk]
+    row.refresh_from_db()
+    assert row.revoked_at is None
+
+
+def test_the_admin_revokes_keys_and_renames_them() -> None:
+    boss = make_user("boss", is_superuser=True)
+    page = Client()
+    page.force_login(boss)
+    row, key = create_key(boss, "phone")
+
+    page.post(f"/admin/synth/apikey/{row.pk}/change/", {"name": "tablet"})
+    assert find_key(key).name == "tablet"
+    page.post("/admin/synth/apikey/", {"action": "revoke", "_selected_action": [str(row.pk)]})
+
+    assert code_of(key) == "key_revoked"

@@ -1,0 +1,86 @@
+"""No body above the limit reaches Django, whatever its header says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from ttsweb.body_limit import BodyLimit, Message
+
+
+class Exchange:
+    """One request to an application that reads the whole body, and what came back."""
+
+    def __init__(self, parts: list[bytes], *, length: str | None = None) -> None:
+        self.parts, self.headers = parts, []
+        if length is not None:
+            self.headers = [(b"content-length", length.encode())]
+        self.taken = self.seen = 0
+        self.sent: list[Message] = []
+
+    async def receive(self) -> Message:
+        """Give the next part of the body."""
+        self.taken += 1
+        more = self.taken < len(self.parts)
+        return {"type": "http.request", "body": self.parts[self.taken - 1], "more_body": more}
+
+    async def send(self, message: Message) -> None:
+        """Keep what is answered."""
+        self.sent.append(message)
+
+    async def app(self, scope: Any, receive: Any, send: Any) -> None:
+        """Read everything, as Django does, then answer 200."""
+        while True:
+            message = await receive()
+            self.seen += len(message["body"])
+            if not message["more_body"]:
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"fine"})
+
+    def run(self, max_bytes: int) -> int:
+        """Serve the request; return the status."""
+        scope = {"type": "http", "headers": self.headers}
+        limited = BodyLimit(self.app, max_bytes=max_bytes)
+        asyncio.run(limited(scope, self.receive, self.send))
+        return int(self.sent[0]["status"])
+
+
+def test_a_body_of_exactly_the_limit_passes() -> None:
+    exchange = Exchange([b"12345", b"67890"], length="10")
+
+    assert exchange.run(max_bytes=10) == 200
+    assert exchange.seen == 10
+
+
+def test_a_declared_length_above_the_limit_is_refused_before_a_byte_is_read() -> None:
+    exchange = Exchange([b"1"], length="11")
+
+    assert exchange.run(max_bytes=10) == 413
+    assert exchange.taken == 0
+    assert json.loads(exchange.sent[1]["body"])["code"] == "body_too_large"
+    assert (b"connection", b"close") in exchange.sent[0]["headers"]
+
+
+def test_a_body_that_is_longer_than_declared_is_cut_off() -> None:
+    exchange = Exchange([b"123456"] * 1000, length="5")
+
+    assert exchange.run(max_bytes=10) == 413
+    assert exchange.taken == 2
+    assert exchange.seen == 6
+
+
+def test_a_body_without_a_declared_length_is_cut_off() -> None:
+    assert Exchange([b"123456"] * 1000).run(max_bytes=10) == 413
+
+
+def test_what_is_no_request_passes_untouched() -> None:
+    seen = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["type"])
+
+    asyncio.run(BodyLimit(app, max_bytes=1)({"type": "lifespan"}, None, None))  # type: ignore[arg-type]  # unused
+
+    assert seen == ["lifespan"]

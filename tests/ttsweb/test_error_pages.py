@@ -1,0 +1,65 @@
+"""What nobody caught is a problem below /api/ and a page elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.test import Client, RequestFactory
+
+from ttsweb import error_pages
+
+requests = RequestFactory()
+
+
+@pytest.mark.parametrize("path", ["/api/", "/api/v1/nothing", "/api/v1/voices/", "/api/v2/jobs"])
+def test_an_api_address_that_leads_nowhere_is_a_problem(path: str) -> None:
+    response = Client().get(path)
+
+    assert response.status_code == 404
+    assert response["Content-Type"] == "application/problem+json"
+    assert response.json()["code"] == "not_found"
+
+
+def test_another_address_that_leads_nowhere_is_a_page() -> None:
+    response = Client().get("/nothing")
+
+    assert response.status_code == 404
+    assert response["Content-Type"].startswith("text/html")
+
+
+def test_a_failure_of_ours_is_a_problem_that_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("ttsweb.stats.StatsView.initial", fail)
+    response = Client(raise_request_exception=False).get("/api/v1/stats")
+
+    assert (response.status_code, response.json()["code"]) == (500, "server_error")
+    assert "secret" not in response.content.decode()
+
+
+def test_a_wrong_host_is_a_problem() -> None:
+    response = Client().get("/api/v1/stats", HTTP_HOST="evil.example")
+
+    assert (response.status_code, response.json()["code"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(RequestDataTooBig("Too big."), 413), (SuspiciousOperation("x"), 400)]
+)
+def test_a_refused_request_has_its_status_on_both_sides(error: Exception, status: int) -> None:
+    for path in ("/api/v1/voices", "/admin/"):
+        assert error_pages.bad_request(requests.get(path), error).status_code == status
+
+
+def test_a_forbidden_request_is_a_problem_or_a_page() -> None:
+    error = PermissionError("secret")
+
+    api = error_pages.permission_denied(requests.get("/api/v1/x"), error)
+    page = error_pages.permission_denied(requests.get("/admin/"), error)
+
+    assert (api.status_code, page.status_code) == (403, 403)
+    assert api["Content-Type"] == "application/problem+json"
+    assert page["Content-Type"].startswith("text/html")

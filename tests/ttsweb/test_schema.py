@@ -1,0 +1,51 @@
+"""The committed description of the API is the one that the code gives, without a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import call_command
+from django.test import Client
+
+COMMITTED = Path(__file__).resolve().parents[2] / "openapi.yaml"
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the schema as it is generated now; a warning fails."""
+    file = tmp_path_factory.mktemp("schema") / "openapi.yaml"
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(file))
+    return file.read_text()
+
+
+def test_the_committed_schema_is_the_generated_one(schema: str) -> None:
+    command = "./tts spectacular --validate --fail-on-warn --file openapi.yaml"
+
+    assert COMMITTED.read_text() == schema, f"run: {command}"
+
+
+def test_every_operation_answers_errors_as_problems(schema: str) -> None:
+    for path, operations in yaml.safe_load(schema)["paths"].items():
+        for method, operation in operations.items():
+            default = operation["responses"]["default"]
+            content: dict[str, Any] = default["content"]["application/problem+json"]
+            assert content["schema"]["$ref"].endswith("/Problem"), (path, method)
+
+
+def test_operations_are_named_by_what_they_do(schema: str) -> None:
+    paths = yaml.safe_load(schema)["paths"]
+    names = [operation["operationId"] for item in paths.values() for operation in item.values()]
+
+    assert len(names) == len(set(names))
+    assert not [name for name in names if "api_v1" in name]
+    assert paths["/api/v1/voices"]["post"]["operationId"] == "create_voice"
+
+
+def test_the_schema_is_served_without_a_key() -> None:
+    response = Client().get("/api/v1/schema")
+
+    assert response.status_code == 200
+    assert b"openapi: 3." in response.content
