@@ -59,6 +59,7 @@ class JobWait:
     ) -> None:
         self._app, self._max_waiters = app, max_waiters
         self._watcher = _Watcher(unfinished)
+        self._num_waiters = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a waiting poll goes through untouched."""
@@ -67,7 +68,7 @@ class JobWait:
             await self._app(scope, receive, send)
             return
         answer = await self._ask(scope)
-        if answer.wait_seconds > 0 and self._watcher.num_waiters < self._max_waiters:
+        if answer.wait_seconds > 0 and self._num_waiters < self._max_waiters:
             if not await self._wait(job_id, answer.wait_seconds, receive):
                 return  # the client has gone
             answer = await self._ask(scope)
@@ -96,10 +97,12 @@ class JobWait:
         """Wait until the job has ended or the time is over; False when the client left before."""
         ended = asyncio.ensure_future(self._watcher.wait(job_id, seconds))
         gone = asyncio.ensure_future(_disconnected(receive))
+        self._num_waiters += 1
         try:
             await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
             return not gone.done()
         finally:
+            self._num_waiters -= 1
             for future in (ended, gone):
                 future.cancel()
             await asyncio.gather(ended, gone, return_exceptions=True)
@@ -131,19 +134,16 @@ class _Watcher:
         self._unfinished = unfinished
         self._waiters: defaultdict[uuid.UUID, set[asyncio.Future[None]]] = defaultdict(set)
         self._rounds: asyncio.Task[None] | None = None
-        self.num_waiters = 0
 
     async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
         """Return when the job has ended, or after `seconds`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[job_id].add(future)
-        self.num_waiters += 1
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._watch())
         try:
             await asyncio.wait({future}, timeout=seconds)
         finally:
-            self.num_waiters -= 1
             self._waiters[job_id].discard(future)
             if not self._waiters[job_id]:
                 del self._waiters[job_id]

@@ -35,7 +35,7 @@ def make_user(username: str = "", *, is_superuser: bool = False, **fields: Any) 
 
 def make_stored_clip(content: bytes | None = None, **fields: Any) -> StoredClip:
     """Return the row of a clip with these bytes, or with bytes that no other clip has."""
-    data = content if content is not None else f"clip {next(_numbers)}".encode()
+    data = content if content is not None else uuid.uuid4().bytes
     fingerprint = hashlib.sha256(data).hexdigest()
     values: dict[str, Any] = {
         "original_key": f"clips/{fingerprint}/original.wav",

@@ -1,0 +1,349 @@
+"""Waiting polls: on a real server, and against an application that says when its job ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from synth import job_wait
+from synth.job_wait import WAIT_HEADER, JobWait
+
+PROJECT = Path(__file__).resolve().parents[2]
+JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
+URL = f"/api/v1/jobs/{JOB}"
+
+
+class Application:
+    """Answer like the view: `queued` with the header until the job has ended."""
+
+    def __init__(self) -> None:
+        self.ended: set[uuid.UUID] = set()
+        self.num_requests = 0
+        self.num_looks = 0
+        self.looked_for = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.num_requests += 1
+        while (await receive()).get("more_body"):
+            pass
+        job_id = uuid.UUID(scope["path"].rsplit("/", 1)[-1])
+        headers = [(b"content-type", b"application/json")]
+        if job_id not in self.ended:
+            seconds = dict(p.split("=") for p in scope["query_string"].decode().split("&"))["wait"]
+            headers.append((WAIT_HEADER.lower().encode(), seconds.encode()))
+        status = "succeeded" if job_id in self.ended else "queued"
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps({"status": status}).encode()})
+
+    def unfinished(self, job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+        """Look as the database would."""
+        self.num_looks += 1
+        self.looked_for = max(self.looked_for, len(job_ids))
+        return set(job_ids) - self.ended
+
+
+@pytest.fixture(autouse=True)
+def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often."""
+    monkeypatch.setattr(job_wait, "POLL_SECONDS", 0.02)
+
+
+def poll_while(
+    application: Application,
+    meanwhile: Callable[[], None] = lambda: None,
+    *,
+    wait: str = "5",
+    polls: int = 1,
+    max_waiters: int = 10,
+) -> tuple[list[str], float]:
+    """Poll so often at once, do `meanwhile` after a moment; return statuses and seconds."""
+    wrapped = JobWait(application, max_waiters=max_waiters, unfinished=application.unfinished)
+
+    async def run() -> tuple[list[str], float]:
+        transport = httpx.ASGITransport(app=wrapped)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            started = time.monotonic()
+            asked = [asyncio.create_task(client.get(f"{URL}?wait={wait}")) for _ in range(polls)]
+            await asyncio.sleep(0.1)
+            meanwhile()
+            answers = await asyncio.gather(*asked)
+            seconds = time.monotonic() - started
+        assert all(WAIT_HEADER not in answer.headers for answer in answers)
+        return [answer.json()["status"] for answer in answers], seconds
+
+    return asyncio.run(run())
+
+
+def test_poll_returns_as_soon_as_the_job_has_ended() -> None:
+    application = Application()
+
+    statuses, seconds = poll_while(application, lambda: application.ended.add(JOB))
+
+    assert statuses == ["succeeded"]
+    assert 0.1 <= seconds < 2
+
+
+def test_poll_of_an_ended_job_asks_once_and_does_not_wait() -> None:
+    application = Application()
+    application.ended.add(JOB)
+
+    statuses, _ = poll_while(application)
+
+    assert statuses == ["succeeded"]
+    assert (application.num_requests, application.num_looks) == (1, 0)
+
+
+def test_poll_of_a_job_that_goes_on_returns_when_the_time_is_over() -> None:
+    statuses, seconds = poll_while(Application(), wait="0.4")
+
+    assert statuses == ["queued"]
+    assert 0.4 <= seconds < 2
+
+
+def test_many_waiting_polls_cost_one_look_per_round() -> None:
+    application = Application()
+
+    statuses, seconds = poll_while(
+        application, lambda: application.ended.add(JOB), polls=50, max_waiters=50
+    )
+
+    assert statuses == ["succeeded"] * 50
+    assert application.num_looks <= seconds / 0.02 + 2
+
+
+def test_poll_beyond_the_limit_is_answered_at_once() -> None:
+    application = Application()
+
+    statuses, _ = poll_while(
+        application, lambda: application.ended.add(JOB), polls=3, max_waiters=2
+    )
+
+    assert sorted(statuses) == ["queued", "succeeded", "succeeded"]
+
+
+def test_poll_outlasts_a_database_that_does_not_answer() -> None:
+    application = Application()
+    real_look, calls = application.unfinished, 0
+
+    def look(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            raise OSError("the database went away")
+        return real_look(job_ids)
+
+    application.unfinished = look  # type: ignore[method-assign]  # stands for an outage
+    statuses, _ = poll_while(application, lambda: application.ended.add(JOB))
+
+    assert statuses == ["succeeded"]
+
+
+def test_client_that_leaves_frees_its_place_at_once() -> None:
+    application = Application()
+    wrapped = JobWait(application, max_waiters=1, unfinished=application.unfinished)
+    sent: list[Any] = []
+
+    async def run() -> float:
+        messages = asyncio.Queue[dict[str, Any]]()
+        scope = {"type": "http", "method": "GET", "path": URL, "query_string": b"wait=20"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        started = time.monotonic()
+        serving = asyncio.create_task(wrapped(scope, messages.get, send))
+        await asyncio.sleep(0.1)
+        await messages.put({"type": "http.request", "body": b"", "more_body": False})
+        await messages.put({"type": "http.disconnect"})
+        await serving
+        return time.monotonic() - started
+
+    assert asyncio.run(run()) < 2
+    assert sent == []
+    assert poll_while(application, wait="0.1")[0] == ["queued"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("GET", URL, b""),
+        ("POST", URL, b"wait=5"),
+        ("GET", f"{URL}/audio", b"wait=5"),
+        ("GET", "/api/v1/jobs/1", b"wait=5"),
+        ("GET", f"/api/v1/jobs/{'-' * 36}", b"wait=5"),
+    ],
+)
+def test_other_request_goes_through_untouched(method: str, path: str, query: bytes) -> None:
+    given: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        given.extend((scope, receive, send))
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": query}
+    wrapped = JobWait(application, max_waiters=1)
+    receive, send = object(), object()
+    asyncio.run(wrapped(scope, receive, send))  # type: ignore[arg-type]  # never called here
+
+    assert given == [scope, receive, send]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of the server below."""
+    return tmp_path_factory.mktemp("served")
+
+
+def environment(data_dir: Path) -> dict[str, str]:
+    """Return the environment of a process that uses this data folder."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return kept | {
+        "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
+        "PYTHONPATH": str(PROJECT),
+        "TTS_DATA_DIR": str(data_dir),
+        "TTS_ENV_FILE": os.devnull,
+        "TTS_MAX_WAIT_SECONDS": "3",
+    }
+
+
+def in_project(data_dir: Path, code: str) -> str:
+    """Run code in a process of its own, with Django set up; return what it prints."""
+    code = f"import django; django.setup()\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment(data_dir),
+        cwd=PROJECT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout.strip()
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server, and a client that has a key of the operator."""
+
+    client: httpx.Client
+    process_id: int
+
+
+@pytest.fixture(scope="module")
+def server(data_dir: Path) -> Iterator[Served]:
+    """The project on a real server, in a process of its own."""
+    key = in_project(
+        data_dir,
+        "from django.core.management import call_command\n"
+        "call_command('migrate', verbosity=0)\n"
+        "from tests.factories import make_user\nfrom synth.keys import create_key\n"
+        "print(create_key(make_user('operator'), 'test')[1])",
+    )
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        arguments = ["-m", "uvicorn", "ttsweb.asgi:application", "--log-level", "warning"]
+        arguments += ["--lifespan", "off", "--fd", str(listening.fileno())]
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=environment(data_dir),
+            cwd=PROJECT,
+            pass_fds=[listening.fileno()],
+        )
+        try:
+            base_url = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1"
+            headers = {"Authorization": f"Bearer {key}"}
+            with httpx.Client(base_url=base_url, headers=headers, timeout=30) as client:
+                client.get("/jobs").raise_for_status()
+                yield Served(client, process.pid)
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def make_job(data_dir: Path) -> str:
+    """Make a queued job of the operator and return its id."""
+    return in_project(
+        data_dir,
+        "from django.contrib.auth.models import User\n"
+        "from tests.factories import make_job, make_voice\n"
+        "owner = User.objects.get(username='operator')\n"
+        f"print(make_job(owner=owner, voice=make_voice('{uuid.uuid4()}')).pk)",
+    )
+
+
+def test_real_server_keeps_a_poll_until_another_process_ends_the_job(
+    server: Served, data_dir: Path
+) -> None:
+    job = make_job(data_dir)
+    ending = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import django; django.setup()\n"
+            "import time; time.sleep(0.5)\n"
+            f"from synth.transitions import cancel_job; cancel_job('{job}')",
+        ],
+        env=environment(data_dir),
+        cwd=PROJECT,
+    )
+    answer: dict[str, Any] = {"status": "queued"}
+    for _ in range(10):  # 3 s each: the other process takes a while to start
+        if answer["status"] == "queued":
+            response = server.client.get(f"/jobs/{job}?wait=1000")
+            answer = response.json()
+    assert ending.wait(20) == 0
+
+    assert answer["status"] == "cancelled"
+    assert WAIT_HEADER not in response.headers
+
+
+def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(
+    server: Served, data_dir: Path
+) -> None:
+    job = make_job(data_dir)
+
+    started = time.monotonic()
+    response = server.client.get(f"/jobs/{job}?wait=1000")
+    seconds = time.monotonic() - started
+
+    assert (response.status_code, response.json()["status"]) == (200, "queued")
+    assert WAIT_HEADER not in response.headers
+    assert 3 <= seconds < 10
+    assert server.client.get(f"/jobs/{job}?wait=abc").status_code == 400
+    assert server.client.get(f"/jobs/{uuid.uuid4()}?wait=5").status_code == 404
+    assert httpx.get(f"{server.client.base_url}jobs/{job}?wait=5").status_code == 401
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
+def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served, data_dir: Path) -> None:
+    job = make_job(data_dir)
+
+    async def run() -> tuple[int, float]:
+        options: dict[str, Any] = {"headers": server.client.headers, "timeout": 60}
+        limits = httpx.Limits(max_connections=None)
+        base_url = server.client.base_url
+        async with httpx.AsyncClient(base_url=base_url, limits=limits, **options) as client:
+            polls = [asyncio.create_task(client.get(f"/jobs/{job}?wait=3")) for _ in range(60)]
+            await asyncio.sleep(2)
+            num_threads = len(list(Path(f"/proc/{server.process_id}/task").iterdir()))
+            started = time.monotonic()
+            (await client.get("/jobs")).raise_for_status()
+            seconds = time.monotonic() - started
+            await asyncio.gather(*polls)
+        return num_threads, seconds
+
+    num_threads, seconds = asyncio.run(run())
+
+    assert num_threads < 30
+    assert seconds < 2
