@@ -214,7 +214,7 @@ def environment(data_dir: Path) -> dict[str, str]:
         "PYTHONPATH": str(PROJECT),
         "TTS_DATA_DIR": str(data_dir),
         "TTS_ENV_FILE": os.devnull,
-        "TTS_MAX_WAIT_SECONDS": "3",
+        "TTS_MAX_WAIT_SECONDS": "5",
     }
 
 
@@ -298,7 +298,7 @@ def test_real_server_keeps_a_poll_until_another_process_ends_the_job(
         cwd=PROJECT,
     )
     answer: dict[str, Any] = {"status": "queued"}
-    for _ in range(10):  # 3 s each: the other process takes a while to start
+    for _ in range(10):  # 5 s each: the other process takes a while to start
         if answer["status"] == "queued":
             response = server.client.get(f"/jobs/{job}?wait=1000")
             answer = response.json()
@@ -319,31 +319,32 @@ def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(
 
     assert (response.status_code, response.json()["status"]) == (200, "queued")
     assert WAIT_HEADER not in response.headers
-    assert 3 <= seconds < 10
+    assert 5 <= seconds < 20
     assert server.client.get(f"/jobs/{job}?wait=abc").status_code == 400
     assert server.client.get(f"/jobs/{uuid.uuid4()}?wait=5").status_code == 404
     assert httpx.get(f"{server.client.base_url}jobs/{job}?wait=5").status_code == 401
+
+
+def count_threads(process_id: int) -> int:
+    """Return how many threads a process has."""
+    return len(list(Path(f"/proc/{process_id}/task").iterdir()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are counted in /proc")
 def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served, data_dir: Path) -> None:
     job = make_job(data_dir)
 
-    async def run() -> tuple[int, float]:
+    async def run() -> int:
         options: dict[str, Any] = {"headers": server.client.headers, "timeout": 60}
         limits = httpx.Limits(max_connections=None)
         base_url = server.client.base_url
         async with httpx.AsyncClient(base_url=base_url, limits=limits, **options) as client:
-            polls = [asyncio.create_task(client.get(f"/jobs/{job}?wait=3")) for _ in range(60)]
-            await asyncio.sleep(2)
-            num_threads = len(list(Path(f"/proc/{server.process_id}/task").iterdir()))
-            started = time.monotonic()
-            (await client.get("/jobs")).raise_for_status()
-            seconds = time.monotonic() - started
+            polls = [asyncio.create_task(client.get(f"/jobs/{job}?wait=5")) for _ in range(40)]
+            counts = [0]
+            while not any(poll.done() for poll in polls):
+                await asyncio.sleep(0.1)
+                counts.append(count_threads(server.process_id))
             await asyncio.gather(*polls)
-        return num_threads, seconds
+        return counts[-2]  # before the first one's time was over: all of them were waiting
 
-    num_threads, seconds = asyncio.run(run())
-
-    assert num_threads < 30
-    assert seconds < 2
+    assert asyncio.run(run()) < 20
