@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import re
 import secrets
 from hmac import compare_digest
 
@@ -14,6 +15,7 @@ from django.utils import timezone
 from synth.models import ApiKey
 
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
+_KEY = re.compile(rf"{KEY_START}(?P<prefix>[0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 USE_IS_NOTED_EVERY = dt.timedelta(minutes=1)
 
 
@@ -73,11 +75,10 @@ def revoke_key(row: ApiKey) -> bool:
 
 
 def _row_of(key: str) -> ApiKey | None:
-    start, _, rest = key.partition("_")
-    prefix, _, secret = rest.partition("_")
-    if f"{start}_" != KEY_START or not secret or len(key) > 200 or not key.isascii():
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
-    return ApiKey.objects.select_related("user").filter(prefix=prefix).first()
+    return ApiKey.objects.select_related("user").filter(prefix=match["prefix"]).first()
 
 
 def _note_use(row: ApiKey, now: dt.datetime) -> None:

@@ -26,9 +26,16 @@ class ClipLimitHandler(FileUploadHandler):
             ClipTooLargeError: the file has more bytes than a clip may have.
         """
         if start + len(raw_data) > settings.MAX_CLIP_BYTES:
+            self._drop_temporary_files()
             raise ClipTooLargeError(str(too_large()))
         return raw_data
 
     def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
         """Leave the file to the handlers behind this one."""
         return None
+
+    def _drop_temporary_files(self) -> None:
+        """Let the other handlers remove what they wrote: Django leaves that to a later moment."""
+        request = self.request
+        for handler in request.upload_handlers if request is not None else ():
+            handler.upload_interrupted()
