@@ -60,9 +60,12 @@ class _PcmWriter:
         self._path = path
         self._limit = _WAV_BYTES // _BYTES_PER_SAMPLE if form == "wav" else None
         self._written = 0
-        self._file = soundfile.SoundFile(
-            path, "w", sample_rate, channels=1, format=form.upper(), subtype="PCM_16"
-        )
+        try:
+            self._file = soundfile.SoundFile(
+                path, "w", sample_rate, channels=1, format=form.upper(), subtype="PCM_16"
+            )
+        except soundfile.LibsndfileError as error:
+            raise OSError(errno.ENOSPC, "the audio file cannot be written") from error
 
     def write(self, block: AudioArray) -> None:
         self._written += len(block)

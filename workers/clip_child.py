@@ -106,25 +106,28 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
     try:
         with av.open(str(source), format=DEMUXERS[container], options=options) as opened:
             stream = _first_audio_stream(opened)
-            blocks = []
-            for block in _mono_blocks(opened, stream, tally):
-                blocks.append(block)
-                if tally.samples > max_seconds * stream.codec_context.sample_rate:
-                    raise RefusedError(
-                        "clip_too_long",
-                        f"The clip is longer than {max_seconds:g} seconds: cut it.",
-                    )
-            codec, sample_rate = stream.codec_context.name, stream.codec_context.sample_rate
-            channels = stream.codec_context.channels
+            context = stream.codec_context
+            codec, sample_rate, channels = context.name, context.sample_rate, context.channels
+            with target.open("wb") as file:
+                for block in _mono_blocks(opened, stream, tally):
+                    file.write(block.tobytes())
+                    if tally.samples > max_seconds * sample_rate:
+                        raise RefusedError(
+                            "clip_too_long",
+                            f"The clip is longer than {max_seconds:g} seconds: cut it.",
+                        )
     except av.error.FFmpegError as error:
         if error.errno == errno.ENOMEM:
             raise MemoryError from error
         raise RefusedError("clip_undecodable", _broken(container)) from error
-    waveform = _joined(blocks, tally, container)
+    if not tally.samples or tally.damaged > DAMAGED_SHARE * tally.packets:
+        raise RefusedError("clip_undecodable", _broken(container))
+    waveform = np.fromfile(target, dtype=np.float32)
+    if not np.isfinite(waveform).all():
+        raise RefusedError("clip_not_finite", "The clip holds samples that are not numbers.")
     measures = measure(waveform, sample_rate)
     if measures["peak_dbfs"] <= SILENT_PEAK_DBFS:
         raise RefusedError("clip_silent", "The clip is silent: there is no voice in it.")
-    target.write_bytes(waveform.tobytes())
     return measures | {
         "sample_rate": sample_rate,
         "channels": channels,
@@ -145,8 +148,10 @@ def _first_audio_stream(opened: Any) -> Any:
         raise RefusedError("clip_no_audio", "The file holds no audio.")
     stream = opened.streams.audio[0]
     context = stream.codec_context
-    if context is None or context.name not in CODECS:
-        raise RefusedError("clip_undecodable", "The clip's audio is coded in a way we do not read.")
+    if context is None or context.name not in CODECS or context.sample_rate <= 0:
+        raise RefusedError(
+            "clip_undecodable", "The file's audio is damaged, or coded in a way we do not read."
+        )
     if context.channels > MAX_CHANNELS:
         raise RefusedError(
             "clip_too_many_channels",
@@ -164,18 +169,18 @@ def _first_audio_stream(opened: Any) -> Any:
 def _mono_blocks(opened: Any, stream: Any, tally: Tally) -> Iterator[FloatArray]:
     """Yield the mean of the channels, float32 [n] per decoded frame, and keep the tally."""
     rate, channels = stream.codec_context.sample_rate, stream.codec_context.channels
-    to_float = av.AudioResampler(format="fltp")
+    to_float = av.AudioResampler(format="flt")  # not planar: PyAV crashes on 8 planes
     for frame in _frames(opened, stream, tally):
         if frame.sample_rate != rate or frame.layout.nb_channels != channels:
             raise RefusedError(
                 "clip_undecodable", "The clip changes its sample rate or its channels on the way."
             )
         for converted in to_float.resample(frame):
-            values = converted.to_ndarray()  # float32 [channels, n]
-            tally.samples += values.shape[1]
+            values = converted.to_ndarray().reshape(-1, channels)  # float32 [n, channels]
+            tally.samples += len(values)
             tally.values += values.size
             tally.clipped += int(np.count_nonzero(np.abs(values) >= FULL_SCALE))
-            yield values.mean(axis=0, dtype=np.float32)
+            yield values.mean(axis=1, dtype=np.float32)
 
 
 def _frames(opened: Any, stream: Any, tally: Tally) -> Iterator[Any]:
@@ -188,16 +193,6 @@ def _frames(opened: Any, stream: Any, tally: Tally) -> Iterator[Any]:
             tally.damaged += 1
             continue
         yield from decoded
-
-
-def _joined(blocks: list[FloatArray], tally: Tally, container: str) -> FloatArray:
-    """Return the whole waveform [N], N > 0, finite, of a file that was not mostly damage."""
-    if not tally.samples or tally.damaged > DAMAGED_SHARE * tally.packets:
-        raise RefusedError("clip_undecodable", _broken(container))
-    waveform = np.concatenate(blocks)
-    if not np.isfinite(waveform).all():
-        raise RefusedError("clip_not_finite", "The clip holds samples that are not numbers.")
-    return waveform
 
 
 if __name__ == "__main__":

@@ -1,0 +1,149 @@
+"""What tests of workers share: a worker process in miniature, clips, and pairs of services.
+
+`process` runs claimed work in the test's own thread on the real engine with the tiny checkpoint.
+`pair` is a database and a broker of their own, with real worker processes to start and to kill.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest_django import Settings
+
+from synth.engine import Engine, EngineConfig
+from tests.workers.clips import wav_bytes
+from tests.workers.pairs import Pair, file_pair, service_pair
+from voices.models import Voice
+from voices.submit import NewClip, create_voice
+from workers.held_claims import HeldClaim
+from workers.worker_process import WorkerProcess
+
+GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
+TINY = GOLDEN / "tiny-s2"
+WAIT_SECONDS = 60.0
+
+
+class MiniatureProcess(WorkerProcess):
+    """A worker process without threads: claimed work waits until the test runs it."""
+
+    def __init__(self, engine: Engine | None, *, name: str = "mini", role: str = "all") -> None:
+        super().__init__(name=name, role=role)
+        self.host._engine = engine
+        self.waiting: queue.Queue[tuple[HeldClaim, Callable[..., None], tuple[Any, ...]]]
+        self.waiting = queue.Queue()
+
+    def run(self, claim: HeldClaim, work: Callable[..., None], *arguments: Any) -> None:
+        """Keep the work for `run_next`; the engine calls this from its own thread."""
+        self.waiting.put((claim, work, arguments))
+
+    def run_next(self) -> None:
+        """Do one piece of waiting work here and now."""
+        claim, work, arguments = self.waiting.get(timeout=WAIT_SECONDS)
+        work(self, claim, *arguments)
+
+    def run_all(self) -> None:
+        """Work until no claim is held any more."""
+        while len(self.held):
+            self.run_next()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The real engine on the tiny checkpoint with random weights."""
+    engine = Engine.load(EngineConfig(checkpoint=TINY, device="cpu", slots=4, threads=1))
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, settings: Settings) -> None:
+    """Give each test folders of its own; workers that it starts get them by `pair`."""
+    settings.DATA_DIR = tmp_path / "data"
+    settings.STORAGE_DIR = tmp_path / "data" / "storage"
+    settings.STORAGES = settings.STORAGES | {
+        "default": {
+            "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
+            "OPTIONS": {"location": settings.STORAGE_DIR},
+        }
+    }
+    settings.CHECKPOINT = TINY
+    settings.ENGINE_SLOTS = 4
+    settings.MIN_FREE_BYTES = 0
+
+
+@pytest.fixture
+def make_process(engine: Engine) -> Callable[..., MiniatureProcess]:
+    """Make miniature worker processes that share the tiny engine."""
+    return lambda **options: MiniatureProcess(options.pop("engine", engine), **options)
+
+
+@pytest.fixture
+def process(make_process: Callable[..., MiniatureProcess]) -> MiniatureProcess:
+    """One worker process without threads on the tiny engine."""
+    return make_process()
+
+
+@pytest.fixture
+def clip_bytes() -> bytes:
+    """A clip that can be used: 1.5 seconds of a tone with noise."""
+    return wav_bytes(seconds=1.5)
+
+
+@pytest.fixture
+def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
+    """A voice whose one version waits for its encoding."""
+    return create_voice(
+        name="Ada",
+        consent_statement="The speaker agreed.",
+        by="tester",
+        clips=[NewClip(transcript="Said in the clip.", content=clip_bytes)],
+    )
+
+
+@pytest.fixture(
+    params=[
+        "files",
+        pytest.param("services", marks=[pytest.mark.redis, pytest.mark.postgres]),
+    ]
+)
+def pair(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    clean_env: dict[str, str],
+    settings: Settings,
+    django_db_blocker: Any,
+) -> Iterator[Pair]:
+    """SQLite with files as messages, or PostgreSQL with Redis; the ORM here looks into it."""
+    environment = clean_env | {"TTS_CHECKPOINT": str(TINY)}
+    if request.param == "files":
+        opened = file_pair(environment, tmp_path / "data")
+    else:
+        opened = service_pair(
+            environment,
+            tmp_path / "data",
+            postgres_url=request.getfixturevalue("postgres_url"),
+            redis_url=request.getfixturevalue("redis_url"),
+        )
+    with django_db_blocker.unblock(), opened.entered(settings):
+        try:
+            yield opened
+        finally:
+            opened.kill_workers()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Leave a core to the workers that tests start."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator with a fixed seed."""
+    return np.random.default_rng(7)

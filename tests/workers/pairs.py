@@ -1,0 +1,261 @@
+"""Run real worker processes on a database and a broker of their own, and look into both."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import redis
+from django.core.management import call_command
+from django.db import connections
+from pytest_django import Settings
+
+from synth.models import RenderJob, Segment
+from synth.submit import Order, submit_job
+from tests.workers.clips import wav_bytes
+from ttsweb.setting_builders import broker_settings, database_settings
+from voices.models import CodesCounter, Voice, VoiceVersion
+from voices.submit import NewClip, create_voice
+
+PROJECT = Path(__file__).resolve().parents[2]
+# Short clocks, so that a fault is over in seconds; everything else is as in production.
+CLOCKS = {
+    "TTS_LEASE_SECONDS": "3",
+    "TTS_SWEEP_SECONDS": "0.5",
+    "TTS_PUMP_SECONDS": "0.2",
+    "TTS_RESEND_SECONDS": "2",
+    "TTS_DRAIN_SECONDS": "10",
+    "TTS_ENGINE_SLOTS": "4",
+    "TTS_MIN_FREE_BYTES": "0",
+    "TTS_TORCH_THREADS": "1",
+    "TTS_SECRET_KEY": "only-for-tests-" + "x" * 40,
+}
+SENTENCE = "Fox number {}."  # short: the tiny model never says the end and runs into the frame cap
+
+
+@dataclass
+class RunningWorker:
+    """A worker process and its log."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log_path: Path
+
+    @property
+    def log(self) -> str:
+        """Return all that it has written."""
+        return self.log_path.read_text(errors="replace")
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        self.popen.send_signal(number)
+
+    def kill(self) -> None:
+        """End it at once, as a lack of memory or of power would."""
+        if self.popen.poll() is None:
+            self.send(signal.SIGKILL)
+        self.popen.wait(10)
+
+    def stop(self) -> int:
+        """Ask it to stop; return its exit status."""
+        self.send(signal.SIGTERM)
+        return self.popen.wait(20)
+
+    def wait_ready(self, seconds: float = 60.0) -> RunningWorker:
+        """Return once its engine is warm and it takes work."""
+        deadline = time.monotonic() + seconds
+        while f"worker {self.name} ready" not in self.log:
+            if self.popen.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the worker did not get ready:\n{self.log}")
+            time.sleep(0.05)
+        return self
+
+
+@dataclass
+class Pair:
+    """A database and a broker; `entered` points this process's ORM and messages at them."""
+
+    environment: dict[str, str]
+    data_dir: Path
+    database: dict[str, Any]
+    broker: dict[str, Any]
+    lose_messages: Callable[[], None]
+    workers: list[RunningWorker] = field(default_factory=list)
+
+    @contextmanager
+    def entered(self, settings: Settings) -> Iterator[None]:
+        """Use this pair's database, storage and broker in this process."""
+        from workers.celery import app, make_app
+
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        settings.CELERY = self.broker
+        kept, own = connections.databases["default"], connections["default"]
+        own.close()
+        connections.databases["default"] = connections.configure_settings(
+            {"default": self.database}
+        )["default"]
+        del connections["default"]
+        make_app().set_default()
+        try:
+            call_command("migrate", verbosity=0)
+            yield
+        finally:
+            connections["default"].close()
+            connections.databases["default"] = kept
+            connections["default"] = own
+            app.set_default()
+
+    def start_worker(
+        self, name: str = "", *, entry: str = "manage.py", **env: Any
+    ) -> RunningWorker:
+        """Start `manage.py worker`, or another entry with the same arguments, and do not wait."""
+        name = name or f"w{len(self.workers) + 1}"
+        path = self.data_dir / f"{name}-{uuid.uuid4().hex[:6]}.log"
+        extra = {key: str(value) for key, value in env.items()}
+        with path.open("wb") as log:
+            popen = subprocess.Popen(
+                [sys.executable, entry, "worker", "--name", name],
+                cwd=PROJECT,
+                env=self.environment | extra,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        worker = RunningWorker(name, popen, path)
+        self.workers.append(worker)
+        return worker
+
+    def kill_workers(self) -> None:
+        """End every worker that is left."""
+        for worker in self.workers:
+            worker.kill()
+
+
+def file_pair(environment: dict[str, str], data_dir: Path) -> Pair:
+    """Return SQLite and messages as files: what runs when nothing is configured."""
+
+    def lose_messages() -> None:
+        folder = data_dir / "queue" / "messages"
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+
+    return Pair(
+        environment=environment | CLOCKS | {"TTS_DATA_DIR": str(data_dir)},
+        data_dir=data_dir,
+        database=database_settings(None, data_dir=data_dir),
+        broker=broker_settings(None, data_dir=data_dir),
+        lose_messages=lose_messages,
+    )
+
+
+def service_pair(
+    environment: dict[str, str], data_dir: Path, *, postgres_url: str, redis_url: str
+) -> Pair:
+    """Return PostgreSQL and Redis; a lost message there is a flushed Redis."""
+
+    def lose_messages() -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            client.flushall()
+
+    urls = {"TTS_DATABASE_URL": postgres_url, "TTS_REDIS_URL": redis_url}
+    return Pair(
+        environment=environment | CLOCKS | urls | {"TTS_DATA_DIR": str(data_dir)},
+        data_dir=data_dir,
+        database=database_settings(postgres_url, data_dir=data_dir),
+        broker=broker_settings(redis_url, data_dir=data_dir),
+        lose_messages=lose_messages,
+    )
+
+
+def new_voice(name: str = "Ada", *, content: bytes | None = None) -> Voice:
+    """Save a voice through the same function as the admin and the API."""
+    return create_voice(
+        name=name,
+        consent_statement="The speaker agreed.",
+        by="tester",
+        clips=[NewClip(transcript="Said in it.", content=content or wav_bytes(seconds=1.5))],
+    )
+
+
+def wait_for(
+    condition: Callable[[], Any], *, what: str, seconds: float = 60.0, poll: float = 0.03
+) -> Any:
+    """Return the condition's value once it is true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {what}")
+        time.sleep(poll)
+
+
+def wait_encoded(voice: Voice) -> VoiceVersion:
+    """Return the newest version of a voice once it is ready or failed."""
+    final = (VoiceVersion.Status.READY, VoiceVersion.Status.FAILED)
+    return wait_for(
+        lambda: VoiceVersion.objects.filter(voice=voice, status__in=final).first(),
+        what="the voice is encoded",
+    )
+
+
+def text_of(sentences: int, *, first: int = 0) -> str:
+    """Return a text of so many sentences, each of them its own segment and unlike the others."""
+    return "\n\n".join(SENTENCE.format(first + index) for index in range(sentences))
+
+
+def submit(voice: Voice | None = None, *, sentences: int = 1, **order: Any) -> RenderJob:
+    """Submit a job through the same function as the API."""
+    text = order.pop("text", None) or text_of(sentences, first=order.pop("first", 0))
+    job, _ = submit_job(Order(text=text, voice=voice, **order), owner=None)
+    return job
+
+
+def wait_ended(*jobs: RenderJob, seconds: float = 90.0) -> None:
+    """Return once every job has ended, with the rows refreshed."""
+
+    def ended() -> bool:
+        keys = [job.pk for job in jobs]
+        open_jobs = RenderJob.objects.filter(pk__in=keys).exclude(status__in=RenderJob.FINAL)
+        return not open_jobs.exists()
+
+    wait_for(ended, what="all jobs ended", seconds=seconds)
+    for job in jobs:
+        job.refresh_from_db()
+
+
+def assert_whole(*jobs: RenderJob) -> None:
+    """Assert that nothing was lost and nothing done twice."""
+    for job in jobs:
+        segments = list(Segment.objects.filter(job=job).select_related("take"))
+        assert job.status == RenderJob.Status.SUCCEEDED, (job.error_code, job.error_message)
+        assert [segment.status for segment in segments] == ["done"] * job.segments_total
+        assert all(segment.take is not None for segment in segments)
+        assert (job.segments_done, job.segments_failed) == (job.segments_total, 0)
+        assert [export.status for export in job.exports.all()] == ["done"]
+
+
+def counter(name: str) -> int:
+    """Return one of the shared counters."""
+    row = CodesCounter.objects.filter(pk=name).first()
+    return row.value if row else 0
+
+
+def drop_folder(path: Path) -> None:
+    """Remove a folder with all that is in it."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def pause_of(environment: dict[str, str], name: str) -> float:
+    """Return a clock of the workers in seconds."""
+    return float(environment.get(name) or os.environ[name])

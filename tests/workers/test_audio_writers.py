@@ -1,0 +1,104 @@
+"""Every format holds all that was written, in blocks, and says when the disk is full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import soundfile
+
+from tests.workers.clips import tone
+from workers import audio_writers
+from workers.audio_writers import FileTooLongError, open_writer
+
+RATE = 44_100
+
+
+def write(path: Path, form: str, *, seconds: float = 1.5, block: int = 10_000) -> None:
+    samples = tone(seconds=seconds, rate=RATE)[:, 0]
+    with open_writer(path, form, RATE) as writer:
+        for start in range(0, len(samples), block):
+            writer.write(samples[start : start + block])
+
+
+@pytest.mark.parametrize("form", ["wav", "flac"])
+def test_pcm_formats_hold_the_samples(form: str, tmp_path: Path) -> None:
+    write(tmp_path / "file", form)
+
+    samples, rate = soundfile.read(tmp_path / "file", dtype="float32")
+    info = soundfile.info(tmp_path / "file")
+    assert (rate, info.channels, info.subtype, info.format) == (RATE, 1, "PCM_16", form.upper())
+    assert np.max(np.abs(samples - tone(seconds=1.5, rate=RATE)[:, 0])) <= 2**-15
+
+
+@pytest.mark.parametrize(
+    ("form", "codec", "rate"), [("mp3", "mp3", RATE), ("opus", "opus", 48_000)]
+)
+def test_coded_formats_hold_the_sound(form: str, codec: str, rate: int, tmp_path: Path) -> None:
+    write(tmp_path / "file", form)
+
+    with av.open(str(tmp_path / "file")) as opened:
+        stream = opened.streams.audio[0]
+        frames = [frame.to_ndarray()[0] for frame in opened.decode(stream)]
+    waveform = np.concatenate(frames).astype(np.float64)
+    spectrum = np.abs(np.fft.rfft(waveform[:rate]))
+    assert stream.codec_context.name.startswith(codec)
+    assert len(waveform) / rate == pytest.approx(1.5, abs=0.06)
+    assert np.argmax(spectrum) == pytest.approx(220, abs=2)
+
+
+@pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])
+def test_blocks_of_any_size_give_the_same_file(form: str, tmp_path: Path) -> None:
+    write(tmp_path / "small", form, block=777)
+    write(tmp_path / "large", form, block=1_000_000)
+
+    small, _ = _decoded(tmp_path / "small")
+    large, _ = _decoded(tmp_path / "large")
+    assert small.shape == large.shape
+    assert np.max(np.abs(small - large)) < 0.01
+
+
+def test_samples_beyond_full_scale_are_cut_and_do_not_wrap(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "file", "wav", RATE) as writer:
+        writer.write(np.array([2.0, -2.0], dtype=np.float32))
+
+    samples, _ = soundfile.read(tmp_path / "file")
+    assert samples[0] > 0.99
+    assert samples[1] < -0.99
+
+
+@pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])
+def test_full_disk_is_an_os_error(form: str) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+
+    with pytest.raises(OSError):
+        write(Path("/dev/full"), form, seconds=30)
+
+
+def test_wav_that_would_not_fit_its_own_header_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audio_writers, "_WAV_BYTES", 10_000)
+
+    with pytest.raises(FileTooLongError):
+        write(tmp_path / "file", "wav")
+
+
+def test_unknown_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="aiff"), open_writer(tmp_path / "file", "aiff", RATE):
+        pass
+
+
+def _decoded(path: Path) -> tuple[np.ndarray, int]:
+    with av.open(str(path)) as opened:
+        stream = opened.streams.audio[0]
+        to_float = av.AudioResampler(format="fltp")
+        blocks = [
+            one.to_ndarray()[0]
+            for frame in opened.decode(stream)
+            for one in to_float.resample(frame)
+        ]
+    return np.concatenate(blocks), stream.codec_context.sample_rate
