@@ -157,12 +157,14 @@ class VoiceAdmin(ModelAdmin):
     @action(description="Encode again", permissions=["change"])
     def encode_again(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
         """Run the encoder again for each chosen voice that does not wait for it already."""
-        begun = [voice for voice in voices if _encode(voice)]
-        waiting = len(voices) - len(begun)
+        begun: list[Voice] = []
+        waiting: list[Voice] = []
+        for voice in voices:
+            (begun if _encode(voice) else waiting).append(voice)
         if begun:
-            self.message_user(request, f"{len(begun)} voices are being encoded again.")
+            self.message_user(request, f"Waiting for the encoder again: {_names(begun)}.")
         if waiting:
-            sentence = f"{waiting} voices were waiting for the encoder already."
+            sentence = f"Waiting for the encoder already: {_names(waiting)}."
             self.message_user(request, sentence, messages.WARNING)
 
     @action(
@@ -250,3 +252,7 @@ class VoiceAdmin(ModelAdmin):
 def _encode(voice: Voice) -> bool:
     version = voice.current_version
     return version is not None and request_encoding(version)
+
+
+def _names(voices: Sequence[Voice]) -> str:
+    return ", ".join(voice.name for voice in voices)

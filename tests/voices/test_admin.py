@@ -292,8 +292,8 @@ def test_encode_again_enqueues_ready_voices_and_names_waiting_ones(
     text = page.post(LIST, data, follow=True).content.decode()
 
     assert sent_encodings() == [str(ready.versions.get().pk)]
-    assert "1 voices are being encoded again" in text
-    assert "1 voices were waiting" in text
+    assert f"Waiting for the encoder again: {ready.name}." in text
+    assert f"Waiting for the encoder already: {waiting.name}." in text
 
 
 def test_deleting_one_voice_removes_its_bytes_and_keeps_the_row(
