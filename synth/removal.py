@@ -18,6 +18,15 @@ from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
 
 
+def lock_jobs(jobs: QuerySet[RenderJob]) -> list[uuid.UUID]:
+    """Lock the rows of jobs, in one order; call inside a transaction, before rows below them.
+
+    Every step that changes a job locks it first. In any other order two steps could each hold what
+    the other one waits for, and PostgreSQL would fail one of them.
+    """
+    return list(jobs.select_for_update(of=("self",)).order_by("pk").values_list("pk", flat=True))
+
+
 def drop_exports(rows: QuerySet[Export]) -> None:
     """Delete exports and their files; call inside a transaction."""
     keys = [key for key in rows.values_list("key", flat=True) if key]
@@ -47,6 +56,7 @@ def _drop_references(versions: QuerySet[VoiceVersion]) -> None:
 def delete_job(job: RenderJob) -> None:
     """Delete a job in any state, its files, and the takes that no other job uses."""
     with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(pk=job.pk))
         inline = VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job=job.pk)
         inline_ids = list(inline.values_list("pk", flat=True))
         takes = list(job.segments.exclude(take=None).values_list("take_id", flat=True))
@@ -80,7 +90,7 @@ def delete_voice(voice: Voice) -> bool:
             return False
         versions = VoiceVersion.objects.filter(voice=voice)
         jobs = RenderJob.objects.filter(voices__version__in=versions, status__in=UNFINISHED)
-        for job_id in list(jobs.values_list("pk", flat=True)):
+        for job_id in lock_jobs(jobs):
             fail_unfinished_segments(
                 job_id,
                 code="voice_deleted",

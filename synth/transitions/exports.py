@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from synth.models import Export, RenderJob, Segment
+from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import JobStatus, end_job
 from ttsweb import leases
@@ -39,6 +40,7 @@ def finish_export(
 ) -> bool:
     """Publish a job's file and end the job; False when the claim is gone."""
     with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(exports=claim.pk))
         done = _held_export(claim).update(
             status=Export.Status.DONE,
             key=key,
@@ -69,6 +71,7 @@ def finish_export(
 def fail_export(claim: Claim, *, code: str, message: str) -> bool:
     """Move CLAIMED -> FAILED and end the job; a retry makes the file again from the takes."""
     with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(exports=claim.pk))
         failed = _held_export(claim).update(
             status=Export.Status.FAILED,
             error_code=code,

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.removal import drop_exports, drop_inline_references
+from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from ttsweb import leases
 from voices.models import VoiceVersion
@@ -62,6 +62,7 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
 def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:
     """Fail every queued segment of a job at once: its voice was deleted or could not be encoded."""
     with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(pk=job_id))
         failed = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
             status=Segment.Status.FAILED,
             error_code=code,
@@ -113,6 +114,7 @@ def close_cancelled_jobs() -> int:
     )
     for job_id in set(left.values_list("pk", flat=True)):
         with transaction.atomic():
+            lock_jobs(RenderJob.objects.filter(pk=job_id))
             cancelled = Segment.objects.filter(
                 job_id=job_id, status=Segment.Status.QUEUED, job__cancel_requested=True
             ).update(status=Segment.Status.CANCELLED, finished_at=leases.database_now())

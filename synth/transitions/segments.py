@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth.models import JobVoice, RenderJob, Segment, Take
+from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import UNFINISHED, JobStatus, count_closed
 from ttsweb import leases
@@ -121,9 +122,11 @@ def release_segment(
 
 def reopen_segments(segment_ids: Iterable[int]) -> int:
     """Move DONE -> QUEUED because a take's audio is gone; the job is completed again afterwards."""
-    reopened = 0
+    reopened, ids = 0, list(segment_ids)
     with transaction.atomic():
-        for segment in Segment.objects.filter(pk__in=list(segment_ids)).select_related("take"):
+        jobs = Segment.objects.filter(pk__in=ids).values("job")
+        lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        for segment in Segment.objects.filter(pk__in=ids).select_related("take"):
             moved = Segment.objects.filter(pk=segment.pk, status=Segment.Status.DONE).update(
                 status=Segment.Status.QUEUED,
                 take=None,
@@ -164,6 +167,7 @@ def _held(claim: Claim) -> QuerySet[Segment]:
 
 def _close_segment(claim: Claim, status: Segment.Status, **changes: Any) -> Segment | None:
     """Move a held segment to a final status; return the row, or None when the claim is gone."""
+    lock_jobs(RenderJob.objects.filter(segments=claim.pk))
     columns = leases.free(spend_attempt=True) | {"status": status} | changes
     columns.pop("claimed_by")  # stays: pages show who rendered it
     if not _held(claim).update(finished_at=leases.database_now(), **columns):
