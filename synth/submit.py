@@ -102,6 +102,16 @@ def submit_job(
     return row, True
 
 
+def check_order(order: Order, *, owner: AbstractBaseUser | None) -> None:
+    """Look at an order as `submit_job` would, and make nothing.
+
+    Raises:
+        SubmitRejectedError: as `submit_job`, as far as that shows before rows are written.
+    """
+    card = _card()
+    _cut(order.text, card, _version_of(order, owner))
+
+
 def segment_seed(job_seed: int, spoken_text: str, speaker: int) -> int:
     """Return a segment's seed in [0, 2**63): the same words of the same job always get the same.
 

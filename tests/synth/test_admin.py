@@ -1,0 +1,268 @@
+"""Jobs in the admin: a text is queued, a job is seen, cancelled, retried, deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from synth.models import RenderJob, Segment, WorkerStatus
+from tests.factories import make_ended_job, make_job, make_user, make_version, make_voice
+from voices.models import Voice
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
+
+LIST = reverse("admin:synth_renderjob_changelist")
+ADD = reverse("admin:synth_renderjob_add")
+
+
+@pytest.fixture
+def admin_user(job_services: None) -> User:
+    """A superuser."""
+    return make_user("admin", is_superuser=True)
+
+
+@pytest.fixture
+def browser(admin_user: User) -> Client:
+    """A client that is logged in as the superuser."""
+    client = Client()
+    client.force_login(admin_user)
+    return client
+
+
+def fields(voice: Voice | None = None, **changed: Any) -> dict[str, Any]:
+    """Return what a browser sends for a new job."""
+    values = {
+        "text": "The first sentence of it. The second sentence of it.",
+        "voice": str((voice or make_voice()).pk),
+        "format": "mp3",
+        "priority": "10",
+        "seed": "7",
+        "temperature": "",
+        "top_p": "",
+        "top_k": "",
+    }
+    return values | changed
+
+
+def page_of(job: RenderJob) -> str:
+    return reverse("admin:synth_renderjob_change", args=[job.pk])
+
+
+def act(browser: Client, action: str, *jobs: RenderJob) -> str:
+    """Choose jobs in the list and do an action; return the page that follows."""
+    data = {"action": action, "_selected_action": [str(job.pk) for job in jobs]}
+    return browser.post(LIST, data, follow=True).content.decode()
+
+
+def test_text_is_queued_by_the_form_as_by_the_api(
+    browser: Client, admin_user: User, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    voice = make_voice()
+
+    response = browser.post(ADD, fields(voice, top_k="5"))
+
+    job = RenderJob.objects.get()
+    assert response.status_code == 302
+    assert (job.owner, job.format, job.priority, job.seed) == (admin_user, "mp3", 10, 7)
+    assert (job.temperature, job.top_k) == (0.7, 5)
+    assert job.segments_total == job.segments.count() == 2
+    assert job.voices.get().version.voice == voice
+    assert len(sent_tasks("render_segments")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("text", "", "required"),
+        ("text", "...", "nothing to speak"),
+        ("text", "<|speaker:4|>Hello.", "speaker 4"),
+        ("voice", "", "required"),
+        ("voice", "7b6b1de4-6f2c-4a3c-9e0a-111111111111", "valid choice"),
+        ("format", "ogg", "valid choice"),
+        ("seed", "-1", "greater than or equal to 0"),
+        ("temperature", "2", "less than 2"),
+        ("temperature", "nan", "Enter a number"),
+        ("top_p", "0", "up to 1"),
+        ("top_k", "65", "less than or equal to 64"),
+    ],
+)
+def test_bad_field_is_named_and_what_was_typed_stays(
+    browser: Client, field: str, value: str, sentence: str
+) -> None:
+    sent = fields() | {field: value}
+
+    response = browser.post(ADD, sent)
+
+    assert response.status_code == 200
+    assert sentence in response.content.decode()
+    assert "first sentence" in response.content.decode() or field == "text"
+    assert not RenderJob.objects.exists()
+
+
+def test_form_offers_ready_voices_alone(browser: Client) -> None:
+    make_voice("Ready One")
+    make_voice("Slow One", ready=False)
+    make_voice("Gone One", deleted_at=timezone.now())
+
+    page = browser.get(ADD).content.decode()
+
+    assert "Ready One" in page
+    assert "Slow One" not in page
+    assert "Gone One" not in page
+
+
+def test_voice_that_stops_being_ready_while_one_types_is_an_error_of_its_field(
+    browser: Client,
+) -> None:
+    voice = make_voice("Ada")
+    make_version(voice, status="failed", error_message="Only silence.")
+
+    page = browser.post(ADD, fields(voice)).content.decode()
+
+    assert "Only silence." in page
+    assert not RenderJob.objects.exists()
+
+
+def test_list_shows_state_progress_voice_and_a_player_for_what_is_done(
+    browser: Client, admin_user: User
+) -> None:
+    done = make_ended_job(admin_user, voice=make_voice("Ada"))
+    make_job(version=make_version(), segments=4, segments_done=1, status="running")
+
+    page = browser.get(LIST).content.decode()
+
+    assert reverse("job-audio", args=[done.pk]) in page
+    assert page.count("<audio") == 1
+    assert 'value="0.250"' in page
+    assert 'value="1.000"' in page
+    assert "Ada" in page
+    assert "own clip" in page
+
+
+def test_page_of_a_job_shows_segments_and_errors_and_a_download(
+    browser: Client, admin_user: User
+) -> None:
+    job = make_ended_job(admin_user, status="partial", error_code="segments_failed")
+    RenderJob.objects.update(error_message="1 of 2 segments have no audio.")
+    job.segments.update(error_code="prompt_too_long", error_message="Too long.", attempts=3)
+
+    page = browser.get(page_of(job)).content.decode()
+
+    assert "1 of 2 segments have no audio." in page
+    assert "prompt_too_long: Too long." in page
+    assert f'download="speech-{str(job.pk)[:8]}.wav"' in page
+    assert "Sentence number 0." in page
+
+
+def test_text_is_shown_as_text_and_never_as_markup(browser: Client, admin_user: User) -> None:
+    job = make_job(owner=admin_user, text="<script>alert(1)</script> said she.")
+
+    for url in (LIST, page_of(job)):
+        assert "<script>alert(1)" not in browser.get(url).content.decode()
+
+
+def test_job_is_not_edited(browser: Client, admin_user: User) -> None:
+    job = make_job(owner=admin_user)
+
+    response = browser.post(page_of(job), fields(text="Another text."))
+
+    assert response.status_code == 403
+    job.refresh_from_db()
+    assert job.text == "Sentence number 0."
+
+
+def test_chosen_jobs_are_cancelled_and_retried(browser: Client, admin_user: User) -> None:
+    job, done = make_job(owner=admin_user), make_ended_job(admin_user)
+
+    assert "1 jobs were cancelled." in act(browser, "cancel_chosen", job, done)
+    job.refresh_from_db()
+    assert job.status == "cancelled"
+    page = act(browser, "retry_chosen", job, done)
+    assert "1 jobs were queued again." in page
+    assert "there is nothing to do again" in page
+    job.refresh_from_db()
+    assert job.status == "queued"
+
+
+@pytest.mark.parametrize("action", ["cancel_this", "retry_this"])
+def test_job_is_cancelled_and_retried_on_its_page(
+    browser: Client, admin_user: User, action: str
+) -> None:
+    job = make_job(owner=admin_user, status="failed" if action == "retry_this" else "queued")
+    if action == "retry_this":
+        job.segments.update(status=Segment.Status.FAILED)
+    url = reverse(f"admin:synth_renderjob_{action}", args=[job.pk])
+
+    assert browser.get(url).status_code == 200
+    job.refresh_from_db()
+    assert job.status == ("failed" if action == "retry_this" else "queued")
+    response = browser.post(url, {"_form_submitted": "1"})
+
+    assert response.headers["HX-Redirect"] == page_of(job)
+    job.refresh_from_db()
+    assert job.status == ("queued" if action == "retry_this" else "cancelled")
+
+
+def test_deleted_job_takes_its_file_with_it(
+    browser: Client, admin_user: User, stored_objects: Callable[[], list[str]]
+) -> None:
+    first, second = make_ended_job(admin_user), make_ended_job(admin_user)
+
+    browser.post(reverse("admin:synth_renderjob_delete", args=[first.pk]), {"post": "yes"})
+    data = {"action": "delete_selected", "_selected_action": [str(second.pk)], "post": "yes"}
+    browser.post(LIST, data)
+
+    assert not RenderJob.objects.exists()
+    assert stored_objects() == []
+
+
+def test_staff_without_the_permission_neither_cancels_nor_sees_others_jobs() -> None:
+    staff = make_user("staff", is_staff=True)
+    names = ("view_renderjob", "view_voice")
+    staff.user_permissions.set(Permission.objects.filter(codename__in=names))
+    browser = Client()
+    browser.force_login(staff)
+    own, other = make_job(owner=staff), make_job(owner=make_user())
+
+    page = browser.get(LIST).content.decode()
+
+    assert str(own.pk)[:8] in page
+    assert str(other.pk)[:8] not in page
+    assert browser.get(page_of(other)).status_code == 302
+    act(browser, "cancel_chosen", own)
+    url = reverse("admin:synth_renderjob_cancel_this", args=[own.pk])
+    assert browser.post(url, {"_form_submitted": "1"}).status_code == 403
+    own.refresh_from_db()
+    assert own.status == "queued"
+    assert browser.get(ADD).status_code == 403
+
+
+def test_workers_are_shown_and_not_edited(browser: Client) -> None:
+    now = timezone.now()
+    WorkerStatus.objects.create(
+        name="gpu-1", role="gpu", state="ready", started_at=now, last_seen_at=now, detail="warm"
+    )
+
+    page = browser.get(reverse("admin:synth_workerstatus_changelist")).content.decode()
+
+    assert "gpu-1" in page
+    assert "warm" in page
+    detail = reverse("admin:synth_workerstatus_change", args=["gpu-1"])
+    assert browser.get(detail).status_code == 200
+    assert browser.get(reverse("admin:synth_workerstatus_add")).status_code == 403
+
+
+def test_list_costs_as_many_queries_for_many_jobs_as_for_one(
+    browser: Client, admin_user: User, django_assert_max_num_queries: Any
+) -> None:
+    for _ in range(8):
+        make_job(owner=admin_user)
+
+    with django_assert_max_num_queries(12):
+        browser.get(LIST)
