@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ttsweb.progress import Progress
 from voices.models import ClipCodes, VoiceVersion
 from workers.first_run import ClipSource, find_or_make_voice, newest_version
 from workers.local_worker import LocalWorker
-from workers.speak import submit_text
+from workers.speak import check_text, submit_text
 from workers.waiting import save_audio, wait_encoded, wait_ended
 
 DEFAULT_TEXT = (
@@ -33,8 +32,7 @@ class DemoResult:
     path: Path
     audio_seconds: float
     encoder_runs: int
-    voice_id: uuid.UUID
-    job_id: uuid.UUID
+    voice_name: str
 
 
 def render_demo(
@@ -45,12 +43,13 @@ def render_demo(
     Raises:
         StepError: with the code and sentence of the step that failed.
     """
+    check_text(text)
+    started_at = database_now()
+    voice = find_or_make_voice(source, user)
     progress.begin("Worker", "warming up")
     worker.wait_ready(progress)
     progress.end("ready")
-    started_at = database_now()
     progress.begin("Voice", f"encoding {source.path.name}")
-    voice = find_or_make_voice(source, user)
     version = wait_encoded(newest_version(voice).pk, worker, progress)
     runs = _encoder_runs(version, started_at)
     how = "encoded" if runs else "the codes are there from an earlier run"
@@ -63,7 +62,7 @@ def render_demo(
     save_audio(job, path)
     progress.end(f"{job.segments_done}/{job.segments_total} segments")
     seconds = job.exports.aggregate(seconds=Sum("duration_seconds"))["seconds"] or 0.0
-    return DemoResult(path, seconds, _encoder_runs(version, started_at), voice.pk, job.pk)
+    return DemoResult(path, seconds, _encoder_runs(version, started_at), voice.name)
 
 
 def _encoder_runs(version: VoiceVersion, since: dt.datetime) -> int:

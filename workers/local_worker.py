@@ -74,14 +74,15 @@ class LocalWorker:
         Raises:
             StepError: worker_failed, when our worker ended before it was ready.
         """
-        self.keep()
         started = time.monotonic()
+        self.keep()  # first of all: a row that says ready may be that of a killed worker
         while not self.is_ready():
-            if self.child is not None and self.child.exit_code is not None:
+            if self.child is None:
+                self.keep()
+            elif self.child.exit_code is not None:  # to start it again would fail the same way
                 raise StepError("worker_failed", self._why_ended(self.child.exit_code))
             progress.update(f"warming up, {time.monotonic() - started:.0f} s")
             time.sleep(POLL_SECONDS)
-            self.keep()
 
     def stop(self) -> None:
         """End our worker, if there is one; what it holds is finished or handed back."""

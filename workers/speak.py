@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from synth.models import RenderJob
 from synth.rejections import SubmitRejectedError
 from synth.submit import Order, submit_job
+from synth.text.normalise import TextRejectedError, clean_text
 from synth.voice_choice import find_voice
 from ttsweb.command_errors import StepError
 from voices.models import Voice, VoiceVersion
 
 LARGEST_SEED = 2**63 - 1
 NAMES_LISTED = 20
+
+
+def check_text(text: str) -> None:
+    """Refuse at once what `submit_text` would refuse after the wait for a worker.
+
+    Raises:
+        StepError: with the text's own code and sentence.
+    """
+    try:
+        clean_text(text, max_chars=settings.MAX_TEXT_CHARS)
+    except TextRejectedError as error:
+        raise StepError(error.code, error.message) from error
 
 
 def submit_text(

@@ -68,7 +68,7 @@ def look_at_database() -> Finding:
     """Say whether the database answers, has this version's tables and goes by our clock."""
     name = "database"
     described = connection.settings_dict["NAME"]
-    if connection.vendor == "sqlite" and not Path(str(described)).exists():
+    if not _database_is_made():
         return Finding("ok", name, f"{described} is not made yet; demo and serve make it")
     try:
         connection.ensure_connection()
@@ -85,6 +85,13 @@ def look_at_database() -> Finding:
     if skew > MAX_CLOCK_SKEW_SECONDS:
         return Finding("warn", name, f"{text}: its clock differs by {skew:.0f} s", "set the clocks")
     return Finding("ok", name, f"{text}, migrated")
+
+
+def _database_is_made() -> bool:
+    """Return False where opening it would make it: a look must leave things as they are."""
+    if connection.vendor != "sqlite" or connection.connection is not None:
+        return True
+    return Path(str(connection.settings_dict["NAME"])).exists()
 
 
 def look_at_broker() -> Finding:
@@ -127,6 +134,8 @@ def look_at_storage() -> Finding:
 def look_at_workers() -> Finding:
     """Say which workers there are and how they are."""
     name = "workers"
+    if not _database_is_made():
+        return Finding("ok", name, "none yet; serve, demo and say start one")
     try:
         rows = list(WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED))
         since = database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)

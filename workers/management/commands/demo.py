@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -152,8 +153,8 @@ def clip_source(chosen: Namespace) -> ClipSource:
 
 def curl_line(url: str, key: str, result: DemoResult) -> str:
     """Return a line for a shell that submits a job with the demo's voice."""
-    body = json.dumps({"text": "I have come from far away.", "voice": str(result.voice_id)})
+    body = json.dumps({"text": "I came back to the long room.", "voice": result.voice_name})
     return (
         f"curl -s {url}/api/v1/jobs -H 'Authorization: Bearer {key}' "
-        f"-H 'Content-Type: application/json' -d '{body}'"
+        f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
     )

@@ -21,7 +21,7 @@ from ttsweb.progress import Progress
 from voices.models import VoiceVersion
 from workers.embedded import open_standard_streams, signals_interrupt
 from workers.local_worker import LocalWorker
-from workers.speak import find_speaker, submit_text
+from workers.speak import check_text, find_speaker, submit_text
 from workers.waiting import save_audio, wait_encoded, wait_ended
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
@@ -60,6 +60,7 @@ class Command(BaseCommand):
         started = time.monotonic()
         made_format = chosen.format or format_of(chosen.output)
         text = sys.stdin.read() if chosen.text == "-" else chosen.text
+        check_text(text)
         migrate_once(settings.DATA_DIR)
         voice, version = find_speaker(chosen.voice)
         progress = Progress(sys.stderr)
