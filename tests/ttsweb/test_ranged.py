@@ -214,6 +214,7 @@ def test_asgi_streams_in_chunks_without_a_warning(
     assert len(parts) == 10
 
 
+@pytest.mark.django_db  # closing a response ends a request, which looks at the connections
 def test_file_is_closed_when_the_client_leaves_before_the_first_byte(
     stored: StoredObject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
