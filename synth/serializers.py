@@ -140,10 +140,15 @@ def has_audio(job: RenderJob) -> bool:
 
 
 def progress_of(job: RenderJob) -> float:
-    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file."""
+    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file.
+
+    Of a job that failed or was cancelled it is the share that was spoken.
+    """
     if has_audio(job):
         return 1.0
-    closed = job.segments_done + job.segments_failed
+    closed = job.segments_done
+    if job.status not in RenderJob.FINAL:
+        closed += job.segments_failed
     return round(min(0.99, closed / max(1, job.segments_total)), 3)
 
 

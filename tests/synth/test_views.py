@@ -40,7 +40,11 @@ def test_progress_counts_segments_and_is_whole_only_with_the_file(
         return shown
 
     assert progress() == 0.25
-    RenderJob.objects.update(segments_done=4)
+    RenderJob.objects.update(segments_failed=1)
+    assert progress() == 0.5
+    RenderJob.objects.update(status=Status.FAILED)
+    assert progress() == 0.25
+    RenderJob.objects.update(status=Status.RUNNING, segments_done=3)
     assert progress() == 0.99
     RenderJob.objects.update(status=Status.SUCCEEDED)
     assert progress() == 1.0
