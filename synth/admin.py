@@ -50,6 +50,7 @@ class SegmentInline(TabularInline):
     can_delete = False
     max_num = 0
     per_page = 50  # a book has thousands
+    hide_title = True  # the id of the job, again in each row
 
     @admin.display(description="#")
     def number(self, segment: Segment) -> int:

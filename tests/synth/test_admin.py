@@ -160,6 +160,16 @@ def test_page_of_a_job_shows_segments_and_errors_and_a_download(
     assert "Sentence number 0." in page
 
 
+def test_segments_of_a_long_job_are_paged(browser: Client, admin_user: User) -> None:
+    job = make_job(owner=admin_user, segments=60, text="Of another length.")
+
+    first = browser.get(page_of(job)).content.decode()
+    second = browser.get(page_of(job), {"segments-page": 2}).content.decode()
+
+    assert ("Sentence number 49." in first, "Sentence number 50." in first) == (True, False)
+    assert ("Sentence number 49." in second, "Sentence number 50." in second) == (False, True)
+
+
 def test_text_is_shown_as_text_and_never_as_markup(browser: Client, admin_user: User) -> None:
     job = make_job(owner=admin_user, text="<script>alert(1)</script> said she.")
 
