@@ -19,7 +19,8 @@ logger = logging.getLogger(__name__)
 
 BEATS_PER_LEASE = 4
 # In beats, not seconds: a process that was suspended must not take that for a hung engine.
-HUNG_BEATS = 3 * BEATS_PER_LEASE
+STILL_BEATS = BEATS_PER_LEASE  # one step of the engine may take as long as a lease
+HUNG_BEATS = 4 * BEATS_PER_LEASE
 MODELS: dict[Kind, type[LeasedModel]] = {
     Kind.VERSION: VoiceVersion,
     Kind.CODES: ClipCodes,
@@ -40,18 +41,14 @@ class Heartbeat:
     def beat(self) -> None:
         """Renew what is held and abandon what is no longer ours.
 
-        A busy engine whose step counter stands still renews nothing that depends on it: its leases
-        run out and another worker takes over. If it hangs for good, the process ends.
+        A busy engine whose step counter stood still for a whole lease renews nothing that depends
+        on it: its leases run out and another worker takes over. If it hangs on, the process ends.
         """
-        kinds = list(Kind)
-        if self._engine_stands_still():
-            self._still_beats += 1
-            kinds = [Kind.EXPORT]
-        else:
-            self._still_beats = 0
+        self._still_beats = self._still_beats + 1 if self._engine_stands_still() else 0
         self._report_stillness()
-        for kind in kinds:
-            self._renew(kind)
+        for kind in Kind:
+            if kind not in ENGINE_KINDS or self._still_beats < STILL_BEATS:
+                self._renew(kind)
 
     def _engine_stands_still(self) -> bool:
         if not self.process.host.is_ready:
@@ -63,7 +60,7 @@ class Heartbeat:
     def _report_stillness(self) -> None:
         if self._still_beats >= HUNG_BEATS:
             end_process("the engine hangs; a supervisor can start this worker again")
-        is_still = self._still_beats >= BEATS_PER_LEASE
+        is_still = self._still_beats >= STILL_BEATS
         sentence = "The engine is busy and makes no progress." if is_still else ""
         if self.process.status.trouble("engine", sentence) and is_still:
             logger.error("engine makes no progress: beats=%d", self._still_beats)

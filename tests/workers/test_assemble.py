@@ -1,0 +1,207 @@
+"""A job's file is the join of its takes with their pauses; it waits for what is missing."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from django.core.files.storage import default_storage
+from pytest_django import Settings
+
+from synth import transitions
+from synth.contract import FinishReason, SegmentAudio, Timings
+from synth.models import Export, RenderJob, Segment, Take
+from tests.factories import CODEC_FINGERPRINT, make_job
+from tests.workers.conftest import MiniatureProcess
+from workers import assemble as assemble_module
+from workers.audio_writers import FileTooLongError
+from workers.claiming import take_exports
+from workers.takes import save_take
+
+pytestmark = pytest.mark.django_db(transaction=True)
+RATE = 8_000
+
+
+def rendered(level: float, *, seconds: float = 0.5, rate: int = RATE) -> SegmentAudio:
+    return SegmentAudio(
+        codes=np.zeros((10, 20), dtype=np.int16),
+        audio=np.full(round(seconds * rate), level, dtype=np.float32),
+        sample_rate=rate,
+        finish_reason=FinishReason.END,
+        timings=Timings(0, 0, 0, 0),
+    )
+
+
+def render_all(levels: list[float], *, rates: list[int] | None = None) -> None:
+    """Finish the queued segments, each with a constant sound of its own."""
+    claims = transitions.claim_segments(
+        worker="gpu", limit=len(levels), codec_fingerprint=CODEC_FINGERPRINT
+    )
+    for index, (claim, level) in enumerate(zip(claims, levels, strict=True)):
+        rate = rates[index] if rates else RATE
+        name = hashlib.sha256(f"{level} {rate}".encode()).hexdigest()
+        transitions.finish_segment(claim, save_take(name, rendered(level, rate=rate)))
+
+
+@pytest.fixture
+def job() -> RenderJob:
+    """A job of three segments, all rendered, whose file is to be made."""
+    made = make_job(segments=3, format="wav")
+    Segment.objects.update(pause_after_ms=250)
+    render_all([0.1, 0.2, 0.3])
+    return made
+
+
+def assemble(process: MiniatureProcess) -> Export:
+    take_exports(process)
+    process.run_all()
+    return Export.objects.get()
+
+
+def test_file_is_the_takes_in_order_with_their_pauses(
+    process: MiniatureProcess, job: RenderJob
+) -> None:
+    export = assemble(process)
+
+    content = Path(default_storage.path(export.key)).read_bytes()
+    samples, rate = soundfile.read(default_storage.path(export.key), dtype="float32")
+    expected = np.concatenate([np.r_[np.full(4_000, x), np.zeros(2_000)] for x in (0.1, 0.2, 0.3)])
+    job.refresh_from_db()
+    assert rate == RATE
+    assert np.allclose(samples, expected, atol=2**-15)
+    assert export.status == "done"
+    assert (export.size_bytes, export.sha256) == (
+        len(content),
+        hashlib.sha256(content).hexdigest(),
+    )
+    assert (export.duration_seconds, job.audio_seconds) == (2.25, 2.25)
+    assert job.status == RenderJob.Status.SUCCEEDED
+
+
+def test_failed_segment_is_left_out_and_the_job_is_partial(process: MiniatureProcess) -> None:
+    job = make_job(segments=2, format="flac")
+    first, second = transitions.claim_segments(
+        worker="gpu", limit=2, codec_fingerprint=CODEC_FINGERPRINT
+    )
+    transitions.fail_segment(first, code="bad", message="It is bad.")
+    transitions.finish_segment(second, save_take("a" * 64, rendered(0.1)))
+
+    export = assemble(process)
+
+    job.refresh_from_db()
+    assert job.status == RenderJob.Status.PARTIAL
+    assert export.duration_seconds == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut"])
+def test_take_without_sound_audio_is_rendered_again_before_the_file_is_made(
+    process: MiniatureProcess, job: RenderJob, damage: str
+) -> None:
+    path = Path(default_storage.path(Take.objects.order_by("created_at")[1].audio_key))
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(b"no flac at all")
+
+    export = assemble(process)
+    open_segments = list(Segment.objects.exclude(status="done"))
+    assert export.status == "queued"
+    assert [segment.index for segment in open_segments] == [1]
+    assert assemble(process).status == "queued", "the file was made without the open segment"
+    render_all([0.2])
+    Export.objects.update(not_before=export.created_at)
+    export = assemble(process)
+
+    job.refresh_from_db()
+    assert job.status == RenderJob.Status.SUCCEEDED
+    assert (job.segments_done, export.duration_seconds) == (3, 2.25)
+
+
+def test_takes_of_different_rates_are_not_joined(process: MiniatureProcess) -> None:
+    job = make_job(segments=2)
+    render_all([0.1, 0.2], rates=[8_000, 16_000])
+
+    assemble(process)
+
+    job.refresh_from_db()
+    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "mixed_sample_rates")
+
+
+def test_file_that_its_format_cannot_hold_fails_with_a_sentence(
+    process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise FileTooLongError("Too long: choose flac.")
+
+    monkeypatch.setattr(assemble_module, "open_writer", fail)
+    assemble(process)
+
+    job.refresh_from_db()
+    assert (job.error_code, job.error_message) == ("file_too_long", "Too long: choose flac.")
+
+
+def test_full_disk_spends_no_attempt_and_leaves_nothing(
+    process: MiniatureProcess,
+    job: RenderJob,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(assemble_module, "_write_file", full)
+    export = assemble(process)
+
+    job.refresh_from_db()
+    assert (export.status, export.attempts) == ("queued", 0)
+    assert job.status == RenderJob.Status.RUNNING
+    assert not process.may_claim
+    assert list(process.scratch.iterdir()) == []
+
+
+def test_unforeseen_error_is_tried_a_bounded_number_of_times(
+    process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(assemble_module, "_write_file", fail)
+    for _ in range(3):
+        export = assemble(process)
+        Export.objects.update(not_before=export.created_at)
+
+    job.refresh_from_db()
+    assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "unexpected_error")
+
+
+def test_file_of_a_job_cancelled_meanwhile_is_removed(
+    process: MiniatureProcess, job: RenderJob, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = assemble_module._write_file
+
+    def cancel_then_write(*arguments: object) -> object:
+        transitions.cancel_job(job.pk)
+        return write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(assemble_module, "_write_file", cancel_then_write)
+    take_exports(process)
+    process.run_all()
+
+    job.refresh_from_db()
+    files = [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
+    assert job.status == RenderJob.Status.CANCELLED
+    assert files == []
+
+
+def test_long_take_goes_through_in_blocks(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble_module, "BLOCK_SAMPLES", 1_000)
+    make_job(segments=1, format="flac")
+    render_all([0.4])
+
+    assert assemble(process).duration_seconds == pytest.approx(0.8)

@@ -1,0 +1,127 @@
+"""A worker claims what it can use and no more; a suspect runs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pytest_django import Settings
+
+from synth.models import Segment
+from tests.factories import make_export, make_job, make_version, make_voice
+from tests.workers.conftest import MiniatureProcess
+from voices.models import VoiceVersion
+from workers.claiming import take_exports, take_segments, take_versions, take_work
+from workers.held_claims import Kind
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def codec(process: MiniatureProcess) -> str:
+    return process.host.engine.codec_fingerprint
+
+
+def make_ready_job(codec: str, segments: int) -> None:
+    make_job(version=make_version(codec_fingerprint=codec), segments=segments)
+
+
+def test_no_more_segments_are_held_than_keep_the_engine_busy(
+    process: MiniatureProcess, codec: str, settings: Settings
+) -> None:
+    settings.ENGINE_SLOTS = 2
+    make_ready_job(codec, 6)
+
+    assert take_segments(process) == 4
+    assert take_segments(process) == 0
+    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    assert take_segments(process) == 1
+
+
+def test_doorbell_brings_only_its_own_segments(process: MiniatureProcess, codec: str) -> None:
+    make_ready_job(codec, 3)
+    middle = Segment.objects.order_by("pk")[1]
+
+    assert take_segments(process, [middle.pk, 10**9]) == 1
+    assert process.held.of(Kind.SEGMENT)[0].pk == middle.pk
+
+
+def test_segment_of_another_codec_is_left_to_others(process: MiniatureProcess) -> None:
+    make_ready_job("other" * 12, 1)
+
+    assert take_segments(process) == 0
+
+
+@pytest.mark.parametrize(
+    ("role", "taken"), [("cpu", {Kind.EXPORT}), ("gpu", {Kind.VERSION, Kind.SEGMENT})]
+)
+def test_role_takes_its_own_kind_of_work(
+    make_process: Callable[..., MiniatureProcess], codec: str, role: str, taken: set[Kind]
+) -> None:
+    make_ready_job(codec, 1)
+    make_voice(ready=False)
+    make_export(status="queued")
+    process = make_process(role=role)
+
+    take_work(process)
+
+    assert {claim.kind for claim in process.held.of(*Kind)} == taken
+
+
+def test_worker_without_a_warm_engine_claims_nothing_for_it(
+    make_process: Callable[..., MiniatureProcess], codec: str
+) -> None:
+    make_ready_job(codec, 1)
+    make_voice(ready=False)
+    process = make_process(engine=None)
+
+    assert (take_segments(process), take_versions(process), take_work(process)) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("reason", ["stopping", "pause"])
+def test_worker_that_stops_or_pauses_claims_nothing(
+    process: MiniatureProcess, codec: str, reason: str
+) -> None:
+    make_ready_job(codec, 1)
+    make_export(status="queued")
+    if reason == "stopping":
+        process.stopping.set()
+    else:
+        process.pause_claims("The disk is full.")
+
+    assert take_work(process) + take_segments(process) + take_exports(process) == 0
+    assert set(Segment.objects.values_list("status", flat=True)) == {"queued"}
+
+
+def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess, codec: str) -> None:
+    make_ready_job(codec, 3)
+    make_voice(ready=False)
+    first = Segment.objects.order_by("pk")[0]
+    assert take_segments(process, [first.pk]) == 1
+    suspect = Segment.objects.order_by("pk")[1]
+    Segment.objects.filter(pk=suspect.pk).update(attempts=2)
+
+    assert take_work(process) == 0, "something was taken beside a waiting suspect"
+    assert take_segments(process) == 0, "a doorbell broke the isolation"
+    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    take_work(process)
+    assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]
+    take_work(process)
+    assert take_versions(process) == 0
+    assert len(process.held) == 1
+
+    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    take_work(process)
+    assert process.held.count(Kind.VERSION) == 1
+    assert process.held.count(Kind.SEGMENT) == 1
+
+
+def test_version_on_its_last_attempt_runs_alone(process: MiniatureProcess) -> None:
+    for _ in range(2):
+        make_voice(ready=False)
+    suspect = VoiceVersion.objects.order_by("created_at")[1]
+    VoiceVersion.objects.filter(pk=suspect.pk).update(attempts=2)
+
+    take_work(process)
+
+    assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]

@@ -1,0 +1,263 @@
+"""Uploads of every container decode; what lies, swells, hangs or is no clip ends with its code."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+
+from tests.workers.clips import coded_bytes, tone, wav_bytes
+from workers.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
+
+LIMITS = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=1024)
+
+
+def decoded(content: bytes, container: str, limits: ClipLimits = LIMITS) -> DecodedClip:
+    return decode_clip(content, container=container, limits=limits)
+
+
+def refused(content: bytes, container: str, limits: ClipLimits = LIMITS) -> str:
+    """Return the code with which a clip is refused."""
+    with pytest.raises(ClipError) as caught:
+        decode_clip(content, container=container, limits=limits)
+    assert caught.value.message.endswith(".")
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("subtype", "codec", "tolerance"),
+    [("PCM_16", "pcm_s16le", 2**-15), ("PCM_24", "pcm_s24le", 2**-23), ("FLOAT", "pcm_f32le", 0)],
+)
+def test_wav_of_any_depth_gives_its_samples(subtype: str, codec: str, tolerance: float) -> None:
+    samples = tone(seconds=1.5)
+
+    clip = decoded(wav_bytes(samples, subtype=subtype), "wav")
+
+    assert clip.measures["codec"] == codec
+    assert clip.sample_rate == 24_000
+    assert clip.waveform.dtype == np.float32
+    assert np.max(np.abs(clip.waveform - samples[:, 0])) <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("container", "file_format", "codec"),
+    [
+        ("mp3", "mp3", "libmp3lame"),
+        ("ogg", "ogg", "libopus"),
+        ("m4a", "mp4", "aac"),
+        ("webm", "webm", "libopus"),
+    ],
+)
+def test_coded_clip_keeps_its_length_and_pitch(
+    container: str, file_format: str, codec: str
+) -> None:
+    content = coded_bytes(
+        tone(seconds=2.0, rate=48_000), rate=48_000, container=file_format, codec=codec
+    )
+
+    clip = decoded(content, container)
+
+    spectrum = np.abs(np.fft.rfft(clip.waveform[:48_000]))
+    assert clip.measures["container"] == container
+    assert clip.sample_rate == 48_000
+    assert clip.measures["duration_seconds"] == pytest.approx(2.0, abs=0.08)
+    assert np.argmax(spectrum) == pytest.approx(220, abs=2)
+
+
+@pytest.mark.parametrize(("container", "subtype"), [("flac", "PCM_24"), ("ogg", "VORBIS")])
+def test_flac_and_vorbis_decode(container: str, subtype: str) -> None:
+    content = wav_bytes(seconds=1.5, format=container.upper(), subtype=subtype)
+
+    clip = decoded(content, container)
+
+    assert clip.measures["duration_seconds"] == pytest.approx(1.5, abs=0.01)
+    assert clip.measures["codec"] in ("flac", "vorbis")
+
+
+def test_webm_without_a_duration_is_measured_by_decoding() -> None:
+    content = coded_bytes(
+        tone(seconds=2.0, rate=48_000),
+        rate=48_000,
+        container="webm",
+        codec="libopus",
+        is_live=True,
+    )
+
+    assert decoded(content, "webm").measures["duration_seconds"] == pytest.approx(2.0, abs=0.08)
+
+
+def test_eight_channels_at_192_khz_become_their_mean() -> None:
+    samples = tone(seconds=1.0, rate=192_000, channels=8, level=0.4)
+
+    clip = decoded(wav_bytes(samples, rate=192_000, subtype="FLOAT"), "wav")
+
+    assert clip.sample_rate == 192_000
+    assert clip.measures["channels"] == 8
+    assert np.allclose(clip.waveform, samples.mean(axis=1), atol=1e-6)
+
+
+def test_only_the_first_audio_stream_is_used() -> None:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="webm") as opened:
+        streams: list[Any] = [opened.add_stream("libopus", rate=48_000) for _ in range(2)]
+        for stream in streams:
+            stream.layout = "mono"
+        for index, stream in enumerate(streams):
+            pitch = 220.0 if index == 0 else 880.0
+            wave = 0.3 * np.sin(2 * np.pi * pitch * np.arange(96_000) / 48_000)
+            for start in range(0, 96_000, 960):
+                block = wave[None, start : start + 960].astype(np.float32)
+                frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(block), "flt", "mono")
+                frame.sample_rate, frame.pts = 48_000, start
+                opened.mux(stream.encode(frame))
+            opened.mux(stream.encode(None))
+
+    clip = decoded(buffer.getvalue(), "webm")
+
+    spectrum = np.abs(np.fft.rfft(clip.waveform[:48_000]))
+    assert clip.measures["duration_seconds"] == pytest.approx(2.0, abs=0.08)
+    assert np.argmax(spectrum) == pytest.approx(220, abs=2)
+    assert spectrum[880] < spectrum[220] / 100
+
+
+def test_nine_channels_are_refused() -> None:
+    assert refused(wav_bytes(tone(seconds=1.5, channels=9)), "wav") == "clip_too_many_channels"
+
+
+@pytest.mark.parametrize("declared", [1, 2**35])
+def test_flac_whose_header_lies_about_its_length_is_measured_by_decoding(declared: int) -> None:
+    honest = wav_bytes(seconds=1.5, format="FLAC")
+    content = bytearray(honest)
+    # STREAMINFO: 4 bytes magic, 4 of block header, 10 of sizes, then 20+3+5+36 bits.
+    (packed,) = struct.unpack(">Q", content[18:26])
+    content[18:26] = struct.pack(">Q", packed >> 36 << 36 | declared)
+
+    assert decoded(bytes(content), "flac").measures["duration_seconds"] == pytest.approx(1.5)
+
+
+def test_flac_that_claims_a_second_and_holds_an_hour_is_stopped() -> None:
+    silence = np.zeros((3600 * 8_000, 1), dtype=np.float32)
+    silence[::400] = 0.1
+    content = bytearray(wav_bytes(silence, rate=8_000, format="FLAC"))
+    (packed,) = struct.unpack(">Q", content[18:26])
+    content[18:26] = struct.pack(">Q", packed >> 36 << 36 | 8_000)
+
+    assert refused(bytes(content), "flac") == "clip_too_long"
+
+
+def test_hour_of_audio_in_a_megabyte_is_refused_without_being_unpacked() -> None:
+    hour = np.zeros((3600 * 16_000, 1), dtype=np.float32)
+    content = wav_bytes(hour, rate=16_000, format="FLAC")
+    assert len(content) < 1_000_000
+
+    small = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=320)
+    assert refused(content, "flac", small) == "clip_too_long"
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0.5, "clip_too_short"), (60.5, "clip_too_long")])
+def test_clip_outside_the_limits_is_refused(seconds: float, code: str) -> None:
+    assert refused(wav_bytes(seconds=seconds, rate=8_000), "wav") == code
+
+
+def test_silent_clip_is_refused() -> None:
+    silence = np.zeros((36_000, 1), dtype=np.float32)
+
+    assert refused(wav_bytes(silence), "wav") == "clip_silent"
+
+
+def test_samples_that_are_not_numbers_are_refused() -> None:
+    samples = tone(seconds=1.5)
+    samples[100] = np.nan
+
+    assert refused(wav_bytes(samples, subtype="FLOAT"), "wav") == "clip_not_finite"
+
+
+@pytest.mark.parametrize("container", ["wav", "flac", "mp3", "ogg", "m4a", "webm"])
+def test_text_file_with_a_clips_name_is_refused(container: str) -> None:
+    content = b"These are words, and no sound at all. " * 200
+
+    assert refused(content, container) in ("clip_undecodable", "clip_no_audio")
+
+
+def test_clip_that_is_another_container_than_checked_is_refused() -> None:
+    assert refused(wav_bytes(seconds=1.5), "flac") == "clip_undecodable"
+
+
+def test_wav_in_a_codec_off_the_list_is_refused() -> None:
+    content = wav_bytes(seconds=1.5, subtype="IMA_ADPCM")
+
+    assert refused(content, "wav") == "clip_undecodable"
+
+
+def test_absurd_sample_rate_is_refused() -> None:
+    content = bytearray(wav_bytes(seconds=1.5))
+    content[24:28] = struct.pack("<I", 2**31 - 1)
+
+    assert refused(bytes(content), "wav") == "clip_rate_unsupported"
+
+
+def test_file_without_an_audio_stream_is_refused() -> None:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as opened:
+        stream = opened.add_stream("mpeg4", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), dtype=np.uint8), "rgb24")
+        for _ in range(5):
+            opened.mux(stream.encode(picture))
+        opened.mux(stream.encode(None))
+
+    assert refused(buffer.getvalue(), "m4a") == "clip_no_audio"
+
+
+def test_decoding_that_takes_too_long_is_stopped() -> None:
+    hurry = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=0.05, megabytes=1024)
+
+    assert refused(wav_bytes(seconds=1.5), "wav", hurry) == "clip_decode_timeout"
+
+
+def test_decoding_that_takes_too_much_memory_is_stopped() -> None:
+    content = wav_bytes(tone(seconds=59, rate=192_000), rate=192_000)
+    tight = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=256)
+
+    assert refused(content, "wav", tight) == "clip_decode_memory"
+
+
+def test_child_gets_nothing_of_our_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TTS_SECRET_KEY", "hush")
+    seen: dict[str, Any] = {}
+    real = subprocess.run
+
+    def watch(*arguments: Any, **options: Any) -> Any:
+        seen.update(options)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "run", watch)
+    decoded(wav_bytes(seconds=1.5), "wav")
+
+    assert set(seen["env"]) == {"OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"}
+
+
+def test_nothing_is_left_in_the_scratch_folder(tmp_path: Path) -> None:
+    decode_clip(wav_bytes(seconds=1.5), container="wav", limits=LIMITS, scratch=tmp_path)
+    with pytest.raises(ClipError):
+        decode_clip(b"nothing", container="wav", limits=LIMITS, scratch=tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_usable_clip_comes_with_its_warnings() -> None:
+    samples = tone(seconds=2.0, rate=8_000, level=3.0)
+    samples[4_000:] = 0
+
+    clip = decoded(wav_bytes(samples, rate=8_000), "wav")
+
+    codes = {warning["code"] for warning in clip.warnings}
+    assert {"clip_short", "clip_clipped", "clip_low_rate", "clip_mostly_silent"} == codes

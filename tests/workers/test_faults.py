@@ -1,0 +1,255 @@
+"""Faults on both pairs of services, with real workers: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from synth import queue
+from synth.models import RenderJob, Segment, Take, WorkerStatus
+from tests.workers.pairs import (
+    CLOCKS,
+    Pair,
+    RunningWorker,
+    assert_whole,
+    counter,
+    new_voice,
+    submit,
+    wait_encoded,
+    wait_ended,
+    wait_for,
+)
+
+LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])
+FAULTY = "tests/workers/faulty_worker.py"
+
+
+def wait_busy(worker: RunningWorker) -> None:
+    """Return once a worker holds segments."""
+    held = Segment.objects.filter(status=Segment.Status.CLAIMED, claimed_by=worker.name)
+    wait_for(held.exists, what=f"{worker.name} renders", poll=0.005)
+
+
+def take_objects(pair: Pair) -> int:
+    """Return how many objects of takes are in the storage."""
+    return len(list((pair.data_dir / "storage" / "takes").rglob("*.*")))
+
+
+def test_worker_killed_while_rendering_costs_nothing_but_time(pair: Pair) -> None:
+    first = pair.start_worker("w1").wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    jobs = [submit(voice, sentences=4, first=10 * number) for number in range(2)]
+    wait_busy(first)
+
+    first.kill()
+    lost = Segment.objects.filter(status=Segment.Status.CLAIMED).count()
+    pair.start_worker("w2")
+    wait_ended(*jobs)
+
+    assert lost > 0, "the worker was not busy when it was killed"
+    assert_whole(*jobs)
+    assert counter("encoder_run") == 1
+    assert Take.objects.count() == 8
+
+
+def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(
+    pair: Pair,
+) -> None:
+    long: dict[str, Any] = {"TTS_LEASE_SECONDS": 300, "TTS_RESEND_SECONDS": 300}
+    first = pair.start_worker("w1", **long).wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    job = submit(voice, sentences=4)
+    wait_busy(first)
+
+    first.kill()
+    pair.start_worker("w1", **long)
+    wait_ended(job)
+
+    assert_whole(job)
+
+
+def test_lost_messages_cost_a_moment(pair: Pair) -> None:
+    worker = pair.start_worker().wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    first = submit(voice, sentences=4)
+    wait_busy(worker)
+
+    second = submit(voice, sentences=4, first=10)
+    pair.lose_messages()
+    wait_ended(first, second)
+
+    assert_whole(first, second)
+    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+
+
+def test_message_that_comes_three_times_is_heeded_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = queue._send
+
+    def thrice(name: str, argument: Any, *, queue: str) -> bool:
+        return all([send(name, argument, queue=queue) for _ in range(3)])
+
+    monkeypatch.setattr(queue, "_send", thrice)
+    for name in ("w1", "w2"):
+        pair.start_worker(name, entry=FAULTY, TTS_TEST_FAULT="triple")
+    for worker in pair.workers:
+        worker.wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    jobs = [submit(voice, sentences=4, first=10 * number) for number in range(2)]
+    wait_ended(*jobs)
+
+    assert_whole(*jobs)
+    assert counter("encoder_run") == 1
+    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    assert Take.objects.count() == 8
+    assert take_objects(pair) == 16
+
+
+def test_worker_that_sleeps_past_its_lease_publishes_nothing_twice(pair: Pair) -> None:
+    sleeper = pair.start_worker("w1").wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    jobs = [submit(voice, sentences=4, first=10 * number) for number in range(2)]
+    wait_busy(sleeper)
+
+    sleeper.send(signal.SIGSTOP)
+    slept_since = time.monotonic()
+    other = pair.start_worker("w2")
+    wait_ended(*jobs)
+    time.sleep(max(0.0, slept_since + 1.2 * LEASE - time.monotonic()))
+    sleeper.send(signal.SIGCONT)
+    later = submit(voice, sentences=2, first=50)
+    other.wait_ready().kill()
+    wait_ended(later)
+
+    assert_whole(*jobs, later)
+    assert Segment.objects.filter(job=later, claimed_by="w1").exists(), "it never worked again"
+    assert Take.objects.count() == 10
+    assert counter("encoder_run") == 1
+
+
+def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
+    worker = pair.start_worker("w1", TTS_DRAIN_SECONDS=0, TTS_LEASE_SECONDS=300).wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    job = submit(voice, sentences=6)
+    wait_busy(worker)
+
+    started = time.monotonic()
+    status = worker.stop()
+
+    assert status == 0
+    assert time.monotonic() - started < 6
+    assert WorkerStatus.objects.get(pk="w1").state == WorkerStatus.State.STOPPED
+    waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
+    assert waiting.exists()
+    assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
+
+
+def test_draining_worker_finishes_what_it_holds(pair: Pair) -> None:
+    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=1, TTS_DRAIN_SECONDS=20).wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    job = submit(voice, sentences=6)
+    wait_busy(worker)
+
+    assert worker.stop() == 0
+
+    statuses = list(Segment.objects.filter(job=job).values_list("status", flat=True))
+    assert "claimed" not in statuses
+    assert 1 <= statuses.count("done") < 6
+
+
+@pytest.fixture
+def shut_database(pair: Pair) -> Iterator[Any]:
+    """A function that refuses every connection of workers for some seconds (PostgreSQL only)."""
+    name = pair.database["NAME"]
+    yield lambda seconds: _shut(name, seconds)
+
+
+def _shut(name: str, seconds: float) -> None:
+    with connection.cursor() as cursor:  # ours lives on: only new connections are refused
+        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS false')
+        end_others = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = %s AND pid <> pg_backend_pid()"
+        )
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            cursor.execute(end_others, [name])
+            time.sleep(0.1)
+        cursor.execute(f'ALTER DATABASE "{name}" ALLOW_CONNECTIONS true')
+
+
+@pytest.mark.parametrize("pair", ["services"], indirect=True)
+@pytest.mark.redis
+@pytest.mark.postgres
+def test_database_that_goes_away_is_waited_for(pair: Pair, shut_database: Any) -> None:
+    worker = pair.start_worker("w1").wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    job = submit(voice, sentences=8)
+    wait_busy(worker)
+
+    shut_database(1.5 * LEASE)
+    wait_ended(job)
+
+    assert_whole(job)
+    assert worker.popen.poll() is None, "the worker ended"
+
+
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_poison_takes_three_workers_and_no_neighbour(pair: Pair) -> None:
+    voice = new_voice()
+    start = {"entry": FAULTY, "TTS_TEST_FAULT": "poison"}
+    worker = pair.start_worker("w1", **start).wait_ready()
+    wait_encoded(voice)
+    text = "\n\n".join(["Fox one.", "Fox two.", "It is poison.", "Fox three.", "Fox four."])
+    job = submit(voice, text=text)
+    deaths = 0
+
+    def ended() -> bool:
+        nonlocal worker, deaths
+        if worker.popen.poll() is not None:
+            deaths += 1
+            worker = pair.start_worker("w1", **start)
+        return RenderJob.objects.filter(pk=job.pk, status__in=RenderJob.FINAL).exists()
+
+    wait_for(ended, what="the job ended", seconds=120)
+
+    job.refresh_from_db()
+    segments = {row.index: row for row in Segment.objects.filter(job=job)}
+    assert deaths == 3
+    assert job.status == RenderJob.Status.PARTIAL
+    assert segments[2].error_code == "worker_lost"
+    assert [row.status for index, row in segments.items() if index != 2] == ["done"] * 4
+
+
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_full_disk_is_waited_for_and_spends_no_attempt(pair: Pair) -> None:
+    pair.start_worker("w1", entry=FAULTY, TTS_TEST_FAULT="full").wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    flag = pair.data_dir / "disk-is-full"
+    flag.touch()
+
+    job = submit(voice, sentences=2)
+    row = WorkerStatus.objects.filter(pk="w1", detail__contains="disk is full")
+    wait_for(row.exists, what="the worker says that the disk is full")
+    assert take_objects(pair) == 0
+    flag.unlink()
+    wait_ended(job)
+
+    assert_whole(job)
+    assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
+    wait_for(lambda: not row.exists(), what="the worker says that all is well again")

@@ -1,0 +1,124 @@
+"""The pump claims by itself, heeds a filling disk, and ends a process without a heart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest_django import Settings
+
+from synth.models import Segment, WorkerStatus
+from tests.factories import make_job, make_stored_clip, make_version
+from tests.workers.conftest import MiniatureProcess
+from voices.models import CacheEviction
+from workers import pump as pump_module
+from workers.claiming import take_segments
+from workers.held_claims import Kind
+from workers.loop_thread import LoopThread
+from workers.pump import Pump, stop_unwanted, watch_disk
+
+pytestmark = pytest.mark.django_db
+
+
+def make_pump(process: MiniatureProcess, *, is_broken: bool = False) -> Pump:
+    heart: Any = SimpleNamespace(has_failed_for=lambda seconds: is_broken)
+    return Pump(process, heart)
+
+
+def make_ready_job(process: MiniatureProcess, segments: int = 1) -> None:
+    codec = process.host.engine.codec_fingerprint
+    make_job(version=make_version(codec_fingerprint=codec), segments=segments)
+
+
+def test_rows_that_no_message_brought_are_claimed(process: MiniatureProcess) -> None:
+    make_ready_job(process)
+
+    make_pump(process).step()
+
+    assert Segment.objects.get().claimed_by == "mini"
+
+
+def test_status_row_says_what_is_in_flight(process: MiniatureProcess) -> None:
+    make_ready_job(process, segments=2)
+
+    make_pump(process).step()
+
+    row = WorkerStatus.objects.get(pk="mini")
+    assert row.figures["segments_in_flight"] == 2
+    assert row.figures["slots"] == 4
+
+
+def test_nearly_full_disk_stops_claiming_and_says_so_until_there_is_room(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    make_ready_job(process)
+    settings.MIN_FREE_BYTES = 10**15
+    pump = make_pump(process)
+
+    pump.step()
+    assert Segment.objects.get().status == "queued"
+    assert "TTS_MIN_FREE_BYTES" in WorkerStatus.objects.get(pk="mini").detail
+
+    settings.MIN_FREE_BYTES = 0
+    process._paused_until = 0
+    watch_disk(process)
+    make_pump(process).step()
+    assert Segment.objects.get().status == "claimed"
+    assert WorkerStatus.objects.get(pk="mini").detail == ""
+
+
+def test_eviction_reaches_memory(process: MiniatureProcess) -> None:
+    clip = make_stored_clip()
+    assert process.codes is not None
+    pump = make_pump(process)
+    pump.step()
+    codes = np.zeros((10, 3), dtype=np.int16)
+    process.codes.cache.put((clip.fingerprint, "c"), codes, epoch=process.codes.cache.epoch)
+
+    CacheEviction.objects.create(clip_fingerprint=clip.fingerprint)
+    pump._next_care = 0
+    pump.step()
+
+    assert len(process.codes.cache) == 0
+
+
+def test_held_row_that_is_gone_or_taken_is_abandoned(process: MiniatureProcess) -> None:
+    make_ready_job(process, segments=3)
+    take_segments(process)
+    gone, taken, ours = sorted(process.held.of(Kind.SEGMENT), key=lambda claim: claim.pk)
+    Segment.objects.filter(pk=gone.pk).delete()
+    Segment.objects.filter(pk=taken.pk).update(claim_token=None)
+
+    stop_unwanted(process)
+
+    assert (gone.is_lost, taken.is_lost, ours.is_lost) == (True, True, False)
+
+
+@pytest.mark.parametrize(("holds", "is_broken"), [(True, True), (False, True), (True, False)])
+def test_process_whose_heart_stopped_ends_if_it_holds_work(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch, holds: bool, is_broken: bool
+) -> None:
+    ends: list[str] = []
+    monkeypatch.setattr(pump_module, "end_process", ends.append)
+    if holds:
+        make_ready_job(process)
+
+    make_pump(process, is_broken=is_broken).step()
+
+    assert bool(ends) is (holds and is_broken)
+
+
+def test_loop_thread_is_what_the_pump_asks() -> None:
+    assert callable(LoopThread.has_failed_for)
+
+
+def test_worker_of_files_needs_no_engine(make_process: Callable[..., MiniatureProcess]) -> None:
+    process = make_process(engine=None, role="cpu")
+
+    make_pump(process).step()
+
+    assert process.codes is None
+    assert WorkerStatus.objects.get(pk="mini").role == "cpu"
