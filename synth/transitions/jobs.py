@@ -137,6 +137,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
             error_code="",
             error_message="",
             finished_at=None,
+            updated_at=leases.database_now(),
         )
         if not moved:
             return False
