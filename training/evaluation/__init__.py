@@ -1,0 +1,1 @@
+"""Measure what a checkpoint's speech is worth, against clean speech of the same synthesiser."""
