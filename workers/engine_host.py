@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -66,6 +67,9 @@ def load_engine() -> Engine:
     Raises:
         EngineError: the checkpoint or a setting does not fit.
     """
+    # Read when torch is loaded. Threads that spin while they wait for each other made rendering ten
+    # times slower on a machine whose processors had other work as well.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from synth.engine import Engine, EngineConfig
 
     return Engine.load(

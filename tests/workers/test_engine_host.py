@@ -1,0 +1,29 @@
+"""What the host of the engine sees to before torch is loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workers.commands import PROJECT, run_python
+
+LOAD = """
+import django; django.setup()
+import os, sys
+from workers.engine_host import load_engine
+assert "torch" not in sys.modules, "the variable would come too late"
+engine = load_engine()
+print(os.environ["OMP_WAIT_POLICY"], engine.device)
+engine.close()
+"""
+TINY = PROJECT / "tests" / "data" / "golden" / "tiny-s2"
+
+
+@pytest.mark.parametrize("given", ["", "ACTIVE"])
+def test_threads_sleep_while_they_wait_unless_the_operator_says_otherwise(
+    clean_env: dict[str, str], given: str
+) -> None:
+    environment = clean_env | {"TTS_CHECKPOINT": str(TINY), "TTS_DEVICE": "cpu"}
+    if given:
+        environment["OMP_WAIT_POLICY"] = given
+
+    assert run_python(environment, LOAD) == f"{given or 'PASSIVE'} cpu"
