@@ -53,7 +53,7 @@ class LatentSpace:
             chosen = known.get(name)
             for earlier in range(int(index) - 1, 0, -1):
                 chosen = known.get(f"{phone} {earlier}") if chosen is None else chosen
-            codes.append(known["_ 1"] if chosen is None else chosen)
+            codes.append(known.get("_ 1", 0) if chosen is None else chosen)
         return torch.tensor(codes, dtype=torch.int64)
 
     def latents(self, clip: Clip) -> Tensor:
@@ -123,5 +123,6 @@ def _directions(parts: Tensor, codes: Tensor, voices: Tensor, num_states: int) -
     axes = torch.linalg.svd(centred * weights, full_matrices=False)[2][: STATE_DIM - 1]
     placed = centred @ axes.t()
     placed = placed / placed.square().sum(1).mean().sqrt()
+    placed = F.pad(placed, (0, STATE_DIM - 1 - placed.shape[1]))  # fewer states than axes
     # The constant keeps states in the middle apart from each other, which a direction alone cannot.
     return F.normalize(F.pad(placed, (0, 1), value=0.7), dim=1)

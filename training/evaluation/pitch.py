@@ -8,6 +8,7 @@ import numpy.typing as npt
 LOWEST_HZ, HIGHEST_HZ = 60.0, 420.0
 _RATE = 22050
 _HOP = 256
+_KEPT_BELOW_HZ, _TAPS = 1500.0, 64
 _DIP = 0.15  # the first dip below this is the period
 _VOICED = 0.30  # a frame whose deepest dip is above this has no pitch
 _LOUD = 0.08  # of the loudest frame's power
@@ -28,7 +29,7 @@ def median_pitch(wave: npt.NDArray[np.floating]) -> float | None:
 def frame_pitches(wave: npt.NDArray[np.floating]) -> Floats:
     """Return the pitch in Hz of every 11.6 ms of a wave at 44.1 kHz; 0 where there is none."""
     samples = np.asarray(wave, np.float64)
-    samples = samples[: len(samples) // 2 * 2].reshape(-1, 2).mean(1)  # to 22.05 kHz
+    samples = np.convolve(samples, _low_pass(), mode="same")[::2]  # to 22.05 kHz
     longest = int(_RATE / LOWEST_HZ) + 2
     size = 2 * longest
     if len(samples) < size:
@@ -38,6 +39,16 @@ def frame_pitches(wave: npt.NDArray[np.floating]) -> Floats:
     dips = _normalised_difference(windows, longest)
     pitches = np.array([_first_dip(row) for row in dips])
     return np.where(power > _LOUD * power.max(), pitches, 0.0)
+
+
+def _low_pass() -> Floats:
+    """Return a filter for 44.1 kHz that keeps what tells the pitch.
+
+    A period is no whole number of samples, so that above some kilohertz two of them never match.
+    """
+    places = np.arange(-_TAPS, _TAPS + 1)
+    kernel = np.sinc(2 * _KEPT_BELOW_HZ / (2 * _RATE) * places) * np.hanning(2 * _TAPS + 1)
+    return np.asarray(kernel / kernel.sum())
 
 
 def _normalised_difference(windows: Floats, longest: int) -> Floats:
