@@ -1,8 +1,12 @@
-"""Fit latents and codebooks, and turn every clip into the codes that all else is taught with."""
+"""Fit latents and codebooks, and turn every clip into the codes that all else is taught with.
+
+Aligned clips get the codes that their latents define. Plain ones get what the encoder hears in
+them once it is trained, so that decoder and language model learn to live with its mistakes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from synth.engine.codec import CodecEncoder
 from training.codebooks import Book, encode_latents, fit_books
 from training.latents import LatentSpace, fit_latent_space
+from training.resample import upsample
 from training.run_folder import RunFolder, RunFolderError
 from training.shards import ALIGNED, PLAIN, Clip, read_shard, shard_paths
 
@@ -67,8 +73,13 @@ def load_quantizer(run: RunFolder) -> tuple[LatentSpace, list[Book]]:
     return LatentSpace(**saved["space"]), [Book(**book) for book in saved["books"]]
 
 
-def write_codes(run: RunFolder, report: Callable[[str], None]) -> None:
-    """Encode every shard; save `codes` with the texts."""
+def write_codes(
+    run: RunFolder, encoder: CodecEncoder | None, report: Callable[[str], None]
+) -> None:
+    """Encode every shard, plain ones first; save `codes` with the texts.
+
+    `encoder` hears the plain clips; None gives them the codes that their latents define.
+    """
     space, books = load_quantizer(run)
     texts: list[str] = []
     voices: list[int] = []
@@ -79,7 +90,10 @@ def write_codes(run: RunFolder, report: Callable[[str], None]) -> None:
         texts.append(clip.text)
         voices.append(clip.voice)
         aligned.append(len(clip.letters) > 0)
-        clip_codes = encode_latents(books, space.latents(clip), space.codes_of(clip.states))
+        if encoder is None or aligned[-1]:
+            clip_codes = encode_latents(books, space.latents(clip), space.codes_of(clip.states))
+        else:
+            clip_codes = heard_codes(encoder, clip)
         codes.append(clip_codes.to(torch.uint8))
         missing = torch.full((clip.num_frames,), -1.0, dtype=torch.float16)
         letters.append(torch.from_numpy(clip.letters).half() if aligned[-1] else missing)
@@ -98,15 +112,29 @@ def write_codes(run: RunFolder, report: Callable[[str], None]) -> None:
     )
 
 
+def heard_codes(encoder: CodecEncoder, clip: Clip) -> Tensor:
+    """Return the codes that an encoder hears in a plain clip, int64 [K, T]."""
+    wave = torch.from_numpy(clip.wave.astype("float32") / 32768.0)[None]
+    heard = encoder.encode([upsample(wave.to(encoder.device))[0]])[0]
+    return heard[:, : clip.num_frames].cpu()
+
+
 def load_codes(run: RunFolder) -> CodedClips:
     """Return what `write_codes` saved."""
     return CodedClips(**run.load("codes"))
 
 
-def _every_clip(speech: Path) -> Iterable[Clip]:
+def _every_clip(speech: Path) -> Iterator[Clip]:
     for kind in (PLAIN, ALIGNED):
         for path in shard_paths(speech, kind):
             yield from read_shard(path)
+
+
+def first_clips(run: RunFolder, aligned_shards: int) -> list[Clip]:
+    """Return all plain clips and those of the first aligned shards, in the order of `codes`."""
+    plain = len(shard_paths(run.speech, PLAIN))
+    paths = [*shard_paths(run.speech, PLAIN), *shard_paths(run.speech, ALIGNED)]
+    return [clip for path in paths[: plain + aligned_shards] for clip in read_shard(path)]
 
 
 def _phones(space: LatentSpace) -> list[str]:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from training.acoustics import ROWS_PER_FRAME
-from training.codebooks import Book, encode_latents
-from training.codec_network import build_decoder, set_books
-from training.latents import LatentSpace
+from training.codebooks import Book
+from training.codec_network import build_decoder, codec_config, set_books
 from training.shards import Clip
 from training.spectral_loss import SpectralLoss
 from training.synthesis import ROW_LENGTH, synthesise
@@ -47,13 +46,11 @@ class DecoderStage:
     def __init__(
         self,
         clips: Sequence[Clip],
-        space: LatentSpace,
+        codes: Sequence[Tensor],
         books: list[Book],
         recipe: DecoderRecipe,
         device: torch.device,
     ) -> None:
-        from training.codec_network import codec_config
-
         torch.manual_seed(recipe.seed)
         self.recipe, self.device = recipe, device
         self.network = build_decoder(
@@ -67,12 +64,10 @@ class DecoderStage:
         set_books(self.network, books)
         self.network.to(device)
         self._loss = SpectralLoss().to(device)
-        usable = [clip for clip in clips if clip.num_frames >= recipe.frames]
-        self._clips = usable
-        self._codes = [
-            encode_latents(books, space.latents(clip), space.codes_of(clip.states))
-            for clip in usable
-        ]
+        pairs = zip(clips, codes, strict=True)
+        usable = [pair for pair in pairs if pair[0].num_frames >= recipe.frames]
+        self._clips = [clip for clip, _ in usable]
+        self._codes = [clip_codes for _, clip_codes in usable]
 
     def losses(self, step: int, progress: float) -> Mapping[str, Tensor]:
         """Return the losses of the batch that belongs to this step."""

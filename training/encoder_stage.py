@@ -20,6 +20,7 @@ from training.acoustics import ROW_SAMPLES, ROWS_PER_FRAME
 from training.codebooks import Book
 from training.codec_network import build_encoder, codec_config, set_books
 from training.latents import PARTS_FIRST, STATE_DIM, VOICES_FIRST, LatentSpace
+from training.resample import upsample
 from training.shards import Clip
 
 _Wave = npt.NDArray[np.float32]
@@ -157,16 +158,6 @@ def _augment(wave: _Wave, rng: np.random.Generator) -> _Wave:
     gain = np.exp(rng.uniform(np.log(_QUIETEST), np.log(_LOUDEST))) if rng.random() < 0.6 else 1.0
     noise = 10 ** rng.uniform(-4.0, -2.5) if rng.random() < 0.5 else 1e-5
     return np.asarray(wave * gain + rng.standard_normal(len(wave)) * noise, np.float32)
-
-
-def upsample(waves: Tensor) -> Tensor:
-    """Return waves [B, 2 N] at twice the rate of [B, N], by a windowed sinc."""
-    taps = 24
-    places = torch.arange(-taps, taps + 1, dtype=torch.float32, device=waves.device)
-    window = torch.hann_window(2 * taps + 3, periodic=False, device=waves.device)[1:-1]
-    kernel = torch.sinc(places / 2) * window
-    spread = torch.stack([waves, torch.zeros_like(waves)], dim=-1).flatten(1)
-    return F.conv1d(F.pad(spread, (taps, taps))[:, None], kernel[None, None])[:, 0]
 
 
 @torch.no_grad()

@@ -85,7 +85,11 @@ class Espeak:
         self._words: list[tuple[float, int, int]] = []
 
     def say(self, text: str, voice: EspeakVoice) -> Utterance:
-        """Speak a text; the same text and voice give the same samples."""
+        """Speak a text.
+
+        The same text and voice give the same phones and times, but not the same samples: noise and
+        the phase of the pitch go on from what was said before.
+        """
         self._library.espeak_SetVoiceByName(voice.variant.encode())
         settings = ((_RATE, voice.rate), (_PITCH, voice.pitch), (_RANGE, voice.pitch_range))
         for parameter, value in settings:

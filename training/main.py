@@ -1,8 +1,8 @@
 """Train the demo checkpoint: `python -m training.main`, without Django.
 
-The stages in order: data (needs espeak-ng), quantizer, codes, encoder, decoder, lm, export. Each
-goes on where it was stopped, killed or not. Encoder, decoder and lm depend on codes alone, so they
-may be trained in any order, or at the same time on different machines.
+The stages in order: data (needs espeak-ng), quantizer, encoder, codes, decoder, lm, export. Each
+goes on where it was stopped, killed or not. Codes may be written before the encoder is trained:
+decoder and lm can then learn beside it, and go on with the codes that it hears afterwards.
 """
 
 from __future__ import annotations

@@ -9,17 +9,25 @@ from pathlib import Path
 
 import torch
 
-from training.codes_stage import fit_quantizer, load_codes, load_quantizer, write_codes
+from synth.engine.codec import CodecEncoder
+from training.codec_network import build_encoder, codec_config
+from training.codes_stage import (
+    first_clips,
+    fit_quantizer,
+    load_codes,
+    load_quantizer,
+    write_codes,
+)
 from training.decoder_stage import DecoderStage
 from training.encoder_stage import EncoderStage
 from training.gates import missed_gates
 from training.lm_stage import LMStage
 from training.plan import Plan
-from training.run_folder import RunFolder, RunFolderError
-from training.shards import ALIGNED, PLAIN, Clip, read_shard, shard_paths
+from training.run_folder import RunFolder
+from training.shards import ALIGNED, PLAIN, read_shard, shard_paths
 from training.trainer import Budget, train
 
-STAGES = ("data", "quantizer", "codes", "encoder", "decoder", "lm", "export")
+STAGES = ("data", "quantizer", "encoder", "codes", "decoder", "lm", "export")
 TRAINED = ("encoder", "decoder", "lm")
 Report = Callable[[str], None]
 
@@ -58,7 +66,7 @@ def run_stage(stage: str, run: RunFolder, plan: Plan, options: Options, report: 
         sizes = plan.sizes
         fit_quantizer(run, num_books=sizes.num_codebooks, size=sizes.codes, report=report)
     elif stage == "codes":
-        write_codes(run, report)
+        write_codes(run, _trained_encoder(run, plan, options.device), report)
     elif stage == "export":
         from training.finish import export_run
 
@@ -84,13 +92,14 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
     if stage == "lm":
         trainee, rate = LMStage(load_codes(run), plan.sizes, plan.lm, options.device), 2e-3
     elif stage == "decoder":
-        space, books = load_quantizer(run)
-        clips = _clips(run, ALIGNED, plan.decoder_shards)
-        trainee = DecoderStage(clips, space, books, plan.decoder, options.device)
+        clips, coded = first_clips(run, plan.decoder_shards), load_codes(run)
+        codes = [coded.codes_of(index) for index in range(len(clips))]
+        trainee = DecoderStage(clips, codes, load_quantizer(run)[1], plan.decoder, options.device)
         rate, betas, clip = 1.5e-3, (0.8, 0.98), 3.0
     else:
         space, books = load_quantizer(run)
-        clips = _clips(run, PLAIN, plan.plain_shards)
+        paths = shard_paths(run.speech, PLAIN)
+        clips = [clip for path in paths for clip in read_shard(path)]
         trainee = EncoderStage(
             clips, space, books, plan.encoder, options.device, options.start_from
         )
@@ -109,8 +118,13 @@ def _train(stage: str, run: RunFolder, plan: Plan, options: Options, report: Rep
     return whole
 
 
-def _clips(run: RunFolder, kind: str, count: int) -> list[Clip]:
-    paths = shard_paths(run.speech, kind)[:count]
-    if not paths:
-        raise RunFolderError(f"{run.speech} holds no speech: run train-demo --stage data first.")
-    return [clip for path in paths for clip in read_shard(path)]
+def _trained_encoder(run: RunFolder, plan: Plan, device: torch.device) -> CodecEncoder | None:
+    """Return the run's encoder for use, None where it has not been trained."""
+    if not run.has("encoder-state"):
+        return None
+    _, books = load_quantizer(run)
+    encoder = build_encoder(
+        codec_config(num_books=len(books), book_size=plan.sizes.codes, layers=plan.encoder.layers)
+    )
+    encoder.load_state_dict(run.load("encoder-state")["network"])
+    return encoder.to(device).eval()

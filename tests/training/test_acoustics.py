@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from training.acoustics import NUM_BANDS, SAMPLE_RATE, Floats, band_centres_hz, describe
+from training.acoustics import NUM_BANDS, Floats, band_centres_hz, describe
+from training.espeak import SAMPLE_RATE
 
 PITCH = 129.2
 
@@ -19,7 +20,7 @@ def pulses(seconds: float = 0.5) -> Floats:
 
 def middle(wave: Floats, pitch: float = PITCH) -> Floats:
     """Return the features of ten places in the middle of a wave, clear up to the top."""
-    centres = len(wave) / 2 + 100.0 * np.arange(10)
+    centres = (len(wave) / 2 + 100.0 * np.arange(10)).astype(np.float64)
     return describe(wave, centres, pitch, np.ones(10))
 
 

@@ -22,12 +22,7 @@ def test_snake_s_gradient_is_the_true_one() -> None:
     x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
 
     assert torch.autograd.gradcheck(TrainedSnake(alpha), (x,))
-    assert torch.autograd.gradcheck(lambda a: TrainedSnake.forward(_Holder(a), x), (alpha,))
-
-
-class _Holder:
-    def __init__(self, alpha: torch.Tensor) -> None:
-        self.alpha = alpha
+    assert torch.autograd.gradcheck(lambda _: TrainedSnake(alpha)(x), (alpha,))
 
 
 def test_first_weights_keep_the_signal_s_size() -> None:

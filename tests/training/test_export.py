@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
 
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec import load_decoder, load_encoder
+from synth.engine.codec.quantizer import VectorQuantizer
 from tests.training.clips import make_clips
 from training.codebooks import Book, fit_books
 from training.codec_network import build_decoder, build_encoder, codec_config, set_books
@@ -52,14 +54,15 @@ def test_the_engine_loads_it_and_speaks(checkpoint: Path) -> None:
 
 def test_codebooks_survive_the_file(checkpoint: Path, books: list[Book]) -> None:
     latents = torch.randn(50, 128)
-    encoder, decoder = (load(checkpoint, "cpu") for load in (load_encoder, load_decoder))
-    semantic = encoder.quantizer.semantic_quantizer.quantizers[0]
+    encoder, decoder = load_encoder(checkpoint, "cpu"), load_decoder(checkpoint, "cpu")
+    semantic = cast("VectorQuantizer", encoder.quantizer.semantic_quantizer.quantizers[0])
+    second = cast("VectorQuantizer", decoder.quantizer.quantizer.quantizers[1])
 
     found = semantic.search(latents.t()[None])[0]
 
     assert (found == books[0].search(latents)).float().mean() > 0.95
     codes = torch.arange(16)
-    looked_up = decoder.quantizer.quantizer.quantizers[1].lookup(codes[None])[0].t()
+    looked_up = second.lookup(codes[None])[0].t()
     assert torch.allclose(looked_up, books[2].lookup(codes), atol=2e-2)
 
 

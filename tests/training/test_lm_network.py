@@ -43,7 +43,9 @@ def test_hidden_states_are_the_engine_s(
 ) -> None:
     trained, served = models
     text = served.config.text_config
-    cache = KVCache.allocate(text, num_slots=1, num_positions=16, device="cpu", dtype=torch.float32)
+    cache = KVCache.allocate(
+        text, num_slots=1, num_positions=16, device=torch.device("cpu"), dtype=torch.float32
+    )
 
     ours, maps = hidden_states(trained, columns)
     theirs = served.slow.prefill(columns, [9], [0], cache)

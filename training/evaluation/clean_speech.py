@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.encoder_stage import upsample
 from training.espeak import EspeakVoice, espeak
+from training.resample import upsample
 from training.voices import HELD_OUT, VOICES
 
 VOICES_FILE = "voices.json"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from training.evaluation.pitch import frame_pitches, median_pitch
+from training.evaluation.pitch import Floats, frame_pitches, median_pitch
 
 RATE = 44100
 TIMES = np.arange(RATE) / RATE
 
 
-def harmonics(hz: float, count: int = 30, first: int = 1) -> np.ndarray:  # type: ignore[type-arg]
+def harmonics(hz: float, count: int = 30, first: int = 1) -> Floats:
     """Return one second of harmonics that fall off like a voice's."""
     return np.asarray(
         sum(np.sin(2 * np.pi * k * hz * TIMES + k * k) / k for k in range(first, first + count))
