@@ -16,7 +16,7 @@ from voices.models import ClipCodes, VoiceVersion
 from workers.first_run import ClipSource, find_or_make_voice, newest_version
 from workers.local_worker import LocalWorker
 from workers.speak import check_text, submit_text
-from workers.waiting import save_audio, wait_encoded, wait_ended
+from workers.waiting import save_audio, summary, wait_encoded, wait_ended
 
 DEFAULT_TEXT = (
     "The machine stood in the long room. I saw the pale light of the lamp. "
@@ -60,7 +60,7 @@ def render_demo(
     job = wait_ended(submitted.pk, worker, progress)
     path = settings.DATA_DIR / "out" / f"{source.voice_name.replace('/', '_')}.{FORMAT}"
     save_audio(job, path)
-    progress.end(f"{job.segments_done}/{job.segments_total} segments")
+    progress.end(summary(job))
     seconds = job.exports.aggregate(seconds=Sum("duration_seconds"))["seconds"] or 0.0
     return DemoResult(path, seconds, _encoder_runs(version, started_at), voice.name)
 

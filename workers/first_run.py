@@ -6,6 +6,7 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 
@@ -60,12 +61,8 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
         StepError: the clip cannot be read, or is refused with a code and a sentence.
     """
     voice = Voice.objects.filter(name__iexact=source.voice_name, deleted_at__isnull=True).first()
+    clip = _read(source)
     try:
-        clip = NewClip(
-            transcript=source.transcript,
-            filename=source.path.name,
-            content=source.path.read_bytes(),
-        )
         if voice is None:
             voice = create_voice(
                 name=source.voice_name,
@@ -77,7 +74,8 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
         else:
             update_voice(voice, by=owner.get_username(), clips=[clip])
     except OSError as error:
-        raise StepError("clip_not_read", f"{source.path}: {error.strerror}.") from error
+        reason = f"{error.strerror or error}: {settings.STORAGE_DIR}"
+        raise StepError("storage_unavailable", f"The clip was not stored ({reason}).") from error
     except ClipRejectedError as error:
         raise StepError(error.code, str(error)) from error
     version = newest_version(voice)
@@ -92,3 +90,11 @@ def newest_version(voice: Voice) -> VoiceVersion:
     if version is None:
         raise StepError("voice_not_found", f"The voice {voice.name!r} was deleted meanwhile.")
     return version
+
+
+def _read(source: ClipSource) -> NewClip:
+    try:
+        content = source.path.read_bytes()
+    except OSError as error:
+        raise StepError("clip_not_read", f"{source.path}: {error.strerror}.") from error
+    return NewClip(transcript=source.transcript, filename=source.path.name, content=content)

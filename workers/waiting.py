@@ -62,6 +62,15 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
     return job
 
 
+def summary(job: RenderJob) -> str:
+    """Say what was rendered and how fast, against its playing time."""
+    text = f"{job.segments_done}/{job.segments_total} segments"
+    if job.started_at is None or job.finished_at is None:
+        return text
+    elapsed = max((job.finished_at - job.started_at).total_seconds(), 0.001)
+    return f"{text}, {job.audio_seconds / elapsed:.1f}x real time"
+
+
 def save_audio(job: RenderJob, target: Path) -> None:
     """Write a finished job's file to `target`, all of it or nothing.
 

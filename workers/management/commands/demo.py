@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import shlex
 import sys
+import textwrap
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -30,6 +31,7 @@ from workers.site import Site
 
 KEY_DAYS = 30
 LOG_NAME = "demo.log"
+LINE_WIDTH = 88
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 
 
@@ -107,9 +109,9 @@ class Command(BaseCommand):
             self.stdout.flush()
         else:
             length = f"{result.audio_seconds:.1f} s of audio after {wall_seconds:.1f} s"
-            self._say(f"Audio       {result.path}  ({length})")
+            self._say(f"Audio       {shown(result.path)}  ({length})")
             self._say(f"Model       {card.name}, licence {card.licence}")
-            self._say(f"            {card.description}")
+            self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
 
     def _serve(self, chosen: Namespace, worker: LocalWorker, key: str, result: DemoResult) -> None:
         first = chosen.port or settings.PORT
@@ -149,6 +151,11 @@ def clip_source(chosen: Namespace) -> ClipSource:
     clip: Path = chosen.voice_clip
     name = f"demo {clip.stem}"[:100]
     return ClipSource(clip, chosen.transcript, voice_name=name, consent=chosen.consent)
+
+
+def shown(path: Path) -> Path:
+    """Return a path as it is typed in the current folder, if that is shorter."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def curl_line(url: str, key: str, result: DemoResult) -> str:

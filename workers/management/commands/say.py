@@ -22,7 +22,7 @@ from voices.models import VoiceVersion
 from workers.embedded import open_standard_streams, signals_interrupt
 from workers.local_worker import LocalWorker
 from workers.speak import check_text, find_speaker, submit_text
-from workers.waiting import save_audio, wait_encoded, wait_ended
+from workers.waiting import save_audio, summary, wait_encoded, wait_ended
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 LOG_NAME = "say.log"
@@ -77,7 +77,7 @@ class Command(BaseCommand):
             job = submit_text(text, voice, owner=None, audio_format=made_format, seed=chosen.seed)
             finished = wait_or_cancel(job, worker, progress)
             save_audio(finished, chosen.output)
-            progress.end(f"{finished.segments_done}/{finished.segments_total} segments")
+            progress.end(summary(finished))
         finally:
             progress.leave()
             worker.stop()
