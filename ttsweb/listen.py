@@ -11,7 +11,7 @@ from ttsweb.command_errors import StepError
 
 PORTS_TRIED = 50
 BACKLOG = 512
-LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+DEFAULT_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})  # nobody has chosen yet
 
 
 class ListenError(StepError):
@@ -26,7 +26,7 @@ def check_address(host: str, allowed_hosts: Collection[str]) -> None:
     """
     if all(ipaddress.ip_address(address).is_loopback for address in _addresses(host)):
         return
-    if set(allowed_hosts) <= LOOPBACK_NAMES:
+    if set(allowed_hosts) == DEFAULT_HOSTS:
         raise ListenError(
             "allowed_hosts_missing",
             f"Listening on {host} lets other machines in, and every request of theirs would be "

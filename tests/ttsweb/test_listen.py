@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ttsweb.listen import ListenError, check_address, open_socket, url_of
+from ttsweb.setting_specs import SETTINGS
 
 LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
 
@@ -32,6 +33,7 @@ def test_every_address_needs_allowed_hosts_and_the_error_names_the_setting(host:
 
     assert caught.value.code == "allowed_hosts_missing"
     check_address(host, [*LOOPBACK, "tts.example.org"])
+    check_address(host, ["localhost"])  # chosen: a container whose port is published to its host
 
 
 def test_name_without_an_address_is_told() -> None:
@@ -84,3 +86,7 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def test_hosts_that_nobody_chose_are_those_of_the_settings() -> None:
+    assert SETTINGS["TTS_ALLOWED_HOSTS"].default.split(",") == LOOPBACK

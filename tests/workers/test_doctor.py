@@ -146,7 +146,8 @@ def test_port_of_another_program_is_a_warning(settings: Settings) -> None:
 
 
 def test_address_without_allowed_hosts_fails(settings: Settings) -> None:
-    settings.HOST, settings.ALLOWED_HOSTS = "0.0.0.0", ["localhost"]
+    settings.HOST = "0.0.0.0"
+    settings.ALLOWED_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 
     found = system.look_at_port()
 
