@@ -74,7 +74,7 @@ def assemble(process: WorkerProcess, claim: HeldClaim) -> None:
         _assemble(process, claim)
     except Exception as error:
         if not process.handing_back.is_set():
-            outlast(partial(_settle_error, process, claim, error), seconds=settings.LEASE_SECONDS)
+            outlast(partial(_settle_error, process, claim, error))
     finally:
         process.held.drop(claim)
 
@@ -103,7 +103,7 @@ def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
         sha256=made.sha256,
         duration_seconds=made.seconds,
     )
-    if outlast(finish, seconds=settings.LEASE_SECONDS):
+    if outlast(finish):
         logger.info("file made: format=%s seconds=%.1f", export.format, made.seconds)
     else:
         delete_objects([key])

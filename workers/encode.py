@@ -64,7 +64,7 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
         frames=frames,
         warnings=warnings,
     )
-    if outlast(finish, seconds=settings.LEASE_SECONDS):
+    if outlast(finish):
         logger.info("version ready: clips=%d frames=%d", len(clips), frames)
         _ring_doorbell(version.pk)
 
@@ -143,7 +143,7 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
         settle = partial(_retry_or_fail, claim, "clip_lost", message, retry=True)
     else:
         return False
-    outlast(settle, seconds=settings.LEASE_SECONDS)
+    outlast(settle)
     return True
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from django.conf import settings
 from django.db import InterfaceError, OperationalError, connection
 
 logger = logging.getLogger(__name__)
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 DATABASE_AWAY = (OperationalError, InterfaceError)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 RETRY_SECONDS = 0.5
+PATIENT_LEASES = 10
 
 Result = TypeVar("Result")
 
@@ -34,15 +36,19 @@ def is_outage(error: BaseException) -> bool:
     return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
 
 
-def outlast(write: Callable[[], Result], *, seconds: float) -> Result:
-    """Run a short database step again and again while the database is away, for `seconds` at most.
+def outlast(write: Callable[[], Result], *, seconds: float | None = None) -> Result:
+    """Run a short database step again and again while the database is away.
 
     What was rendered is worth more than the wait; the step is fenced, so a late one does no harm.
+
+    Args:
+        seconds: after so long it gives up; None is ten leases.
 
     Raises:
         OperationalError, InterfaceError: the database stayed away.
     """
-    deadline = time.monotonic() + seconds
+    wait = PATIENT_LEASES * settings.LEASE_SECONDS if seconds is None else seconds
+    deadline = time.monotonic() + wait
     while True:
         try:
             return write()

@@ -30,6 +30,7 @@ class Pump:
         self.process, self._heartbeat = process, heartbeat
         self._next_care = 0.0
         self._next_status = 0.0
+        self._healthy_since: float | None = None  # None while steps fail
 
     def step(self) -> None:
         """Claim what there is room for and, about once a second, do everything else.
@@ -38,6 +39,7 @@ class Pump:
             OperationalError, InterfaceError: the database is away.
         """
         now = time.monotonic()
+        healthy_since, self._healthy_since = self._healthy_since or now, None
         if now >= self._next_care:
             self._next_care = now + min(CARE_SECONDS, settings.PUMP_SECONDS)
             self._care()
@@ -46,8 +48,15 @@ class Pump:
         if now >= self._next_status:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))
-        # The database has answered us: a heartbeat that gets no answer all the same is broken.
-        if len(self.process.held) and self._heartbeat.has_failed_for(settings.LEASE_SECONDS):
+        self._healthy_since = healthy_since
+        self._check_heartbeat(now - healthy_since)
+
+    def _check_heartbeat(self, healthy_seconds: float) -> None:
+        """End the process when only its heartbeat gets no answer from the database, for a lease."""
+        lease = settings.LEASE_SECONDS
+        if not len(self.process.held) or healthy_seconds < lease:
+            return
+        if self._heartbeat.has_failed_for(lease):
             end_process("its heartbeat is broken, so that it would lose all its work unnoticed")
 
     def _care(self) -> None:

@@ -83,7 +83,7 @@ def end_segment(
         rendered = future.result()
         if not np.isfinite(rendered.audio).all():
             raise NotFiniteAudioError("The model's audio holds samples that are not numbers.")
-        take = outlast(partial(save_take, content_key, rendered), seconds=settings.LEASE_SECONDS)
+        take = outlast(partial(save_take, content_key, rendered))
         _finish(process, claim, take)
     except Exception as error:
         _settle_error(process, claim, error)
@@ -101,7 +101,7 @@ def _settle(process: WorkerProcess, claim: HeldClaim, step: Callable[[], bool]) 
 
     Returns False when the claim was not ours any more, so that nothing was written.
     """
-    settled = outlast(step, seconds=settings.LEASE_SECONDS)
+    settled = outlast(step)
     if not settled:
         logger.info("segment was taken over or removed meanwhile")
     process.held.drop(claim)

@@ -24,7 +24,6 @@ from workers.worker_process import WorkerProcess
 logger = logging.getLogger(__name__)
 
 QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
-LONGEST_BEAT_SECONDS = 5.0  # so that a status row is never much older than that
 FOREVER = float("inf")
 State = WorkerStatus.State
 
@@ -43,7 +42,7 @@ def run_worker(
     """
     stop, hurry, finished = threading.Event(), threading.Event(), threading.Event()
     _install_signals(process, stop, hurry)
-    beat_seconds = min(settings.LEASE_SECONDS / BEATS_PER_LEASE, LONGEST_BEAT_SECONDS)
+    beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
     heart = LoopThread("heartbeat", _beat(process), seconds=beat_seconds, stop=finished)
     heart.start()
     if not _prepare(process, stop, announce):
@@ -116,6 +115,7 @@ def _prepare(
 
 def _start_engine(process: WorkerProcess) -> None:
     process.status.state = State.WARMING
+    outlast(process.status.write, seconds=FOREVER)
     engine = process.host.start()
     process.status.describe_engine(engine)
     outlast(lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER)

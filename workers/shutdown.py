@@ -32,6 +32,8 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     """
     process.stopping.set()
     process.status.state = WorkerStatus.State.DRAINING
+    with process.claim_lock:  # what is being claimed at this moment is held from here on
+        pass
     deadline = time.monotonic() + settings.DRAIN_SECONDS
     while len(process.held) and time.monotonic() < deadline and not hurry.is_set():
         time.sleep(POLL_SECONDS)

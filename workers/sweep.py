@@ -35,26 +35,30 @@ CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows ar
 EVICTION_AGE = dt.timedelta(hours=1)
 
 
-def take_turn(name: str, *, seconds: float) -> bool:
-    """Return whether this kind of work is due and the round ours; the next is `seconds` later."""
+def take_turn(name: str, *, seconds: float) -> dt.timedelta | None:
+    """Return by how much this kind of work is overdue if the round is ours, else None.
+
+    The next round is `seconds` later.
+    """
     now = leases.database_now()
-    SweepTurn.objects.get_or_create(name=name, defaults={"next_at": now})
-    return bool(
-        SweepTurn.objects.filter(pk=name, next_at__lte=now).update(
-            next_at=now + dt.timedelta(seconds=seconds)
-        )
+    turn, _ = SweepTurn.objects.get_or_create(name=name, defaults={"next_at": now})
+    ours = SweepTurn.objects.filter(pk=name, next_at__lte=now, next_at=turn.next_at).update(
+        next_at=now + dt.timedelta(seconds=seconds)
     )
+    return now - turn.next_at if ours else None
 
 
 def sweep_if_due() -> bool:
     """Do a round if it is due and no other worker does it; return whether it was done here."""
-    if take_turn(
-        TIDY, seconds=max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
-    ):
+    pause = max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
+    if take_turn(TIDY, seconds=pause) is not None:
         tidy()
-    if not take_turn(SWEEP, seconds=settings.SWEEP_SECONDS):
+    overdue = take_turn(SWEEP, seconds=settings.SWEEP_SECONDS)
+    if overdue is None:
         return False
-    free_lost(leases.expired(leases.database_now()))
+    # After a time without sweeps the database was away, for living workers too: they renew first.
+    if overdue < dt.timedelta(seconds=settings.LEASE_SECONDS / 2):
+        free_lost(leases.expired(leases.database_now()))
     transitions.close_cancelled_jobs()
     transitions.fail_jobs_of_failed_versions()
     resend()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from django.db import OperationalError
 from pytest_django import Settings
 
 from synth.models import Segment, WorkerStatus
@@ -17,7 +19,6 @@ from voices.models import CacheEviction
 from workers import pump as pump_module
 from workers.claiming import take_segments
 from workers.held_claims import Kind
-from workers.loop_thread import LoopThread
 from workers.pump import Pump, stop_unwanted, watch_disk
 
 pytestmark = pytest.mark.django_db
@@ -99,20 +100,49 @@ def test_held_row_that_is_gone_or_taken_is_abandoned(process: MiniatureProcess) 
 
 @pytest.mark.parametrize(("holds", "is_broken"), [(True, True), (False, True), (True, False)])
 def test_process_whose_heart_stopped_ends_if_it_holds_work(
-    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch, holds: bool, is_broken: bool
+    process: MiniatureProcess,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    holds: bool,
+    is_broken: bool,
 ) -> None:
     ends: list[str] = []
     monkeypatch.setattr(pump_module, "end_process", ends.append)
+    settings.LEASE_SECONDS = 0.05
     if holds:
         make_ready_job(process)
+    pump = make_pump(process, is_broken=is_broken)
 
-    make_pump(process, is_broken=is_broken).step()
+    pump.step()
+    assert ends == []
+    time.sleep(0.06)
+    pump.step()
 
     assert bool(ends) is (holds and is_broken)
 
 
-def test_loop_thread_is_what_the_pump_asks() -> None:
-    assert callable(LoopThread.has_failed_for)
+def test_heart_that_failed_with_the_whole_database_is_given_time(
+    process: MiniatureProcess, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+    monkeypatch.setattr(pump_module, "end_process", ends.append)
+    settings.LEASE_SECONDS = 0.05
+    make_ready_job(process)
+    pump = make_pump(process, is_broken=True)
+    pump.step()
+    time.sleep(0.06)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pump_module, "take_work", _away)
+        with pytest.raises(OperationalError):
+            pump.step()
+    pump.step()
+
+    assert ends == []
+
+
+def _away(process: object) -> int:
+    raise OperationalError("away")
 
 
 def test_worker_of_files_needs_no_engine(make_process: Callable[..., MiniatureProcess]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from pytest_django import Settings
 
 from synth import queue
-from synth.models import RenderJob, Segment, WorkerStatus
+from synth.models import RenderJob, Segment, SweepTurn, WorkerStatus
 from tests.factories import (
     CODEC_FINGERPRINT,
     make_export,
@@ -56,15 +56,30 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
 
 
 def test_of_two_sweeps_at_once_one_does_the_round(settings: Settings) -> None:
-    assert sweep.take_turn("sweep", seconds=10)
-    assert not sweep.take_turn("sweep", seconds=10)
+    assert sweep.take_turn("sweep", seconds=10) is not None
+    assert sweep.take_turn("sweep", seconds=10) is None
 
 
 def test_turn_comes_again_by_the_clock_in_the_row() -> None:
     sweep.take_turn("sweep", seconds=0.01)
     time.sleep(0.02)
 
-    assert sweep.take_turn("sweep", seconds=10)
+    overdue = sweep.take_turn("sweep", seconds=10)
+    assert overdue is not None and overdue < dt.timedelta(seconds=5)
+
+
+def test_living_workers_may_renew_first_after_a_time_without_sweeps() -> None:
+    segment = make_segment(**claimed(ago=dt.timedelta(seconds=1), status="claimed"))
+    sweep.take_turn("sweep", seconds=0)
+    SweepTurn.objects.update(next_at=leases.database_now() - AGO)
+
+    assert sweep.sweep_if_due()
+    segment.refresh_from_db()
+    assert segment.status == "claimed"
+    SweepTurn.objects.update(next_at=leases.database_now())
+    assert sweep.sweep_if_due()
+    segment.refresh_from_db()
+    assert segment.status == "queued"
 
 
 def test_expired_claims_are_freed_and_living_ones_are_not() -> None:

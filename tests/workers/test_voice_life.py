@@ -1,0 +1,129 @@
+"""Voices over their whole life, with real workers: encoded once, found again, let go of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from synth.models import RenderJob, Segment, WorkerStatus
+from synth.removal import delete_voice
+from synth.transitions import cancel_job
+from tests.workers.clips import wav_bytes
+from tests.workers.pairs import (
+    Pair,
+    assert_whole,
+    counter,
+    new_voice,
+    submit,
+    wait_encoded,
+    wait_ended,
+    wait_for,
+)
+from voices.models import StoredClip, VoiceVersion
+from voices.submit import NewClip
+
+
+def objects(pair: Pair, *folders: str) -> list[str]:
+    """Return the objects in some folders of the storage."""
+    storage = pair.data_dir / "storage"
+    found = [path for name in folders for path in (storage / name).rglob("*.*")]
+    return sorted(str(path.relative_to(storage)) for path in found)
+
+
+def inline(content: bytes | None = None) -> NewClip:
+    """Return a clip that comes with a job."""
+    return NewClip(transcript="Said in it.", content=content or wav_bytes(seconds=1.5))
+
+
+def wait_gone(pair: Pair) -> None:
+    """Return once no clip that came with a job is left, as a row or as bytes."""
+    wait_for(lambda: not StoredClip.objects.exists(), what="the clip's row is gone")
+    wait_for(lambda: not objects(pair, "clips", "codes"), what="the clip's bytes are gone")
+
+
+def test_twelve_first_jobs_of_one_reference_cost_one_encoder_run(pair: Pair) -> None:
+    jobs = [submit(text=f"Ox {number}.", reference=inline()) for number in range(12)]
+    for name in ("w1", "w2"):
+        pair.start_worker(name, TTS_PUMP_SECONDS=0.1)
+
+    wait_ended(*jobs)
+
+    assert_whole(*jobs)
+    assert counter("encoder_run") == 1
+    wait_gone(pair)
+
+
+def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) -> None:
+    first = submit(text="Ox.", reference=inline())
+    pair.start_worker().wait_ready()
+    wait_ended(first)
+    wait_gone(pair)
+
+    again = submit(text="Ox.", reference=inline())
+    wait_ended(again)
+    assert_whole(first, again)
+    assert first.segments.get().take_id == again.segments.get().take_id
+    wait_gone(pair)
+
+    silence = wav_bytes(np.zeros((36_000, 1), dtype=np.float32))
+    failed = submit(text="Ox.", reference=inline(silence))
+    wait_ended(failed)
+    assert (failed.status, failed.error_code) == (RenderJob.Status.FAILED, "clip_silent")
+    wait_gone(pair)
+
+    cancelled = submit(text="An ox and a fox. " * 12, reference=inline())
+    busy = Segment.objects.filter(job=cancelled, status=Segment.Status.CLAIMED)
+    wait_for(busy.exists, what="the job is rendered", poll=0.005)
+    cancel_job(cancelled.pk)
+    wait_ended(cancelled)
+    assert cancelled.status == RenderJob.Status.CANCELLED
+    wait_gone(pair)
+
+
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_voice_is_encoded_once_for_each_codec_and_then_found(pair: Pair) -> None:
+    worker = pair.start_worker("w1").wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    first, second = submit(voice, text="Ox one."), submit(voice, text="Ox two.")
+    wait_ended(first, second)
+    wait_for(lambda: counter("memory_hit") >= 2, what="the hits are counted")
+    assert (counter("encoder_run"), counter("storage_hit")) == (1, 0)
+
+    worker.stop()
+    worker = pair.start_worker("w1").wait_ready()
+    third = submit(voice, text="Ox three.")
+    wait_ended(third)
+    wait_for(lambda: counter("storage_hit") == 1, what="the hit is counted")
+    assert counter("encoder_run") == 1
+
+    worker.stop()
+    waiting = submit(voice, text="Ox four.")
+    pair.start_worker("w1", TTS_CODEC_ENCODE_DTYPE="bfloat16")
+    wait_ended(waiting)
+    assert counter("encoder_run") == 2
+    assert VoiceVersion.objects.get().codec_fingerprint == (
+        WorkerStatus.objects.get(pk="w1").codec_fingerprint
+    )
+    assert_whole(first, second, third, waiting)
+
+
+def test_deleted_voice_leaves_every_workers_memory(pair: Pair) -> None:
+    for name in ("w1", "w2"):
+        pair.start_worker(name, TTS_ENGINE_SLOTS=1)
+    for worker in pair.workers:
+        worker.wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    job = submit(voice, sentences=16)
+
+    def remembered() -> list[int]:
+        rows = WorkerStatus.objects.order_by("name").values_list("figures", flat=True)
+        return [row.get("codes_cache_entries", 0) for row in rows]
+
+    wait_for(lambda: remembered() == [1, 1], what="both workers hold the codes")
+    wait_ended(job)
+    delete_voice(voice)
+
+    wait_for(lambda: remembered() == [0, 0], what="no worker holds them any more")
+    assert objects(pair, "clips", "codes") == []
