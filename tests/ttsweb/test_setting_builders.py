@@ -137,3 +137,19 @@ def start(
         text=True,
         check=False,
     )
+
+
+def test_a_command_with_a_bad_setting_says_one_sentence(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "TTS_DATA_DIR": str(tmp_path), "TTS_PORT": "x"}
+
+    result = subprocess.run(
+        [sys.executable, "manage.py", "check"],
+        cwd=PROJECT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert result.returncode == 1
+    assert result.stderr == "settings: TTS_PORT='x': expected a whole number from 1 to 65535\n"
