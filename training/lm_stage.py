@@ -20,7 +20,9 @@ from training.lm_vocabulary import make_tokenizer
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.05, 200  # the last clips, for the loss on unseen texts
 _IGNORED = -100
 _SHORTEST, _LONGEST = 14, 130  # frames of a clip at the start and the end of the curriculum
-_RESIDUAL_WEIGHT = 3.0  # of the residual books together, against one of the semantic code
+# The first residual book tells the voice, which is learnt late unless it weighs much.
+_RESIDUAL_WEIGHT, _RESIDUAL_WEIGHT_LATER = 3.0, 1.2  # against one of the semantic code
+_VOICE_LEARNT = 0.45  # of the budget
 _NO_VOICE_SHARE = 0.03
 _PLAIN_REFERENCE_SHARE = 0.5
 _LETTERS_SEEN = 1.6  # letters to each side that a taught head may look at
@@ -73,10 +75,8 @@ class LMStage:
         count = len(clips.texts)
         learnt = count - min(MOST_HELD_OUT, round(HELD_OUT_SHARE * count))
         self._pools, self._held_out = _pools(clips, lengths, learnt), list(range(learnt, count))
-        # The first residual book tells the voice and most of the sound; the last ones are detail
-        # that no text predicts.
-        weights = 0.6 ** torch.arange(sizes.num_codebooks - 1)
-        self._book_weights = _RESIDUAL_WEIGHT * weights / weights.sum()
+        weights = 0.6 ** torch.arange(sizes.num_codebooks - 1)  # the last books are mere detail
+        self._book_weights = weights / weights.sum()
 
     def losses(self, step: int, progress: float) -> Mapping[str, Tensor]:
         """Return the losses of the batch that belongs to this step."""
@@ -91,7 +91,8 @@ class LMStage:
             losses = self._token_losses(hidden, columns, targets, rng)
         attention = self._attention_loss(maps, spoken)
         fading = 1.0 if progress < 0.8 else 0.2
-        total = losses["semantic"] + losses["residual"]
+        weight = _RESIDUAL_WEIGHT if progress < _VOICE_LEARNT else _RESIDUAL_WEIGHT_LATER
+        total = losses["semantic"] + weight * losses["residual"]
         total = total + recipe.attention_weight * fading * attention
         return {"loss": total, **losses, "attention": attention}
 
