@@ -20,5 +20,7 @@ if _MARK not in os.environ:
     _folder = tempfile.mkdtemp(prefix="ttsweb-tests-")
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)
     os.environ.update({_MARK: "yes", "TTS_DATA_DIR": _folder, "TTS_ENV_FILE": os.devnull})
+    # The tests' models are tiny: a second thread only waits for the first.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from ttsweb.settings import *  # noqa: E402, F403

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
@@ -25,6 +26,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
+        # Read when torch is loaded: threads that spin make small models slow beside other work.
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         # The engine is imported here so that listing commands does not load torch.
         from synth.engine.golden.case import CaseResult, GoldenFolderError
         from synth.engine.golden.runner import render_table, run_golden
