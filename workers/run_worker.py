@@ -17,7 +17,7 @@ from workers.consumer import Consumer
 from workers.heartbeat import BEATS_PER_LEASE, Heartbeat
 from workers.loop_thread import LoopThread
 from workers.outages import outlast
-from workers.pump import Pump
+from workers.pump import STATUS_SECONDS, Pump
 from workers.shutdown import drain
 from workers.worker_process import WorkerProcess
 
@@ -43,8 +43,10 @@ def run_worker(
     stop, hurry, finished = threading.Event(), threading.Event(), threading.Event()
     _install_signals(process, stop, hurry)
     beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
-    heart = LoopThread("heartbeat", _beat(process), seconds=beat_seconds, stop=finished)
+    heart = LoopThread("heartbeat", Heartbeat(process).beat, seconds=beat_seconds, stop=finished)
+    status = LoopThread("status", _tell(process), seconds=STATUS_SECONDS, stop=finished)
     heart.start()
+    status.start()
     if not _prepare(process, stop, announce):
         return _stop_early(process, stop)
     running.set_current(process)
@@ -59,8 +61,9 @@ def run_worker(
         "sweep", _sweep(process), seconds=settings.SWEEP_SECONDS / 2, stop=process.stopping
     )
     consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
-    for thread in (pump, sweeper, consumer):
-        thread.start()
+    pump.start()
+    sweeper.start()
+    consumer.start()
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
     stop.wait()
     announce(f"worker {process.name} stops")
@@ -96,6 +99,7 @@ def _prepare(
             if process.has_engine_role:
                 _start_engine(process)
             process.status.state = State.READY
+            outlast(process.status.write, seconds=FOREVER)
         except Exception as error:  # whatever it is: the status row and the log must say it
             logger.exception("the worker cannot start")
             failure.append(str(error))
@@ -115,7 +119,6 @@ def _prepare(
 
 def _start_engine(process: WorkerProcess) -> None:
     process.status.state = State.WARMING
-    outlast(process.status.write, seconds=FOREVER)
     engine = process.host.start()
     process.status.describe_engine(engine)
     outlast(lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER)
@@ -132,13 +135,11 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
     return 0 if stop.is_set() else 1
 
 
-def _beat(process: WorkerProcess) -> Callable[[], None]:
-    """Return the heartbeat's step; it also keeps the status row fresh while the engine loads."""
-    heartbeat = Heartbeat(process)
+def _tell(process: WorkerProcess) -> Callable[[], None]:
+    """Return a step that keeps the status row fresh while there is no pump to do it."""
 
     def step() -> None:
-        heartbeat.beat()
-        if process.status.state in (State.STARTING, State.WARMING):
+        if process.status.state is not State.READY:
             process.status.write()
 
     return step

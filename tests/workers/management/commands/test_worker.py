@@ -50,7 +50,7 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
             cwd=PROJECT,
             env=environment | env,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.STDOUT if code else subprocess.PIPE,
             text=True,
         )
         started.append(popen)
@@ -84,14 +84,15 @@ def ask_rows(environment: dict[str, str], query: str) -> str:
 def test_worker_of_files_never_loads_the_engine(start: Start) -> None:
     popen = start(code=RUN_AND_LIST_TORCH)
     assert first_line(popen) == "worker c1 ready: role=cpu queues=cpu"
-    time.sleep(1)  # for the consumer, which loads the tasks
+    assert popen.stdout is not None
+    while "c1@ttsweb ready" not in popen.stdout.readline():  # the tasks are loaded by then
+        assert popen.poll() is None
 
     popen.send_signal(signal.SIGTERM)
-    out, err = popen.communicate(timeout=20)
+    out, _ = popen.communicate(timeout=20)
 
-    assert popen.returncode == 0, err
+    assert popen.returncode == 0, out
     assert out.split()[-2:] == ["False", "False"]
-    assert "c1@ttsweb ready" in err
 
 
 def test_checkpoint_with_a_missing_file_ends_the_worker_with_that_sentence(
