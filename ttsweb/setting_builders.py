@@ -118,5 +118,8 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
             "httpx": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
             "amqp": {"level": "WARNING"},
+            # Two lines a message, which say less than ours.
+            "celery.app.trace": {"level": "WARNING"},
+            "celery.worker.strategy": {"level": "WARNING"},
         },
     }

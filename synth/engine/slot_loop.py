@@ -70,6 +70,13 @@ class SlotLoop:
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self.steps = 0  # grows with everything the device did; a watcher sees that it lives
+        # On a slow processor one pass of the codec takes minutes: its layers count as well.
+        self._hooks = [
+            module.register_forward_pre_hook(self._count_layer)
+            for half in (models.encoder, models.decoder)
+            for module in half.modules()
+            if not any(module.children())
+        ]
 
     @property
     def max_positions(self) -> int:
@@ -116,6 +123,11 @@ class SlotLoop:
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
+        for hook in self._hooks:  # the codec may live on in another engine
+            hook.remove()
+
+    def _count_layer(self, *_: object) -> None:
+        self.steps += 1
 
     def _raise_if_closed(self) -> None:
         if self._closed:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -334,17 +335,18 @@ def count_threads(process_id: int) -> int:
 def test_real_server_holds_no_thread_for_a_waiting_poll(server: Served, data_dir: Path) -> None:
     job = make_job(data_dir)
 
-    async def run() -> int:
+    async def run() -> float:
         options: dict[str, Any] = {"headers": server.client.headers, "timeout": 60}
         limits = httpx.Limits(max_connections=None)
         base_url = server.client.base_url
         async with httpx.AsyncClient(base_url=base_url, limits=limits, **options) as client:
             polls = [asyncio.create_task(client.get(f"/jobs/{job}?wait=5")) for _ in range(40)]
-            counts = [0]
+            counts: list[int] = []
             while not any(poll.done() for poll in polls):
                 await asyncio.sleep(0.1)
                 counts.append(count_threads(server.process_id))
             await asyncio.gather(*polls)
-        return counts[-2]  # before the first one's time was over: all of them were waiting
+        # A poll takes a thread for a moment when it comes and when it is answered.
+        return statistics.median(counts)
 
     assert asyncio.run(run()) < 20

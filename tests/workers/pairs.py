@@ -67,7 +67,7 @@ class RunningWorker:
     def stop(self) -> int:
         """Ask it to stop; return its exit status."""
         self.send(signal.SIGTERM)
-        return self.popen.wait(20)
+        return self.popen.wait(40)  # longer than any drain that the tests allow
 
     def wait_ready(self, seconds: float = 120.0) -> RunningWorker:
         """Return once its engine is warm and it takes work."""

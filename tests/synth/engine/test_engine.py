@@ -210,6 +210,15 @@ def test_steps_grow_while_work_is_done_and_stand_still_when_idle(
     assert engine.steps == after
 
 
+def test_the_layers_of_a_long_encoding_count_as_steps(engine: Engine) -> None:
+    wait_until(lambda: not engine.is_busy)
+    before = engine.steps
+
+    engine.encode_reference(np.zeros(44_100, np.float32), 44_100)
+
+    assert engine.steps - before > 20  # one call, and yet a watcher sees it move
+
+
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         Engine.load(replace(CONFIG, checkpoint=tmp_path / "nowhere"))
