@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from synth.engine.config import LMConfig
 from synth.engine.kv_cache import KVCache
-from synth.engine.layers import Block, rms_norm, rope_table
+from synth.engine.layers import Block, Embedding, rms_norm, rope_table
 
 
 class FastAR(nn.Module):
@@ -29,7 +29,7 @@ class FastAR(nn.Module):
         self.norm_eps, self.rope_base = text.norm_eps, text.rope_base
         self.num_codebooks, self.codebook_size = audio.num_codebooks, audio.vocab_size
         self.project_in = nn.Linear(text.dim, audio.dim) if audio.dim != text.dim else None
-        self.embeddings = nn.Embedding(audio.vocab_size, audio.dim)
+        self.embeddings = Embedding(audio.vocab_size, audio.dim)
         self.layers = nn.ModuleList(Block(audio, text.norm_eps) for _ in range(audio.n_layer))
         self.norm = nn.RMSNorm(audio.dim)
         self.output = nn.Linear(audio.dim, audio.vocab_size, bias=False)

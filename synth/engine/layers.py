@@ -13,6 +13,18 @@ from torch import Tensor, nn
 from synth.engine.config import TransformerConfig
 
 
+class Embedding(nn.Module):
+    """Look rows of a table up; nn.Embedding draws first values, which on meta costs a second."""
+
+    def __init__(self, num_rows: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_rows, dim))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Map int64 [...] to [..., dim]."""
+        return F.embedding(rows, self.weight)
+
+
 def rope_table(positions: Tensor, head_dim: int, base: float) -> Tensor:
     """Return cos and sin per position and pair, float32 [S, head_dim / 2, 2].
 

@@ -14,6 +14,7 @@ from synth.engine.config import LMConfig
 from synth.engine.kv_cache import KVCache
 from synth.engine.layers import (
     Block,
+    Embedding,
     prefill_attention,
     rms_norm,
     rope_table,
@@ -36,8 +37,8 @@ class SlowAR(nn.Module):
         self.norm_eps, self.head_dim, self.rope_base = text.norm_eps, text.head_dim, text.rope_base
         self.max_seq_len = text.max_seq_len
         self.num_codebooks, self.codebook_size = audio.num_codebooks, audio.vocab_size
-        self.embeddings = nn.Embedding(text.vocab_size, text.dim)
-        self.codebook_embeddings = nn.Embedding(audio.num_codebooks * audio.vocab_size, text.dim)
+        self.embeddings = Embedding(text.vocab_size, text.dim)
+        self.codebook_embeddings = Embedding(audio.num_codebooks * audio.vocab_size, text.dim)
         self.layers = nn.ModuleList(Block(text, text.norm_eps) for _ in range(text.n_layer))
         self.norm = nn.RMSNorm(text.dim)
         self.output = (
