@@ -86,6 +86,7 @@ def build_lm(sizes: LMSizes) -> DualAR:
     model = DualAR(config, Tokenizer(make_tokenizer(sizes.codes)).special)
     for name, weight in model.named_parameters():
         if weight.dim() < 2:
+            nn.init.ones_(weight)  # norms; the model has no biases
             continue
         into_stream = name.endswith(("wo.weight", "w2.weight"))
         nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * sizes.layers) if into_stream else 1))

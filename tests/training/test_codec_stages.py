@@ -61,7 +61,7 @@ def test_the_encoder_comes_nearer_to_the_latents(space: LatentSpace, books: list
 def test_frozen_blocks_stay_and_are_run_once_a_clip(space: LatentSpace, books: list[Book]) -> None:
     recipe = EncoderRecipe(batch=2, layers=1, frozen_blocks=4)
     stage = EncoderStage(CLIPS, space, books, recipe, CPU)
-    frozen = stage.network.encoder.block[1].block[4].conv.weight.clone()  # type: ignore[index,union-attr,operator]
+    frozen = stage.network.encoder.block[1].block[4].conv.weight.clone()  # type: ignore[index,union-attr]
 
     descend(stage, "loss", steps=3)
 

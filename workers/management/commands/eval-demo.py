@@ -27,6 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Evaluate; progress goes to standard error."""
         # torch is imported here so that listing commands does not load it.
+        from synth.engine import EngineError
         from training.espeak import EspeakMissingError
         from training.evaluation.report import evaluate, table
         from training.evaluation.speaking import SamplingChoice
@@ -42,7 +43,7 @@ class Command(BaseCommand):
                 threads=options["threads"],
                 report=lambda line: self.stderr.write(line),
             )
-        except (EspeakMissingError, ValueError) as error:
+        except (EspeakMissingError, EngineError, ValueError) as error:
             raise CommandError(str(error)) from error
         if options["json"]:
             self.stdout.write(json.dumps(result))
