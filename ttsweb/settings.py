@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ttsweb.env import (
     PROJECT_DIR,
     env_bool,
@@ -17,6 +15,7 @@ from ttsweb.env import (
     load_dotenv,
     unknown_variables,
 )
+from ttsweb.library_settings import *  # noqa: F403
 from ttsweb.setting_builders import (
     broker_settings,
     database_settings,
@@ -287,54 +286,8 @@ WORKER_NAME = env_str(
     help="Name of a worker; must differ between workers, and stay the same over restarts.",
 )
 
-# --- Django -----------------------------------------------------------------------------------
-INSTALLED_APPS = [
-    "ttsweb.apps.TtswebConfig",
-    "workers",
-    "unfold",
-    "django.contrib.admin",
-    "django.contrib.auth",
-    "django.contrib.contenttypes",
-    "django.contrib.sessions",
-    "django.contrib.messages",
-    "django.contrib.staticfiles",
-    "rest_framework",
-    "drf_spectacular",
-    "voices",
-    "synth",
-]
-MIDDLEWARE = [
-    "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
-    "django.middleware.csrf.CsrfViewMiddleware",
-    "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
-]
-ROOT_URLCONF = "ttsweb.urls"
-ASGI_APPLICATION = "ttsweb.asgi.application"
-TEMPLATES = [
-    {
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "ttsweb" / "templates"],
-        "APP_DIRS": True,
-        "OPTIONS": {
-            "context_processors": [
-                "django.template.context_processors.request",
-                "django.contrib.auth.context_processors.auth",
-                "django.contrib.messages.context_processors.messages",
-            ]
-        },
-    }
-]
+# --- what follows from the settings above -------------------------------------------------------
 DATABASES = {"default": database_settings(DATABASE_URL, data_dir=DATA_DIR)}
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-]
 STORAGES = {
     "default": {
         "BACKEND": "ttsweb.storage.AtomicFileSystemStorage",
@@ -343,64 +296,13 @@ STORAGES = {
     # The plain backend when developing and testing: hashed names need `collectstatic` first.
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
-STATIC_URL = "static/"
 STATIC_ROOT = DATA_DIR / "static"
-WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
-LANGUAGE_CODE = "en"
-USE_TZ = True
-TIME_ZONE = "UTC"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * MAX_TEXT_CHARS + 1_000_000  # a UTF-8 character has up to 4 bytes
 DATA_UPLOAD_MAX_NUMBER_FILES = MAX_CLIPS_PER_VOICE
-FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
-FILE_UPLOAD_HANDLERS = [
-    "voices.upload_limit.ClipLimitHandler",
-    "django.core.files.uploadhandler.MemoryFileUploadHandler",
-    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
-]
 MAX_BODY_BYTES = MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE
-LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"
 LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_HTTPS_PROXY else None
-REST_FRAMEWORK: dict[str, Any] = {
-    "DEFAULT_AUTHENTICATION_CLASSES": [
-        "ttsweb.api.ApiKeyAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
-    ],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
-    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["ttsweb.parsers.BoundedJSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.api.OneFormatNegotiation",
-    "DEFAULT_SCHEMA_CLASS": "ttsweb.schema.ProblemAutoSchema",
-    "DEFAULT_PAGINATION_CLASS": "ttsweb.pagination.CreatedCursorPagination",
-    "EXCEPTION_HANDLER": "ttsweb.api.problem_response",
-    "TEST_REQUEST_DEFAULT_FORMAT": "json",
-}
-SPECTACULAR_SETTINGS: dict[str, Any] = {
-    "TITLE": "ttsweb",
-    "DESCRIPTION": "Render speech with cloned voices; a job that was accepted is never lost.",
-    "VERSION": "0.1.0",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SCHEMA_PATH_PREFIX": "/api/v1",
-    "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
-    "ENUM_NAME_OVERRIDES": {
-        "VoiceStatus": "voices.models.VoiceVersion.Status",
-        "JobStatus": "synth.models.RenderJob.Status",
-        "SegmentStatus": "synth.models.Segment.Status",
-    },
-}
-UNFOLD: dict[str, Any] = {
-    "SITE_TITLE": "ttsweb",
-    "SITE_HEADER": "ttsweb",
-    "SITE_SYMBOL": "graphic_eq",
-    "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.start_page.site_icon"}
-    ],
-    "SHOW_HISTORY": True,
-    "STYLES": ["ttsweb.start_page.admin_style"],
-}
-
 CELERY = broker_settings(REDIS_URL, data_dir=DATA_DIR)
 
 UNKNOWN_VARIABLES = unknown_variables()

@@ -1,0 +1,104 @@
+"""Hold the settings of Django and its libraries that no operator changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ttsweb.env import PROJECT_DIR
+
+INSTALLED_APPS = [
+    "ttsweb.apps.TtswebConfig",
+    "workers",
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "voices",
+    "synth",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "ttsweb.urls"
+ASGI_APPLICATION = "ttsweb.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [PROJECT_DIR / "ttsweb" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
+LANGUAGE_CODE = "en"
+USE_TZ = True
+TIME_ZONE = "UTC"
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
+FILE_UPLOAD_HANDLERS = [
+    "voices.upload_limit.ClipLimitHandler",
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
+]
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "ttsweb.api.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["ttsweb.parsers.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.api.OneFormatNegotiation",
+    "DEFAULT_SCHEMA_CLASS": "ttsweb.schema.ProblemAutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "ttsweb.pagination.CreatedCursorPagination",
+    "EXCEPTION_HANDLER": "ttsweb.api.problem_response",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "ttsweb",
+    "DESCRIPTION": "Render speech with cloned voices; a job that was accepted is never lost.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
+    "ENUM_NAME_OVERRIDES": {
+        "VoiceStatus": "voices.models.VoiceVersion.Status",
+        "JobStatus": "synth.models.RenderJob.Status",
+        "SegmentStatus": "synth.models.Segment.Status",
+    },
+}
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "ttsweb",
+    "SITE_HEADER": "ttsweb",
+    "SITE_SYMBOL": "graphic_eq",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.start_page.site_icon"}
+    ],
+    "SHOW_HISTORY": True,
+    "STYLES": ["ttsweb.start_page.admin_style"],
+}
