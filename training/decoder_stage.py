@@ -12,6 +12,7 @@ from torch import Tensor
 from training.acoustics import ROWS_PER_FRAME
 from training.codebooks import Book
 from training.codec_network import build_decoder, codec_config, set_books
+from training.run_folder import RunFolderError
 from training.shards import Clip
 from training.spectral_loss import SpectralLoss
 from training.synthesis import ROW_LENGTH, synthesise
@@ -64,7 +65,11 @@ class DecoderStage:
         set_books(self.network, books)
         self.network.to(device)
         self._loss = SpectralLoss().to(device)
-        pairs = zip(clips, codes, strict=True)
+        pairs = list(zip(clips, codes, strict=True))
+        if any(clip.num_frames != clip_codes.shape[1] for clip, clip_codes in pairs):
+            raise RunFolderError(
+                "The codes belong to other shards than the speech: run --stage codes again."
+            )
         usable = [pair for pair in pairs if pair[0].num_frames >= recipe.frames]
         self._clips = [clip for clip, _ in usable]
         self._codes = [clip_codes for _, clip_codes in usable]

@@ -18,6 +18,7 @@ from training.encoder_stage import EncoderRecipe, EncoderStage, copy_encoder
 from training.export import write_codec
 from training.latents import LatentSpace, fit_latent_space
 from training.resample import upsample
+from training.run_folder import RunFolderError
 
 CPU = torch.device("cpu")
 CLIPS = make_clips(30)
@@ -95,6 +96,13 @@ def test_the_decoder_comes_nearer_to_the_wave(space: LatentSpace, books: list[Bo
     before, after = descend(stage, "loss", steps=30)
 
     assert after < 0.95 * before
+
+
+def test_codes_of_other_clips_are_refused(space: LatentSpace, books: list[Book]) -> None:
+    codes = [torch.zeros(3, clip.num_frames + 1, dtype=torch.int64) for clip in CLIPS]
+
+    with pytest.raises(RunFolderError, match="other shards"):
+        DecoderStage(CLIPS, codes, books, DecoderRecipe(layers=1), CPU)
 
 
 def test_an_encoder_hears_one_code_matrix_a_clip(books: list[Book]) -> None:
