@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
 FOREVER = float("inf")
+SIGNAL_SECONDS = 0.2
 State = WorkerStatus.State
 
 
@@ -65,7 +66,10 @@ def run_worker(
     sweeper.start()
     consumer.start()
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
-    stop.wait()
+    while not stop.wait(SIGNAL_SECONDS):
+        # A signal that the kernel hands to another thread does not wake this one, and only this one
+        # runs handlers: without a look now and then a busy worker could miss its SIGTERM for ever.
+        pass
     announce(f"worker {process.name} stops")
     consumer.stop()
     drain(process, hurry=hurry)

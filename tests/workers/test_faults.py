@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import platform
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -30,6 +34,7 @@ from tests.workers.pairs import (
 
 LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])
 FAULTY = "tests/workers/faulty_worker.py"
+TGKILL = {"x86_64": 234}.get(platform.machine(), 131)  # the other machines share one table
 
 
 def wait_busy(worker: RunningWorker) -> None:
@@ -158,6 +163,19 @@ def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
     waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
     assert waiting.exists()
     assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="one thread is signalled by a Linux call")
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_stop_that_the_kernel_hands_to_another_thread_is_heeded(pair: Pair) -> None:
+    worker = pair.start_worker("w1").wait_ready()
+    process = worker.popen.pid
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    other = next(int(task.name) for task in tasks if int(task.name) != process)
+
+    assert ctypes.CDLL(None).syscall(TGKILL, process, other, int(signal.SIGTERM)) == 0
+
+    assert worker.popen.wait(15) == 0
 
 
 def test_draining_worker_finishes_what_it_holds(pair: Pair) -> None:
