@@ -69,7 +69,7 @@ def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
     assert set(found) == LINES
     assert {name for name, finding in found.items() if finding["level"] == "fail"} == set()
     assert code == 0
-    assert "2.4 M parameters" in found["checkpoint"]["text"]
+    assert "1.8 M parameters" in found["checkpoint"]["text"]
     assert "Apache-2.0" in found["checkpoint"]["text"]
     storage = Path(own_port["TTS_DATA_DIR"]) / "storage"
     assert list(storage.iterdir()) == []
