@@ -13,7 +13,13 @@ from django.db.models import Sum
 from ttsweb.leases import database_now
 from ttsweb.progress import Progress
 from voices.models import ClipCodes, VoiceVersion
-from workers.first_run import ClipSource, find_or_make_voice, newest_version
+from workers.first_run import (
+    DEMO_CLIP,
+    MORE_DEMO_CLIPS,
+    ClipSource,
+    find_or_make_voice,
+    newest_version,
+)
 from workers.local_worker import LocalWorker
 from workers.speak import check_text, submit_text
 from workers.waiting import save_audio, summary, wait_encoded, wait_ended
@@ -46,14 +52,20 @@ def render_demo(
     check_text(text)
     started_at = database_now()
     voice = find_or_make_voice(source, user)
+    others = [
+        find_or_make_voice(clip, user) for clip in (MORE_DEMO_CLIPS if source is DEMO_CLIP else ())
+    ]
     progress.begin("Worker", "warming up")
     worker.wait_ready(progress)
     progress.end("ready")
     progress.begin("Voice", f"encoding {source.path.name}")
     version = wait_encoded(newest_version(voice).pk, worker, progress)
+    for other in others:
+        wait_encoded(newest_version(other).pk, worker, progress)
     runs = _encoder_runs(version, started_at)
     how = "encoded" if runs else "the codes are there from an earlier run"
-    progress.end(f"{source.voice_name} ready, {how}")
+    names = ", ".join([source.voice_name, *(other.name for other in others)])
+    progress.end(f"{names} ready, {how}")
 
     progress.begin("Rendering", f"{len(text)} characters")
     submitted = submit_text(text, voice, owner=user, audio_format=FORMAT)

