@@ -63,7 +63,7 @@ def test_no_file_contains(what: str) -> None:
     [
         ("open('/{}/shared/x')".format("work"), "a path of somebody's machine"),
         ("cd /{}/alice/project".format("home"), "a path of somebody's machine"),
-        ("--index-url https://{}.org/simple".format("pypi"), "the host of a package registry"),
+        ("https://{}.org/simple".format("pypi"), "the host of a package registry"),
     ],
 )
 def test_pattern_finds_what_it_is_there_for(line: str, what: str) -> None:
