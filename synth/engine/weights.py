@@ -163,6 +163,15 @@ def _memory_name(name: str) -> str:
     return name.removeprefix("text_model.model.")
 
 
+def _disk_name(name: str) -> str:
+    """Return a name in memory as safetensors files spell it, for a person who looks it up there."""
+    if name.startswith("codebook_embeddings."):
+        return f"audio_decoder.{name}"
+    if name.startswith("fast_"):
+        return "audio_decoder." + name.removeprefix("fast_")
+    return f"text_model.model.{name}"
+
+
 class _Assigner:
     """Put tensors into a model's meta parameters and keep account of what is still missing."""
 
@@ -194,7 +203,7 @@ class _Assigner:
             absent = ", ".join(f"w{part}" for part in "qkv" if part not in parts)
             raise CheckpointError(f"Weight {joined} comes in parts, without {absent}.")
         if self._missing:
-            first = sorted(self._missing)
+            first = sorted(map(_disk_name, self._missing))
             raise CheckpointError(
                 f"{len(first)} weights are missing, the first is {first[0]}."
                 if len(first) > 1
@@ -204,16 +213,18 @@ class _Assigner:
     def _assign(self, name: str, tensor: Tensor) -> None:
         path = self._expected.get(name)
         if path is None:
-            raise CheckpointError(f"Weight {name} is unknown to this model's configuration.")
+            raise CheckpointError(
+                f"Weight {_disk_name(name)} is unknown to this model's configuration."
+            )
         if name not in self._missing:
-            raise CheckpointError(f"Weight {name} comes twice.")
+            raise CheckpointError(f"Weight {_disk_name(name)} comes twice.")
         owner_path, _, attribute = path.rpartition(".")
         owner = self._model.get_submodule(owner_path)
         wanted = getattr(owner, attribute).shape
         if tensor.shape != wanted:
             raise CheckpointError(
-                f"Weight {name} has shape {tuple(tensor.shape)}, the configuration asks for "
-                f"{tuple(wanted)}."
+                f"Weight {_disk_name(name)} has shape {tuple(tensor.shape)}, the "
+                f"configuration asks for {tuple(wanted)}."
             )
         setattr(owner, attribute, nn.Parameter(tensor, requires_grad=False))
         self._missing.discard(name)

@@ -42,7 +42,7 @@ def _load_error(checkpoint: Path) -> str:
 def test_a_missing_key_is_named(checkpoint: Path) -> None:
     _rewrite(checkpoint, {NORM: None})
 
-    assert "layers.1.ffn_norm.weight is missing" in _load_error(checkpoint)
+    assert "text_model.model.layers.1.ffn_norm.weight is missing" in _load_error(checkpoint)
 
 
 def test_a_renamed_key_is_named(checkpoint: Path) -> None:
