@@ -15,6 +15,7 @@ ENCODE_VOICE_VERSION = "workers.encode_voice_version"
 RENDER_SEGMENTS = "workers.render_segments"
 ASSEMBLE = "workers.assemble"
 SEGMENTS_PER_MESSAGE = 8
+MOST_DOORBELLS = 8  # enough to wake the workers; their pumps find the rest
 
 
 def send_encode(version_id: uuid.UUID) -> bool:
@@ -23,10 +24,11 @@ def send_encode(version_id: uuid.UUID) -> bool:
 
 
 def send_segments(segment_ids: Sequence[int]) -> bool:
-    """Ask GPU workers to render segments, a few per message; stop at the first failed message."""
+    """Wake GPU workers with the first of these segments; stop at the first failed message."""
+    named = segment_ids[: MOST_DOORBELLS * SEGMENTS_PER_MESSAGE]
     chunks: Iterable[Sequence[int]] = (
-        segment_ids[start : start + SEGMENTS_PER_MESSAGE]
-        for start in range(0, len(segment_ids), SEGMENTS_PER_MESSAGE)
+        named[start : start + SEGMENTS_PER_MESSAGE]
+        for start in range(0, len(named), SEGMENTS_PER_MESSAGE)
     )
     return all(_send(RENDER_SEGMENTS, list(chunk), queue="synth") for chunk in chunks)
 

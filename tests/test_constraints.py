@@ -63,7 +63,7 @@ def test_no_package_is_pinned_twice() -> None:
     assert len(PINS) == len(read_constraints())
 
 
-@pytest.mark.parametrize("extra", ["", "engine", "dev"])
+@pytest.mark.parametrize("extra", ["", "engine", "dev", "bench"])
 def test_every_dependency_is_pinned_to_a_version_that_it_admits(extra: str) -> None:
     for dependency in read_dependencies()[extra]:
         pin = PINS.get(canonicalize_name(dependency.name))

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from synth.engine.attention import prefill_attention
 from synth.engine.config import LMConfig, parse_config
 from synth.engine.dual_ar import DualAR
-from synth.engine.layers import Block, prefill_attention, rms_norm, rope_table
+from synth.engine.layers import Block, rms_norm, rope_table
 from synth.engine.tokenizer import Tokenizer
 from training.lm_vocabulary import END, PAD, make_tokenizer
 

@@ -179,8 +179,9 @@ DEVICE = env_str(
 DTYPE = env_str(
     "TTS_DTYPE",
     default="auto",
-    choices=("auto", "float32", "bfloat16"),
-    help="Numbers of the transformers; `auto` is bfloat16 on CUDA, float32 elsewhere.",
+    choices=("auto", "float32", "bfloat16", "int8"),
+    help="Numbers of the transformers; `auto` is bfloat16 where the device multiplies it. `int8` "
+    "(CPU) is faster and less exact.",
 )
 CODEC_ENCODE_DTYPE = env_str(
     "TTS_CODEC_ENCODE_DTYPE",
@@ -191,8 +192,8 @@ CODEC_ENCODE_DTYPE = env_str(
 CODEC_DECODE_DTYPE = env_str(
     "TTS_CODEC_DECODE_DTYPE",
     default="float32",
-    choices=("float32", "bfloat16"),
-    help="Numbers of the codec's decoder.",
+    choices=("float32", "tf32", "bfloat16"),
+    help="Numbers of the codec's decoder; `tf32` is float32 with coarser products, CUDA only.",
 )
 RESAMPLER = env_str(
     "TTS_RESAMPLER",
@@ -201,7 +202,13 @@ RESAMPLER = env_str(
     help="Resampler of clips; `auto` is torchaudio where it imports.",
 )
 ENGINE_SLOTS = env_int(
-    "TTS_ENGINE_SLOTS", default=8, low=1, high=512, help="Segments rendered in one batch."
+    "TTS_ENGINE_SLOTS",
+    default=0,
+    low=0,
+    high=512,
+    default_text="0 (sized from the device)",
+    help="Segments rendered in one batch; 0 takes what fits into the device's memory, at most 16 "
+    "on a CPU and 64 on a GPU. More than fit are refused at the start.",
 )
 ENGINE_MAX_POSITIONS = env_int(
     "TTS_ENGINE_MAX_POSITIONS",
@@ -209,6 +216,29 @@ ENGINE_MAX_POSITIONS = env_int(
     low=64,
     high=32768,
     help="Positions of prompt and speech that one segment may take.",
+)
+ENGINE_STRICT = env_bool(
+    "TTS_ENGINE_STRICT",
+    default=False,
+    help="Make a segment's codes independent of what else is rendered, in every bit, on one "
+    "machine with one number of TTS_ENGINE_SLOTS; with few segments at a time this takes longer.",
+)
+PREFIX_CACHE_BYTES = env_int(
+    "TTS_PREFIX_CACHE_BYTES",
+    default=1_000_000_000,
+    low=0,
+    high=10**12,
+    help="Memory on the device for what segments of one voice begin with alike, so that it is "
+    "computed once; at most a tenth of what the weights leave free. 600 positions take 88 MB of "
+    "the published model in bfloat16. 0 keeps none.",
+)
+SPIN_ROUNDS = env_int(
+    "TTS_SPIN_ROUNDS",
+    default=2000,
+    low=0,
+    high=10**9,
+    help="How often PyTorch's threads look for each other before they sleep. 300000 is up to a "
+    "fifth faster where nothing else runs, and many times slower beside other work.",
 )
 TORCH_THREADS = env_int(
     "TTS_TORCH_THREADS",

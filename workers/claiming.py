@@ -6,6 +6,7 @@ nothing with it: nothing else is claimed while it runs, and it starts when nothi
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Sequence
 
@@ -13,7 +14,9 @@ from django.conf import settings
 from django.db.models import Q
 
 from synth import transitions as synth_transitions
+from synth.models import Segment
 from voices import transitions as voice_transitions
+from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
 from workers.worker_process import WorkerProcess
 
@@ -43,16 +46,16 @@ def take_versions(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None
     return _start(process, claims)
 
 
-def take_segments(process: WorkerProcess, ids: Sequence[int] | None = None) -> int:
-    """Claim segments that can be rendered, among `ids` where given, and start; return how many.
+def take_segments(process: WorkerProcess) -> int:
+    """Claim segments that can be rendered, and start; return how many.
 
-    Never more than keep the engine busy: other workers get the rest.
+    Never more than keep the engine busy for a moment: other workers get the rest.
     """
     with process.claim_lock:
-        room = 0 if process.is_isolating else process.room(Kind.SEGMENT)
-        if not room:
+        room = Room(0, 0) if process.is_isolating else process.segment_room()
+        if not room.interactive:
             return 0
-        claims = _claim_segments(process, room, ids=ids, attempts_below=_last_attempt())
+        claims = _claim_segments(process, room, attempts_below=_last_attempt())
     return _start(process, claims)
 
 
@@ -75,19 +78,21 @@ def take_exports(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None)
 
 def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
     """Run the work behind fresh claims; imported here, since a CPU worker has no engine."""
+    segments = [claim for claim in claims if claim.kind is Kind.SEGMENT]
     for claim in claims:
         if claim.kind is Kind.VERSION:
             from workers.encode import encode_voice_version
 
-            process.run(claim, encode_voice_version)
-        elif claim.kind is Kind.SEGMENT:
-            from workers.render import begin_segment
-
-            process.run(claim, begin_segment)
-        else:
+            process.run([claim], encode_voice_version, claim)
+        elif claim.kind is Kind.EXPORT:
             from workers.assemble import assemble
 
-            process.run(claim, assemble)
+            process.run([claim], assemble, claim)
+    for _, batch in itertools.groupby(segments, key=lambda claim: claim.priority):
+        from workers.render import begin_segments
+
+        together = list(batch)
+        process.run(together, begin_segments, together)
     return len(claims)
 
 
@@ -107,20 +112,18 @@ def _take_suspect(process: WorkerProcess) -> bool:
         suspect = Q(attempts__gte=_last_attempt())
         versions = voice_transitions.claimable_versions().filter(suspect)
         version_id = versions.values_list("pk", flat=True).first()
-        codec = process.host.engine.codec_fingerprint
-        segments = synth_transitions.claimable_segments(codec).filter(suspect)
-        segment_id = segments.values_list("pk", flat=True).first()
-        claims: list[HeldClaim] = []
+        segment_id = _suspect_segment(process, suspect)
         if version_id is None and segment_id is None:
             return False
         process.is_isolating = True
         if process.held.count(Kind.VERSION, Kind.SEGMENT):
             return True  # as soon as what runs has ended
+        claims: list[HeldClaim] = []
         if version_id is not None:
             claim = _claim_version(process, version_id)
             claims = [claim] if claim else []
         elif segment_id is not None:
-            claims = _claim_segments(process, 1, ids=[segment_id])
+            claims = _claim_segments(process, Room(1, 1), ids=[segment_id])
     _start(process, claims)
     return True
 
@@ -130,18 +133,35 @@ def _claim_version(process: WorkerProcess, version_id: uuid.UUID) -> HeldClaim |
     return None if token is None else process.held.add(Kind.VERSION, version_id, token)
 
 
+def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
+    """Return a claimable segment on its last attempt; mostly one cheap look says that none is."""
+    if not Segment.objects.filter(suspect, status=Segment.Status.QUEUED).exists():
+        return None
+    codec = process.host.engine.codec_fingerprint
+    segments = synth_transitions.claimable_segments(codec).filter(suspect)
+    return segments.values_list("pk", flat=True).first()
+
+
 def _claim_segments(
     process: WorkerProcess,
-    limit: int,
+    room: Room,
     *,
-    ids: Sequence[int] | None,
+    ids: Sequence[int] | None = None,
     attempts_below: int | None = None,
 ) -> list[HeldClaim]:
     claims = synth_transitions.claim_segments(
         worker=process.name,
-        limit=limit,
+        limit=room.any_class,
+        interactive_limit=room.interactive,
         codec_fingerprint=process.host.engine.codec_fingerprint,
         ids=ids,
         attempts_below=attempts_below,
     )
-    return [process.held.add(Kind.SEGMENT, claim.pk, claim.token) for claim in claims]
+    if claims:
+        process.ahead.note_claims()
+    return [
+        process.held.add(
+            Kind.SEGMENT, claim.pk, claim.token, job_id=claim.job_id, priority=claim.priority
+        )
+        for claim in claims
+    ]

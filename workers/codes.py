@@ -92,8 +92,10 @@ class CodesLookup:
         with held.holding(Kind.CODES, row.pk, token):
             return self._run(row, token, clip, keep=keep, encode=encode)
 
-    def drop_evicted(self) -> None:
+    def drop_evicted(self) -> list[str]:
         """Drop from memory what was evicted since the last call, in whatever process.
+
+        Returns the fingerprints of those clips, whether or not their codes were in memory.
 
         Ids become visible out of order where transactions overlap, so the newest few are looked at
         again each time.
@@ -101,15 +103,18 @@ class CodesLookup:
         if self._seen is None:  # at the start memory is empty: only what comes later matters
             newest = CacheEviction.objects.aggregate(newest=Max("pk"))["newest"] or 0
             self._seen = set(range(max(0, newest - _OVERLAP), newest + 1))
-            return
+            return []
+        evicted = []
         rows = CacheEviction.objects.filter(pk__gt=max(self._seen, default=0) - _OVERLAP)
         for pk, fingerprint in rows.values_list("pk", "clip_fingerprint"):
             if pk not in self._seen:
                 dropped = self.cache.evict(fingerprint)
                 logger.debug("clip evicted: clip=%s entries=%d", fingerprint[:12], dropped)
                 self._seen.add(pk)
+                evicted.append(fingerprint)
         oldest = max(self._seen, default=0) - _OVERLAP
         self._seen = {pk for pk in self._seen if pk >= oldest}
+        return evicted
 
     def _run(
         self,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from django.conf import settings
 
+from workers.thread_waiting import set_spinning
+
 if TYPE_CHECKING:
-    from synth.engine import Engine
+    from synth.engine import Engine, EngineConfig
 
 logger = logging.getLogger(__name__)
 
@@ -67,22 +68,27 @@ def load_engine() -> Engine:
     Raises:
         EngineError: the checkpoint or a setting does not fit.
     """
-    # Read when torch is loaded. Threads that spin while they wait for each other made rendering ten
-    # times slower on a machine whose processors had other work as well.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from synth.engine import Engine, EngineConfig
+    set_spinning(settings.SPIN_ROUNDS)
+    from synth.engine import Engine
 
-    return Engine.load(
-        EngineConfig(
-            checkpoint=settings.CHECKPOINT,
-            device=settings.DEVICE,
-            dtype=settings.DTYPE,
-            codec_encode_dtype=settings.CODEC_ENCODE_DTYPE,
-            codec_decode_dtype=settings.CODEC_DECODE_DTYPE,
-            resampler=settings.RESAMPLER,
-            slots=settings.ENGINE_SLOTS,
-            max_positions=settings.ENGINE_MAX_POSITIONS,
-            threads=settings.TORCH_THREADS,
-            cache_dir=settings.DATA_DIR / "cache",
-        )
+    return Engine.load(engine_config())
+
+
+def engine_config() -> EngineConfig:
+    """Return how the settings describe the engine; this imports torch."""
+    from synth.engine import EngineConfig
+
+    return EngineConfig(
+        checkpoint=settings.CHECKPOINT,
+        device=settings.DEVICE,
+        dtype=settings.DTYPE,
+        codec_encode_dtype=settings.CODEC_ENCODE_DTYPE,
+        codec_decode_dtype=settings.CODEC_DECODE_DTYPE,
+        resampler=settings.RESAMPLER,
+        slots=settings.ENGINE_SLOTS,
+        max_positions=settings.ENGINE_MAX_POSITIONS,
+        prefix_cache_bytes=settings.PREFIX_CACHE_BYTES,
+        strict=settings.ENGINE_STRICT,
+        threads=settings.TORCH_THREADS,
+        cache_dir=settings.DATA_DIR / "cache",
     )

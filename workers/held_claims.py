@@ -23,11 +23,16 @@ class Kind(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class HeldClaim:
-    """One claim of ours; `is_lost`: the row is not ours any more, its result is not wanted."""
+    """One claim of ours; `is_lost`: the row is not ours any more, its result is not wanted.
+
+    Of a segment also its job and that job's priority.
+    """
 
     kind: Kind
     pk: Any
     token: uuid.UUID
+    job_id: uuid.UUID | None = None
+    priority: int = 0
     future: Future[Any] | None = None
     is_lost: bool = False
 
@@ -47,19 +52,41 @@ class HeldClaims:
 
     def __init__(self) -> None:
         self._claims: set[HeldClaim] = set()
+        self._unrendered: set[HeldClaim] = set()  # segments that the engine has still to do
         self._lock = threading.Lock()
 
-    def add(self, kind: Kind, pk: Any, token: uuid.UUID) -> HeldClaim:
+    def add(
+        self,
+        kind: Kind,
+        pk: Any,
+        token: uuid.UUID,
+        *,
+        job_id: uuid.UUID | None = None,
+        priority: int = 0,
+    ) -> HeldClaim:
         """Note a claim just won; from now on it is renewed."""
-        claim = HeldClaim(kind, pk, token)
+        claim = HeldClaim(kind, pk, token, job_id, priority)
         with self._lock:
             self._claims.add(claim)
+            if kind is Kind.SEGMENT:
+                self._unrendered.add(claim)
         return claim
 
     def drop(self, claim: HeldClaim) -> None:
         """Forget a claim that was settled or is left to expire; dropping twice is harmless."""
         with self._lock:
             self._claims.discard(claim)
+            self._unrendered.discard(claim)
+
+    def note_rendered(self, claim: HeldClaim) -> None:
+        """Note that the engine has done with a segment, which is held until it is settled."""
+        with self._lock:
+            self._unrendered.discard(claim)
+
+    def unrendered(self) -> list[HeldClaim]:
+        """Return the segments that the engine has still to do, or is doing."""
+        with self._lock:
+            return list(self._unrendered)
 
     @contextmanager
     def holding(self, kind: Kind, pk: Any, token: uuid.UUID) -> Iterator[HeldClaim]:

@@ -63,7 +63,7 @@ class Pump:
         watch_disk(self.process)
         stop_unwanted(self.process)
         if self.process.codes is not None:
-            self.process.codes.drop_evicted()
+            forget_evicted(self.process, self.process.codes.drop_evicted())
             self.process.codes.counters.flush()
 
 
@@ -81,6 +81,13 @@ def watch_disk(process: WorkerProcess) -> None:
         )
     elif process.pause_is_over and process.status.trouble("disk"):
         logger.info("the disk has room again: claiming goes on")
+
+
+def forget_evicted(process: WorkerProcess, evicted: Iterable[str]) -> None:
+    """Free what the engine keeps of voices whose clips, named by fingerprint, were evicted."""
+    if process.host.is_ready:
+        forget = process.host.engine.forget_voice
+        process.spoken.forget(evicted, process.held.unrendered(), forget)
 
 
 def stop_unwanted(process: WorkerProcess) -> None:
@@ -118,6 +125,7 @@ def figures(process: WorkerProcess) -> dict[str, int]:
         found["codes_cache_entries"] = len(process.codes.cache)
         found["codes_cache_bytes"] = process.codes.cache.num_bytes
     if process.host.is_ready:
-        found["slots"] = settings.ENGINE_SLOTS
-        found["slots_in_use"] = int(process.host.engine.describe().get("slots_in_use", 0))
+        engine = process.host.engine
+        found["slots"] = engine.slots
+        found["slots_in_use"] = int(engine.describe().get("slots_in_use", 0))
     return found

@@ -1,26 +1,26 @@
-"""Render claimed segments: ask the engine, keep the take, and settle each claim exactly once."""
+"""Render claimed segments: ask the engine, keep the takes, and settle each claim exactly once."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from functools import partial
 
-import numpy as np
 from django.conf import settings
 from django.db import IntegrityError
 
 from synth import transitions
-from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import RenderJob, Segment, Take
 from synth.transitions import Claim
+from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
 from workers.held_claims import HeldClaim
 from workers.outages import is_disk_full, is_outage, outlast
-from workers.render_request import CodesMissingError, RenderRequest, build_request
-from workers.takes import drop_unused_take, find_take, save_take
+from workers.render_request import CodesMissingError, RenderRequest, build_requests
+from workers.rendered import Rendered
+from workers.takes import add_takes, drop_stored, drop_unused_take, find_takes, store_take
 from workers.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -33,67 +33,124 @@ UNEXPECTED_MESSAGE = (
 )
 
 
-class NotFiniteAudioError(EngineError):
-    """The codec gave samples that are not numbers."""
-
-    code = "audio_not_finite"
-
-
-def begin_segment(process: WorkerProcess, claim: HeldClaim) -> None:
-    """Reuse the take of a claimed segment, or hand the segment to the engine."""
+def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
+    """Reuse the takes of claimed segments, and hand the other segments to the engine."""
+    if process.codes is None:
+        raise RuntimeError("a worker without an engine was asked to render")
     try:
-        segment = Segment.objects.select_related("job").get(pk=claim.pk)
-        if segment.job.cancel_requested:
-            _settle(process, claim, partial(transitions.cancel_segment, _fence(claim)))
-            return
-        if process.codes is None:
-            raise RuntimeError("a worker without an engine was asked to render")
-        request = build_request(segment, process.codes, process.host.engine)
-        take = find_take(request.content_key)
-        if take is not None:
-            _finish(process, claim, take)
-            return
+        engine = process.host.engine
+        requests = build_requests([claim.pk for claim in claims], process.codes, engine)
+        keys = [one.content_key for one in requests.values() if isinstance(one, RenderRequest)]
+        takes = find_takes(keys)
     except Exception as error:
-        _settle_error(process, claim, error)
+        for claim in claims:
+            _settle_error(process, claim, error)
         return
-    _submit(process, claim, request)
+    reused: list[tuple[HeldClaim, Take]] = []
+    for claim in claims:
+        request = requests.get(claim.pk)
+        if request is None:  # its row is gone
+            process.held.drop(claim)
+        elif isinstance(request, Exception):
+            _settle_error(process, claim, request)
+        elif request.content_key in takes:
+            reused.append((claim, takes[request.content_key]))
+        else:
+            _submit(process, claim, request)
+    _finish(process, reused)
 
 
 def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> None:
     """Ask the engine; its answer is dealt with in our own threads, never in the engine's."""
+    process.spoken.note(request.clips, request.spec.references)
     future = process.host.engine.submit(request.spec, priority=request.priority)
     claim.future = future
     if claim.is_lost or process.handing_back.is_set():
         claim.stop()
     future.add_done_callback(
-        lambda done: process.run(claim, end_segment, request.content_key, done)
+        lambda done: process.note_rendered(Rendered(claim, request.content_key, done))
     )
 
 
-def end_segment(
-    process: WorkerProcess, claim: HeldClaim, content_key: str, future: Future[SegmentAudio]
-) -> None:
-    """Keep what the engine made of a segment and settle its claim."""
-    if process.handing_back.is_set():
-        return  # the shutdown gives the claim back
-    if claim.is_lost:  # whoever has the row now renders it
-        process.held.drop(claim)
-        return
+def settle_rendered(process: WorkerProcess) -> None:
+    """Keep what the engine made of segments and settle their claims, many at once."""
+    items: list[Rendered] = []
     try:
-        rendered = future.result()
-        if not np.isfinite(rendered.audio).all():
-            raise NotFiniteAudioError("The model's audio holds samples that are not numbers.")
-        take = outlast(partial(save_take, content_key, rendered))
-        _finish(process, claim, take)
+        items = process.rendered.take()
+        if process.handing_back.is_set():
+            return  # the shutdown gives the claims back
+        wanted = [item for item in items if not _drop_lost(process, item.claim)]
+        stored: list[tuple[HeldClaim, Take]] = []
+        for item, outcome in zip(wanted, process.store(_store, wanted), strict=True):
+            if isinstance(outcome, Exception):
+                _settle_error(process, item.claim, outcome)
+            else:
+                stored.append((item.claim, outcome))
+        _finish(process, _with_rows(process, stored))
+    except Exception:  # left to expire
+        for item in items:
+            process.held.drop(item.claim)
+        raise
+    finally:
+        process.rendered.end_run()
+
+
+def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
+    """Forget a claim that is not ours any more: whoever has the row now renders it."""
+    if claim.is_lost:
+        process.held.drop(claim)
+    return claim.is_lost
+
+
+def _store(item: Rendered) -> Take | Exception:
+    """Return a rendered segment's take, whose row is still to be written, or why there is none."""
+    try:
+        return store_take(item.content_key, item.future.result())
     except Exception as error:
-        _settle_error(process, claim, error)
+        return error
 
 
-def _finish(process: WorkerProcess, claim: HeldClaim, take: Take) -> None:
-    if _settle(process, claim, partial(transitions.finish_segment, _fence(claim), take)):
-        logger.info("segment done: frames=%d seconds=%.1f", take.frames, take.audio_seconds)
-    elif not Segment.objects.filter(pk=claim.pk).exists():  # its job was deleted meanwhile
-        drop_unused_take(take)
+def _with_rows(
+    process: WorkerProcess, stored: list[tuple[HeldClaim, Take]]
+) -> list[tuple[HeldClaim, Take]]:
+    """Return the claims with takes that have rows: those just written, or others of that name."""
+    if not stored:
+        return []
+    takes = [take for _, take in stored]
+    try:
+        found = outlast(partial(add_takes, takes))
+    except Exception as error:
+        if len(stored) > 1:  # one of them may be at fault
+            return [pair for one in stored for pair in _with_rows(process, [one])]
+        drop_stored(takes)
+        _settle_error(process, stored[0][0], error)
+        return []
+    return [(claim, found[take.content_key]) for claim, take in stored]
+
+
+def _finish(process: WorkerProcess, done: list[tuple[HeldClaim, Take]]) -> None:
+    """Write that segments are done, in one step, and forget their claims."""
+    if not done:
+        return
+    fences = {_fence(claim): take for claim, take in done}
+    try:
+        settled = outlast(partial(transitions.finish_segments, list(fences.items())))
+    except Exception as error:
+        if len(done) > 1:
+            for one in done:
+                _finish(process, [one])
+        else:
+            _settle_error(process, done[0][0], error)
+        return
+    for claim, take in done:
+        process.held.drop(claim)
+        if _fence(claim) not in settled:
+            logger.info("segment was taken over or removed meanwhile: segment=%s", claim.pk)
+            if not Segment.objects.filter(pk=claim.pk).exists():  # its job was deleted meanwhile
+                drop_unused_take(take)
+    frames = sum(fences[fence].frames for fence in settled)
+    seconds = sum(fences[fence].audio_seconds for fence in settled)
+    logger.info("segments done: count=%d frames=%d seconds=%.1f", len(settled), frames, seconds)
 
 
 def _settle(process: WorkerProcess, claim: HeldClaim, step: Callable[[], bool]) -> bool:
@@ -116,6 +173,14 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
     """Decide what an error means: wait, once more, or the row says why not."""
     if process.handing_back.is_set():
         return
+    context = log_context.set(f"segment={claim.pk}")
+    try:
+        _settle_as(process, claim, error)
+    finally:
+        log_context.reset(context)
+
+
+def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
     fence = _fence(claim)
     release = partial(cancel_or_release, fence)
     if claim.is_lost or isinstance(error, Segment.DoesNotExist):

@@ -28,11 +28,14 @@ def encode_voice_version(version_id: Any) -> None:
 
 @shared_task(name=queue.RENDER_SEGMENTS)
 def render_segments(segment_ids: Any) -> None:
-    """Render those of the segments that wait and that this worker has room for."""
+    """Have this worker look at once for segments that wait: these or more urgent ones.
+
+    Its pump claims, with the few queries that many messages cost as well as one.
+    """
     found = _as_ids(segment_ids)
     process = running.current()
     if found and process is not None:
-        claiming.take_segments(process, found)
+        process.wake.set()
 
 
 @shared_task(name=queue.ASSEMBLE)

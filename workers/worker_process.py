@@ -5,26 +5,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
 from django.db import connection
 
+from synth.models import RenderJob
 from ttsweb.log_format import log_context
+from workers.claim_ahead import ClaimAhead, Room
 from workers.engine_host import EngineHost
 from workers.held_claims import HeldClaim, HeldClaims, Kind
 from workers.outages import DATABASE_AWAY
+from workers.rendered import Rendered, RenderedQueue
+from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
 
 if TYPE_CHECKING:
+    from synth.engine import Engine
     from workers.codes import CodesLookup
 
 logger = logging.getLogger(__name__)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
-IN_FLIGHT_PER_SLOT = 2  # the engine finds the next segment waiting whenever a slot gets free
 PAUSE_AFTER_FULL_DISK_SECONDS = 5.0
 
 
@@ -40,6 +46,9 @@ class WorkerProcess:
         self.name, self.role = name, role
         self.host = EngineHost()
         self.held = HeldClaims()
+        self.ahead = ClaimAhead()
+        self.rendered = RenderedQueue(self._settle_soon)
+        self.spoken = SpokenVoices()
         self.status = StatusReport(name=name, role=role, checkpoint=str(settings.CHECKPOINT))
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
@@ -53,6 +62,8 @@ class WorkerProcess:
             kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
             for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT)
         }
+        self._settler = ThreadPoolExecutor(1, thread_name_prefix="settle")
+        self._storers = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="store")
 
     @property
     def has_engine_role(self) -> bool:
@@ -83,30 +94,68 @@ class WorkerProcess:
             logger.error("claiming paused: %s", sentence)
 
     def room(self, kind: Kind) -> int:
-        """Return how many more claims of a kind this process can put to use."""
+        """Return how many more versions or exports this process can put to use."""
         if not self.may_claim or (kind is not Kind.EXPORT and not self.host.is_ready):
             return 0
-        limit = settings.WORKER_THREADS
-        if kind is Kind.SEGMENT:
-            limit = IN_FLIGHT_PER_SLOT * settings.ENGINE_SLOTS
-        return max(0, limit - self.held.count(kind))
+        return max(0, settings.WORKER_THREADS - self.held.count(kind))
 
-    def run(self, claim: HeldClaim, work: Callable[..., None], *arguments: Any) -> None:
-        """Run `work(self, claim, *arguments)` in a thread for claims of that kind.
+    def segment_room(self) -> Room:
+        """Return how many more segments this process can put to use."""
+        if not self.may_claim or not self.host.is_ready:
+            return Room(0, 0)
+        held, engine = self.held.unrendered(), self.host.engine
+        return self.ahead.room(held, engine.slots, at_codec=_at_codec(held, engine))
 
-        What it raises is logged once; its claim is then left to expire, and the sweep frees it.
+    def run(self, claims: Sequence[HeldClaim], work: Callable[..., None], *arguments: Any) -> None:
+        """Run `work(self, *arguments)` in a thread for claims of one kind.
+
+        What it raises is logged once; the claims are then left to expire, and the sweep frees them.
         """
-        try:
-            self._pools[claim.kind].submit(self._run, claim, work, arguments)
-        except RuntimeError:  # the pool is shut: the process ends and hands its claims back
-            logger.debug("not run, the worker stops: %s %s", claim.kind.value, claim.pk)
+        self._submit(self._pools[claims[0].kind], claims, work, *arguments)
 
-    def _run(self, claim: HeldClaim, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        context = log_context.set(f"{claim.kind.value}={claim.pk}")
+    def note_rendered(self, item: Rendered) -> None:
+        """Take what the engine gives, on its own thread, and have it settled soon on another."""
+        self.held.note_rendered(item.claim)
+        left = self.held.unrendered()
+        self.ahead.note_end(is_idle=not left)
+        engine = self.host.engine
+        if self.ahead.is_low(len(left), engine.slots, at_codec=_at_codec(left, engine)):
+            self.wake.set()
+        is_interactive = item.claim.priority == RenderJob.Priority.INTERACTIVE
+        is_last = not any(claim.job_id == item.claim.job_id for claim in left)
+        self.rendered.add(item, is_urgent=not left or (is_interactive and is_last))
+
+    def store(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return `step` of each item, several at once: an object waits for the disk four times."""
+        return list(self._storers.map(step, items))
+
+    def _settle_soon(self) -> None:
+        from workers.render import settle_rendered  # a worker of files has no engine
+
+        self._submit(self._settler, [], settle_rendered)
+
+    def _submit(
+        self,
+        pool: ThreadPoolExecutor,
+        claims: Sequence[HeldClaim],
+        work: Callable[..., None],
+        *arguments: Any,
+    ) -> None:
         try:
-            work(self, claim, *arguments)
+            pool.submit(self._run, claims, work, arguments)
+        except RuntimeError:  # the pool is shut: the process ends and hands its claims back
+            logger.debug("not run, the worker stops: claims=%d", len(claims))
+
+    def _run(
+        self, claims: Sequence[HeldClaim], work: Callable[..., None], arguments: tuple[Any, ...]
+    ) -> None:
+        names = f"{claims[0].kind.value}={claims[0].pk}" if len(claims) == 1 else ""
+        context = log_context.set(names)
+        try:
+            work(self, *arguments)
         except Exception as error:
-            self.held.drop(claim)
+            for claim in claims:
+                self.held.drop(claim)
             if isinstance(error, DATABASE_AWAY):
                 logger.warning("left to expire, the database is away: %s", error)
                 connection.close()
@@ -114,7 +163,14 @@ class WorkerProcess:
                 logger.exception("left to expire after an unexpected error")
         finally:
             log_context.reset(context)
-            self.wake.set()
+            if any(claim.kind is not Kind.SEGMENT for claim in claims):
+                self.wake.set()
+
+
+def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:
+    """Return how many of the segments have left their slots and wait for their audio."""
+    asked = sum(1 for claim in unrendered if claim.future is not None)
+    return asked - engine.undecoded
 
 
 def _codes_lookup(worker: str) -> CodesLookup:

@@ -67,6 +67,16 @@ class LMConfig:
     semantic_end_token_id: int
 
 
+def matrix_parameters(config: LMConfig) -> int:
+    """Return how many numbers the layers' matrices hold, which every frame reads."""
+    total = 0
+    for part in (config.text_config, config.audio_decoder_config):
+        heads = part.n_head + 2 * part.n_local_heads
+        attention = part.dim * part.head_dim * (heads + part.n_head)
+        total += part.n_layer * (attention + 3 * part.dim * part.intermediate_size)
+    return total
+
+
 def load_config(checkpoint_dir: Path) -> LMConfig:
     """Read `checkpoint_dir/config.json`; raise CheckpointError naming what is wrong with it."""
     path = checkpoint_dir / "config.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,10 +9,11 @@ from torch import Tensor
 
 from synth.engine.decode_state import ENDED, FAILED, RUNNING, DecodeState
 from synth.engine.dual_ar import DualAR
-from synth.engine.noise import SLOW_DRAWS, FrameNoise, NoiseSource
+from synth.engine.noise import SLOW_DRAWS, CounterFrame, FrameNoise, NoiseSource
 from synth.engine.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
+    Cut,
     best_candidates,
     draw,
     probabilities,
@@ -38,48 +38,13 @@ class StepOutput:
     second_draw: Tensor
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotPrompt:
-    """Name a slot's prompt: columns int64 [1 + K, S] behind `start` positions it holds already."""
-
-    slot: int
-    columns: Tensor
-    start: int = 0
-
-
 @torch.inference_mode()
-def prefill(
-    model: DualAR, state: DecodeState, prompts: Sequence[SlotPrompt], noise: NoiseSource
-) -> StepOutput:
-    """Run assigned slots' prompts through in one pass and draw each one's first frame.
+def decode_step(model: DualAR, state: DecodeState, noise: NoiseSource | None = None) -> StepOutput:
+    """Advance every active slot by one whole frame, attending over the live positions only.
 
-    Slots not named are left alone. The first frame neither looks at the repetition window nor
-    enters it.
-
-    Returns:
-        The frame, B = the state's slots; `made` is True for the slots named.
+    `state` may be a bucket of a larger one: the work is that of its slots alone. `noise` None means
+    the state's own counter-based numbers.
     """
-    lengths = [prompt.columns.shape[1] for prompt in prompts]
-    slots = [prompt.slot for prompt in prompts]
-    padded = torch.zeros(len(prompts), max(lengths), state.columns.shape[1], dtype=torch.int64)
-    for row, prompt in enumerate(prompts):
-        padded[row, : lengths[row]] = prompt.columns.T
-    starts = [prompt.start for prompt in prompts]
-    hidden = model.slow.prefill(padded.to(model.device), lengths, slots, state.cache, starts=starts)
-    last = torch.zeros(state.num_slots, hidden.shape[-1], device=model.device, dtype=model.dtype)
-    started = torch.zeros(state.num_slots, dtype=torch.bool, device=model.device)
-    for row, prompt in enumerate(prompts):
-        last[prompt.slot] = hidden[row, lengths[row] - 1]
-        started[prompt.slot] = True
-        state.position[prompt.slot] = prompt.start + lengths[row]
-        state.host_positions[prompt.slot] = prompt.start + lengths[row]
-    state.active.logical_or_(started)
-    return _make_frame(model, state, last, started, noise, is_first=True)
-
-
-@torch.inference_mode()
-def decode_step(model: DualAR, state: DecodeState, noise: NoiseSource) -> StepOutput:
-    """Advance every active slot by one whole frame, attending over the live positions only."""
     output = step_tensors(model, state, noise, length=state.live_length())
     state.note_step()
     return output
@@ -87,7 +52,7 @@ def decode_step(model: DualAR, state: DecodeState, noise: NoiseSource) -> StepOu
 
 @torch.inference_mode()
 def step_tensors(
-    model: DualAR, state: DecodeState, noise: NoiseSource, *, length: int
+    model: DualAR, state: DecodeState, noise: NoiseSource | None, *, length: int
 ) -> StepOutput:
     """Compute a decode step: slow AR, both draws, fast AR, write-back, end flags.
 
@@ -99,74 +64,97 @@ def step_tensors(
         length: positions to attend over, above every live one.
     """
     position = state.position.clamp(max=state.max_positions - 1)
-    hidden = model.slow.step(state.columns, position, state.cache, length=length)
+    hidden = model.slow.step(
+        state.columns, position, state.cache, length=length, in_splits=state.strict
+    )
     state.position.add_(state.active)
-    return _make_frame(model, state, hidden, state.active.clone(), noise, is_first=False)
+    return make_frame(model, state, hidden, state.active.clone(), noise, is_first=False)
 
 
-def _make_frame(
+def make_frame(
     model: DualAR,
     state: DecodeState,
     hidden: Tensor,
     chosen: Tensor,
-    noise: NoiseSource,
+    noise: NoiseSource | None,
     *,
     is_first: bool,
 ) -> StepOutput:
     """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
-    num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
-    frame_noise = noise.frame(state.seed, state.frame + state.noise_offset, num_draws)
+    frame_noise = _frame_noise(state, noise)
+    cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
     logits = model.slow.logits(hidden)
-    first, second = _draw_tokens(model, state, logits, frame_noise)
+    first, second = _draw_tokens(model, state, logits, frame_noise, cut)
     token = first
     if not is_first:
         token = replace_repeated(first, second, model.slow.is_semantic(first), state.window)
         rolled = torch.cat([state.window[:, 1:], token.unsqueeze(1)], dim=1)
         state.window.copy_(torch.where(chosen.unsqueeze(1), rolled, state.window))
-    codes, fast_is_finite = _draw_codes(model, state, hidden, token, frame_noise)
-    finite = logits.isfinite().all(-1) & fast_is_finite
+    codes, fast_is_finite = _draw_codes(model, state, hidden, token, frame_noise, cut)
+    finite = _are_finite([logits.sum(-1)]) & fast_is_finite
     columns = torch.cat([token.unsqueeze(1), codes], dim=1)
     ended = _advance(model, state, columns, chosen, finite, is_first=is_first)
     return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
 
 
+def _frame_noise(state: DecodeState, noise: NoiseSource | None) -> FrameNoise:
+    """Return the numbers of every slot's next frame; a slot beyond its last one gets any."""
+    if noise is not None:
+        num_draws = state.words.shape[2]
+        return noise.frame(state.seed, state.frame + state.noise_offset, num_draws)
+    slots = torch.arange(state.num_slots, device=state.frame.device)
+    return CounterFrame(state.words[slots, state.frame])
+
+
 def _draw_tokens(
-    model: DualAR, state: DecodeState, logits: Tensor, noise: FrameNoise
+    model: DualAR, state: DecodeState, logits: Tensor, noise: FrameNoise, cut: Cut
 ) -> tuple[Tensor, Tensor]:
     """Draw the slow token and the one that may replace it, int64 [B] each, of logits [B, R]."""
     candidates = best_candidates(logits, state.max_top_k)
     tokens = model.slow.head_tokens[candidates.rows]
-    first = probabilities(candidates, state.temperature, state.top_p, state.top_k)
-    second = probabilities(
-        candidates,
+    other_cut = Cut.of(
         torch.full_like(state.temperature, SECOND_TEMPERATURE),
         torch.full_like(state.top_p, SECOND_TOP_P),
         state.top_k,
+        state.max_top_k,
     )
-    ranks = (draw(w, noise.uniform(i, tokens)) for i, w in enumerate((first, second)))
+    weights = (probabilities(candidates, one) for one in (cut, other_cut))
+    ranks = [draw(w, noise.uniform(i, tokens)) for i, w in enumerate(weights)]
     one, other = (tokens.gather(1, rank).squeeze(1) for rank in ranks)
     return one, other
 
 
 def _draw_codes(
-    model: DualAR, state: DecodeState, hidden: Tensor, token: Tensor, noise: FrameNoise
+    model: DualAR,
+    state: DecodeState,
+    hidden: Tensor,
+    token: Tensor,
+    noise: FrameNoise,
+    cut: Cut,
 ) -> tuple[Tensor, Tensor]:
     """Return a frame's codes int64 [B, K] behind its token, and whether all logits were finite."""
     fast, cache = model.fast, state.fast_cache
     code = (token - model.special.semantic_begin).clamp(0, fast.codebook_size - 1)
-    codes, finite = [code], torch.ones_like(state.active)
+    codes, sums = [code], []
     for codebook in range(1, fast.num_codebooks):
         if codebook == 1:
-            logits = fast.first(hidden, code, cache)[:, 1]
+            logits = fast.first(hidden, code, cache)
         else:
             logits = fast.next(code, codebook, cache)
-        finite = finite & logits.isfinite().all(-1)
+        sums.append(logits.sum(-1))
         best = best_candidates(logits, state.max_top_k)
-        weights = probabilities(best, state.temperature, state.top_p, state.top_k)
-        rank = draw(weights, noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))
+        rank = draw(probabilities(best, cut), noise.uniform(SLOW_DRAWS + codebook - 1, best.rows))
         code = best.rows.gather(1, rank).squeeze(1)
         codes.append(code)
-    return torch.stack(codes, dim=1), finite
+    return torch.stack(codes, dim=1), _are_finite(sums)
+
+
+def _are_finite(sums: list[Tensor]) -> Tensor:
+    """Say for each stream, bool [B], whether all of the numbers in its sums, [B] each, are finite.
+
+    A sum is finite only if every number in it is; looking at the numbers takes five times as long.
+    """
+    return torch.stack(sums).isfinite().all(0)
 
 
 def _advance(
@@ -186,6 +174,9 @@ def _advance(
     is_end = columns[:, 0] == model.special.im_end
     stops = is_end & (not (is_first and state.compat.skip_first_end_test))
     state.columns.copy_(torch.where(chosen.unsqueeze(1), columns, state.columns))
+    rows = torch.arange(state.num_slots, device=columns.device) * state.history.shape[1]
+    history = state.history.view(-1, columns.shape[1])
+    history.index_copy_(0, rows + state.frame, columns.to(history.dtype))
     state.frame.add_(chosen)
     full = state.frame >= state.frame_limit
     status = torch.where(full, state.limit_status, RUNNING)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
+from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.compat import PRODUCT, Compat
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
-from synth.engine.kv_cache import KVCache
+from synth.engine.frame_cache import FrameCache
+from synth.engine.kv_cache import KVCache, cache_dtype
+from synth.engine.noise import SLOW_DRAWS, draw_words
 from synth.engine.sampling import DEFAULT_MAX_TOP_K, RAS_WINDOW, check_sampling
 
 RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
@@ -33,8 +36,10 @@ class DecodeState:
     """
 
     cache: KVCache
-    fast_cache: KVCache
+    fast_cache: FrameCache
     columns: Tensor  # int64 [B, 1 + K], the newest frame, input of the next step
+    history: Tensor  # int32 [B, F, 1 + K], all frames made; the row after the last is scratch
+    words: Tensor  # int64 [B, F, draws, 2], the noise of every frame that may be made
     window: Tensor  # int64 [B, RAS_WINDOW], tokens chosen from frame 2 on
     position: Tensor  # int64 [B], where the newest frame will be written
     frame: Tensor  # int64 [B], frames made
@@ -50,7 +55,9 @@ class DecodeState:
     max_top_k: int
     num_rows: int
     compat: Compat
+    strict: bool
     host_positions: list[int]  # upper bounds of `position`; 0 for a free slot
+    _buckets: dict[int, DecodeState] = field(default_factory=dict)
 
     @classmethod
     def allocate(
@@ -61,10 +68,12 @@ class DecodeState:
         max_positions: int,
         max_top_k: int = DEFAULT_MAX_TOP_K,
         compat: Compat = PRODUCT,
+        strict: bool = False,
     ) -> DecodeState:
         """Return free slots of `max_positions` positions each, never above the model's own.
 
         `max_top_k` is fixed for the state's life; a request with a larger top_k is refused.
+        `strict`: a slot's frames do not depend on the other slots in one bit, at some cost in time.
         """
         if not 0 < max_positions <= model.config.text_config.max_seq_len:
             raise InvalidSpecError(
@@ -72,20 +81,26 @@ class DecodeState:
                 f"{model.config.text_config.max_seq_len}."
             )
         device, size = model.device, (num_slots,)
+        num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
 
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.int64, device=device)
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
 
+        step = SPLIT_POSITIONS if strict else 1
         return cls(
             cache=KVCache.allocate(
                 model.config.text_config,
                 num_slots=num_slots,
-                num_positions=max_positions,
+                num_positions=-(-max_positions // step) * step,
                 device=device,
-                dtype=model.dtype,
+                dtype=cache_dtype(device, model.dtype),
             ),
             fast_cache=model.fast.allocate_cache(num_slots),
             columns=zeros(num_slots, 1 + model.slow.num_codebooks),
+            history=zeros(
+                num_slots, max_positions + 1, 1 + model.slow.num_codebooks, dtype=torch.int32
+            ),
+            words=zeros(num_slots, max_positions + 1, num_draws, 2),
             window=zeros(num_slots, RAS_WINDOW),
             position=zeros(num_slots),
             frame=zeros(num_slots),
@@ -101,18 +116,49 @@ class DecodeState:
             max_top_k=max_top_k,
             num_rows=model.slow.head_tokens.shape[0],
             compat=compat,
+            strict=strict,
             host_positions=[0] * num_slots,
         )
 
     @property
     def num_slots(self) -> int:
         """Return how many streams there are, free ones included."""
-        return len(self.host_positions)
+        return self.position.shape[0]
 
     @property
     def max_positions(self) -> int:
         """Return the positions of each slot."""
-        return self.cache.num_positions
+        return self.history.shape[1] - 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory that the slots hold on the device, in bytes."""
+        tensors = [value for _, value in self._items() if isinstance(value, Tensor)]
+        own = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return own + self.cache.num_bytes + self.fast_cache.num_bytes
+
+    @property
+    def is_graph_safe(self) -> bool:
+        """Return whether `step_tensors` over this state may be captured and replayed as a graph.
+
+        It may where the device has graphs: the step then waits for nothing, its shapes depend on
+        `length` alone, and all it reads and writes stays where it is, the noise included. A noise
+        source given besides the state's own is never safe: its generator lives on the host.
+        """
+        return self.columns.is_cuda
+
+    def bucket(self, num_slots: int) -> DecodeState:
+        """Return the first slots as a state over the same memory; made once for each number."""
+        if num_slots == self.num_slots:
+            return self
+        if num_slots not in self._buckets:
+            views: dict[str, object] = {
+                name: value[:num_slots] if isinstance(value, Tensor) else value.first(num_slots)
+                for name, value in self._items()
+                if isinstance(value, Tensor | KVCache | FrameCache)
+            }
+            self._buckets[num_slots] = replace(self, **views, _buckets={})  # type: ignore[arg-type]
+        return self._buckets[num_slots]
 
     def assign(
         self, slot: int, sampling: Sampling, *, prompt_positions: int, noise_offset: int = 0
@@ -133,7 +179,10 @@ class DecodeState:
             lenient=self.compat.lenient_limits,
         )
         limit, status = self._frame_limit(sampling.max_frames, prompt_positions)
-        self.cache.wipe(slot)
+        self._wipe_if_failed(slot)
+        frames = torch.arange(noise_offset, noise_offset + limit)
+        words = draw_words(torch.full_like(frames, sampling.seed), frames, self.words.shape[2])
+        self.words[slot, :limit] = words.to(self.words.device)
         self.window[slot] = 0
         self.frame[slot] = 0
         self.frame_limit[slot] = limit
@@ -153,15 +202,36 @@ class DecodeState:
         self.position[slot] = 0
         self.host_positions[slot] = 0
 
+    def move(self, source: int, target: int) -> None:
+        """Put a running stream into a free slot and free its own; nothing of the stream changes."""
+        self._wipe_if_failed(target)
+        length = self.host_positions[source] + 1
+        self.cache.move(source, target, min(length, self.cache.num_positions))
+        for _, value in self._items():
+            if isinstance(value, Tensor):
+                value[target] = value[source]
+        self.host_positions[target] = self.host_positions[source]
+        self.release(source)
+
     def live_length(self) -> int:
         """Return the positions the next step must attend over, known without asking the device."""
-        longest = max(self.host_positions) + 1
-        return min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, self.max_positions)
+        step = SPLIT_POSITIONS if self.strict else _LENGTH_STEP
+        longest = max(self.host_positions[: self.num_slots]) + 1
+        return min(-(-longest // step) * step, self.cache.num_positions)
 
     def note_step(self) -> None:
         """Count one position for every occupied slot; an upper bound, as some may have stopped."""
         last = self.max_positions - 1
-        self.host_positions = [min(p + 1, last) if p else 0 for p in self.host_positions]
+        for slot, position in enumerate(self.host_positions[: self.num_slots]):
+            self.host_positions[slot] = min(position + 1, last) if position else 0
+
+    def _items(self) -> list[tuple[str, object]]:
+        return [(item.name, getattr(self, item.name)) for item in fields(self)]
+
+    def _wipe_if_failed(self, slot: int) -> None:
+        """Zero the cache that a failed request left, as it may hold NaN; any other cannot."""
+        if int(self.status[slot]) == FAILED:
+            self.cache.wipe(slot)
 
     def _frame_limit(self, max_frames: int, prompt_positions: int) -> tuple[int, int]:
         """Return how many frames may be made and what stopping there is called."""

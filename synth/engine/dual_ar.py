@@ -8,6 +8,7 @@ from torch import nn
 from synth.engine.config import LMConfig
 from synth.engine.errors import CheckpointError
 from synth.engine.fast_ar import FastAR
+from synth.engine.linear import LinearForm
 from synth.engine.slow_ar import SlowAR
 from synth.engine.tokenizer import SpecialIds
 
@@ -23,7 +24,7 @@ class DualAR(nn.Module):
         """
         super().__init__()
         _check_ids(config, special)
-        self.config, self.special = config, special
+        self.config, self.special, self.form = config, special, LinearForm.PLAIN
         self.slow, self.fast = SlowAR(config), FastAR(config)
 
     @property
@@ -36,12 +37,19 @@ class DualAR(nn.Module):
         """Return the dtype of weights, caches and activations."""
         return self.slow.norm.weight.dtype
 
-    def finalize(self) -> None:
-        """Prepare assigned weights for use; call once."""
+    @property
+    def weight_format(self) -> str:
+        """Return what the matrices are kept in: float32, bfloat16 or int8."""
+        is_int8 = self.form is LinearForm.INT8
+        return "int8" if is_int8 else str(self.dtype).removeprefix("torch.")
+
+    def finalize(self, form: LinearForm = LinearForm.PLAIN) -> None:
+        """Prepare assigned weights for use, the matrices in `form`; call once."""
+        self.form = form
         self.requires_grad_(False)
         self.eval()
-        self.slow.finalize(self.special)
-        self.fast.finalize()
+        self.slow.finalize(self.special, form)
+        self.fast.finalize(form)
 
 
 def _check_ids(config: LMConfig, special: SpecialIds) -> None:

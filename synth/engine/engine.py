@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -11,28 +13,54 @@ import numpy.typing as npt
 import torch
 
 from synth.contract import CodesArray, Reference, RenderSpec, Sampling, SegmentAudio
-from synth.engine.codec import encode_reference
+from synth.engine.codec import ChunkSchedule, encode_reference
 from synth.engine.engine_config import EngineConfig
+from synth.engine.engine_threads import EngineThreads
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.generate import prompt_builder
-from synth.engine.loaded_models import LoadedModels, load_models
-from synth.engine.prompt import Conversation, VoicePrompt
-from synth.engine.slot_loop import SlotLoop
+from synth.engine.held_memory import held_bytes, memory_report
+from synth.engine.live_audio import AudioStream, LiveAudio
+from synth.engine.loaded_models import LoadedModels, check_folder, load_models
+from synth.engine.memory import MemoryPlan
+from synth.engine.prefix_cache import PrefixKeys
+from synth.engine.prompt_parts import PromptParts
+from synth.engine.request_queue import SlotRequest
+from synth.engine.slot_sizing import plan_engine, plan_loaded
+
+logger = logging.getLogger(__name__)
 
 _WARM_UP_RATE = 48_000  # not the codec's, so that the resampler is warm as well
 _WARM_UP_FRAMES = 4
+_FIRST_CHUNK = 1  # frames, 46 ms of sound: as long as most devices take for the next two
 
 
 class Engine:
     """Render segments and encode references on one device; safe to call from many threads."""
 
-    def __init__(self, config: EngineConfig, models: LoadedModels) -> None:
-        """Start the device's thread over loaded models; use `Engine.load`."""
+    def __init__(
+        self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan | None = None
+    ) -> None:
+        """Start the device's thread over loaded models; use `Engine.load`.
+
+        Without a plan one is made for what the device has left; SlotsDoNotFitError as there.
+        """
         self.config = config
         self._models = models
-        self._builder = prompt_builder(models.dual_ar, models.tokenizer)
-        self._loop = SlotLoop(models, slots=config.slots, max_positions=config.max_positions)
-        self._loop.start()
+        self._plan = plan_loaded(config, models) if plan is None else plan
+        self._threads = EngineThreads(config, models, self._plan)
+        keys = PrefixKeys.of(models.model_fingerprint, models.dual_ar, self._threads.state)
+        self._prompts = PromptParts(prompt_builder(models.dual_ar, models.tokenizer), keys)
+        self._held_bytes = held_bytes(models, self._threads)
+        logger.info(
+            "engine memory: slots=%d max_positions=%d predicted_held_bytes=%d held_bytes=%d "
+            "predicted_total_bytes=%d",
+            self._plan.slots,
+            self._plan.max_positions,
+            self._plan.held,
+            self._held_bytes,
+            self._plan.total,
+        )
+        self._threads.start()
 
     @classmethod
     def load(cls, config: EngineConfig) -> Engine:
@@ -41,34 +69,67 @@ class Engine:
         Raises:
             CheckpointError: the checkpoint is incomplete or its parts do not fit.
             InvalidSpecError: the device or a number format is not to be had here.
+            SlotsDoNotFitError: the device has no memory for the slots; nothing was loaded.
         """
         if config.threads:
             torch.set_num_threads(config.threads)
-        return cls(config, load_models(config))
+        check_folder(config.checkpoint)
+        plan = plan_engine(config)
+        return cls(config, load_models(config), plan)
 
-    def submit(self, spec: RenderSpec, *, priority: int = 0) -> Future[SegmentAudio]:
+    def submit(
+        self, spec: RenderSpec, *, priority: int = 0, deadline_seconds: float | None = None
+    ) -> Future[SegmentAudio]:
         """Queue a segment; the future may be cancelled at any time, honoured between two frames.
 
         Args:
             priority: lower goes first among what waits.
+            deadline_seconds: from now; what is not done then ends with DeadlineExceededError.
 
         Returns:
             A future of the segment, or of the EngineError that says what is wrong with it.
         """
         try:
-            prompt = self._prompt(spec)
+            request = self._request(spec, priority, deadline_seconds)
         except Exception as error:
             future: Future[SegmentAudio] = Future()
             future.set_exception(error)
             return future
-        return self._loop.submit(prompt, spec.sampling, priority=priority)
+        return self._threads.slots.submit(request)
 
     def render(self, spec: RenderSpec) -> SegmentAudio:
         """Render one segment and wait for it; errors as the future of `submit` has them."""
         return self.submit(spec).result()
 
+    def stream(
+        self,
+        spec: RenderSpec,
+        *,
+        priority: int = 0,
+        deadline_seconds: float | None = None,
+        chunks: ChunkSchedule | None = None,
+    ) -> AudioStream:
+        """Return an iterator over a segment's audio, float32 [N] each, from its first frames on.
+
+        Together the chunks are the audio of `render`. Arguments as for `submit`.
+
+        Args:
+            chunks: how many frames each chunk has; the default's first one has 1.
+
+        Raises:
+            EngineError: what is wrong with the request; what ends it later is raised by iterating.
+        """
+        live = LiveAudio(chunks or ChunkSchedule(first=_FIRST_CHUNK))
+        request = self._request(spec, priority, deadline_seconds)
+        request.live = live
+        future = self._threads.slots.submit(request)
+        return AudioStream(live, future, self.sample_rate)
+
     def encode_reference(self, waveform: npt.NDArray[np.floating], sample_rate: int) -> CodesArray:
         """Return the codes of a reference clip, int16 [K, T], one frame for each hop begun.
+
+        Runs at once on a thread of its own; of the segments that wait for the codec, streams alone
+        go on meanwhile.
 
         Args:
             waveform: floats [N] or [channels, N], full scale at 1.
@@ -76,19 +137,29 @@ class Engine:
 
         Raises:
             ReferenceAudioError: the waveform is empty, misshapen or not finite.
+            DeviceOutOfMemoryError: the clip is too long for the memory left.
         """
         run = partial(
             encode_reference, self._models.encoder, waveform, sample_rate, self._models.resampler
         )
-        return self._loop.call(run).codes
+        return self._threads.encoding.run(run).codes
+
+    def forget_voice(self, reference: Reference | tuple[Reference, ...]) -> None:
+        """Free what is kept of a deleted voice; segments that speak with it go on."""
+        references = (reference,) if isinstance(reference, Reference) else reference
+        key = self._prompts.forget(references)
+        self._threads.slots.post(partial(self._threads.prefixes.evict, key))
 
     def warm_up(self) -> None:
-        """Encode a clip and render a segment, so that no request meets a first use."""
+        """Encode a clip, render and stream a segment, so that no request meets a first use."""
         rng = np.random.default_rng(0)
         noise = rng.normal(0, 0.05, _WARM_UP_RATE).astype(np.float32)
         reference = Reference("Warm up.", self.encode_reference(noise, _WARM_UP_RATE))
         sampling = Sampling(max_frames=_WARM_UP_FRAMES)
-        self.render(RenderSpec("Warm up.", reference, sampling))
+        spec = RenderSpec("Warm up.", reference, sampling)
+        self.render(spec)
+        for _ in self.stream(spec):
+            pass
 
     @property
     def model_fingerprint(self) -> str:
@@ -121,45 +192,68 @@ class Engine:
         return str(self._models.device)
 
     @property
+    def slots(self) -> int:
+        """Return how many segments are decoded at once, also where the engine chose it."""
+        return self._plan.slots
+
+    @property
     def steps(self) -> int:
         """Return a number that grows with everything the device does."""
-        return self._loop.steps
+        return self._threads.counter.count
+
+    @property
+    def undecoded(self) -> int:
+        """Return how many requests wait for a slot or are in one; the others wait for the codec."""
+        return self._threads.slots.num_waiting + self._threads.slots.batch.num_running
 
     @property
     def is_busy(self) -> bool:
         """Return whether a request or a call is unfinished."""
-        return self._loop.is_busy
+        return self._threads.is_busy
 
     def describe(self) -> dict[str, Any]:
         """Return what pages and logs show of this engine."""
+        model = self._models.dual_ar
         return {
             "device": self.device,
-            "dtype": str(self._models.dual_ar.dtype).removeprefix("torch."),
+            "dtype": str(model.dtype).removeprefix("torch."),
+            "weights": model.weight_format,
+            "strict": self.config.strict,
             "codec_encode_dtype": self.config.codec_encode_dtype,
             "codec_decode_dtype": self.config.codec_decode_dtype,
             "resampler": self.resampler,
             "torch": torch.__version__,
-            "slots": self.config.slots,
-            "slots_in_use": self._loop.slots_in_use,
-            "max_positions": self._loop.max_positions,
+            "slots": self.slots,
+            **self._threads.describe(),
             "model_fingerprint": self.model_fingerprint,
             "codec_fingerprint": self.codec_fingerprint,
+            "memory": memory_report(self._plan, self._models.device, self._held_bytes),
         }
 
     def close(self) -> None:
-        """Stop the device's thread; unfinished requests end with EngineClosedError."""
-        self._loop.close()
+        """Stop the device's threads; unfinished requests end with EngineClosedError."""
+        self._threads.close()
 
-    def _prompt(self, spec: RenderSpec) -> torch.Tensor:
-        """Return the columns of a request that fits into a slot with the speech it may need."""
+    def _request(
+        self, spec: RenderSpec, priority: int, deadline_seconds: float | None
+    ) -> SlotRequest:
+        """Return a request that fits into a slot with the speech it may need."""
         if spec.sampling.max_frames < 1:
             raise InvalidSpecError("A segment needs room for at least one frame.")
-        voices = [
-            VoicePrompt(reference.text, torch.from_numpy(reference.codes.astype(np.int64)))
-            for reference in spec.references
-        ]
-        prompt = Conversation(self._builder, voices).ask(spec.text)
-        limit = self._loop.max_positions - spec.sampling.max_frames
-        if prompt.shape[1] > limit:
-            raise PromptTooLongError(positions=prompt.shape[1], limit=max(limit, 0))
-        return prompt
+        if deadline_seconds is not None and not deadline_seconds > 0:
+            raise InvalidSpecError(f"A deadline lies ahead: {deadline_seconds} s is none.")
+        prefix, own = self._prompts.prefix(spec.references), self._prompts.own(spec.text)
+        positions = prefix.columns.shape[1] + own.shape[1]
+        limit = self._threads.state.max_positions - spec.sampling.max_frames
+        if positions > limit:
+            raise PromptTooLongError(positions=positions, limit=max(limit, 0))
+        now = time.monotonic()
+        return SlotRequest(
+            prefix=prefix.columns,
+            own=own,
+            voice=prefix.key,
+            sampling=spec.sampling,
+            priority=priority,
+            deadline=None if deadline_seconds is None else now + deadline_seconds,
+            deadline_seconds=deadline_seconds or 0.0,
+        )

@@ -8,8 +8,11 @@ from pathlib import Path
 import torch
 
 from synth.engine.codec.resample import ResamplerChoice
+from synth.engine.config import LMConfig, matrix_parameters
 from synth.engine.errors import InvalidSpecError
+from synth.engine.linear import LinearForm, find_processor
 
+_CACHE_BYTES = 32 * 2**20  # of matrices that a processor keeps: half the bytes gain nothing there
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -17,8 +20,11 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 class EngineConfig:
     """Hold what `Engine.load` needs; every value is explicit, `auto` depends on the machine alone.
 
-    `slots` streams are decoded at once, each with `max_positions` positions of prompt and speech.
+    `dtype` is auto, float32, bfloat16 or int8. `slots` streams are decoded at once, each with
+    `max_positions` positions of prompt and speech; 0 slots means as many as the device suits.
+    `strict`: a segment's codes do not depend on its neighbours in one bit, at some cost in time.
     `threads` 0 leaves torch's own choice. `cache_dir` keeps digests of weights between starts.
+    `prefix_cache_bytes` is the most that kept voice prefixes take on the device.
     """
 
     checkpoint: Path
@@ -31,6 +37,23 @@ class EngineConfig:
     max_positions: int = 4096
     threads: int = 0
     cache_dir: Path | None = None
+    strict: bool = False
+    prefix_cache_bytes: int = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Hold how the transformers compute: the dtype of activations, the matrices' form, and why."""
+
+    dtype: torch.dtype
+    form: LinearForm
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """Return the setting that asks for these."""
+        is_int8 = self.form is LinearForm.INT8
+        return "int8" if is_int8 else str(self.dtype).removeprefix("torch.")
 
 
 def resolve_device(name: str) -> torch.device:
@@ -58,11 +81,39 @@ def resolve_device(name: str) -> torch.device:
     return torch.device("cpu")
 
 
-def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
-    """Return the transformers' dtype: `auto` is bfloat16 on CUDA and float32 elsewhere."""
-    if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" else torch.float32
-    return named_dtype(name)
+def choose_numbers(name: str, device: torch.device, lm: LMConfig) -> Numbers:
+    """Return the number formats of a setting for a model of these sizes on a device.
+
+    `auto` is bfloat16 on CUDA. On a CPU it is bfloat16 where the processor multiplies it and the
+    matrices are too large for its cache, else float32; matrices are packed where oneDNN is there.
+
+    Raises:
+        InvalidSpecError: the name is unknown, or the format is not to be had on this device.
+    """
+    if device.type != "cpu":
+        if name == "int8":
+            raise InvalidSpecError("int8 runs on a CPU only: set TTS_DTYPE to auto or bfloat16.")
+        dtype = torch.bfloat16 if name == "auto" else named_dtype(name)
+        return Numbers(dtype, LinearForm.PLAIN, "the device's own kernels take plain matrices")
+    processor = find_processor()
+    packed = LinearForm.PACKED if processor.packing else LinearForm.PLAIN
+    if name == "int8":
+        return Numbers(torch.float32, LinearForm.INT8, "asked for with TTS_DTYPE=int8")
+    if name != "auto":
+        reason = f"asked for with TTS_DTYPE={name}"
+        if name == "bfloat16" and not processor.packs_bf16:
+            return Numbers(
+                named_dtype(name), LinearForm.PLAIN, f"{reason}; nothing here packs bfloat16"
+            )
+        return Numbers(named_dtype(name), packed, reason)
+    if not processor.packing:
+        return Numbers(torch.float32, packed, "this build of PyTorch has no oneDNN to pack with")
+    if not processor.bf16:
+        return Numbers(torch.float32, packed, f"{processor.simd} does not multiply bfloat16")
+    if matrix_parameters(lm) * torch.float32.itemsize <= _CACHE_BYTES:
+        size = matrix_parameters(lm) * torch.float32.itemsize / 1e6
+        return Numbers(torch.float32, packed, f"{size:.0f} MB of matrices fit into its cache")
+    return Numbers(torch.bfloat16, packed, "the processor multiplies bfloat16")
 
 
 def named_dtype(name: str) -> torch.dtype:

@@ -37,6 +37,12 @@ class InvalidSpecError(EngineError):
     code = "invalid_request"
 
 
+class SlotsDoNotFitError(EngineError):
+    """The slots asked for, or even one, do not fit into the device's memory; nothing was taken."""
+
+    code = "slots_do_not_fit"
+
+
 class NonFiniteLogitsError(EngineError):
     """The model produced NaN or infinity for one request."""
 
@@ -66,6 +72,19 @@ class RenderCancelledError(EngineError):
     """The request was cancelled before it ended."""
 
     code = "cancelled"
+
+
+class DeadlineExceededError(EngineError):
+    """The time that a request was given passed before it ended."""
+
+    code = "deadline_exceeded"
+
+    def __init__(self, *, seconds: float, where: str) -> None:
+        super().__init__(
+            f"The deadline of {seconds:g} s passed {where}: "
+            "allow more time, or submit less at once."
+        )
+        self.seconds = seconds
 
 
 class EngineClosedError(EngineError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,12 +10,13 @@ from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
 from synth.engine.compat import PRODUCT, Compat
-from synth.engine.decode import SlotPrompt, StepOutput, decode_step, prefill
+from synth.engine.decode import StepOutput, decode_step
 from synth.engine.decode_state import FINISH_REASONS, DecodeState
 from synth.engine.dialogue import DEFAULT_CHUNK_BYTES, split_into_batches
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import NonFiniteLogitsError
-from synth.engine.noise import CounterNoise, NoiseSource
+from synth.engine.noise import NoiseSource
+from synth.engine.prefill import SlotPrompt, prefill
 from synth.engine.prompt import Conversation, PromptBuilder, VoicePrompt, check_prompt_length
 from synth.engine.sampling import DEFAULT_MAX_TOP_K
 from synth.engine.tokenizer import Tokenizer
@@ -69,7 +70,7 @@ def generate_codes(
     """Generate a batch of requests of any lengths, seeds and sampling parameters in one pass.
 
     Args:
-        noise: CounterNoise when None.
+        noise: the counter-based numbers of each request's seed when None.
         max_seq_len: the context's positions when fewer than the model's own.
         check_every: steps between two looks at the end flags; each look waits for the device.
 
@@ -77,7 +78,6 @@ def generate_codes(
         InvalidSpecError: a sampling value is out of range, or a prompt leaves no room. One request
             whose logits are not finite fails alone: see `Generation.finish_reason`.
     """
-    noise = noise or CounterNoise()
     context = max_seq_len or model.config.text_config.max_seq_len
     state = DecodeState.allocate(
         model,
@@ -120,8 +120,42 @@ def generate_text(
         PromptTooLongError: a batch does not fit, possibly after earlier ones came back.
         InvalidSpecError, NonFiniteLogitsError: as named there.
     """
-    builder = prompt_builder(model, tokenizer, compat)
-    conversation = Conversation(builder, voices)
+    requests = text_requests(
+        model,
+        tokenizer,
+        text,
+        voices,
+        sampling=sampling,
+        compat=compat,
+        chunk_bytes=chunk_bytes,
+    )
+    request = next(requests, None)
+    while request is not None:
+        generation = generate_codes(
+            model, [request], noise=noise, compat=compat, max_top_k=max_top_k
+        )[0].raise_if_failed()
+        yield generation
+        try:
+            request = requests.send(generation)
+        except StopIteration:
+            return
+
+
+def text_requests(
+    model: DualAR,
+    tokenizer: Tokenizer,
+    text: str,
+    voices: Sequence[VoicePrompt] = (),
+    *,
+    sampling: Sampling,
+    compat: Compat = PRODUCT,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+) -> Generator[CodeRequest, Generation, None]:
+    """Yield the request of each batch of a text, for whoever generates it and sends it back.
+
+    Errors as for `generate_text`.
+    """
+    conversation = Conversation(prompt_builder(model, tokenizer, compat), voices)
     num_frames = 0
     batches = split_into_batches(
         text, chunk_bytes=chunk_bytes, drop_leading_text=compat.drop_leading_text
@@ -129,13 +163,9 @@ def generate_text(
     for batch in batches:
         prompt = conversation.ask(batch)
         check_prompt_length(prompt, model.config.text_config.max_seq_len)
-        request = CodeRequest(prompt, sampling, noise_offset=num_frames)
-        generation = generate_codes(
-            model, [request], noise=noise, compat=compat, max_top_k=max_top_k
-        )[0].raise_if_failed()
+        generation = yield CodeRequest(prompt, sampling, noise_offset=num_frames)
         num_frames += generation.columns.shape[1]
         conversation.answer(generation.codes)
-        yield generation
 
 
 def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:

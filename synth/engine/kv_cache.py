@@ -10,6 +10,14 @@ from torch import Tensor
 from synth.engine.config import TransformerConfig
 
 
+def cache_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that keys and values are kept in: float32 on a CPU, else the model's.
+
+    A CPU attends faster in float32, and a number of 16 bits loses nothing by being kept in 32.
+    """
+    return torch.float32 if device.type == "cpu" else dtype
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KVCache:
     """Hold keys and values, [L, B, KV, S, D] each; written in place, never replaced.
@@ -38,6 +46,11 @@ class KVCache:
         )
 
     @property
+    def num_slots(self) -> int:
+        """Return the number of streams."""
+        return self.keys.shape[1]
+
+    @property
     def num_positions(self) -> int:
         """Return the positions of each stream."""
         return self.keys.shape[3]
@@ -47,11 +60,21 @@ class KVCache:
         """Return the memory held, in bytes."""
         return 2 * self.keys.numel() * self.keys.element_size()
 
-    def write_step(self, layer: int, position: Tensor, k: Tensor, v: Tensor) -> None:
-        """Write one position per stream: position int64 [B], k and v [B, KV, D]."""
-        slots = torch.arange(k.shape[0], device=k.device)
-        self.keys[layer][slots, :, position] = k
-        self.values[layer][slots, :, position] = v
+    def first(self, num_slots: int) -> KVCache:
+        """Return the first streams as a cache over the same memory."""
+        return KVCache(self.keys[:, :num_slots], self.values[:, :num_slots])
+
+    def rows(self, position: Tensor) -> Tensor:
+        """Return where `write_step` writes a position per stream: int64 [B] to int64 [B * KV]."""
+        streams = torch.arange(position.shape[0] * self.keys.shape[2], device=position.device)
+        per_head = position.repeat_interleave(self.keys.shape[2], output_size=streams.shape[0])
+        return streams * self.num_positions + per_head
+
+    def write_step(self, layer: int, rows: Tensor, k: Tensor, v: Tensor) -> None:
+        """Write one position per stream, at `rows` of `self.rows`: k and v [B, KV, D]."""
+        for cache, new in ((self.keys, k), (self.values, v)):
+            flat = cache[layer].view(-1, cache.shape[-1])
+            flat.index_copy_(0, rows, new.reshape(-1, cache.shape[-1]).to(cache.dtype))
 
     def write_prompt(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
         """Write one stream's positions from `start`: k and v [S, KV, D]."""
@@ -68,10 +91,15 @@ class KVCache:
         self.keys[:, slot, :, : keys.shape[2]] = keys
         self.values[:, slot, :, : values.shape[2]] = values
 
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy a stream's first positions over those of another stream."""
+        for cache in (self.keys, self.values):
+            cache[:, target, :, :length] = cache[:, source, :, :length]
+
     def wipe(self, slot: int) -> None:
         """Zero a stream: what a failed request left there may be NaN, which no mask stops.
 
-        A masked value is still multiplied by 0, and a masked score may be added to minus infinity.
+        A masked value is still multiplied by 0, and a masked score is added to minus infinity.
         """
         self.keys[:, slot].zero_()
         self.values[:, slot].zero_()

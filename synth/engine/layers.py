@@ -1,4 +1,4 @@
-"""Compute what both transformers share: norms, rotary embedding, attention, feed-forward.
+"""Compute what both transformers share: norms, rotary embedding, projections, feed-forward.
 
 Rounding follows the reference also in bfloat16, because its weights were trained with it; each
 function says where a result is cast.
@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.config import TransformerConfig
+from synth.engine.linear import Linear, LinearForm, make_linear
 
 
 class Embedding(nn.Module):
@@ -43,64 +44,19 @@ def apply_rope(x: Tensor, table: Tensor) -> Tensor:
 
     The rotation is float32, the result is cast back.
     """
-    pairs = x.float().view(*x.shape[:-1], -1, 2)
-    cos, sin = table[..., 0], table[..., 1]
-    even, odd = pairs[..., 0], pairs[..., 1]
-    rotated = torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1)
-    return rotated.flatten(-2).to(x.dtype)
+    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
+    rotated = pairs * torch.view_as_complex(table)
+    return torch.view_as_real(rotated).flatten(-2).to(x.dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise the last axis in float32, cast to x's dtype, and only then multiply by weight."""
-    wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+    return F.rms_norm(x, x.shape[-1:], None, eps) * weight  # computes in float32 inside
 
 
 def head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise q or k per head; unlike `rms_norm`, the weight is multiplied before the cast."""
-    wide = x.float()
-    scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()
-    return scaled.to(x.dtype)
-
-
-def step_attention(q: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
-    """Attend with one query per stream over cached keys, all in float32 to one final cast.
-
-    Args:
-        q: [B, H, D]; keys, values: [B, KV, S, D] with H a multiple of KV.
-        visible: bool [B, S], True where a stream's cache holds a position it may see.
-
-    Returns:
-        [B, H * D] in q's dtype.
-    """
-    batch, heads, head_dim = q.shape
-    scale = head_dim**-0.25  # on q and on k: the order in which the reference rounds
-    grouped = q.float().view(batch, keys.shape[1], -1, head_dim) * scale
-    scores = grouped @ (keys.float() * scale).transpose(-1, -2)
-    weights = scores.masked_fill(~visible[:, None, None, :], float("-inf")).softmax(-1)
-    mixed: Tensor = weights @ values.float()
-    return mixed.to(q.dtype).view(batch, heads * head_dim)
-
-
-def prefill_attention(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Attend with all positions of a prompt at once.
-
-    Args:
-        q: [B, S, H, D]; keys, values: [B, KV, T, D], T = S when mask is None.
-        mask: bool [B, 1, S, T] of what may be seen; None means causal from the first position.
-
-    Returns:
-        [B, S, H * D] in q's dtype.
-    """
-    # Repeated heads keep the fused kernels available: with enable_gqa and a mask they are not.
-    repeats = q.shape[2] // keys.shape[1]
-    if repeats > 1:
-        keys = keys.repeat_interleave(repeats, dim=1)
-        values = values.repeat_interleave(repeats, dim=1)
-    mixed = F.scaled_dot_product_attention(
-        q.transpose(1, 2), keys, values, attn_mask=mask, is_causal=mask is None
-    )
-    return mixed.transpose(1, 2).flatten(-2)
+    return (F.rms_norm(x.float(), x.shape[-1:], None, eps) * weight.float()).to(x.dtype)
 
 
 class Attention(nn.Module):
@@ -111,46 +67,66 @@ class Attention(nn.Module):
         self.n_head, self.n_local_heads = config.n_head, config.n_local_heads
         self.head_dim = config.head_dim
         q_size, kv_size = self.n_head * self.head_dim, self.n_local_heads * self.head_dim
-        self.wqkv = nn.Linear(config.dim, q_size + 2 * kv_size, bias=config.attention_qkv_bias)
-        self.wo = nn.Linear(q_size, config.dim, bias=config.attention_o_bias)
+        self.wqkv: nn.Linear | Linear = nn.Linear(
+            config.dim, q_size + 2 * kv_size, bias=config.attention_qkv_bias
+        )
+        self.wo: nn.Linear | Linear = nn.Linear(q_size, config.dim, bias=config.attention_o_bias)
         self.q_norm = nn.RMSNorm(self.head_dim) if config.attention_qk_norm else None
         self.k_norm = nn.RMSNorm(self.head_dim) if config.attention_qk_norm else None
+        self.qk_norm: Tensor | None = None  # [H + KV, D], of every head, after `finalize`
+
+    def finalize(self, form: LinearForm) -> None:
+        """Bring the matrices into their form and the norms' weights together."""
+        bring_into_form(self, "wqkv", form)
+        bring_into_form(self, "wo", form)
+        if self.q_norm is not None and self.k_norm is not None:
+            self.qk_norm = self._joined_norms(self.q_norm, self.k_norm)
+            self.q_norm = self.k_norm = None
 
     def project(self, x: Tensor, rope: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return q [..., H, D], k and v [..., KV, D] of x [..., width], q and k rotated.
 
         `rope` is the table of x's positions, broadcastable to [..., 1, D / 2, 2].
         """
-        heads = [self.n_head, self.n_local_heads, self.n_local_heads]
-        qkv: Tensor = self.wqkv(x)
-        q, k, v = torch.split(qkv.view(*x.shape[:-1], sum(heads), self.head_dim), heads, dim=-2)
-        if self.q_norm is not None and self.k_norm is not None:
-            q = head_norm(q, self.q_norm.weight, eps)
-            k = head_norm(k, self.k_norm.weight, eps)
-        return apply_rope(q, rope), apply_rope(k, rope), v
+        rotated = self.n_head + self.n_local_heads
+        joined: Tensor = self.wqkv(x)
+        heads = joined.view(*x.shape[:-1], rotated + self.n_local_heads, self.head_dim)
+        both, v = heads[..., :rotated, :], heads[..., rotated:, :]
+        weight = self.qk_norm
+        if self.q_norm is not None and self.k_norm is not None:  # a model that is being trained
+            weight = self._joined_norms(self.q_norm, self.k_norm)
+        if weight is not None:
+            both = head_norm(both, weight, eps)
+        both = apply_rope(both, rope)
+        return both[..., : self.n_head, :], both[..., self.n_head :, :], v
+
+    def _joined_norms(self, q_norm: nn.RMSNorm, k_norm: nn.RMSNorm) -> Tensor:
+        rows = [(q_norm, self.n_head), (k_norm, self.n_local_heads)]
+        return torch.cat([norm.weight.expand(count, -1) for norm, count in rows])
 
 
 class FeedForward(nn.Module):
-    """Compute w2(silu(w1 x) * w3 x); `fuse` joins the first two matrices after loading."""
+    """Compute w2(silu(w1 x) * w3 x); `finalize` joins the first two matrices."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.w1: nn.Linear | None = nn.Linear(config.dim, config.intermediate_size, bias=False)
         self.w3: nn.Linear | None = nn.Linear(config.dim, config.intermediate_size, bias=False)
-        self.w2 = nn.Linear(config.intermediate_size, config.dim, bias=False)
-        self.w13: Tensor | None = None
+        self.w2: nn.Linear | Linear = nn.Linear(config.intermediate_size, config.dim, bias=False)
+        self.w13: Linear | None = None
 
-    def fuse(self) -> None:
+    def finalize(self, form: LinearForm) -> None:
         """Replace w1 and w3 by one matrix [2 * intermediate, D]; a second call does nothing."""
         if self.w1 is not None and self.w3 is not None:
-            self.w13 = torch.cat([self.w1.weight, self.w3.weight])
+            self.w13 = make_linear(torch.cat([self.w1.weight, self.w3.weight]), None, form)
             self.w1 = self.w3 = None
+            bring_into_form(self, "w2", form)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output in x's dtype and shape."""
         if self.w13 is None:
-            raise RuntimeError("FeedForward.fuse() has not been called")
-        gate, up = F.linear(x, self.w13).chunk(2, dim=-1)
+            raise RuntimeError("FeedForward.finalize() has not been called")
+        gate, up = self.w13(x).chunk(2, dim=-1)
         out: Tensor = self.w2(F.silu(gate) * up)
         return out
 
@@ -166,6 +142,11 @@ class Block(nn.Module):
         self.attention_norm = nn.RMSNorm(config.dim)
         self.ffn_norm = nn.RMSNorm(config.dim)
 
+    def finalize(self, form: LinearForm) -> None:
+        """Prepare the layer's weights for use."""
+        self.attention.finalize(form)
+        self.feed_forward.finalize(form)
+
     def project(self, x: Tensor, rope: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k, v of the normalised input; shapes as in `Attention.project`."""
         normed = rms_norm(x, self.attention_norm.weight, self.norm_eps)
@@ -176,3 +157,11 @@ class Block(nn.Module):
         h = x + self.attention.wo(mixed)
         out: Tensor = h + self.feed_forward(rms_norm(h, self.ffn_norm.weight, self.norm_eps))
         return out
+
+
+def bring_into_form(owner: nn.Module, name: str, form: LinearForm) -> None:
+    """Replace a module's nn.Linear of this name by its form; what has one already stays."""
+    linear = getattr(owner, name)
+    if isinstance(linear, nn.Linear) and form is not LinearForm.PLAIN:
+        delattr(owner, name)  # a registered child can only be followed by another module
+        setattr(owner, name, make_linear(linear.weight, linear.bias, form))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
+from synth.engine.codec.precision import decode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
+from synth.engine.config import load_config
 from synth.engine.dual_ar import DualAR
 from synth.engine.engine_config import (
     EngineConfig,
+    choose_numbers,
     named_dtype,
     resampler_choice,
     resolve_device,
-    resolve_dtype,
 )
 from synth.engine.errors import CheckpointError
 from synth.engine.fingerprint import model_fingerprint
@@ -48,6 +51,14 @@ class LoadedModels:
         return self.dual_ar.config.text_config.max_seq_len
 
 
+def check_folder(checkpoint: Path) -> None:
+    """Raise CheckpointError when a checkpoint is no folder."""
+    if not checkpoint.is_dir():
+        raise CheckpointError(
+            f"{checkpoint} is not a folder: set TTS_CHECKPOINT to the model's folder."
+        )
+
+
 def load_models(config: EngineConfig) -> LoadedModels:
     """Load a checkpoint directory; nothing is filled in where a file or key is missing.
 
@@ -55,18 +66,14 @@ def load_models(config: EngineConfig) -> LoadedModels:
         CheckpointError: a file or key is missing, unknown or misshapen, or the parts do not fit.
         InvalidSpecError, ResamplerUnavailableError: a setting cannot be met on this machine.
     """
-    if not config.checkpoint.is_dir():
-        raise CheckpointError(
-            f"{config.checkpoint} is not a folder: set TTS_CHECKPOINT to the model's folder."
-        )
+    check_folder(config.checkpoint)
     device = resolve_device(config.device)
     encode_dtype = named_dtype(config.codec_encode_dtype)
+    precision = decode_precision(config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
-    dual_ar, tokenizer = load_dual_ar(
-        config.checkpoint, device=device, dtype=resolve_dtype(config.dtype, device)
-    )
+    dual_ar, tokenizer = load_transformers(config, device)
     encoder = CODECS.encoder(config.checkpoint, device, encode_dtype)
-    decoder = CODECS.decoder(config.checkpoint, device, named_dtype(config.codec_decode_dtype))
+    decoder = CODECS.decoder(config.checkpoint, device, precision.dtype, tf32=precision.tf32)
     _check_fit(dual_ar, encoder)
     codec_rate = encoder.config.sample_rate
     return LoadedModels(
@@ -85,6 +92,12 @@ def load_models(config: EngineConfig) -> LoadedModels:
             config.checkpoint, encode_dtype, cache_dir=config.cache_dir
         ),
     )
+
+
+def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
+    """Load both transformers and their tokenizer alone; errors as for `load_models`."""
+    numbers = choose_numbers(config.dtype, device, load_config(config.checkpoint))
+    return load_dual_ar(config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form)
 
 
 def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:

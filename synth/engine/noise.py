@@ -48,25 +48,30 @@ class CounterNoise:
 
     def frame(self, seeds: Tensor, frames: Tensor, num_draws: int) -> FrameNoise:
         """Return the noise of one frame; see NoiseSource."""
-        draws = torch.arange(num_draws, device=seeds.device)
-        seed, frame = seeds.unsqueeze(1), frames.unsqueeze(1)
-        zeros = torch.zeros_like(seed) * draws  # also gives every word the full shape
-        counter = (zeros + (frame & _MASK32), zeros + (frame >> 32), zeros + draws, zeros)
-        words = philox(counter, (seed & _MASK32, seed >> 32))
-        return _CounterFrame(words[0], words[1])
+        return CounterFrame(draw_words(seeds, frames, num_draws))
+
+
+def draw_words(seeds: Tensor, frames: Tensor, num_draws: int) -> Tensor:
+    """Return two words below 2**32 for each draw of frames: int64 [B] twice to [B, draws, 2]."""
+    draws = torch.arange(num_draws, device=seeds.device)
+    seed, frame = seeds.unsqueeze(1), frames.unsqueeze(1)
+    zeros = torch.zeros_like(seed) * draws  # also gives every word the full shape
+    counter = (zeros + (frame & _MASK32), zeros + (frame >> 32), zeros + draws, zeros)
+    words = philox(counter, (seed & _MASK32, seed >> 32))
+    return torch.stack(words[:2], dim=-1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _CounterFrame:
-    """Hold two words per stream and draw, int64 [B, draws] each, below 2**32."""
+class CounterFrame:
+    """Hold the words of one frame of a batch, int64 [B, draws, 2]."""
 
-    first: Tensor
-    second: Tensor
+    words: Tensor
 
     def uniform(self, draw: int, ids: Tensor) -> Tensor:
         """Return odd multiples of 2**-24, so neither 0 nor 1 and exact in float32."""
-        mixed = _mix((ids + self.first[:, draw, None]) & _MASK32)
-        mixed = _mix(mixed ^ self.second[:, draw, None])
+        words = self.words[:, draw]
+        mixed = _mix((ids + words[:, :1]) & _MASK32)
+        mixed = _mix(mixed ^ words[:, 1:])
         return ((mixed >> 9).to(torch.float32) + 0.5) * 2.0**-23
 
 

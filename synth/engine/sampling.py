@@ -16,6 +16,7 @@ RAS_WINDOW = 10
 MIN_TEMPERATURE = 1e-5  # what the logits are divided by at least
 MAX_TEMPERATURE = 2.0
 DEFAULT_MAX_TOP_K = MAX_TOP_K
+_NEVER, _ALWAYS = -1.0, 3.0  # limits that every sum of probabilities exceeds, and none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,22 +65,39 @@ def best_candidates(logits: Tensor, max_top_k: int) -> Candidates:
     """Return the best candidates of logits [B, V]; no sort of the row, all in float32."""
     wide = logits.float()
     best, rows = wide.topk(min(max_top_k, wide.shape[-1]), dim=-1)
-    shares = (best - wide.logsumexp(-1, keepdim=True)).exp()
+    shares = wide.softmax(-1).gather(-1, rows)  # quicker than the best ones against a logsumexp
     return Candidates(best, rows, shares.cumsum(-1))
 
 
-def probabilities(
-    candidates: Candidates, temperature: Tensor, top_p: Tensor, top_k: Tensor
-) -> Tensor:
-    """Return each candidate's probability, float32 [B, k]; parameters are [B].
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """Hold what decides which candidates stay and how even their chances are.
 
-    The candidate that crosses top_p is itself removed; the best one always stays.
+    `most` float32 [B, k]: a candidate goes when the probability up to and with it is above this;
+    `temperature` float32 [B, 1].
     """
-    rank = torch.arange(candidates.logits.shape[-1], device=candidates.logits.device)
-    removed = (candidates.cumulative > top_p.unsqueeze(1)) | (rank >= top_k.unsqueeze(1))
-    removed = removed & (rank > 0)
-    scaled = candidates.logits / temperature.clamp(min=MIN_TEMPERATURE).unsqueeze(1)
-    return scaled.masked_fill(removed, float("-inf")).softmax(-1)
+
+    most: Tensor
+    temperature: Tensor
+
+    @classmethod
+    def of(cls, temperature: Tensor, top_p: Tensor, top_k: Tensor, num_candidates: int) -> Cut:
+        """Return the cut of parameters [B] each: the same for all draws of a frame.
+
+        The candidate that crosses top_p is itself removed; the best one always stays.
+        """
+        rank = torch.arange(num_candidates, device=top_p.device)
+        most = torch.where(rank >= top_k.unsqueeze(1), _NEVER, top_p.unsqueeze(1))
+        most = most.masked_fill(rank == 0, _ALWAYS)
+        return cls(most, temperature.clamp(min=MIN_TEMPERATURE).unsqueeze(1))
+
+
+def probabilities(candidates: Candidates, cut: Cut) -> Tensor:
+    """Return each candidate's probability, float32 [B, k]."""
+    num = candidates.logits.shape[-1]
+    removed = candidates.cumulative > cut.most[:, :num]
+    scaled = candidates.logits / cut.temperature
+    return scaled.masked_fill_(removed, float("-inf")).softmax(-1)
 
 
 def draw(weights: Tensor, uniform: Tensor) -> Tensor:

@@ -1,53 +1,93 @@
-"""Turn the codes of finished requests into audio, several at a time."""
+"""Make the answer to a request from its codes and their audio."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from synth.contract import FinishReason, SegmentAudio, Timings
-from synth.engine.codec import CodecDecoder
+from synth.contract import AudioArray, FinishReason, SegmentAudio, Timings
+from synth.engine.errors import DeviceOutOfMemoryError
+from synth.engine.live_audio import LiveAudio
+from synth.engine.out_of_memory import is_out_of_memory
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedCodes:
-    """Hold one request's codes, int64 [K, T] on the device, and where its time went."""
+    """Hold one request's codes, integers [K, T] on the device, and where its time went.
+
+    `made` comes when the device has written the codes. The times are those of the host, which on
+    CUDA may be a few frames ahead of the device.
+    """
 
     codes: Tensor
+    made: torch.cuda.Event | None
     reason: FinishReason
     future: Future[SegmentAudio]
+    priority: int
     queue_seconds: float
     prefill_seconds: float
     decode_seconds: float
 
+    @property
+    def num_frames(self) -> int:
+        """Return T."""
+        return self.codes.shape[1]
 
-def render_audio(decoder: CodecDecoder, finished: Sequence[FinishedCodes]) -> list[SegmentAudio]:
-    """Decode all requests' codes in as few passes as fit; a request without frames is silent.
 
-    `Timings.codec_seconds` of each is that of the pass it shared.
-    """
-    started = time.perf_counter()
-    waves = decoder.decode([item.codes for item in finished])
-    audio = [wave.to("cpu", torch.float32).numpy() for wave in waves]
-    seconds = time.perf_counter() - started
-    return [
-        SegmentAudio(
-            codes=item.codes.to("cpu").numpy().astype(np.int16),
-            audio=wave,
-            sample_rate=decoder.config.sample_rate,
-            finish_reason=item.reason,
-            timings=Timings(
-                queue_seconds=item.queue_seconds,
-                prefill_seconds=item.prefill_seconds,
-                decode_seconds=item.decode_seconds,
-                codec_seconds=seconds,
-            ),
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveChunk:
+    """Hold the next codes of a stream, integers [K, n]; with its last chunk comes `finished`."""
+
+    live: LiveAudio
+    future: Future[SegmentAudio]
+    codes: Tensor
+    made: torch.cuda.Event | None
+    finished: FinishedCodes | None = None
+
+
+def segment_audio(
+    finished: FinishedCodes, wave: AudioArray, sample_rate: int, *, codec_started_at: float
+) -> SegmentAudio:
+    """Return a request's answer; `codec_seconds` are those since the pass it shared began."""
+    return SegmentAudio(
+        codes=finished.codes.to("cpu").numpy().astype(np.int16),
+        audio=wave,
+        sample_rate=sample_rate,
+        finish_reason=finished.reason,
+        timings=Timings(
+            queue_seconds=finished.queue_seconds,
+            prefill_seconds=finished.prefill_seconds,
+            decode_seconds=finished.decode_seconds,
+            codec_seconds=time.perf_counter() - codec_started_at,
+        ),
+    )
+
+
+def host_wave(wave: Tensor) -> AudioArray:
+    """Return samples [N] as an array of their own: a view would keep the whole pass in memory."""
+    host = wave.to("cpu", torch.float32)
+    return host.numpy().copy() if host.data_ptr() == wave.data_ptr() else host.numpy()
+
+
+def give(future: Future[SegmentAudio], outcome: SegmentAudio | Exception) -> None:
+    """Set a future's outcome unless it has one already, as when it was cancelled."""
+    if isinstance(outcome, Exception) and is_out_of_memory(outcome):
+        outcome = DeviceOutOfMemoryError(
+            "The device has no memory left for this segment even alone: "
+            "use fewer slots, fewer positions, or a device with more memory."
         )
-        for item, wave in zip(finished, audio, strict=True)
-    ]
+    try:
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)
+    except InvalidStateError:
+        logger.debug("an outcome came after its request was over")

@@ -1,282 +1,267 @@
-"""Run the one thread that owns the device: it keeps slots of the batch filled from a queue."""
+"""Run the one thread that makes codes: it keeps the slots of the batch filled from a queue."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import threading
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable
+from concurrent.futures import Future
 
 import torch
-from torch import Tensor
 
-from synth.contract import MAX_TOP_K, Sampling, SegmentAudio
-from synth.engine.decode import SlotPrompt, StepOutput, decode_step, prefill
-from synth.engine.decode_state import FINISH_REASONS, RUNNING, DecodeState
-from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, NonFiniteLogitsError
-from synth.engine.loaded_models import LoadedModels
-from synth.engine.noise import CounterNoise
-from synth.engine.segment_audio import FinishedCodes, render_audio
+from synth.contract import SegmentAudio
+from synth.engine.admission import Admission
+from synth.engine.codec_thread import CodecThread
+from synth.engine.deadlines import Deadlines
+from synth.engine.device_lane import DeviceLane
+from synth.engine.errors import DeadlineExceededError, EngineClosedError
+from synth.engine.frame_look import LOOK_EVERY, Look, Looker
+from synth.engine.out_of_memory import SlotLimit, free_cached_memory, is_out_of_memory
+from synth.engine.request_queue import RequestQueue, SlotRequest
+from synth.engine.segment_audio import give
+from synth.engine.slot_batch import RunningSlot, SlotBatch
+from synth.engine.slot_output import SlotOutput
+from synth.engine.work_counter import WorkCounter
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
-
-@dataclass(order=True)
-class SlotRequest:
-    """Ask for one prompt's codes; lower `priority` first, then first come."""
-
-    priority: int
-    number: int
-    prompt: Tensor = field(compare=False)  # int64 [1 + K, S]
-    sampling: Sampling = field(compare=False)
-    future: Future[SegmentAudio] = field(compare=False)
-    submitted_at: float = field(compare=False, default_factory=time.perf_counter)
-
-
-@dataclass(eq=False)
-class _Running:
-    """Hold a slot's request, the steps it has seen, and where its time went."""
-
-    request: SlotRequest
-    started_at: float
-    prefilled_at: float
-    outputs: list[tuple[Tensor, Tensor]]  # per frame: column [1 + K], is_speech []
+PATIENCE_ROUNDS = 4  # times the slots: later requests that may pass one over
 
 
 class SlotLoop:
-    """Own the decode state and the device; every call of a model happens on this thread."""
+    """Own the slots; every call of the transformers happens on this thread.
 
-    def __init__(self, models: LoadedModels, *, slots: int, max_positions: int) -> None:
-        """Allocate the slots; the thread starts with `start`."""
-        self._models = models
-        self._state = DecodeState.allocate(
-            models.dual_ar,
-            num_slots=slots,
-            max_positions=min(max_positions, models.max_positions),
-            max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
-        )
-        self._noise = CounterNoise()
-        self._running: dict[int, _Running] = {}
-        self._queue: list[SlotRequest] = []
-        self._calls: list[tuple[Callable[[], object], Future[object]]] = []
-        self._numbers = itertools.count()
+    Between two frames it ends requests that were cancelled or are late, starts waiting ones in free
+    slots, and hands what was made to the codec's thread.
+    """
+
+    def __init__(
+        self,
+        batch: SlotBatch,
+        codec: CodecThread,
+        counter: WorkCounter,
+        device: torch.device,
+    ) -> None:
+        """Prepare the thread; it begins with `start`."""
+        self.batch, self.limit = batch, SlotLimit(batch.state.num_slots)
+        self._counter, self._device = counter, device
+        self._lane = DeviceLane(device, is_urgent=True)
+        self._codec, self._output = codec, SlotOutput(batch, codec, self._lane)
+        self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
+        self._unread: Look | None = None
+        self._looked_at = 0
+        self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.state.num_slots)
+        self._admission = Admission(self._queue, batch, codec, self.limit)
+        self._deadlines = Deadlines()
+        self._starting: list[SlotRequest] = []
+        self._posted: list[Callable[[], None]] = []
         self._wake = threading.Condition()
-        self._closed = False
+        self._unfinished, self._any_over, self._closed = 0, False, False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
-        self.steps = 0  # grows with everything the device did; a watcher sees that it lives
-        # On a slow processor one pass of the codec takes minutes: its layers count as well.
-        self._hooks = [
-            module.register_forward_pre_hook(self._count_layer)
-            for half in (models.encoder, models.decoder)
-            for module in half.modules()
-            if not any(module.children())
-        ]
-
-    @property
-    def max_positions(self) -> int:
-        """Return the positions of one slot, prompt and speech together."""
-        return self._state.max_positions
-
-    @property
-    def slots_in_use(self) -> int:
-        """Return how many slots hold a request now."""
-        return len(self._running)
 
     @property
     def is_busy(self) -> bool:
-        """Return whether anything is being done or waits to be done."""
+        """Return whether a request is unfinished or in a slot."""
+        return bool(self._unfinished or self.batch.num_running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many requests wait for a slot."""
         with self._wake:
-            return bool(self._running or self._queue or self._calls)
+            return len(self._queue)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def submit(self, prompt: Tensor, sampling: Sampling, *, priority: int) -> Future[SegmentAudio]:
-        """Queue a prompt; the future can be cancelled at any time until it has its result."""
-        request = SlotRequest(priority, next(self._numbers), prompt, sampling, Future())
+    def submit(self, request: SlotRequest) -> Future[SegmentAudio]:
+        """Queue a request; its future can be cancelled at any time until it has its result.
+
+        Raises:
+            EngineClosedError: the loop is closed.
+        """
         with self._wake:
-            self._raise_if_closed()
-            heapq.heappush(self._queue, request)
+            if self._closed:
+                raise EngineClosedError("The engine is closed; another worker can take it.")
+            self._queue.push(request)
+            self._deadlines.push(request)
+            self._unfinished += 1
             self._wake.notify()
+        request.future.add_done_callback(self._note_done)
         return request.future
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Run a function on the device's thread between two frames; return what it returns."""
-        future: Future[object] = Future()
+    def post(self, function: Callable[[], None]) -> None:
+        """Have a function run on this thread between two frames; nobody waits for it."""
         with self._wake:
-            self._raise_if_closed()
-            self._calls.append((function, future))
+            self._posted.append(function)
             self._wake.notify()
-        return future.result()  # type: ignore[return-value]  # a future of what `function` returns
+
+    def wake(self) -> None:
+        """Look again whether there is something to do."""
+        with self._wake:
+            self._wake.notify()
 
     def close(self) -> None:
-        """Stop the thread; what is unfinished ends with EngineClosedError."""
+        """Stop the thread; what is unfinished here ends with EngineClosedError."""
         with self._wake:
             self._closed = True
             self._wake.notify()
         if self._thread.is_alive():
             self._thread.join()
-        for hook in self._hooks:  # the codec may live on in another engine
-            hook.remove()
+        with self._wake:
+            waiting = self._queue.drain()
+        for request in [*(slot.request for slot in self.batch.running), *waiting]:
+            give(request.future, EngineClosedError("The engine was closed before this one ended."))
 
-    def _count_layer(self, *_: object) -> None:
-        self.steps += 1
-
-    def _raise_if_closed(self) -> None:
-        if self._closed:
-            raise EngineClosedError("The engine is closed; another worker can take it.")
+    def _note_done(self, future: Future[SegmentAudio]) -> None:
+        with self._wake:
+            self._unfinished -= 1
+            if future.cancelled() or future.exception() is not None:
+                self._any_over = True
+                self._wake.notify()
 
     def _run(self) -> None:
-        while self._wait_for_work():
-            self._run_calls()
-            try:
-                self._admit()
-                self._step()
-                self._collect()
-            except torch.OutOfMemoryError:
-                self._fail_all(
-                    DeviceOutOfMemoryError("The device ran out of memory with this batch.")
-                )
-            except Exception as error:
-                logger.exception("engine step failed")
-                self._fail_all(error)
-        self._fail_all(EngineClosedError("The engine was closed before this request ended."))
+        with self._lane.entered():
+            while self._wait_for_work():
+                ran_out = False
+                try:
+                    self._run_posted()
+                    self._end_over()
+                    self._start_some()
+                    self._advance()
+                except Exception as error:
+                    ran_out = is_out_of_memory(error)
+                    if not ran_out:
+                        logger.exception("engine step failed")
+                        self._fail_all(error)
+                if ran_out:  # here, where the error keeps no memory any more
+                    self._step_down()
 
     def _wait_for_work(self) -> bool:
         """Block until there is something to do; False when the loop shall end."""
         with self._wake:
-            while not (self._closed or self._running or self._queue or self._calls):
-                self._wake.wait()
+            while not (self._closed or self._has_work()):
+                self._wake.wait(self._deadlines.seconds_left())
             return not self._closed
 
-    def _run_calls(self) -> None:
+    def _has_work(self) -> bool:
+        return bool(
+            self.batch.num_running
+            or self._posted
+            or self._any_over
+            or self._admission.is_open
+            or self._deadlines.seconds_left() == 0
+        )
+
+    def _run_posted(self) -> None:
         with self._wake:
-            calls, self._calls = self._calls, []
-        for function, future in calls:
-            try:
-                future.set_result(function())
-            except BaseException as error:
-                future.set_exception(error)
-            self.steps += 1
+            posted, self._posted = self._posted, []
+        for function in posted:
+            function()
 
-    def _admit(self) -> None:
-        """Give free slots to the most urgent requests and run their prompts in one pass."""
-        prompts: list[SlotPrompt] = []
-        free = (slot for slot in range(self._state.num_slots) if slot not in self._running)
-        for slot in free:
-            request = self._next_request()
-            if request is None:
-                break
-            try:
-                self._state.assign(slot, request.sampling, prompt_positions=request.prompt.shape[1])
-            except Exception as error:
-                _give(request.future, error)
-                continue
-            now = time.perf_counter()
-            self._running[slot] = _Running(request, now, now, [])
-            prompts.append(SlotPrompt(slot, request.prompt))
-        if not prompts:
-            return
-        output = prefill(self._models.dual_ar, self._state, prompts, self._noise)
-        self._keep(output, [prompt.slot for prompt in prompts])
-        for prompt in prompts:
-            self._running[prompt.slot].prefilled_at = time.perf_counter()
-
-    def _next_request(self) -> SlotRequest | None:
+    def _end_over(self) -> None:
+        """Free the slots and places of requests that were cancelled or are too late."""
         with self._wake:
-            while self._queue:
-                request = heapq.heappop(self._queue)
-                if not request.future.cancelled():
-                    return request
-        return None
-
-    def _step(self) -> None:
-        """Advance the batch by one frame, after slots of cancelled requests were freed."""
-        for slot in [s for s, r in self._running.items() if r.request.future.cancelled()]:
-            self._free(slot)
-        if bool(self._state.active.any()):
-            active = self._state.active.tolist()
-            output = decode_step(self._models.dual_ar, self._state, self._noise)
-            self._keep(output, [slot for slot in self._running if active[slot]])
-
-    def _keep(self, output: StepOutput, slots: list[int]) -> None:
-        for slot in slots:
-            self._running[slot].outputs.append((output.columns[slot], output.is_speech[slot]))
-        self.steps += 1
-
-    def _collect(self) -> None:
-        """Take finished requests out of their slots and turn their codes into audio."""
-        status = self._state.status.tolist()
-        finished: list[FinishedCodes] = []
-        for slot in [slot for slot in self._running if status[slot] != RUNNING]:
-            running = self._free(slot)
-            reason = FINISH_REASONS.get(status[slot])
-            if reason is None:
-                frame = len(running.outputs)
-                _give(
-                    running.request.future,
-                    NonFiniteLogitsError(f"The model's logits at frame {frame} are not finite."),
-                )
-                continue
-            columns = torch.stack([column for column, _ in running.outputs], dim=1)
-            is_speech = torch.stack([flag for _, flag in running.outputs])
-            finished.append(
-                FinishedCodes(
-                    codes=columns[1:, is_speech],
-                    reason=reason,
-                    future=running.request.future,
-                    queue_seconds=running.started_at - running.request.submitted_at,
-                    prefill_seconds=running.prefilled_at - running.started_at,
-                    decode_seconds=time.perf_counter() - running.prefilled_at,
-                )
+            late = self._deadlines.pop_passed()
+        in_slots = {id(slot.request) for slot in self.batch.running} if late else set()
+        for request in late:
+            where = "while it was spoken" if id(request) in in_slots else "while it waited"
+            give(
+                request.future,
+                DeadlineExceededError(seconds=request.deadline_seconds, where=where),
             )
-        if finished:
-            self._deliver(finished)
-            self.steps += 1
+        if not self._any_over:
+            return
+        with self._wake:
+            self._any_over = False
+            self._queue.drop_done()
+        for running in self.batch.running:
+            if running.request.future.done():
+                self.batch.release(running)
 
-    def _deliver(self, finished: list[FinishedCodes]) -> None:
-        outcomes: Sequence[SegmentAudio | Exception]
-        try:
-            outcomes = render_audio(self._models.decoder, finished)
-        except Exception as error:  # these requests have left their slots: they end here
-            if isinstance(error, torch.OutOfMemoryError):
-                error = DeviceOutOfMemoryError("The codec ran out of memory with this batch.")
-            outcomes = [error for _ in finished]
-        for item, outcome in zip(finished, outcomes, strict=True):
-            _give(item.future, outcome)
+    def _start_some(self) -> None:
+        """Give free slots to requests; when nothing waits, keep those in use at the front."""
+        with self._wake:
+            if not len(self._queue):
+                self.batch.compact()
+                return
+            self._starting = self._admission.take()
+        if not self._starting:
+            return
+        for request, error in self.batch.start(self._starting):
+            give(request.future, error)
+        self._counter.note()
+        streams = [request.future for request in self._starting if request.live is not None]
+        self._starting = []
+        if streams:
+            self._codec.watch(streams)
+            self._look(self.batch.running, in_haste=True)  # the first frame came with the prompt
 
-    def _free(self, slot: int) -> _Running:
-        self._state.release(slot)
-        return self._running.pop(slot)
+    def _advance(self) -> None:
+        """Compute one frame, and look at the slots when it is time."""
+        running = self.batch.running
+        if not running:
+            self._unread = None
+            return
+        can_go_on = any(slot.last_frame > self.batch.frames for slot in running)
+        if can_go_on:
+            self.batch.step()
+            self.limit.note_frame()
+            self._counter.note()
+        in_haste = not can_go_on or any(_is_unheard(slot) for slot in running)
+        if in_haste or self.batch.frames - self._looked_at >= self._look_every:
+            self._look(running, in_haste=in_haste)
+
+    def _look(self, running: list[RunningSlot], *, in_haste: bool) -> None:
+        """Begin a look and read the one before, or both where there is nothing to wait for."""
+        look, before = self._looker.begin(running), self._unread
+        self._unread, self._looked_at = look, self.batch.frames
+        if before is not None:
+            self._output.take(before.read())
+        if in_haste or not self._looker.is_async:
+            self._unread = None
+            self._output.take(look.read())
+
+    def _step_down(self) -> None:
+        """Use fewer slots: what they held waits again, and begins anew with the same seed.
+
+        Requests that were being started wait until others have left; the slots in use are as they
+        were. After a frame nothing is sure, so all slots begin anew. One that was alone ends.
+        """
+        running = sorted(self.batch.running, key=_start_time)
+        logger.warning("memory ran out: running=%d starting=%d", len(running), len(self._starting))
+        if self._starting:
+            affected, self._starting = self._starting, []
+        else:
+            affected, running = [slot.request for slot in running], []
+            self._release_all()
+        self.batch.prefixes.clear()
+        free_cached_memory(self._device)
+        if not self.limit.step_down(len(affected), still_used=len(running)):
+            give(affected[0].future, MemoryError())
+            return
+        for request in affected:
+            request.restarts += 1
+        with self._wake:
+            self._queue.push_front(affected)
 
     def _fail_all(self, error: Exception) -> None:
-        """End what is in the slots with `error`; when closing, what waits as well."""
-        for slot in list(self._running):
-            _give(self._free(slot).request.future, error)
-        if not self._closed:
-            return
-        with self._wake:
-            waiting, self._queue = self._queue, []
-            calls, self._calls = self._calls, []
-        for request in waiting:
-            _give(request.future, error)
-        for _, future in calls:
-            future.set_exception(error)
+        """End what is in slots with an error that nobody foresaw."""
+        for request in [*(slot.request for slot in self.batch.running), *self._starting]:
+            give(request.future, error)
+        self._release_all()
+
+    def _release_all(self) -> None:
+        for running in self.batch.running:
+            self.batch.release(running)
+        self._starting, self._unread = [], None
 
 
-def _give(future: Future[SegmentAudio], result: SegmentAudio | Exception) -> None:
-    """Set a future's outcome unless it was cancelled in the same moment."""
-    try:
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
-    except InvalidStateError:
-        logger.debug("a result came after its request was cancelled")
+def _is_unheard(slot: RunningSlot) -> bool:
+    """Return whether a stream waits for its first sound."""
+    live = slot.request.live
+    return live is not None and not live.num_handed
+
+
+def _start_time(slot: RunningSlot) -> float:
+    return slot.started_at

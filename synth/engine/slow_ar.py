@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from synth.engine.attention import (
+    prefill_attention,
+    prefill_mask,
+    split_attention,
+    step_attention,
+    step_mask,
+)
 from synth.engine.config import LMConfig
 from synth.engine.kv_cache import KVCache
-from synth.engine.layers import (
-    Block,
-    Embedding,
-    prefill_attention,
-    rms_norm,
-    rope_table,
-    step_attention,
-)
+from synth.engine.layers import Block, Embedding, rms_norm, rope_table
+from synth.engine.linear import Linear, LinearForm, make_linear
 from synth.engine.tokenizer import SpecialIds
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Name a part of a stream: `length` positions behind `start` that its slot's cache holds."""
+
+    slot: int
+    start: int
+    length: int
 
 
 class SlowAR(nn.Module):
     """Hold the slow transformer; `finalize` must run once after its weights are assigned."""
 
-    head: Tensor
+    head: Linear
     head_tokens: Tensor
     codebook_offsets: Tensor
     rope: Tensor
@@ -50,20 +60,20 @@ class SlowAR(nn.Module):
         """Return the layers under their own type."""
         return cast("Sequence[Block]", self.layers)
 
-    def finalize(self, special: SpecialIds) -> None:
-        """Fuse matrices, cut the head to the rows that may be drawn, build the rotary table.
+    def finalize(self, special: SpecialIds, form: LinearForm = LinearForm.PLAIN) -> None:
+        """Fuse and pack matrices, keep the rows that may be drawn, build the rotary table.
 
         `head_tokens` int64 [R] maps a row of the logits to its token id, in ascending order so
         that equal logits stand in the order they have in the whole vocabulary.
         """
         self.special = special
         for layer in self.blocks:
-            layer.feed_forward.fuse()
+            layer.finalize(form)
         table = self.embeddings if self.output is None else self.output
         device = table.weight.device
         ids = sorted({*range(special.semantic_begin, special.semantic_end + 1), special.im_end})
         self.head_tokens = torch.tensor(ids, device=device)
-        self.head = table.weight[self.head_tokens].clone()
+        self.head = make_linear(table.weight[self.head_tokens], None, form)
         self.output = None  # no other row is ever needed
         codebooks = torch.arange(self.num_codebooks, device=device)
         self.codebook_offsets = codebooks * self.codebook_size
@@ -85,69 +95,93 @@ class SlowAR(nn.Module):
         scaled = (text + audio) / math.sqrt(self.num_codebooks + 1)
         return torch.where(self.is_semantic(tokens).unsqueeze(-1), scaled, text)
 
-    def step(self, columns: Tensor, position: Tensor, cache: KVCache, *, length: int) -> Tensor:
+    def step(
+        self,
+        columns: Tensor,
+        position: Tensor,
+        cache: KVCache,
+        *,
+        length: int,
+        in_splits: bool = False,
+    ) -> Tensor:
         """Advance every stream of the cache by one column.
 
         Args:
             columns: int64 [B, 1 + K]; position: int64 [B], where each is written.
             length: attend over the first `length` positions; above every live position.
+            in_splits: attend so that a stream's result does not depend on `length`.
 
         Returns:
             The normalised hidden states [B, width].
         """
         rope = self.rope[position].unsqueeze(1)
-        visible = torch.arange(length, device=position.device) <= position.unsqueeze(1)
+        mask, rows = step_mask(position, length), cache.rows(position)
+        attend = split_attention if in_splits else step_attention
         x = self.embed(columns)
         for index, layer in enumerate(self.blocks):
             q, k, v = layer.project(x, rope)
-            cache.write_step(index, position, k, v)
+            cache.write_step(index, rows, k, v)
             keys, values = cache.keys[index, :, :, :length], cache.values[index, :, :, :length]
-            x = layer.finish(x, step_attention(q, keys, values, visible))
+            x = layer.finish(x, attend(q, keys, values, mask))
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def prefill(
         self,
         columns: Tensor,
-        lengths: Sequence[int],
-        slots: Sequence[int],
+        spans: Sequence[Span],
         cache: KVCache,
         *,
-        starts: Sequence[int] | None = None,
+        rows: Tensor | None = None,
     ) -> Tensor:
-        """Run prompts through in one pass and fill their slots of the cache.
+        """Run parts of several streams through in one pass, unpadded, and fill the cache.
+
+        Every part attends to what its stream's cache holds before it and, causally, to itself.
 
         Args:
-            columns: int64 [N, S, 1 + K], padded on the right (what follows cannot be seen).
-            lengths: columns of each prompt; slots: where each goes.
-            starts: positions each slot holds already (a copied prefix); None means none do.
+            columns: int64 [N, 1 + K], those of the first part, then those of the next.
+            spans: the parts, of N columns together, each of another stream.
+            rows: int64 [n], which states are wanted; None means all.
 
         Returns:
-            The normalised hidden states [N, S, width]; rows beyond a prompt's length are padding.
+            The normalised hidden states [N, width], or [n, width].
         """
-        starts = starts or [0] * len(slots)
-        offsets = torch.tensor(starts, device=columns.device).unsqueeze(1)
-        position = offsets + torch.arange(columns.shape[1], device=columns.device)
-        # Padding may reach past the last position; its rows are never read.
-        rope = self.rope[position.clamp(max=self.max_seq_len - 1)].unsqueeze(2)
-        total = max(start + length for start, length in zip(starts, lengths, strict=True))
-        mask = None
-        if any(starts):
-            mask = torch.arange(total, device=columns.device) <= position.unsqueeze(-1)
-            mask = mask.unsqueeze(1)
+        rope = self.rope[_positions(spans, columns.device)].unsqueeze(1)
+        masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
+        lengths = [span.length for span in spans]
         x = self.embed(columns)
+        last = len(self.blocks) - 1
         for index, layer in enumerate(self.blocks):
             q, k, v = layer.project(x, rope)
-            for row, (slot, start, size) in enumerate(zip(slots, starts, lengths, strict=True)):
-                cache.write_prompt(index, slot, start, k[row, :size], v[row, :size])
-            if mask is None:
-                keys, values = k.transpose(1, 2), v.transpose(1, 2)
-            else:
-                chosen = list(slots)
-                keys = cache.keys[index, chosen, :, :total]
-                values = cache.values[index, chosen, :, :total]
-            x = layer.finish(x, prefill_attention(q, keys, values, mask))
+            parts = zip(
+                spans, masks, *(torch.split(each, lengths) for each in (q, k, v)), strict=True
+            )
+            mixed = torch.cat([self._attend(cache, index, *part) for part in parts])
+            if index == last and rows is not None:
+                x, mixed = x[rows], mixed[rows]
+            x = layer.finish(x, mixed)
         return rms_norm(x, self.norm.weight, self.norm_eps)
+
+    def _attend(
+        self,
+        cache: KVCache,
+        layer: int,
+        span: Span,
+        mask: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> Tensor:
+        """Write a part's keys and values and attend with its queries: [S, H, D] to [S, H * D]."""
+        cache.write_prompt(layer, span.slot, span.start, k, v)
+        end = span.start + span.length
+        keys, values = (each[layer, span.slot, :, :end] for each in (cache.keys, cache.values))
+        return prefill_attention(q[None], keys[None], values[None], mask)[0]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [..., R] of the rows that may be drawn, in the model's dtype."""
-        return F.linear(hidden, self.head)
+        return self.head(hidden)
+
+
+def _positions(spans: Sequence[Span], device: torch.device) -> Tensor:
+    """Return the position of every column of the parts, int64 [N]."""
+    return torch.cat([torch.arange(s.start, s.start + s.length) for s in spans]).to(device)

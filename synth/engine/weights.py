@@ -1,13 +1,18 @@
 """Load the language model's weights strictly: every key used, every shape checked.
 
 The modules are built on the meta device and each tensor is assigned as its file is read, cast once
-to the wanted dtype: nothing is initialised at random and no second copy of the model exists.
+to the wanted dtype on its device. Nothing is initialised at random, and a layer takes its final
+form as soon as it is whole, so that no second copy of more than a layer exists. Files are mapped;
+what stays is copied out of them, so that a file that is replaced under a running model changes
+nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,22 +23,31 @@ from torch import Tensor, nn
 from synth.engine.config import load_config
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import CheckpointError
+from synth.engine.heap import trim_heap
+from synth.engine.layers import Block
+from synth.engine.linear import LinearForm
 from synth.engine.tokenizer import Tokenizer
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 PICKLE_NAME = "model.pth"
 _FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+_LAYER = re.compile(r"(slow|fast)\.layers\.\d+")
 _SPLIT_PROJECTION = re.compile(r"(.*\.attention\.)w([qkv])\.(weight|bias)")
 
 
 def load_dual_ar(
-    checkpoint_dir: Path, *, device: torch.device | str = "cpu", dtype: torch.dtype
+    checkpoint_dir: Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype,
+    form: LinearForm = LinearForm.PLAIN,
 ) -> tuple[DualAR, Tokenizer]:
     """Load a checkpoint directory's language model and tokenizer.
 
     Args:
         dtype: what every weight is cast to; float32, bfloat16 or float16.
+        form: how the matrices are held.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or a key is missing, unknown or of
@@ -43,12 +57,13 @@ def load_dual_ar(
     tokenizer = Tokenizer.from_checkpoint(checkpoint_dir)
     with torch.device("meta"):
         model = DualAR(config, tokenizer.special)
-    assigner = _Assigner(model, dtype)
+    assigner = _Assigner(model, dtype, form)
     for path in find_weight_files(checkpoint_dir):
         for name, tensor in _read_file(path, torch.device(device)):
             assigner.take(name, tensor)
     assigner.check_complete()
-    model.finalize()
+    model.finalize(form)
+    trim_heap()
     return model, tokenizer
 
 
@@ -136,8 +151,15 @@ def _read_header(path: Path) -> Iterator[tuple[str, Tensor]]:
 
 def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:
     """Yield a pickle's tensors; it must hold the names in memory, nothing is renamed here."""
+    is_meta = device.type == "meta"
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        # Only the zip layout of newer files can be mapped; an older one is in memory as a whole.
+        content = torch.load(
+            path,
+            map_location="meta" if is_meta else "cpu",
+            weights_only=True,
+            mmap=zipfile.is_zipfile(path) and not is_meta,
+        )
     except Exception as error:  # a broken pickle raises almost anything
         raise CheckpointError(f"{path} is no file of plain tensors: {error}.") from error
     if isinstance(content, dict) and "state_dict" in content:
@@ -145,10 +167,12 @@ def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} holds no dictionary of tensors.")
     prefixed = next(iter(content), "").startswith("model.")
-    for name, tensor in content.items():
+    for name in list(content):
+        tensor = content.pop(name)
         # `audio_` marks parts of training checkpoints that this format's readers leave out.
         if "audio_" not in name:
-            yield name.removeprefix("model.") if prefixed else name, tensor
+            moved = tensor.to(device) if isinstance(tensor, Tensor) else tensor
+            yield name.removeprefix("model.") if prefixed else name, moved
 
 
 def _memory_name(name: str) -> str:
@@ -175,17 +199,22 @@ def _disk_name(name: str) -> str:
 class _Assigner:
     """Put tensors into a model's meta parameters and keep account of what is still missing."""
 
-    def __init__(self, model: nn.Module, dtype: torch.dtype) -> None:
-        self._model, self._dtype = model, dtype
+    def __init__(
+        self, model: nn.Module, dtype: torch.dtype, form: LinearForm | None = None
+    ) -> None:
+        """Expect a model's weights; a layer that is whole is finalized, unless `form` is None."""
+        self._model, self._dtype, self._form = model, dtype, form
         self._expected = {_name_of(path): path for path, _ in model.named_parameters()}
         self._missing = set(self._expected)
+        self._left = Counter(filter(None, map(_block_of, self._expected.values())))
         self._parts: dict[str, dict[str, Tensor]] = {}
 
     def take(self, name: str, tensor: Tensor) -> None:
         """Assign one tensor; wq, wk and wv wait for each other and are then joined."""
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
             raise CheckpointError(f"Weight {name} is no tensor of floating-point numbers.")
-        tensor = tensor.to(self._dtype)
+        # On a CPU the tensor is the file's own memory.
+        tensor = tensor.to(self._dtype, copy=tensor.device.type == "cpu")
         split = _SPLIT_PROJECTION.fullmatch(name)
         if split is None:
             self._assign(name, tensor)
@@ -228,6 +257,23 @@ class _Assigner:
             )
         setattr(owner, attribute, nn.Parameter(tensor, requires_grad=False))
         self._missing.discard(name)
+        self._finish_block(_block_of(path))
+
+    def _finish_block(self, block_path: str | None) -> None:
+        """Count one weight of a layer, and finalize the layer when it was the last."""
+        if block_path is None:
+            return
+        self._left[block_path] -= 1
+        block = self._model.get_submodule(block_path)
+        if not self._left[block_path] and self._form is not None and isinstance(block, Block):
+            block.finalize(self._form)
+            trim_heap()
+
+
+def _block_of(path: str) -> str | None:
+    """Return the path of the layer that a parameter belongs to, None where it is in no layer."""
+    found = _LAYER.match(path)
+    return None if found is None else found[0]
 
 
 def _name_of(path: str) -> str:

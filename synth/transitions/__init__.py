@@ -3,7 +3,7 @@
 Each step is one conditional UPDATE, fenced by the claim's token: a late worker changes nothing.
 """
 
-from synth.transitions.claims import Claim
+from synth.transitions.claims import Claim, SegmentClaim
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.exports import (
     claim_export,
@@ -21,12 +21,12 @@ from synth.transitions.jobs import (
     fail_unfinished_segments,
     retry_job,
 )
+from synth.transitions.segment_claims import claim_segments, claimable_segments
 from synth.transitions.segments import (
     cancel_segment,
-    claim_segments,
-    claimable_segments,
     fail_segment,
     finish_segment,
+    finish_segments,
     free_lost_segments,
     release_segment,
     reopen_segments,
@@ -35,6 +35,7 @@ from synth.transitions.segments import (
 __all__ = [
     "UNFINISHED",
     "Claim",
+    "SegmentClaim",
     "cancel_job",
     "cancel_segment",
     "claim_export",
@@ -50,6 +51,7 @@ __all__ = [
     "fail_unfinished_segments",
     "finish_export",
     "finish_segment",
+    "finish_segments",
     "free_lost_exports",
     "free_lost_segments",
     "release_export",

@@ -18,3 +18,11 @@ class Claim:
 
     pk: Any
     token: uuid.UUID
+
+
+@dataclass(frozen=True)
+class SegmentClaim(Claim):
+    """A held segment, with its job and that job's priority."""
+
+    job_id: uuid.UUID
+    priority: int

@@ -28,7 +28,7 @@ def count_closed(job_id: uuid.UUID, **amounts: float) -> None:
 
 def complete_job(job_id: uuid.UUID) -> None:
     """Once every segment is closed: end the job, or order its file and end it when that is made."""
-    job = RenderJob.objects.get(pk=job_id)
+    job = RenderJob.objects.defer("text").get(pk=job_id)  # of a book it is long
     closed = job.segments_done + job.segments_failed + job.segments_cancelled
     if job.status not in UNFINISHED or closed < job.segments_total:
         return

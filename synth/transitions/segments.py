@@ -1,4 +1,4 @@
-"""Move segments: claim, finish, fail, cancel, release, reopen."""
+"""Move segments that are claimed: finish, fail, cancel, release; reopen what is done."""
 
 from __future__ import annotations
 
@@ -8,81 +8,50 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db import transaction
+from django.db.models import Case, Q, QuerySet, Value, When
 
-from synth.models import JobVoice, RenderJob, Segment, Take
+from synth.models import RenderJob, Segment, Take
 from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
-from synth.transitions.jobs import UNFINISHED, JobStatus, count_closed
+from synth.transitions.jobs import count_closed
 from ttsweb import leases
-from voices.models import VoiceVersion
-
-
-def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
-    """Return the segments that a worker with this codec may render now, most urgent first."""
-    unready = JobVoice.objects.filter(job=OuterRef("job")).exclude(
-        version__status=VoiceVersion.Status.READY, version__codec_fingerprint=codec_fingerprint
-    )
-    return Segment.objects.filter(
-        ~Exists(unready),
-        status=Segment.Status.QUEUED,
-        not_before__lte=leases.database_now(),
-        job__cancel_requested=False,
-        job__status__in=UNFINISHED,
-    ).order_by("job__priority", "job__created_at", "pk")
-
-
-def claim_segments(
-    *,
-    worker: str,
-    limit: int,
-    codec_fingerprint: str,
-    ids: Sequence[int] | None = None,
-    attempts_below: int | None = None,
-) -> list[Claim]:
-    """Move up to `limit` segments QUEUED -> CLAIMED and their jobs to RUNNING.
-
-    With `ids`, only among those; with `attempts_below`, only those tried less often. Of many
-    workers exactly one gets each segment.
-    """
-    candidates = claimable_segments(codec_fingerprint)
-    if ids is not None:
-        candidates = candidates.filter(pk__in=ids)
-    if attempts_below is not None:
-        candidates = candidates.filter(attempts__lt=attempts_below)
-    token, now = uuid.uuid4(), leases.database_now()
-    with transaction.atomic():
-        if connection.features.has_select_for_update_skip_locked:
-            candidates = candidates.select_for_update(skip_locked=True, of=("self",))
-        chosen = list(candidates.values_list("pk", flat=True)[:limit])
-        if not chosen:
-            return []
-        Segment.objects.filter(pk__in=chosen, status=Segment.Status.QUEUED).update(
-            status=Segment.Status.CLAIMED,
-            claimed_by=worker,
-            claim_token=token,
-            lease_until=now + dt.timedelta(seconds=settings.LEASE_SECONDS),
-            attempts=F("attempts") + 1,
-        )
-        won = list(Segment.objects.filter(claim_token=token).values_list("pk", "job_id"))
-    # On its own: with the rows still locked it could wait for a cancel that waits for them.
-    RenderJob.objects.filter(pk__in={job_id for _, job_id in won}, status=JobStatus.QUEUED).update(
-        status=JobStatus.RUNNING, started_at=now, updated_at=now
-    )
-    order = {pk: place for place, pk in enumerate(chosen)}
-    return [Claim(pk, token) for pk, _ in sorted(won, key=lambda row: order[row[0]])]
 
 
 def finish_segment(claim: Claim, take: Take) -> bool:
     """Move CLAIMED -> DONE with its take; False when the claim is gone and nothing was changed."""
+    return bool(finish_segments([(claim, take)]))
+
+
+def finish_segments(done: Sequence[tuple[Claim, Take]]) -> set[Claim]:
+    """Move many segments CLAIMED -> DONE, each with its take, in one transaction.
+
+    Returns:
+        The claims that were settled; the others are gone, and nothing was changed for them.
+    """
+    takes = {claim: take for claim, take in done}
     with transaction.atomic():
-        segment = _close_segment(claim, Segment.Status.DONE, take=take)
-        if segment is None:
-            return False
-        seconds = take.audio_seconds + segment.pause_after_ms / 1000
-        count_closed(segment.job_id, segments_done=1, audio_seconds=seconds)
-    return True
+        jobs = Segment.objects.filter(pk__in=[claim.pk for claim in takes]).values("job")
+        lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        rows = _lock_held(takes)
+        if not rows:
+            return set()
+        settled = {claim: row for claim in takes if (row := rows.get((claim.pk, claim.token)))}
+        columns = leases.free(spend_attempt=True) | {"status": Segment.Status.DONE}
+        columns.pop("claimed_by")  # stays: pages show who rendered it
+        Segment.objects.filter(pk__in=[claim.pk for claim in settled]).update(
+            take=Case(*[When(pk=claim.pk, then=Value(takes[claim].pk)) for claim in settled]),
+            finished_at=leases.database_now(),
+            **columns,
+        )
+        closed: dict[uuid.UUID, list[float]] = {}
+        for claim, (job_id, pause_ms) in settled.items():
+            seconds = takes[claim].audio_seconds + pause_ms / 1000
+            closed.setdefault(job_id, []).append(seconds)
+        for job_id in sorted(closed):
+            lengths = closed[job_id]
+            count_closed(job_id, segments_done=len(lengths), audio_seconds=sum(lengths))
+    return set(settled)
 
 
 def fail_segment(claim: Claim, *, code: str, message: str) -> bool:
@@ -157,6 +126,22 @@ def free_lost_segments(lost: Q) -> int:
         else:
             count += release_segment(claim, spend_attempt=True)
     return count
+
+
+def _lock_held(
+    claims: Iterable[Claim],
+) -> dict[tuple[Any, uuid.UUID | None], tuple[uuid.UUID, int]]:
+    """Lock claimed rows; return their jobs and pauses in ms by primary key and token."""
+    rows = Segment.objects.filter(
+        pk__in=[claim.pk for claim in claims], status=Segment.Status.CLAIMED
+    )
+    found = rows.select_for_update().order_by("pk")
+    return {
+        (pk, token): (job_id, pause_ms)
+        for pk, token, job_id, pause_ms in found.values_list(
+            "pk", "claim_token", "job_id", "pause_after_ms"
+        )
+    }
 
 
 def _held(claim: Claim) -> QuerySet[Segment]:

@@ -10,6 +10,7 @@ import torch
 from synth.engine.config import parse_config
 from synth.engine.dual_ar import DualAR
 from synth.engine.kv_cache import KVCache
+from synth.engine.slow_ar import Span
 from training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
 
 SIZES = LMSizes(codes=12, num_codebooks=4, dim=32, layers=4, head_dim=16, ffn=48, fast_ffn=32)
@@ -48,7 +49,7 @@ def test_hidden_states_are_the_engine_s(
     )
 
     ours, maps = hidden_states(trained, columns)
-    theirs = served.slow.prefill(columns, [9], [0], cache)
+    theirs = served.slow.prefill(columns[0], [Span(0, 0, 9)], cache)[None]
 
     assert torch.allclose(ours, theirs, atol=1e-5)
     assert [tuple(each.shape) for each in maps] == [(1, 9, 9)] * 2
@@ -62,7 +63,7 @@ def test_residual_logits_are_the_engine_s(
     cache = served.fast.allocate_cache(3)
 
     ours = residual_logits(trained, hidden, codes)
-    theirs = [served.fast.first(hidden, codes[:, 0], cache)[:, 1]]
+    theirs = [served.fast.first(hidden, codes[:, 0], cache)]
     theirs += [served.fast.next(codes[:, book], book + 1, cache) for book in range(1, 3)]
 
     assert torch.allclose(ours, torch.stack(theirs, 1), atol=1e-5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.workers.pairs import Pair, file_pair, service_pair
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
 from workers.held_claims import HeldClaim
+from workers.render import settle_rendered
 from workers.worker_process import WorkerProcess
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
@@ -35,17 +36,20 @@ class MiniatureProcess(WorkerProcess):
     def __init__(self, engine: Engine | None, *, name: str = "mini", role: str = "all") -> None:
         super().__init__(name=name, role=role)
         self.host._engine = engine
-        self.waiting: queue.Queue[tuple[HeldClaim, Callable[..., None], tuple[Any, ...]]]
-        self.waiting = queue.Queue()
+        self.waiting: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.Queue()
 
-    def run(self, claim: HeldClaim, work: Callable[..., None], *arguments: Any) -> None:
-        """Keep the work for `run_next`; the engine calls this from its own thread."""
-        self.waiting.put((claim, work, arguments))
+    def run(self, claims: Sequence[HeldClaim], work: Callable[..., None], *arguments: Any) -> None:
+        """Keep the work for `run_next`."""
+        self.waiting.put((work, arguments))
+
+    def _settle_soon(self) -> None:
+        """Keep the settling for `run_next`; the engine calls this from its own thread."""
+        self.waiting.put((settle_rendered, ()))
 
     def run_next(self) -> None:
         """Do one piece of waiting work here and now."""
-        claim, work, arguments = self.waiting.get(timeout=WAIT_SECONDS)
-        work(self, claim, *arguments)
+        work, arguments = self.waiting.get(timeout=WAIT_SECONDS)
+        work(self, *arguments)
 
     def run_all(self) -> None:
         """Work until no claim is held any more."""
@@ -73,7 +77,6 @@ def own_folders(tmp_path: Path, settings: Settings) -> None:
         }
     }
     settings.CHECKPOINT = TINY
-    settings.ENGINE_SLOTS = 4
     settings.MIN_FREE_BYTES = 0
 
 

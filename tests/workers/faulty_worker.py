@@ -33,10 +33,10 @@ def poison() -> None:
 
     submit = Engine.submit
 
-    def deadly(self: Engine, spec: Any, *, priority: int = 0) -> Any:
+    def deadly(self: Engine, spec: Any, **options: Any) -> Any:
         if "poison" in spec.text:
             os._exit(66)
-        return submit(self, spec, priority=priority)
+        return submit(self, spec, **options)
 
     Engine.submit = deadly  # type: ignore[method-assign]
 

@@ -17,10 +17,10 @@ from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Export, RenderJob, Segment, Take
 from tests.factories import CODEC_FINGERPRINT, make_job
 from tests.workers.conftest import MiniatureProcess
+from tests.workers.stored_takes import save_take
 from workers import assemble as assemble_module
 from workers.audio_writers import FileTooLongError
 from workers.claiming import take_exports
-from workers.takes import save_take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 8_000

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 
 import pytest
-from pytest_django import Settings
 
-from synth.models import Segment
+from synth.engine import Engine
+from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
 from voices.models import VoiceVersion
 from workers.claiming import take_exports, take_segments, take_versions, take_work
-from workers.held_claims import Kind
+from workers.held_claims import HeldClaim, Kind
 
 pytestmark = pytest.mark.django_db
 
@@ -22,14 +23,19 @@ def codec(process: MiniatureProcess) -> str:
     return process.host.engine.codec_fingerprint
 
 
+@pytest.fixture
+def two_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine say that it has two slots; nothing is rendered here."""
+    monkeypatch.setattr(Engine, "slots", 2)
+
+
 def make_ready_job(codec: str, segments: int) -> None:
     make_job(version=make_version(codec_fingerprint=codec), segments=segments)
 
 
 def test_no_more_segments_are_held_than_keep_the_engine_busy(
-    process: MiniatureProcess, codec: str, settings: Settings
+    process: MiniatureProcess, codec: str, two_slots: None
 ) -> None:
-    settings.ENGINE_SLOTS = 2
     make_ready_job(codec, 6)
 
     assert take_segments(process) == 4
@@ -38,12 +44,44 @@ def test_no_more_segments_are_held_than_keep_the_engine_busy(
     assert take_segments(process) == 1
 
 
-def test_doorbell_brings_only_its_own_segments(process: MiniatureProcess, codec: str) -> None:
-    make_ready_job(codec, 3)
-    middle = Segment.objects.order_by("pk")[1]
+def test_rendered_segment_makes_room_before_it_is_settled(
+    process: MiniatureProcess, codec: str, two_slots: None
+) -> None:
+    make_ready_job(codec, 6)
+    take_segments(process)
 
-    assert take_segments(process, [middle.pk, 10**9]) == 1
-    assert process.held.of(Kind.SEGMENT)[0].pk == middle.pk
+    process.held.note_rendered(process.held.of(Kind.SEGMENT)[0])
+
+    assert take_segments(process) == 1
+    assert process.held.count(Kind.SEGMENT) == 5
+
+
+def test_bulk_work_that_fills_a_worker_leaves_room_for_an_interactive_job(
+    process: MiniatureProcess, codec: str, two_slots: None
+) -> None:
+    version = make_version(codec_fingerprint=codec)
+    bulk = make_job(version=version, segments=9, priority=RenderJob.Priority.BULK)
+    take_segments(process)
+    urgent = make_job(version=version, segments=9)
+
+    assert take_segments(process) == 4
+
+    claims = process.held.of(Kind.SEGMENT)
+    assert [claim.job_id for claim in claims].count(bulk.pk) == 4
+    assert {claim.priority for claim in claims if claim.job_id == urgent.pk} == {0}
+    assert take_segments(process) == 0, "an interactive job's claims are bounded as well"
+
+
+def test_interactive_segments_begin_before_bulk_ones(process: MiniatureProcess, codec: str) -> None:
+    version = make_version(codec_fingerprint=codec)
+    make_job(version=version, segments=2, priority=RenderJob.Priority.BULK)
+    urgent = make_job(version=version, segments=2)
+    begun: list[list[HeldClaim]] = []
+    process.run = lambda claims, work, *arguments: begun.append(list(claims))  # type: ignore[method-assign]
+
+    assert take_segments(process) == 4
+
+    assert [{claim.job_id for claim in batch} == {urgent.pk} for batch in begun] == [True, False]
 
 
 def test_segment_of_another_codec_is_left_to_others(process: MiniatureProcess) -> None:
@@ -96,9 +134,11 @@ def test_worker_that_stops_or_pauses_claims_nothing(
 def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess, codec: str) -> None:
     make_ready_job(codec, 3)
     make_voice(ready=False)
-    first = Segment.objects.order_by("pk")[0]
-    assert take_segments(process, [first.pk]) == 1
-    suspect = Segment.objects.order_by("pk")[1]
+    first, suspect, _ = Segment.objects.order_by("pk")
+    later = Segment.objects.exclude(pk=first.pk)
+    later.update(not_before=first.not_before + dt.timedelta(hours=1))
+    assert take_segments(process) == 1
+    later.update(not_before=first.not_before)
     Segment.objects.filter(pk=suspect.pk).update(attempts=2)
 
     assert take_work(process) == 0, "something was taken beside a waiting suspect"

@@ -31,12 +31,15 @@ LINES = {
     "port",
     "torch",
     "device",
+    "numbers",
     "resampler",
     "checkpoint",
+    "memory",
+    "profiles",
 }
 
 
-def findings(environment: dict[str, str]) -> tuple[int, dict[str, dict[str, str]]]:
+def findings(environment: dict[str, str]) -> tuple[int, dict[str, dict[str, Any]]]:
     """Run the command; return its exit code and the findings by name."""
     ended = run(environment, "doctor", "--json")
     answer: dict[str, Any] = one_object(ended.stdout)
@@ -70,6 +73,7 @@ def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
     assert {name for name, finding in found.items() if finding["level"] == "fail"} == set()
     assert code == 0
     assert "1.8 M parameters" in found["checkpoint"]["text"]
+    assert {row["device_gb"] for row in found["profiles"]["rows"]} == {16, 24, 48, 80, 141}
     assert "Apache-2.0" in found["checkpoint"]["text"]
     storage = Path(own_port["TTS_DATA_DIR"]) / "storage"
     assert list(storage.iterdir()) == []
@@ -79,11 +83,12 @@ def test_fresh_installation_is_in_order_and_nothing_is_left_in_the_storage(
 def test_lines_for_people_hold_level_name_and_remedy(own_port: dict[str, str]) -> None:
     ended = run(own_port | {"TTS_CHECKPOINT": "/nonexistent"}, "doctor")
 
-    lines = ended.stdout.splitlines()
+    lines = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]
     assert ended.returncode == 1
     assert {line.split()[1] for line in lines} == LINES
-    failed = [line for line in lines if line.startswith("fail")]
-    assert len(failed) == 1 and "checkpoint" in failed[0] and "-> TTS_CHECKPOINT" in failed[0]
+    failed = {line.split()[1]: line for line in lines if line.startswith("fail")}
+    assert set(failed) == {"numbers", "checkpoint", "memory"}
+    assert "-> TTS_CHECKPOINT" in failed["checkpoint"]
 
 
 def test_services_that_are_away_fail_and_no_password_is_shown(own_port: dict[str, str]) -> None:
@@ -95,7 +100,8 @@ def test_services_that_are_away_fail_and_no_password_is_shown(own_port: dict[str
 
     ended = run(environment, "doctor")
 
-    levels = {line.split()[1]: line.split()[0] for line in ended.stdout.splitlines()}
+    lines = [line for line in ended.stdout.splitlines() if not line.startswith(" ")]
+    levels = {line.split()[1]: line.split()[0] for line in lines}
     assert ended.returncode == 1
     assert (levels["database"], levels["broker"], levels["storage"]) == ("fail", "fail", "ok")
     assert "hunter2" not in ended.stdout + ended.stderr
@@ -191,6 +197,15 @@ def test_device_that_is_not_there_fails(settings: Settings) -> None:
 
     assert found.level == "fail"
     assert "cuda:77" in found.text
+
+
+def test_threads_are_said_with_who_chose_them(settings: Settings) -> None:
+    settings.DEVICE = "cpu"
+
+    settings.TORCH_THREADS = 3
+    assert "3 threads (TTS_TORCH_THREADS=3)" in engine.look_at_device().text
+    settings.TORCH_THREADS = 0
+    assert "TTS_TORCH_THREADS sets it" in engine.look_at_device().text
 
 
 @pytest.mark.parametrize("change", ["missing", "misshapen"])

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from synth import queue
 from synth.models import RenderJob, Segment, Take, WorkerStatus
+from synth.transitions import cancel_job
 from tests.workers.pairs import (
     CLOCKS,
     Pair,
@@ -163,6 +164,42 @@ def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
     waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
     assert waiting.exists()
     assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
+
+
+def wait_all_slots_busy(worker: RunningWorker, slots: int) -> None:
+    """Return once a worker says that every slot of its engine renders something."""
+    rows = WorkerStatus.objects.filter(pk=worker.name, figures__slots_in_use=slots)
+    wait_for(rows.exists, what=f"all {slots} slots are in use")
+
+
+@pytest.mark.parametrize("drain_seconds", [0, 2])
+def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_seconds: int) -> None:
+    worker = pair.start_worker(
+        "w1", TTS_DRAIN_SECONDS=drain_seconds, TTS_LEASE_SECONDS=300, TTS_ENGINE_SLOTS=16
+    ).wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(40))
+    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
+    wait_all_slots_busy(worker, 16)
+
+    started = time.monotonic()
+    status = worker.stop()
+
+    assert status == 0
+    assert time.monotonic() - started < drain_seconds + 8
+    waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
+    done = Segment.objects.filter(job=job, status=Segment.Status.DONE).count()
+    assert drain_seconds or waiting.count() >= 16
+    assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
+    assert Take.objects.count() == done
+    assert take_objects(pair) == 2 * done, "an object was left that no row names"
+
+    cancel_job(job.pk)
+    short = submit(voice, sentences=3)
+    pair.start_worker("w2")
+    wait_ended(job, short)
+    assert_whole(short)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="one thread is signalled by a Linux call")

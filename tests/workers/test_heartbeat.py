@@ -24,6 +24,7 @@ class StandInEngine:
     """Moves when told to: a real engine cannot be made to hang."""
 
     codec_fingerprint = CODEC_FINGERPRINT
+    slots = 4
 
     def __init__(self) -> None:
         self.steps, self.is_busy = 0, True

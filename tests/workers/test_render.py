@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ from django.core.files.storage import default_storage
 from pytest_django import Settings
 
 from synth import transitions
+from synth.contract import SegmentAudio
 from synth.engine.errors import DeviceOutOfMemoryError, PromptTooLongError
 from synth.models import RenderJob, Segment, Take
 from synth.removal import delete_job, delete_voice
@@ -138,7 +141,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fail(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(render_module, "save_take", fail)
+    monkeypatch.setattr(render_module, "store_take", fail)
 
 
 @pytest.mark.parametrize(
@@ -190,15 +193,50 @@ def test_outage_spends_no_attempt_and_leaves_no_object(
     assert process.may_claim is (number != errno.ENOSPC)
 
 
-def test_audio_that_is_not_finite_is_not_published(
+def test_audio_that_is_not_finite_fails_its_segment_alone(
     process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit(ready, text="Ox.")
-    monkeypatch.setattr(np, "isfinite", lambda values: np.zeros(1, dtype=bool))
+    job = submit(ready, text="Ox.\n\nOx two.\n\nOx three.")
+    store = takes_module.store_take
+    spoiled: list[str] = []
 
+    def spoil_one(key: str, rendered: SegmentAudio) -> Take:
+        if not spoiled:
+            spoiled.append(key)
+            rendered = replace(rendered, audio=np.full_like(rendered.audio, np.nan))
+        return store(key, rendered)
+
+    monkeypatch.setattr(render_module, "store_take", spoil_one)
     render(process)
 
-    assert one_segment().error_code == "audio_not_finite"
+    codes = sorted(job.segments.values_list("status", "error_code"))
+    assert codes == [("done", ""), ("done", ""), ("failed", "audio_not_finite")]
+
+
+def test_row_that_cannot_be_written_fails_alone(
+    process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(ready, text="Ox.\n\nOx two.\n\nOx three.", priority=RenderJob.Priority.BULK)
+    add = takes_module.add_takes
+    refused: list[str] = []
+
+    def refuse_one(stored: list[Take]) -> dict[str, Take]:
+        refused[:] = refused or [stored[0].content_key]
+        if any(take.content_key == refused[0] for take in stored):
+            raise RuntimeError("surprise")
+        return add(stored)
+
+    monkeypatch.setattr(render_module, "add_takes", refuse_one)
+    render(process)
+
+    statuses = sorted(job.segments.values_list("status", "attempts"))
+    files = [path for path in default_storage_folder("takes").rglob("*") if path.is_file()]
+    assert statuses == [("done", 1), ("done", 1), ("queued", 1)]
+    assert len(files) == 4
+
+
+def default_storage_folder(name: str) -> Path:
+    return Path(default_storage.path(name))
 
 
 def test_cancelled_job_stops_its_segments_within_moments(

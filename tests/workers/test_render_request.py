@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from synth.contract import Reference, RenderSpec, Sampling
+from synth.engine import EngineError
 from synth.models import Segment
+from synth.removal import delete_voice
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
-from voices.models import ClipCodes, ReferenceClip, VoiceVersion
+from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice
-from workers.claiming import take_versions
+from workers.claiming import take_segments, take_versions
 from workers.render_request import (
     CodesMissingError,
     ReferenceRemovedError,
-    build_request,
+    RenderRequest,
+    build_requests,
     content_key,
     frame_cap,
 )
 
 CODES = np.arange(40, dtype=np.int16).reshape(10, 4)
 SPEC = RenderSpec("Hello.", Reference("Said.", CODES), Sampling(seed=7))
+
+
+def build(process: MiniatureProcess, ids: Sequence[int]) -> dict[int, RenderRequest | Exception]:
+    assert process.codes is not None
+    return build_requests(ids, process.codes, process.host.engine)
+
+
+def built(process: MiniatureProcess, segment: Segment) -> RenderRequest | Exception:
+    return build(process, [segment.pk])[segment.pk]
 
 
 @pytest.mark.parametrize(
@@ -75,11 +89,11 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
     voice = create_voice(name="Two", consent_statement="Yes.", by="me", clips=clips)
     take_versions(process)
     process.run_all()
-    segment = Segment.objects.select_related("job").get(job=submit(voice, text="Hello."))
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
 
-    assert process.codes is not None
-    request = build_request(segment, process.codes, process.host.engine)
+    request = built(process, segment)
 
+    assert isinstance(request, RenderRequest)
     (reference,) = request.spec.references
     version = voice.current_version
     assert reference.text == "First. Second."
@@ -88,29 +102,86 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_missing_codes_name_the_version(process: MiniatureProcess, voice: object) -> None:
+def test_missing_codes_name_the_version(process: MiniatureProcess, voice: Voice) -> None:
     take_versions(process)
     process.run_all()
-    segment = Segment.objects.select_related("job").get(job=submit(voice, text="Hello."))  # type: ignore[arg-type]
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
     ClipCodes.objects.all().delete()
     assert process.codes is not None
     process.codes.cache.evict(ReferenceClip.objects.get().stored.fingerprint)
 
-    with pytest.raises(CodesMissingError) as caught:
-        build_request(segment, process.codes, process.host.engine)
+    error = built(process, segment)
 
-    assert caught.value.version_id == VoiceVersion.objects.get().pk
+    assert isinstance(error, CodesMissingError)
+    assert error.version_id == VoiceVersion.objects.get().pk
 
 
 @pytest.mark.django_db(transaction=True)
-def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: object) -> None:
+def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: Voice) -> None:
     take_versions(process)
     process.run_all()
-    segment = Segment.objects.select_related("job").get(job=submit(voice, text="Hello."))  # type: ignore[arg-type]
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
     ReferenceClip.objects.all().delete()
 
-    assert process.codes is not None
-    with pytest.raises(ReferenceRemovedError) as caught:
-        build_request(segment, process.codes, process.host.engine)
+    error = built(process, segment)
 
-    assert not caught.value.retryable
+    assert isinstance(error, ReferenceRemovedError)
+    assert not error.retryable
+
+
+@pytest.mark.django_db(transaction=True)
+def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    take_versions(process)
+    process.run_all()
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
+    take_segments(process)
+    delete_voice(voice)
+
+    error = built(process, segment)
+
+    assert isinstance(error, EngineError)
+    assert (error.code, error.retryable) == ("voice_deleted", False)
+    assert voice.name in str(error)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_failure_of_one_voice_leaves_the_requests_of_others(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    other = create_voice(
+        name="Other",
+        consent_statement="Yes.",
+        by="me",
+        clips=[NewClip(transcript="Other.", content=wav_bytes(seconds=1.3))],
+    )
+    take_versions(process)
+    process.run_all()
+    good, bad = (Segment.objects.get(job=submit(one, text="Hello.")) for one in (voice, other))
+    ReferenceClip.objects.filter(version__voice=other).delete()
+
+    requests = build(process, [good.pk, bad.pk, 10**9])
+
+    assert isinstance(requests[good.pk], RenderRequest)
+    assert isinstance(requests[bad.pk], ReferenceRemovedError)
+    assert set(requests) == {good.pk, bad.pk}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_queries_do_not_grow_with_the_segments(
+    process: MiniatureProcess, voice: Voice, django_assert_num_queries: Any
+) -> None:
+    take_versions(process)
+    process.run_all()
+    submit(voice, sentences=3)
+    ids = list(Segment.objects.values_list("pk", flat=True))
+    submit(voice, sentences=30, first=10)
+    all_ids = list(Segment.objects.values_list("pk", flat=True))
+
+    with django_assert_num_queries(4):
+        few = build(process, ids)
+    with django_assert_num_queries(4):
+        many = build(process, all_ids)
+
+    assert (len(few), len(many)) == (3, 33)

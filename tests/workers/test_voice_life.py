@@ -85,8 +85,10 @@ def test_voice_is_encoded_once_for_each_codec_and_then_found(pair: Pair) -> None
     worker = pair.start_worker("w1").wait_ready()
     voice = new_voice()
     wait_encoded(voice)
-    first, second = submit(voice, text="Ox one."), submit(voice, text="Ox two.")
-    wait_ended(first, second)
+    first = submit(voice, text="Ox one.")
+    wait_ended(first)
+    second = submit(voice, text="Ox two.")
+    wait_ended(second)
     wait_for(lambda: counter("memory_hit") >= 2, what="the hits are counted")
     assert (counter("encoder_run"), counter("storage_hit")) == (1, 0)
 
@@ -127,3 +129,29 @@ def test_deleted_voice_leaves_every_workers_memory(pair: Pair) -> None:
 
     wait_for(lambda: remembered() == [0, 0], what="no worker holds them any more")
     assert objects(pair, "clips", "codes") == []
+
+
+def test_voice_deleted_while_all_slots_speak_with_it(pair: Pair) -> None:
+    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=16).wait_ready()
+    voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
+    for one in (voice, other):
+        wait_encoded(one)
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 10 for number in range(120))
+    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
+    busy = WorkerStatus.objects.filter(pk="w1", figures__slots_in_use=16)
+    wait_for(busy.exists, what="all slots are in use")
+
+    assert delete_voice(voice)
+    after = submit(other, sentences=2)
+    wait_ended(job, after)
+
+    outcomes = list(Segment.objects.filter(job=job).values_list("status", "error_code"))
+    assert set(outcomes) == {("done", ""), ("failed", "voice_deleted")}
+    assert outcomes.count(("done", "")) >= 16, "what was being spoken did not end well"
+    assert job.status == RenderJob.Status.PARTIAL
+    assert_whole(after)
+    assert worker.popen.poll() is None
+    figures = WorkerStatus.objects.filter(pk="w1", figures__codes_cache_entries=1)
+    wait_for(figures.exists, what="only the other voice is left in memory")
+    fingerprint = StoredClip.objects.get().fingerprint
+    assert all(fingerprint in path for path in objects(pair, "clips", "codes"))

@@ -6,7 +6,6 @@ without it still gets every other finding.
 
 from __future__ import annotations
 
-import os
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +15,11 @@ from django.conf import settings
 
 from synth.engine.codec.codec_file import open_codec
 from synth.engine.codec.resample import chosen_resampler, torchaudio_problem
-from synth.engine.engine_config import resampler_choice, resolve_device, resolve_dtype
+from synth.engine.config import load_config
+from synth.engine.device_memory import find_memory
+from synth.engine.engine_config import choose_numbers, resampler_choice, resolve_device
 from synth.engine.errors import EngineError
+from synth.engine.memory import gigabytes
 from synth.engine.weights import check_dual_ar
 from ttsweb.card import CardError, read_card
 from workers.doctor.findings import Check, Finding
@@ -47,18 +49,32 @@ def look_at_device() -> Finding:
     """Say what renders, in which numbers, and with how much memory."""
     try:
         device = resolve_device(settings.DEVICE)
-        dtype = str(resolve_dtype(settings.DTYPE, device)).removeprefix("torch.")
     except EngineError as error:
         return Finding("fail", "device", str(error), "set TTS_DEVICE")
+    found = find_memory(device)
+    memory = f"{gigabytes(found.free)} of {gigabytes(found.total)} free"
     if device.type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        free, total = torch.cuda.mem_get_info(device)
-        memory = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-        return Finding("ok", "device", f"{device} {found.name}, {memory}, {dtype}")
-    memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB"
+        name = torch.cuda.get_device_properties(device).name
+        return Finding("ok", "device", f"{device} {name}, {memory}")
     simd = torch.backends.cpu.get_cpu_capability()
-    threads = settings.TORCH_THREADS or torch.get_num_threads()
-    return Finding("ok", "device", f"cpu {simd}, {threads} threads, {memory} of memory, {dtype}")
+    text = f"cpu {simd}, {_threads()}, memory of {found.source}: {memory}"
+    return Finding("ok", "device", text)
+
+
+def _threads() -> str:
+    if settings.TORCH_THREADS:
+        return f"{settings.TORCH_THREADS} threads (TTS_TORCH_THREADS={settings.TORCH_THREADS})"
+    return f"{torch.get_num_threads()} threads (torch's own choice; TTS_TORCH_THREADS sets it)"
+
+
+def look_at_numbers() -> Finding:
+    """Say in which numbers and in which form matrices are multiplied, and why."""
+    try:
+        device = resolve_device(settings.DEVICE)
+        numbers = choose_numbers(settings.DTYPE, device, load_config(settings.CHECKPOINT))
+    except EngineError as error:
+        return Finding("fail", "numbers", str(error), "set TTS_DTYPE, TTS_DEVICE or TTS_CHECKPOINT")
+    return Finding("ok", "numbers", f"{numbers.name}, {numbers.form} matrices ({numbers.reason})")
 
 
 def look_at_resampler() -> Finding:
@@ -100,6 +116,7 @@ def _has_nvidia_device() -> bool:
 CHECKS: tuple[tuple[str, Check], ...] = (
     ("torch", look_at_torch),
     ("device", look_at_device),
+    ("numbers", look_at_numbers),
     ("resampler", look_at_resampler),
     ("checkpoint", look_at_checkpoint),
 )

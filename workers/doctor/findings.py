@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 Level = Literal["ok", "warn", "fail"]
 Check = Callable[[], "Finding"]
@@ -12,17 +12,33 @@ Check = Callable[[], "Finding"]
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `remedy` says what to do about a warning or a failure."""
+    """One line of the report; `remedy` says what to do about a warning or a failure.
+
+    `rows` are a table's rows for programs, `table` the same as lines for people.
+    """
 
     level: Level
     name: str
     text: str
     remedy: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    table: tuple[str, ...] = ()
 
     def line(self) -> str:
-        """Return the finding as a line for people."""
+        """Return the finding as a line for people, with its table below where it has one."""
         remedy = f"  -> {self.remedy}" if self.remedy else ""
-        return f"{self.level:<4}  {self.name:<10}  {self.text}{remedy}"
+        first = f"{self.level:<4}  {self.name:<10}  {self.text}{remedy}"
+        return "\n".join([first, *(f"{'':<18}{row}" for row in self.table)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what programs read; `rows` only where there are any."""
+        found: dict[str, Any] = {
+            "level": self.level,
+            "name": self.name,
+            "text": self.text,
+            "remedy": self.remedy,
+        }
+        return found | ({"rows": self.rows} if self.rows else {})
 
 
 def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:

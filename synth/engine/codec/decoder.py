@@ -9,76 +9,28 @@ from torch import Tensor, nn
 
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.layers import (
-    CausalConv1d,
-    CausalConvTranspose1d,
-    ConvNeXtBlock,
-    Snake,
-    residual_units,
-)
-from synth.engine.codec.quantizer import residual_stack, semantic_stack
-from synth.engine.codec.transformer import WindowedTransformer
+from synth.engine.codec.decoder_layers import DecodingQuantizer, WaveDecoder
+from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, initial_state, run_frames
 from synth.engine.errors import InvalidSpecError
 
-MAX_BATCH_FRAMES = 2048  # 95 s of audio; a full-size decoder takes about 5 MB a frame
+# A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
+# and are mapped anew at each operation: 64 at once take up to a third less time than 150 to 480.
+_BATCH_FRAMES = {"cpu": 64}
+MAX_BATCH_FRAMES = 2048  # 95 s of audio
 
 
-class DecoderBlock(nn.Module):
-    """Lengthen by `rate` and halve the width, then refine."""
-
-    def __init__(self, dim: int, rate: int) -> None:
-        super().__init__()
-        narrow = CausalConvTranspose1d(dim, dim // 2, 2 * rate, stride=rate)
-        self.block = nn.Sequential(Snake(dim), narrow, *residual_units(dim // 2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to [B, dim / 2, T * rate]."""
-        y: Tensor = self.block(x)
-        return y
+def default_batch_frames(device_type: str) -> int:
+    """Return how many frames at once suit a device of this type (`cpu`, `cuda`) with room."""
+    return _BATCH_FRAMES.get(device_type, MAX_BATCH_FRAMES)
 
 
-class WaveDecoder(nn.Module):
-    """Map latents to samples between -1 and 1."""
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        dim = config.decoder_dim
-        blocks: list[nn.Module] = [CausalConv1d(config.latent_dim, dim, 7)]
-        for rate in config.decoder_rates:
-            blocks.append(DecoderBlock(dim, rate))
-            dim //= 2
-        self.model = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, 1, 7), nn.Tanh())
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
-        y: Tensor = self.model(x)
-        return y
-
-
-class DecodingQuantizer(nn.Module):
-    """Look the codes up, put them in context, and lengthen to the decoder's rate."""
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        dim = config.latent_dim
-        self.semantic_quantizer = semantic_stack(config)
-        self.quantizer = residual_stack(config)
-        self.post_module = WindowedTransformer(config.post_module)
-        self.upsample = nn.Sequential(
-            *(
-                nn.Sequential(
-                    CausalConvTranspose1d(dim, dim, factor, stride=factor, weight_norm=None),
-                    ConvNeXtBlock(dim),
-                )
-                for factor in config.upsample_factors
-            )
-        )
-
-    def forward(self, codes: Tensor) -> Tensor:
-        """Map codes, int64 [B, K, T], to latents [B, latent_dim, T * prod(factors)]."""
-        z = self.semantic_quantizer.decode(codes[:, :1]) + self.quantizer.decode(codes[:, 1:])
-        y: Tensor = self.upsample(self.post_module(z))
-        return y
+def frame_limit(max_batch_frames: int | None, device_type: str) -> int:
+    """Return the limit that was asked for, or the default; ValueError where it is below 1."""
+    if max_batch_frames is None:
+        return default_batch_frames(device_type)
+    if max_batch_frames < 1:
+        raise ValueError(f"max_batch_frames is {max_batch_frames} and must be at least 1")
+    return max_batch_frames
 
 
 class CodecDecoder(nn.Module):
@@ -102,14 +54,16 @@ class CodecDecoder(nn.Module):
 
     @torch.inference_mode()
     def decode(
-        self, codes: Sequence[Tensor], *, max_batch_frames: int = MAX_BATCH_FRAMES
+        self, codes: Sequence[Tensor], *, max_batch_frames: int | None = None
     ) -> list[Tensor]:
         """Return the audio of code matrices of any lengths; each is decoded as if it were alone.
 
         Args:
             codes: integer tensors [K, T] on any device, left as they are. A code above its
                 codebook means the last row.
-            max_batch_frames: padded frames that go through the model at once.
+            max_batch_frames: padded frames that go through the model at once, at least 1; None
+                means `default_batch_frames`. Of a longer matrix one part goes after the other,
+                which changes no more than rounding.
 
         Returns:
             For each matrix float32 [hop_length * T] on the model's device; empty for no frames.
@@ -117,28 +71,38 @@ class CodecDecoder(nn.Module):
         Raises:
             InvalidSpecError: a matrix is not of integers, has another number of rows than the
                 codec has codebooks, or holds a negative code.
+            ValueError: `max_batch_frames` is below 1.
         """
         for matrix in codes:
-            _check_codes(matrix, self.config.num_codebooks)
+            check_codes(matrix, self.config.num_codebooks)
+        limit = frame_limit(max_batch_frames, self.device.type)
         hop = self.config.hop_length
         lengths = [matrix.shape[1] for matrix in codes]
         empty = torch.empty(0, dtype=torch.float32, device=self.device)
         audio: list[Tensor] = [empty] * len(lengths)
         spoken = [index for index, length in enumerate(lengths) if length]
-        for group in group_by_length([lengths[index] for index in spoken], max_batch_frames):
+        for group in group_by_length([lengths[index] for index in spoken], limit):
             indices = [spoken[member] for member in group]
-            batch = self._decode_batch([codes[index] for index in indices], lengths[indices[0]])
+            matrices, longest = [codes[index] for index in indices], lengths[indices[0]]
+            batch = self._decode_batch(matrices, longest, limit)
             for row, index in enumerate(indices):
                 audio[index] = batch[row, : hop * lengths[index]]
         return audio
 
-    def _decode_batch(self, codes: Sequence[Tensor], length: int) -> Tensor:
+    def _decode_batch(self, codes: Sequence[Tensor], length: int, limit: int) -> Tensor:
         moved = [matrix.to(self.device, torch.int64) for matrix in codes]
-        wave: Tensor = self.decoder(self.quantizer(pad_right(moved, length)))
+        batch = pad_right(moved, length)
+        if length > limit:  # a matrix on its own, see `group_by_length`
+            state = initial_state(self.quantizer, self.decoder)
+            piece = min(limit, MAX_PIECE_FRAMES)
+            samples, _ = run_frames(self.quantizer, self.decoder, batch, state, piece)
+            return samples.float()
+        wave: Tensor = self.decoder(self.quantizer(batch))
         return wave[:, 0].float()
 
 
-def _check_codes(codes: Tensor, num_codebooks: int) -> None:
+def check_codes(codes: Tensor, num_codebooks: int) -> None:
+    """Raise InvalidSpecError unless `codes` are integers [num_codebooks, T], none negative."""
     integers = not (codes.is_floating_point() or codes.is_complex() or codes.dtype is torch.bool)
     if not integers or codes.dim() != 2 or codes.shape[0] != num_codebooks:
         raise InvalidSpecError(

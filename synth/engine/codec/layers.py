@@ -17,21 +17,56 @@ RESIDUAL_DILATIONS = (1, 3, 9)
 
 
 class NormedConv1d(nn.Conv1d):
-    """Convolve; `weight_norm` says how a file names the weight's norm and direction."""
+    """Convolve; `weight_norm` says how a file names the weight's norm and direction.
+
+    `tf32` lets CUDA round float32 inputs and weights to ten bits on the way in. It goes with each
+    call: PyTorch's own switch is for the whole process, which other threads share.
+    """
 
     weight_norm: WeightNorm = None
+    tf32: bool = False
 
     def reset_parameters(self) -> None:
         """Draw no first values: they come from a checkpoint, and drawing takes time."""
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, in, T] to [B, out, (T - reach) / stride + 1]; nothing is padded."""
+        return _convolve(self, x, self.tf32)
+
 
 class NormedConvTranspose1d(nn.ConvTranspose1d):
-    """Convolve transposed; `weight_norm` as for `NormedConv1d`."""
+    """Convolve transposed; `weight_norm` and `tf32` as for `NormedConv1d`."""
 
     weight_norm: WeightNorm = None
+    tf32: bool = False
 
     def reset_parameters(self) -> None:
         """Draw no first values, as `NormedConv1d`."""
+
+    def forward(self, x: Tensor, output_size: list[int] | None = None) -> Tensor:
+        """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]; no other size can be had."""
+        if output_size is not None:
+            raise ValueError("the output's size follows from the input's")
+        return _convolve(self, x, self.tf32)
+
+
+def _convolve(conv: nn.Conv1d | nn.ConvTranspose1d, x: Tensor, tf32: bool) -> Tensor:
+    cudnn = torch.backends.cudnn
+    return torch._convolution(
+        x,
+        conv.weight,
+        conv.bias,
+        conv.stride,
+        (0,),
+        conv.dilation,
+        conv.transposed,
+        (0,),
+        conv.groups,
+        cudnn.benchmark,
+        cudnn.deterministic,
+        cudnn.enabled,
+        tf32,
+    )
 
 
 class CausalConv1d(nn.Module):
@@ -142,6 +177,10 @@ class ConvNeXtBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, dim, T] to the same shape."""
-        y: Tensor = self.norm(self.dwconv(x).transpose(1, 2))  # [B, T, dim]
+        return x + self.mix(self.dwconv(x))
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Map what comes of `dwconv`, [B, dim, T], to what is added; each position on its own."""
+        y: Tensor = self.norm(x.transpose(1, 2))  # [B, T, dim]
         y = self.pwconv2(F.gelu(self.pwconv1(y)))
-        return x + (self.gamma * y).transpose(1, 2)
+        return (self.gamma * y).transpose(1, 2)

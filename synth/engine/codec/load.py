@@ -13,6 +13,7 @@ from synth.engine.codec.codec_file import CodecFile, open_codec
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import half_digest
+from synth.engine.codec.precision import allow_tf32
 from synth.engine.codec.stored_weights import folded_weights, stored_shapes
 from synth.engine.errors import InvalidSpecError
 
@@ -34,10 +35,15 @@ def load_encoder(
 
 
 def load_decoder(
-    checkpoint_dir: Path, device: torch.device | str, dtype: torch.dtype = torch.float32
+    checkpoint_dir: Path,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
 ) -> CodecDecoder:
-    """Return a new decoding half; errors as for `load_encoder`."""
-    return build_half(CodecDecoder, open_codec(checkpoint_dir), device, dtype)
+    """Return a new decoding half; errors as for `load_encoder` and `allow_tf32`."""
+    decoder = build_half(CodecDecoder, open_codec(checkpoint_dir), device, dtype)
+    return allow_tf32(decoder) if tf32 else decoder
 
 
 def build_half(
@@ -47,9 +53,6 @@ def build_half(
     if dtype not in DTYPES:
         raise InvalidSpecError(f"The codec runs in float32 or bfloat16, not in {dtype}.")
     device = torch.device(device)
-    if device.type == "cuda":
-        # cuDNN rounds float32 convolutions to TF32 unless told otherwise, which moves codes.
-        torch.backends.cudnn.allow_tf32 = False
     with torch.device("meta"):
         half = half_type(opened.config)
     stored = {name: opened.tensors[name] for name in stored_shapes(half)}
@@ -63,7 +66,7 @@ def build_half(
 
 
 class CodecCache:
-    """Keep loaded halves by (weights, sizes, device, dtype), the least recently used out first."""
+    """Keep loaded halves by (weights, sizes, device, precision); the least recently used leaves."""
 
     def __init__(self, max_halves: int = 4) -> None:
         self._max_halves = max_halves
@@ -77,10 +80,15 @@ class CodecCache:
         return self._get(CodecEncoder, checkpoint_dir, device, dtype)
 
     def decoder(
-        self, checkpoint_dir: Path, device: torch.device | str, dtype: torch.dtype = torch.float32
+        self,
+        checkpoint_dir: Path,
+        device: torch.device | str,
+        dtype: torch.dtype = torch.float32,
+        *,
+        tf32: bool = False,
     ) -> CodecDecoder:
-        """Return the decoding half of this checkpoint; errors as for `load_encoder`."""
-        return self._get(CodecDecoder, checkpoint_dir, device, dtype)
+        """Return the decoding half of this checkpoint; errors as for `load_decoder`."""
+        return self._get(CodecDecoder, checkpoint_dir, device, dtype, tf32=tf32)
 
     def clear(self) -> None:
         """Let go of every half; those still in use elsewhere live on there."""
@@ -93,15 +101,19 @@ class CodecCache:
         checkpoint_dir: Path,
         device: torch.device | str,
         dtype: torch.dtype,
+        *,
+        tf32: bool = False,
     ) -> Half:
         # One lock around the load too: two callers must not hold the weights twice.
         with self._lock:
             opened = open_codec(checkpoint_dir)
             digest = half_digest(opened, half_type)
-            key = (half_type, digest, opened.config, torch.device(device), dtype)
+            key = (half_type, digest, opened.config, torch.device(device), dtype, tf32)
             half = self._halves.get(key)
             if half is None:
                 half = build_half(half_type, opened, device, dtype)
+                if tf32:
+                    allow_tf32(half)
                 self._halves[key] = half
             self._halves.move_to_end(key)
             while len(self._halves) > self._max_halves:

@@ -11,6 +11,7 @@ from synth.engine.layers import apply_rope, rms_norm, rope_table
 
 ROPE_BASE = 10000.0
 NORM_EPS = 1e-5
+MIN_KEPT_POSITIONS, MAX_KEPT_POSITIONS = 512, 16384  # rotary rows; 16384 take 4 MB
 
 
 def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -33,6 +34,33 @@ def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
             )
         )
     return torch.cat(blocks, dim=2)
+
+
+class RopeRows:
+    """Keep the rotary numbers of the first positions by device; all codec transformers share them.
+
+    Copying them there for every chunk would make the host wait for the device each time. Of each
+    device at most MAX_KEPT_POSITIONS are kept.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[torch.device, Tensor] = {}
+
+    def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
+        """Return the numbers of positions start to stop - 1, float32 [S, head_dim / 2, 2]."""
+        if stop > MAX_KEPT_POSITIONS:
+            return rope_table(torch.arange(start, stop, device=device), HEAD_DIM, ROPE_BASE)
+        table = self._tables.get(device)
+        if table is None or table.shape[0] < stop:
+            length = max(MIN_KEPT_POSITIONS, 1 << (stop - 1).bit_length())
+            # An ordinary tensor, so that training may use what a measurement before it left here.
+            with torch.inference_mode(False):
+                table = rope_table(torch.arange(length, device=device), HEAD_DIM, ROPE_BASE)
+            self._tables[device] = table  # of two threads' tables either is right
+        return table[start:stop]
+
+
+ROPE_ROWS = RopeRows()  # this process's; empty until something is asked of it
 
 
 class RMSNorm(nn.Module):
@@ -71,9 +99,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         """Map [B, S, dim] to the same shape; `table` holds the rotary numbers of S positions."""
+        return self.merge(windowed_attention(*self.project(x, table), self.window))
+
+    def project(self, x: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of x [B, S, dim], each [B, H, S, head_dim], rotated."""
         heads = self.wqkv(x).unflatten(-1, (3, -1, HEAD_DIM)).transpose(1, 3)
-        q, k, v = heads.unbind(2)  # each [B, H, S, head_dim]
-        mixed = windowed_attention(apply_rope(q, table), apply_rope(k, table), v, self.window)
+        q, k, v = heads.unbind(2)
+        return apply_rope(q, table), apply_rope(k, table), v
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        """Map what the heads attended to, [B, H, S, head_dim], to [B, S, dim]."""
         y: Tensor = self.wo(mixed.transpose(1, 2).flatten(2))
         return y
 
@@ -107,7 +142,11 @@ class TransformerLayer(nn.Module):
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         """Map [B, S, dim] to the same shape."""
-        x = x + self.attention_layer_scale(self.attention(self.attention_norm(x), table))
+        return self.finish(x, self.attention(self.attention_norm(x), table))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Add the attention's output and then the feed-forward's to x, all [B, S, dim]."""
+        x = x + self.attention_layer_scale(attended)
         y: Tensor = x + self.ffn_layer_scale(self.feed_forward(self.ffn_norm(x)))
         return y
 
@@ -117,12 +156,13 @@ class WindowedTransformer(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        self.window = config.window
         self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
         self.norm = RMSNorm(config.dim)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, dim, S] to the same shape."""
-        table = rope_table(torch.arange(x.shape[-1], device=x.device), HEAD_DIM, ROPE_BASE)
+        table = ROPE_ROWS.rows(0, x.shape[-1], x.device)
         hidden = x.transpose(1, 2)
         for layer in self.layers:
             hidden = layer(hidden, table)

@@ -25,6 +25,7 @@ from synth.engine.golden.case import (
 )
 from synth.engine.golden.checkpoint_variants import build_variant
 from synth.engine.golden.models import Loaded, load, new_cache
+from synth.engine.slow_ar import Span
 from synth.engine.tokenizer import Tokenizer
 from synth.engine.weights import load_dual_ar
 
@@ -132,8 +133,8 @@ def _last_logits(loaded: Loaded, folder: GoldenFolder) -> Tensor:
     """Return the logits behind a stored prompt."""
     prompt = folder.tensors("lm_bf16")["prompt"]
     cache = new_cache(loaded.model, prompt.shape[1])
-    hidden = loaded.model.slow.prefill(prompt.T.unsqueeze(0), [prompt.shape[1]], [0], cache)
-    return loaded.model.slow.logits(hidden[:, -1])
+    hidden = loaded.model.slow.prefill(prompt.T, [Span(0, 0, prompt.shape[1])], cache)
+    return loaded.model.slow.logits(hidden[-1:])
 
 
 def check_plain_folder(folder: GoldenFolder) -> Iterator[CaseResult]:

@@ -24,7 +24,7 @@ from synth.engine.golden.case import (
     compare_equal,
     compare_value,
 )
-from synth.engine.golden.codec_variants import checkpoint_codec_variants
+from synth.engine.golden.codec_variants import checkpoint_codec_variants, decode_whole
 from synth.engine.golden.voice_checks import check_voices, check_wav_voices
 
 __all__ = ["CHECKS", "COMPANIONS", "checkpoint_codec_variants"]
@@ -41,7 +41,7 @@ RESAMPLE_TOLERANCE = 1e-5
 def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each wave, its codes and the tensors between the encoder's stages."""
     encoder, vectors = _encoder(folder.checkpoint), folder.tensors(ENCODE)
-    for wave in _cases(vectors):
+    for wave in cases_of(vectors):
         samples = _read_mono(folder.vectors / "wav" / f"{wave}.wav")
         found = _encode_stages(encoder, samples)
         yield from _compare_entries(ENCODE, wave, found, vectors)
@@ -49,29 +49,34 @@ def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each code matrix, its audio and the tensors between the decoder's stages."""
-    decoder, vectors = _decoder(folder.checkpoint), folder.tensors(DECODE)
-    for case in _cases(vectors):
+    decoder, vectors = golden_decoder(folder.checkpoint), folder.tensors(DECODE)
+    for case in cases_of(vectors):
         found = _decode_stages(decoder, vectors[f"{case}.codes"])
         yield from _compare_entries(DECODE, case, found, vectors)
 
 
 def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield the latents and the excerpts of audio of one input longer than the window."""
-    decoder, vectors = _decoder(folder.checkpoint), folder.tensors(LONG)
+    decoder, vectors = golden_decoder(folder.checkpoint), folder.tensors(LONG)
     found = _decode_stages(decoder, vectors["codes"])
     for name, expected in vectors.items():
-        excerpt = re.fullmatch(r"audio_frames_(\d+)_(\d+)", name)
+        excerpt = audio_excerpt(name, decoder.config.hop_length)
         if excerpt:
-            first, end = (int(frame) * decoder.config.hop_length for frame in excerpt.groups())
-            yield compare_close(LONG, name, found["audio"][first:end], expected, TOLERANCE)
+            yield compare_close(LONG, name, found["audio"][excerpt], expected, TOLERANCE)
         else:
             yield _compare_entry(LONG, name, found.get(name), expected)
+
+
+def audio_excerpt(name: str, hop_length: int) -> slice | None:
+    """Return the samples that an array `audio_frames_FIRST_END` holds; None for another name."""
+    frames = re.fullmatch(r"audio_frames_(\d+)_(\d+)", name)
+    return slice(*(int(frame) * hop_length for frame in frames.groups())) if frames else None
 
 
 def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield each sample rate with each resampler that can be used here."""
     vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder.checkpoint).config.sample_rate
-    for rate in _cases(vectors):
+    for rate in cases_of(vectors):
         for choice in usable_resamplers():
             found, name = resample_waveform(vectors[f"{rate}.in"], int(rate), rate_out, choice)
             expected = vectors[f"{rate}.out"]
@@ -81,7 +86,7 @@ def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
 def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield the audio of the codes that the language model gave."""
     vectors = folder.tensors(END_TO_END)
-    (audio,) = _decoder(folder.checkpoint).decode([vectors["codes"]])
+    audio = decode_whole(golden_decoder(folder.checkpoint), vectors["codes"])
     yield compare_close(END_TO_END, "audio", audio, vectors["audio"], TOLERANCE)
     for name in vectors.keys() - {"codes", "audio"}:
         yield _compare_entry(END_TO_END, name, None, vectors[name])
@@ -89,7 +94,7 @@ def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 def check_wav(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each input file, whether it is mono at the codec's rate and some case uses it."""
-    cases, rate = _cases(folder.tensors(ENCODE)), _encoder(folder.checkpoint).config.sample_rate
+    cases, rate = cases_of(folder.tensors(ENCODE)), _encoder(folder.checkpoint).config.sample_rate
     for path in sorted((folder.vectors / "wav").iterdir()):
         info = soundfile.info(path)
         found = (info.samplerate, info.channels, path.stem in cases)
@@ -138,7 +143,7 @@ def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
     }
     before = codes.clone()
     with _captured(modules) as found, torch.inference_mode():
-        (audio,) = decoder.decode([codes])
+        audio = decode_whole(decoder, codes)
         semantic = decoder.quantizer.semantic_quantizer.decode(codes[None, :1])
         residual = decoder.quantizer.quantizer.decode(codes[None, 1:])
     # `codes` is an input; that it is compared shows that decoding left it as it was.
@@ -181,7 +186,8 @@ def _compare_entry(file: str, name: str, found: Tensor | None, expected: Tensor)
     return compare_equal(file, name, found, expected)
 
 
-def _cases(vectors: dict[str, Tensor]) -> list[str]:
+def cases_of(vectors: dict[str, Tensor]) -> list[str]:
+    """Return the cases of a file whose arrays are named `case.entry`."""
     return sorted({name.rpartition(".")[0] for name in vectors})
 
 
@@ -196,5 +202,6 @@ def _encoder(checkpoint: Path) -> CodecEncoder:
 
 
 @lru_cache(maxsize=2)
-def _decoder(checkpoint: Path) -> CodecDecoder:
+def golden_decoder(checkpoint: Path) -> CodecDecoder:
+    """Return a checkpoint's decoder on the CPU; loaded once."""
     return load_decoder(checkpoint, "cpu")

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import CheckpointError
 from synth.engine.golden.case import CaseResult, GoldenFolder, compare_close
@@ -28,15 +29,24 @@ REMOVED = "decoder.model.0.conv.bias"
 ADDED = "decoder.model.99.weight"
 
 State = dict[str, Tensor]
+Decode = Callable[[CodecDecoder, Tensor], Tensor]  # codes [K, T] to samples
+
+
+def decode_whole(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    """Return the audio of codes [K, T] in one pass."""
+    return decoder.decode([codes], max_batch_frames=codes.shape[1])[0]
 
 
 def checkpoint_codec_variants(
-    folder: GoldenFolder, rows: list[dict[str, Any]]
+    folder: GoldenFolder, rows: list[dict[str, Any]], decode: Decode = decode_whole
 ) -> Iterator[CaseResult]:
-    """Yield, for each row, whether its variant is refused or gives the plain file's audio."""
+    """Yield, for each row, whether its variant is refused or gives the plain file's audio.
+
+    `decode` is how a variant's audio is made; that of the plain file is always made whole.
+    """
     plain = torch.load(folder.checkpoint / "codec.pth", map_location="cpu", weights_only=True)
     codes = folder.tensors("end_to_end.safetensors")["codes"][:, :PROBE_FRAMES]
-    (expected,) = load_decoder(folder.checkpoint, "cpu").decode([codes])
+    expected = decode_whole(load_decoder(folder.checkpoint, "cpu"), codes)
     for row in rows:
         case = f"codec.{row['case']}"
         make = _VARIANTS.get(row["case"])
@@ -45,16 +55,21 @@ def checkpoint_codec_variants(
             continue
         with tempfile.TemporaryDirectory() as name:
             _write_variant(folder.checkpoint, Path(name), make(plain))
-            yield _check_variant(case, row, Path(name), codes, expected)
+            yield _check_variant(case, row, Path(name), codes, expected, decode)
 
 
 def _check_variant(
-    case: str, row: dict[str, Any], checkpoint: Path, codes: Tensor, expected: Tensor
+    case: str,
+    row: dict[str, Any],
+    checkpoint: Path,
+    codes: Tensor,
+    expected: Tensor,
+    decode: Decode,
 ) -> CaseResult:
     refused = row["outcome"] == "error" or row["audio"] == "different" or case in _REFUSED_TOO
     named = _NAMED.get(case, "")
     try:
-        (audio,) = load_decoder(checkpoint, "cpu").decode([codes])
+        audio = decode(load_decoder(checkpoint, "cpu"), codes)
     except CheckpointError as error:
         wanted = "refused" if refused else f"audio {row['audio']}"
         return CaseResult(FILE, case, wanted, error.code, refused and named in str(error))

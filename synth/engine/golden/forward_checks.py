@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from synth.engine.golden.case import (
 )
 from synth.engine.golden.models import load, new_cache
 from synth.engine.layers import rope_table
+from synth.engine.slow_ar import Span
 
 TOLERANCE = 1e-4
 _REAL_ROPE = (128, 1000000.0)  # of the published model, whatever checkpoint lies beside the vectors
@@ -39,6 +40,9 @@ class Forced:
     logits: Tensor
 
 
+RunForced = Callable[[DualAR, Tensor, Tensor], Forced]  # of a prompt and the steps behind it
+
+
 @torch.inference_mode()
 def run_forced(model: DualAR, prompt: Tensor, steps: Tensor, *, by_column: bool = False) -> Forced:
     """Feed a prompt [1 + K, S] at once or column by column, then steps [1 + K, n] one by one."""
@@ -53,7 +57,7 @@ def run_forced(model: DualAR, prompt: Tensor, steps: Tensor, *, by_column: bool 
     if by_column:
         prefill = torch.stack([step(prompt[:, i], i) for i in range(length)])
     else:
-        prefill = model.slow.prefill(prompt.T.unsqueeze(0), [length], [0], cache)[0]
+        prefill = model.slow.prefill(prompt.T, [Span(0, 0, length)], cache)
     rows = [prefill[-1], *(step(steps[:, i], length + i) for i in range(steps.shape[1]))]
     hidden = torch.stack(rows)
     return Forced(prefill.float(), hidden.float(), model.slow.logits(hidden).float())
@@ -63,7 +67,8 @@ def run_forced(model: DualAR, prompt: Tensor, steps: Tensor, *, by_column: bool 
 def run_fast(model: DualAR, hidden: Tensor, codes: Tensor) -> Tensor:
     """Return the logits [K, codebook_size] of a frame whose codes [K] are given."""
     cache = model.fast.allocate_cache(1)
-    first = model.fast.first(hidden.to(model.dtype).unsqueeze(0), codes[:1], cache)[0]
+    begun = model.fast.begin(hidden.to(model.dtype).unsqueeze(0), codes[:1], cache)[0]
+    first = model.fast.output(begun)
     later = [
         model.fast.next(codes[k - 1 : k], k, cache) for k in range(2, model.fast.num_codebooks)
     ]
@@ -88,35 +93,35 @@ def check_rope(folder: GoldenFolder) -> Iterator[CaseResult]:
         yield compare_close(file, case, found, arrays[f"{case}.table"], 0.0)
 
 
-def check_lm(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_lm(folder: GoldenFolder, run: RunForced = run_forced) -> Iterator[CaseResult]:
     """Compare hidden states and logits of forced runs, and the fast AR from stored states."""
     file, arrays = "lm.safetensors", folder.tensors("lm")
     loaded = load(folder)
     for case in sorted({key.split(".")[0] for key in arrays}):
-        run = run_forced(loaded.model, arrays[f"{case}.prompt"], arrays[f"{case}.step_inputs"])
+        forced = run(loaded.model, arrays[f"{case}.prompt"], arrays[f"{case}.step_inputs"])
         own = {key.removeprefix(f"{case}."): key for key in arrays if key.startswith(f"{case}.")}
         for name in sorted(own):
             if name.startswith("prefill_"):
-                yield from _compare_prefill(file, f"{case}.", name, run, loaded.model, arrays)
-        yield compare_close(file, f"{case}.hidden", run.hidden, arrays[own["hidden"]], TOLERANCE)
+                yield from _compare_prefill(file, f"{case}.", name, forced, loaded.model, arrays)
+        yield compare_close(file, f"{case}.hidden", forced.hidden, arrays[own["hidden"]], TOLERANCE)
         expected = arrays[own["logits"]][:, loaded.kept]
-        yield compare_close(file, f"{case}.logits", run.logits, expected, TOLERANCE)
+        yield compare_close(file, f"{case}.logits", forced.logits, expected, TOLERANCE)
         for name in sorted(n for n in own if n.startswith("fast.") and n.endswith(".logits")):
             stem = f"{case}.{name.removesuffix('.logits')}"
             found = run_fast(loaded.model, arrays[f"{stem}.hidden"], arrays[f"{stem}.codes"])
             yield compare_close(file, stem, found, arrays[f"{stem}.logits"], TOLERANCE)
 
 
-def check_lm_far(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_lm_far(folder: GoldenFolder, run: RunForced = run_forced) -> Iterator[CaseResult]:
     """Compare a forced run at far positions."""
     file, arrays = "lm_far.safetensors", folder.tensors("lm_far")
     loaded = load(folder)
-    run = run_forced(loaded.model, arrays["prompt"], arrays["step_inputs"])
+    forced = run(loaded.model, arrays["prompt"], arrays["step_inputs"])
     for name in sorted(key for key in arrays if key.startswith("prefill_")):
-        yield from _compare_prefill(file, "", name, run, loaded.model, arrays)
-    yield compare_close(file, "hidden", run.hidden, arrays["hidden"], TOLERANCE)
+        yield from _compare_prefill(file, "", name, forced, loaded.model, arrays)
+    yield compare_close(file, "hidden", forced.hidden, arrays["hidden"], TOLERANCE)
     expected = arrays["logits"][:, loaded.kept]
-    yield compare_close(file, "logits", run.logits, expected, TOLERANCE)
+    yield compare_close(file, "logits", forced.logits, expected, TOLERANCE)
 
 
 def _compare_prefill(

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import FinishReason
-from synth.engine.compat import REFERENCE
-from synth.engine.dialogue import DEFAULT_CHUNK_BYTES
-from synth.engine.errors import EngineError
-from synth.engine.generate import CodeRequest, Generation, generate_codes, generate_text
+from synth.engine.generate import Generation
 from synth.engine.golden.case import (
     CaseResult,
     Check,
@@ -22,9 +19,10 @@ from synth.engine.golden.case import (
     compare_value,
     not_understood,
 )
-from synth.engine.golden.models import Loaded, load, noise_of, sampling_of, voices_of
+from synth.engine.golden.generation_jobs import Job, Outcome, RunJobs, run_alone
+from synth.engine.golden.models import Loaded, load, noise_of
 from synth.engine.noise import FixedFrame, FrameNoise
-from synth.engine.sampling import best_candidates, probabilities
+from synth.engine.sampling import Cut, best_candidates, probabilities
 
 _EDGE_ROW = {
     "text",
@@ -39,16 +37,20 @@ _EDGE_ROW = {
     "trace",
     "batches",
 }
+_STORED = " with stored numbers"
 _GREEDY_ROW = {"top_k": 1, "temperature": 1.0, "max_new_tokens": 64}
 
 
-def check_greedy(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_greedy(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
     """Compare greedy sequences from the stored prompts, and the prompts' own text."""
     file, arrays = "greedy.safetensors", folder.tensors("greedy")
     rows = folder.json("lm")["greedy"]
-    loaded = load(folder)
-    for case in sorted({key.split(".")[0] for key in arrays}):
-        found = _generate(loaded, arrays[f"{case}.prompt"], _GREEDY_ROW)
+    cases = sorted({key.split(".")[0] for key in arrays})
+    jobs = [Job(case, _GREEDY_ROW, arrays[f"{case}.prompt"]) for case in cases]
+    run = run_jobs(file, load(folder), jobs)
+    yield from run.results
+    for case in cases:
+        found = run.outcomes[case].succeeded()[-1]
         yield compare_equal(file, f"{case}.frames", found.columns, arrays[f"{case}.frames"])
         yield compare_equal(file, f"{case}.codes", found.codes, arrays[f"{case}.codes"])
         row = rows.get(case)
@@ -64,41 +66,55 @@ def check_greedy(folder: GoldenFolder) -> Iterator[CaseResult]:
         }
         for name, value in facts.items():
             yield compare_value("lm.json", f"greedy.{case}.{name}", value, row[name])
-    for case in sorted(set(rows) - {key.split(".")[0] for key in arrays}):
+    for case in sorted(set(rows) - set(cases)):
         yield not_understood("lm.json", f"greedy.{case}")
 
 
-def check_sampling(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_sampling(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
     """Compare seeded sequences, drawn in the reference's order and from its stored numbers."""
     file, arrays = "sampling.safetensors", folder.tensors("sampling")
     loaded, rows = load(folder), folder.json("lm")["sampling"]
-    for case in sorted({key.split(".")[0] for key in arrays} | set(rows)):
-        if case not in rows or f"{case}.frames" not in arrays:
+    cases = sorted({key.split(".")[0] for key in arrays} | set(rows))
+    known = [case for case in cases if case in rows and f"{case}.frames" in arrays]
+    jobs = [Job(case, rows[case], arrays[f"{case}.prompt"]) for case in known]
+    jobs += [_stored_job(case, rows[case], arrays) for case in known if _has_stored(case, arrays)]
+    run = run_jobs(file, loaded, jobs)
+    yield from run.results
+    for case in cases:
+        if case not in known:
             yield not_understood(file, case)
             continue
-        row, expected = rows[case], arrays[f"{case}.frames"]
-        found = _generate(loaded, arrays[f"{case}.prompt"], row)
-        yield compare_equal(file, f"{case}.frames", found.columns, expected)
+        row, found = rows[case], run.outcomes[case].succeeded()[-1]
+        yield compare_equal(file, f"{case}.frames", found.columns, arrays[f"{case}.frames"])
         trace = [[line["normal"], line["high"], line["chosen"]] for line in row["trace"]]
         yield compare_equal(file, f"{case}.trace", _trace(found), torch.tensor(trace))
         replaced = int((_trace(found)[:, 0] != _trace(found)[:, 2]).sum())
         yield compare_value(file, f"{case}.ras_replaced", replaced, len(row["ras_replaced"]))
-        if any(key.startswith(f"{case}.uniform.") for key in arrays):
+        if _has_stored(case, arrays):
             yield from _check_stored_noise(file, case, row, loaded, arrays)
+            shorter = run.outcomes[f"{case}{_STORED}"].succeeded()[-1].columns
+            expected = arrays[f"{case}.frames"][:, : len(_stored_noise(case, arrays))]
+            yield compare_equal(file, f"{case}.uniform.frames", shorter, expected)
 
 
-def check_edge(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_edge(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
     """Compare generations at the edges: several batches, the repetition window, first-frame end."""
     file, arrays = "edge.safetensors", folder.tensors("edge")
-    loaded = load(folder)
-    for case, row in folder.json("edge").items():
-        if not set(row) <= _EDGE_ROW:
+    rows = dict(folder.json("edge").items())
+    known = [case for case, row in rows.items() if set(row) <= _EDGE_ROW]
+    jobs = [
+        Job(case, rows[case], arrays.get(f"{case}.prompt.0"), arrays)
+        if rows[case]["text"] is None
+        else Job(case, rows[case], arrays=arrays)
+        for case in known
+    ]
+    run = run_jobs(file, load(folder), jobs)
+    yield from run.results
+    for case, row in rows.items():
+        if case not in known:
             yield not_understood(file, case)
             continue
-        if row["text"] is None:
-            found = [_generate(loaded, arrays[f"{case}.prompt.0"], row)]
-        else:
-            found = list(_generate_request(loaded, row, arrays, case))
+        found = run.outcomes[case].succeeded()
         yield compare_value(file, f"{case}.batches", len(found), row["batches"])
         for number, one in enumerate(found):
             for name, tensor in (
@@ -113,27 +129,24 @@ def check_edge(folder: GoldenFolder) -> Iterator[CaseResult]:
             yield compare_equal(file, f"{case}.trace", _trace(found[-1]), expected)
 
 
-def check_limits(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_limits(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
     """Compare how requests and single generations end that meet a limit."""
     file, arrays = "limits.safetensors", folder.tensors("limits")
-    loaded = load(folder)
-    for row in folder.json("limits"):
-        case, call = row["case"], row["call"]
-        if call not in ("request", "generate"):
-            yield not_understood(file, case)
-            continue
-        found: list[Generation] = []
-        error = None
-        try:
-            if call == "request":
-                for one in _generate_request(loaded, row, arrays, case):
-                    found.append(one)  # one by one: those before an error count
-            else:
-                prompt = arrays["prompt"][:, : row["prompt_columns"]]
-                found.append(_generate(loaded, prompt, row, max_seq_len=row["max_seq_len"]))
-        except EngineError as refusal:
-            error = refusal
-        yield from _compare_ending(file, row, found, error, arrays)
+    rows = folder.json("limits")
+    jobs = []
+    for row in rows:
+        if row["call"] == "request":
+            jobs.append(Job(row["case"], row, arrays=arrays))
+        elif row["call"] == "generate":
+            prompt = arrays["prompt"][:, : row["prompt_columns"]]
+            jobs.append(Job(row["case"], row, prompt, max_seq_len=row["max_seq_len"]))
+        else:
+            yield not_understood(file, row["case"])
+    run = run_jobs(file, load(folder), jobs)
+    yield from run.results
+    for row in rows:
+        if row["case"] in run.outcomes:
+            yield from _compare_ending(file, row, run.outcomes[row["case"]], arrays)
 
 
 def check_probs(folder: GoldenFolder) -> Iterator[CaseResult]:
@@ -145,7 +158,8 @@ def check_probs(folder: GoldenFolder) -> Iterator[CaseResult]:
         size = logits.shape[-1]
         candidates = best_candidates(logits, size)
         temperature, top_p = torch.tensor([[row["temperature"]], [row["top_p"]]])
-        kept = probabilities(candidates, temperature, top_p, torch.tensor([row["top_k"]]))
+        cut = Cut.of(temperature, top_p, torch.tensor([row["top_k"]]), size)
+        kept = probabilities(candidates, cut)
         found = torch.zeros(1, size).scatter(1, candidates.rows, kept)[0]
         expected = arrays[row["output"]]
         ordered = logits[0].sort(descending=True).values
@@ -160,41 +174,13 @@ def check_probs(folder: GoldenFolder) -> Iterator[CaseResult]:
             yield compare_value(file, f"{row['output']}.kept", count, row["kept"])
 
 
-def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_end_to_end(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
     """Compare the codes that the end-to-end audio is made of."""
-    prompt = folder.tensors("greedy")["one_voice.prompt"]
-    found = _generate(load(folder), prompt, _GREEDY_ROW)
+    file, prompt = "end_to_end.safetensors", folder.tensors("greedy")["one_voice.prompt"]
+    run = run_jobs(file, load(folder), [Job("codes", _GREEDY_ROW, prompt)])
+    yield from run.results
     expected = folder.tensors("end_to_end")["codes"]
-    yield compare_equal("end_to_end.safetensors", "codes", found.codes, expected)
-
-
-def _generate(
-    loaded: Loaded, prompt: Tensor, row: dict[str, Any], *, max_seq_len: int | None = None
-) -> Generation:
-    """Generate from one prompt as the reference does, with a row's parameters."""
-    return generate_codes(
-        loaded.model,
-        [CodeRequest(prompt, sampling_of(row))],
-        noise=noise_of(loaded, row),
-        compat=REFERENCE,
-        max_seq_len=max_seq_len,
-    )[0].raise_if_failed()
-
-
-def _generate_request(
-    loaded: Loaded, row: dict[str, Any], arrays: dict[str, Tensor], case: str
-) -> Iterator[Generation]:
-    """Generate all batches of a row's text as the reference does."""
-    return generate_text(
-        loaded.model,
-        loaded.tokenizer,
-        row["text"],
-        voices_of(row, arrays, case),
-        sampling=sampling_of(row),
-        noise=noise_of(loaded, row),
-        compat=REFERENCE,
-        chunk_bytes=row.get("chunk_length", DEFAULT_CHUNK_BYTES),
-    )
+    yield compare_equal(file, "codes", run.outcomes["codes"].succeeded()[-1].codes, expected)
 
 
 def _trace(generation: Generation) -> Tensor:
@@ -205,11 +191,10 @@ def _trace(generation: Generation) -> Tensor:
 def _compare_ending(
     file: str,
     row: dict[str, Any],
-    found: list[Generation],
-    error: EngineError | None,
+    ending: Outcome,
     arrays: dict[str, Tensor],
 ) -> Iterator[CaseResult]:
-    case = row["case"]
+    case, found, error = row["case"], ending.generations, ending.error
     # A row that is not required shows a failing of the reference: nothing of it may be met here.
     wanted = row["outcome"] if row.get("required", True) else "ok"
     outcome = "ok" if error is None else "error"
@@ -237,30 +222,40 @@ class _StoredNoise:
         return FixedFrame(next(self._frames))
 
 
-def _check_stored_noise(
-    file: str, case: str, row: dict[str, Any], loaded: Loaded, arrays: dict[str, Tensor]
-) -> Iterator[CaseResult]:
-    """Compare our draws from the seeded generator, and the frames that stored numbers give."""
-    source = noise_of(loaded, row)
+def _has_stored(case: str, arrays: dict[str, Tensor]) -> bool:
+    return f"{case}.uniform.0.slow" in arrays
+
+
+def _stored_noise(case: str, arrays: dict[str, Tensor]) -> list[list[Tensor]]:
+    """Return the stored numbers of each frame, one row per draw."""
     stored: list[list[Tensor]] = []
     while f"{case}.uniform.{len(stored)}.slow" in arrays:
         stem = f"{case}.uniform.{len(stored)}"
+        stored.append([*arrays[f"{stem}.slow"], *arrays[f"{stem}.fast"]])
+    return stored
+
+
+def _stored_job(case: str, row: dict[str, Any], arrays: dict[str, Tensor]) -> Job:
+    """Return the frames that stored numbers give, as a job."""
+    stored = _stored_noise(case, arrays)
+    shorter = {**row, "max_new_tokens": len(stored)}
+    noise = _StoredNoise(stored)
+    return Job(f"{case}{_STORED}", shorter, arrays[f"{case}.prompt"], noise=noise)
+
+
+def _check_stored_noise(
+    file: str, case: str, row: dict[str, Any], loaded: Loaded, arrays: dict[str, Tensor]
+) -> Iterator[CaseResult]:
+    """Compare our draws from the seeded generator with the stored ones."""
+    source = noise_of(loaded, row)
+    for frame, stored in enumerate(_stored_noise(case, arrays)):
+        stem = f"{case}.uniform.{frame}"
+        one = source.frame(torch.zeros(1), torch.zeros(1), len(stored))
         slow, fast = arrays[f"{stem}.slow"], arrays[f"{stem}.fast"]
-        stored.append([*slow, *fast])
-        one = source.frame(torch.zeros(1), torch.zeros(1), len(stored[-1]))
         for name, expected, first in (("slow", slow, 0), ("fast", fast, len(slow))):
             ids = torch.arange(expected.shape[1])
             found = torch.stack([one.uniform(first + i, ids) for i in range(len(expected))])
             yield compare_close(file, f"{stem}.{name}", found, expected, 0.0)
-    shorter = {**row, "max_new_tokens": len(stored)}
-    generation = generate_codes(
-        loaded.model,
-        [CodeRequest(arrays[f"{case}.prompt"], sampling_of(shorter))],
-        noise=_StoredNoise(stored),
-        compat=REFERENCE,
-    )[0]
-    expected = arrays[f"{case}.frames"][:, : len(stored)]
-    yield compare_equal(file, f"{case}.uniform.frames", generation.columns, expected)
 
 
 CHECKS: dict[str, Check] = {

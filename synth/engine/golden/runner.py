@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
+from synth.engine.errors import EngineError
 from synth.engine.golden import (
+    batched_checks,
     checkpoint_checks,
     codec_checks,
     forward_checks,
     generation_checks,
+    streamed_checks,
     text_checks,
 )
 from synth.engine.golden.case import (
@@ -21,30 +25,58 @@ from synth.engine.golden.case import (
 )
 from synth.engine.weights import find_weight_files
 
-_MODULES = (text_checks, forward_checks, generation_checks, checkpoint_checks, codec_checks)
+PLAIN = "plain"
+
+
+class ChecksModule(Protocol):
+    """Describe what a checks module exposes, see `synth.engine.golden.case`."""
+
+    CHECKS: dict[str, Check]
+    COMPANIONS: dict[str, str]
+
+
+# Which checks each path through the engine has. The plain one has a check for every file; another
+# runs again, its own way, those files that it computes differently.
+PATHS: dict[str, tuple[ChecksModule, ...]] = {
+    PLAIN: (text_checks, forward_checks, generation_checks, checkpoint_checks, codec_checks),
+    "streamed": (streamed_checks,),
+    "batched": (batched_checks,),
+}
 _KNOWN_ROOT = {"README.md", "vectors", "tiny-s2", "tiny-s2-sharded"}
 _MAX_FOUND = 100  # characters of a table cell; the JSON form has all of them
 _COLUMNS = ("file", "case", "expected", "found", "")
 
 
-def run_golden(path: Path, *, report: Callable[[CaseResult], None]) -> tuple[int, int]:
+class UnknownPathError(EngineError):
+    """There are no checks for a path through the engine of this name."""
+
+    code = "golden_path_unknown"
+
+
+def run_golden(
+    root: Path, *, report: Callable[[CaseResult], None], path: str = PLAIN
+) -> tuple[int, int]:
     """Check every file and case of a golden folder; a check that fails or raises stops no other.
 
     Args:
         report: called with each result as it is found.
+        path: the name of a path through the engine, one of `PATHS`.
 
     Returns:
         The number of cases and how many of them failed.
 
     Raises:
         GoldenFolderError: the folder is not laid out as golden vectors at all.
+        UnknownPathError: there is no path of this name.
     """
-    folder = GoldenFolder(path)
+    if path not in PATHS:
+        raise UnknownPathError(f"There is no path {path!r}; there are {', '.join(PATHS)}.")
+    folder = GoldenFolder(root)
     for needed in (folder.vectors, folder.checkpoint):
         if not needed.is_dir():
-            raise GoldenFolderError(f"{needed} is missing: {path} is no golden folder.")
+            raise GoldenFolderError(f"{needed} is missing: {root} is no golden folder.")
     results = []
-    for result in _all_results(folder):
+    for result in _all_results(folder, path):
         results.append(result)
         report(result)
     return len(results), sum(not result.passed for result in results)
@@ -71,13 +103,14 @@ def _verdict(result: CaseResult) -> str:
     return "pass" if result.passed else "FAIL"
 
 
-def _all_results(folder: GoldenFolder) -> Iterator[CaseResult]:
-    for name, check in _registered():
+def _all_results(folder: GoldenFolder, path: str) -> Iterator[CaseResult]:
+    for name, check in _registered(path):
         if not _place(folder, name).exists():
             yield CaseResult(name, "", "to be there", "missing", False)
             continue
         yield from _run(folder, name, check)
-    yield from _unclaimed(folder)
+    if path == PLAIN:  # the others leave files alone on purpose
+        yield from _unclaimed(folder)
 
 
 def _place(folder: GoldenFolder, name: str) -> Path:
@@ -85,8 +118,8 @@ def _place(folder: GoldenFolder, name: str) -> Path:
     return folder.root / name if "/" in name else folder.vectors / name
 
 
-def _registered() -> Iterator[tuple[str, Check]]:
-    for module in _MODULES:
+def _registered(path: str) -> Iterator[tuple[str, Check]]:
+    for module in PATHS[path]:
         yield from module.CHECKS.items()
 
 
@@ -104,8 +137,8 @@ def _run(folder: GoldenFolder, name: str, check: Check) -> Iterator[CaseResult]:
 
 def _unclaimed(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield a failure for every file and key that no check looked at."""
-    claimed = {name for name, _ in _registered()}
-    for module in _MODULES:
+    claimed = {name for name, _ in _registered(PLAIN)}
+    for module in PATHS[PLAIN]:
         claimed |= set(module.COMPANIONS)
     for entry in sorted(folder.root.iterdir()):
         if entry.name not in _KNOWN_ROOT:

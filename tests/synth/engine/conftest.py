@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from synth.engine import Engine
 from synth.engine.golden.case import GoldenFolder
 from synth.engine.golden.models import Loaded, load
+from tests.synth.engine.engine_runs import CONFIG, Start
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 
@@ -26,3 +30,17 @@ def loaded(golden: GoldenFolder) -> Loaded:
 @pytest.fixture(scope="session")
 def loaded_bf16(golden: GoldenFolder) -> Loaded:
     return load(golden, torch.bfloat16)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Start engines of the golden model, closed again when the test ends."""
+    engines: list[Engine] = []
+
+    def begin(**changes: object) -> Engine:
+        engines.append(Engine.load(replace(CONFIG, **changes)))  # type: ignore[arg-type]  # by name
+        return engines[-1]
+
+    yield begin
+    for engine in engines:
+        engine.close()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import Sampling
-from synth.engine.decode import SlotPrompt, StepOutput, decode_step, prefill, step_tensors
+from synth.engine.decode import StepOutput, decode_step, step_tensors
 from synth.engine.decode_state import (
     CONTEXT_FULL,
     ENDED,
@@ -23,6 +23,7 @@ from synth.engine.generate import CodeRequest, generate_codes
 from synth.engine.golden.case import GoldenFolder
 from synth.engine.golden.models import Loaded
 from synth.engine.noise import CounterNoise
+from synth.engine.prefill import SlotPrompt, prefill
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=20)
 NOISE = CounterNoise()
@@ -134,6 +135,7 @@ def test_a_slot_that_failed_serves_the_next_request(
     state = _state(loaded, 1)
     state.cache.values.fill_(float("nan"))
     state.cache.keys.fill_(float("nan"))
+    state.status.fill_(FAILED)
 
     outputs = [_start(loaded, state, 0, prompts["no_voice"])]
     _run(loaded, state, outputs, 19)
@@ -148,6 +150,7 @@ def test_a_copied_prefix_gives_the_codes_of_a_whole_prefill(
     prompt, length = prompts["one_voice"], 60
     state = _state(loaded, 2)
     state.cache.keys[:, 1] = float("nan")  # what a failed request may have left
+    state.status[1] = FAILED
     whole = [_start(loaded, state, 0, prompt)]
     keys, values = state.cache.read_prefix(0, length)
 
@@ -197,9 +200,10 @@ def test_a_step_asks_no_tensor_for_its_value(loaded: Loaded, prompts: dict[str, 
             name: mode.from_tensor(value) if isinstance(value, Tensor) else value
             for name, value in vars(state).items()
         }
-        output = step_tensors(loaded.model, DecodeState(**fake), NOISE, length=128)
+        output = step_tensors(loaded.model, DecodeState(**fake), None, length=128)
 
     assert output.columns.shape == state.columns.shape
+    assert not state.is_graph_safe  # a CPU has no graphs
 
 
 @pytest.mark.parametrize(("room", "frames"), [(5, 5), (1, 1)])
@@ -254,3 +258,78 @@ def test_the_live_length_follows_the_longest_slot_in_steps(loaded: Loaded) -> No
     state.release(1)
 
     assert (short, long, state.live_length()) == (64, 192, 64)
+
+
+def test_a_bucket_advances_its_slots_as_the_whole_state_does(
+    loaded: Loaded, prompts: dict[str, Tensor]
+) -> None:
+    whole, state = _state(loaded, 4), _state(loaded, 4)
+    for one in (whole, state):
+        for slot, name in enumerate(("no_voice", "one_voice")):
+            _start(loaded, one, slot, prompts[name])
+
+    for _ in range(10):
+        decode_step(loaded.model, whole)
+        decode_step(loaded.model, state.bucket(2))
+
+    assert torch.equal(state.history[:2], whole.history[:2])
+    assert state.host_positions == whole.host_positions
+    assert state.position[2:].tolist() == [0, 0]
+
+
+def test_a_stream_that_moves_to_another_slot_goes_on_as_if_it_had_not(
+    loaded: Loaded, prompts: dict[str, Tensor]
+) -> None:
+    stays, moves = _state(loaded, 3), _state(loaded, 3)
+    sampled = Sampling(seed=5, max_frames=20)
+    for one in (stays, moves):
+        _start(loaded, one, 2, prompts["one_voice"], sampled)
+        for _ in range(6):
+            decode_step(loaded.model, one)
+    moves.cache.keys[:, 0] = float("nan")  # what a failed request may have left
+    moves.status[0] = FAILED
+
+    moves.move(2, 0)
+    while bool(stays.active.any()):
+        decode_step(loaded.model, stays)
+        decode_step(loaded.model, moves.bucket(1))
+
+    assert moves.status[0] == stays.status[2]
+    assert moves.frame[0] == stays.frame[2] == 20
+    assert torch.equal(moves.history[0, :20], stays.history[2, :20])
+
+
+def test_the_history_holds_every_frame_that_was_made(
+    loaded: Loaded, prompts: dict[str, Tensor]
+) -> None:
+    state = _state(loaded, 2)
+    outputs = [_start(loaded, state, 1, prompts["no_voice"])]
+    _run(loaded, state, outputs, 22)
+
+    made = _columns(outputs, 1)
+    assert int(state.frame[1]) == made.shape[1] == 20
+    assert torch.equal(state.history[1, :20].T, made.to(torch.int32))
+
+
+def test_a_state_has_the_noise_of_each_request_in_store(
+    loaded: Loaded, prompts: dict[str, Tensor]
+) -> None:
+    sampled = Sampling(seed=11, max_frames=12)
+    histories = []
+    for noise in (NOISE, None):
+        state = _state(loaded, 1)
+        prompt = prompts["one_voice"]
+        state.assign(0, sampled, prompt_positions=prompt.shape[1], noise_offset=3)
+        prefill(loaded.model, state, [SlotPrompt(0, prompt)], noise)
+        while bool(state.active.any()):
+            decode_step(loaded.model, state, noise)
+        histories.append(state.history[0, :12].clone())
+
+    assert torch.equal(*histories)
+
+
+def test_the_bytes_of_the_slots_are_those_of_its_tensors(loaded: Loaded) -> None:
+    one, four = (_state(loaded, slots).num_bytes for slots in (1, 4))
+
+    assert four == 4 * one
+    assert one > loaded.model.config.text_config.n_layer * 2 * 256 * 2 * 32 * 4

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
-from synth.engine import Engine, EngineConfig, decode
+from synth.engine import Engine, EngineConfig
 from synth.engine.errors import (
     CheckpointError,
     EngineClosedError,
@@ -69,6 +69,46 @@ def test_neighbours_do_not_change_a_request(engine: Engine, reference: Reference
 
     assert np.array_equal(takes[1].codes, alone.codes)
     assert not np.array_equal(takes[0].codes, alone.codes)
+
+
+def test_a_voice_is_run_through_once_for_all_its_segments(engine: Engine) -> None:
+    rng = np.random.default_rng(99)
+    known = Reference("Known.", rng.integers(0, 256, (10, 20), dtype=np.int16))
+    before = engine.describe()["prefix_cache"]
+
+    for future in [engine.submit(spec(known, f"Number {n}.")) for n in range(7)]:
+        future.result(60)
+
+    after = engine.describe()["prefix_cache"]
+    assert after["prefixes"] == before["prefixes"] + 1
+    assert after["misses"] == before["misses"] + 1
+    assert after["bytes"] > before["bytes"]
+
+
+def test_a_voice_deleted_while_it_speaks_ends_its_sentence(engine: Engine) -> None:
+    rng = np.random.default_rng(98)
+    deleted = Reference("Deleted.", rng.integers(0, 256, (10, 20), dtype=np.int16))
+    expected = engine.render(spec(deleted, max_frames=80))
+    kept = engine.describe()["prefix_cache"]["prefixes"]
+
+    future = engine.submit(spec(deleted, max_frames=80))
+    wait_until(lambda: engine.describe()["slots_in_use"] > 0)
+    engine.forget_voice(deleted)
+
+    wait_until(lambda: engine.describe()["prefix_cache"]["prefixes"] == kept - 1)
+    assert np.array_equal(future.result(60).codes, expected.codes)
+
+
+def test_a_clip_is_encoded_before_a_long_queue_has_ended(
+    engine: Engine, reference: Reference
+) -> None:
+    waiting = [engine.submit(spec(reference, max_frames=100)) for _ in range(12)]
+
+    codes = engine.encode_reference(np.zeros(4_410, np.float32), 44_100)
+
+    assert codes.shape == (10, 3)
+    assert not waiting[-1].done()
+    assert all(future.result(60).codes.shape[1] == 100 for future in waiting)
 
 
 def test_another_seed_gives_another_take(engine: Engine, reference: Reference) -> None:
@@ -151,27 +191,6 @@ def test_poisoned_weights_fail_the_request_and_not_the_engine(reference: Referen
         assert poisoned.render(spec(reference)).codes.shape[1] == 6
     finally:
         poisoned.close()
-
-
-def test_an_engine_that_runs_out_of_memory_goes_on(
-    reference: Reference, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine.load(CONFIG)
-    real = decode.decode_step
-    calls = iter([True])
-
-    def fail_once(*args: object) -> object:
-        if next(calls, False):
-            raise torch.OutOfMemoryError("no memory")
-        return real(*args)  # type: ignore[arg-type]  # passed through as they came
-
-    monkeypatch.setattr("synth.engine.slot_loop.decode_step", fail_once)
-    try:
-        error = engine.submit(spec(reference)).exception(60)
-        assert getattr(error, "code", None) == "out_of_memory"
-        assert engine.render(spec(reference)).codes.shape[1] == 6
-    finally:
-        engine.close()
 
 
 def test_closing_ends_what_is_unfinished(reference: Reference) -> None:

@@ -20,7 +20,7 @@ def cache() -> KVCache:
 def test_a_step_writes_each_stream_at_its_own_position(cache: KVCache) -> None:
     k, v = torch.randn(2, 3, 2, 8)
 
-    cache.write_step(1, torch.tensor([0, 5, 2]), k, v)
+    cache.write_step(1, cache.rows(torch.tensor([0, 5, 2])), k, v)
 
     for slot, position in enumerate((0, 5, 2)):
         assert torch.equal(cache.keys[1, slot, :, position], k[slot])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from synth.engine.attention import prefill_attention, step_attention, step_mask
 from synth.engine.config import TransformerConfig
 from synth.engine.layers import (
     FeedForward,
     apply_rope,
     head_norm,
-    prefill_attention,
     rms_norm,
     rope_table,
-    step_attention,
 )
+from synth.engine.linear import LinearForm
 
 
 def test_the_block_norm_casts_before_the_weight_and_the_head_norm_after() -> None:
@@ -49,13 +49,13 @@ def test_a_step_sees_only_visible_positions_whatever_lies_beyond() -> None:
     generator = torch.Generator().manual_seed(0)
     q = torch.randn(2, 4, 8, generator=generator)
     keys, values = torch.randn(2, 2, 2, 6, 8, generator=generator)
-    visible = torch.arange(6) <= torch.tensor([[2], [4]])
+    mask = step_mask(torch.tensor([2, 4]), 6)
 
-    out = step_attention(q, keys, values, visible)
+    out = step_attention(q, keys, values, mask)
     keys, values = keys.clone(), values.clone()
     keys[0, :, 3:], values[0, :, 3:] = 1e4, 1e4
 
-    assert torch.equal(step_attention(q, keys, values, visible), out)
+    assert torch.equal(step_attention(q, keys, values, mask), out)
 
 
 def test_a_prefills_last_row_is_the_step_at_its_position() -> None:
@@ -64,7 +64,7 @@ def test_a_prefills_last_row_is_the_step_at_its_position() -> None:
     keys, values = torch.randn(2, 1, 2, 5, 8, generator=generator)
 
     rows = prefill_attention(q, keys, values, None)
-    step = step_attention(q[:, -1], keys, values, torch.ones(1, 5, dtype=torch.bool))
+    step = step_attention(q[:, -1], keys, values, torch.zeros(1, 1, 1, 5))
 
     torch.testing.assert_close(rows[:, -1], step, atol=1e-6, rtol=0)
 
@@ -78,7 +78,7 @@ def test_joining_the_two_matrices_does_not_change_the_feed_forward() -> None:
 
     with pytest.raises(RuntimeError):
         layer(x)
-    layer.fuse()
-    layer.fuse()
+    layer.finalize(LinearForm.PLAIN)
+    layer.finalize(LinearForm.PLAIN)
 
     torch.testing.assert_close(layer(x), expected, atol=1e-6, rtol=0)

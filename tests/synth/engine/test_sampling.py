@@ -9,6 +9,7 @@ from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
 from synth.engine.sampling import (
     RAS_WINDOW,
+    Cut,
     best_candidates,
     check_sampling,
     draw,
@@ -35,7 +36,7 @@ def test_no_sort_gives_the_probabilities_of_a_full_sort() -> None:
     k = torch.randint(1, 65, (100,), generator=generator)
 
     candidates = best_candidates(logits, 64)
-    weights = probabilities(candidates, t, p, k)
+    weights = probabilities(candidates, Cut.of(t, p, k, 64))
 
     found = torch.zeros_like(logits).scatter(1, candidates.rows, weights)
     for row in range(100):
@@ -47,7 +48,9 @@ def test_with_top_p_one_and_every_candidate_nothing_is_cut() -> None:
     logits = torch.randn(1, 50)
     one = torch.ones(1)
 
-    weights = probabilities(best_candidates(logits, 50), one, one, torch.tensor([10**6]))
+    weights = probabilities(
+        best_candidates(logits, 50), Cut.of(one, one, torch.tensor([10**6]), 50)
+    )
 
     expected = logits.sort(descending=True).values.softmax(-1)
     torch.testing.assert_close(weights, expected, atol=1e-6, rtol=0)

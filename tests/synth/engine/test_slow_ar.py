@@ -13,6 +13,8 @@ import torch
 from synth.engine.dual_ar import DualAR
 from synth.engine.golden.forward_checks import run_forced
 from synth.engine.golden.models import Loaded, new_cache
+from synth.engine.kv_cache import KVCache
+from synth.engine.slow_ar import Span
 from synth.engine.weights import load_dual_ar
 from tests.synth.engine.naive_lm import slow_logits
 from tests.synth.engine.random_checkpoint import write_checkpoint
@@ -62,25 +64,38 @@ def test_prefill_behind_a_copied_prefix_equals_prefill_in_one_go(loaded: Loaded)
     whole, split = new_cache(model, 20), new_cache(model, 20)
 
     with torch.inference_mode():
-        one_go = model.slow.prefill(columns.unsqueeze(0), [18], [0], whole)
+        one_go = model.slow.prefill(columns, [Span(0, 0, 18)], whole)
         split.write_prefix(0, *whole.read_prefix(0, 11))
-        rest = model.slow.prefill(columns[11:].unsqueeze(0), [7], [0], split, starts=[11])
+        rest = model.slow.prefill(columns[11:], [Span(0, 11, 7)], split)
 
-    torch.testing.assert_close(rest, one_go[:, 11:], atol=1e-5, rtol=0)
+    torch.testing.assert_close(rest, one_go[11:], atol=1e-5, rtol=0)
     torch.testing.assert_close(split.keys[:, :, :, :18], whole.keys[:, :, :, :18])
 
 
-def test_padding_on_the_right_changes_no_prompt(loaded: Loaded) -> None:
+def test_parts_packed_into_one_pass_give_what_each_gives_alone(loaded: Loaded) -> None:
     model = loaded.model
     columns = _columns(model, num_codes=9).T
-    cache = new_cache(model, 20)
-    padded = torch.cat([columns[:10], columns[:5]])
+    text = model.config.text_config
+    packed = KVCache.allocate(
+        text, num_slots=3, num_positions=20, device=model.device, dtype=torch.float32
+    )
+    lengths = [18, 4, 11]
+    parts = [columns[:18], columns[2:6], columns[5:16]]
+    spans = [Span(slot, 0, length) for slot, length in zip((2, 0, 1), lengths, strict=True)]
+    last = torch.tensor(lengths).cumsum(0) - 1
 
     with torch.inference_mode():
-        alone = model.slow.prefill(columns[:10].unsqueeze(0), [10], [0], cache)
-        beside = model.slow.prefill(padded.unsqueeze(0), [10], [0], cache)
+        together = model.slow.prefill(torch.cat(parts), spans, packed)
+        ends = model.slow.prefill(torch.cat(parts), spans, packed, rows=last)
 
-    torch.testing.assert_close(beside[:, :10], alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(ends, together[last], atol=1e-6, rtol=0)
+    for span, part, found in zip(spans, parts, torch.split(together, lengths), strict=True):
+        cache = new_cache(model, 20)
+        with torch.inference_mode():
+            alone = model.slow.prefill(part, [Span(0, 0, span.length)], cache)
+        torch.testing.assert_close(found, alone, atol=1e-5, rtol=0)
+        kept = packed.keys[:, span.slot, :, : span.length]
+        torch.testing.assert_close(kept, cache.keys[:, 0, :, : span.length], atol=1e-5, rtol=0)
 
 
 def test_only_semantic_columns_are_scaled_and_hear_their_codes(loaded: Loaded) -> None:

@@ -86,9 +86,10 @@ def at_once(work: Callable[[int], Result], count: int = NUM_THREADS) -> list[Res
 
 
 def claim(worker: int, limit: int, ids: Sequence[int] | None = None) -> list[Claim]:
-    return claim_segments(
+    found = claim_segments(
         worker=f"w{worker}", limit=limit, codec_fingerprint=CODEC_FINGERPRINT, ids=ids
     )
+    return list(found)
 
 
 def assert_counts_fit(job: RenderJob) -> None:

@@ -40,7 +40,9 @@ Status = Segment.Status
 
 
 def claim(limit: int = 100, *, worker: str = "w1", ids: Sequence[int] | None = None) -> list[Claim]:
-    return claim_segments(worker=worker, limit=limit, codec_fingerprint=CODEC_FINGERPRINT, ids=ids)
+    return list(
+        claim_segments(worker=worker, limit=limit, codec_fingerprint=CODEC_FINGERPRINT, ids=ids)
+    )
 
 
 def only(job: RenderJob) -> Segment:

@@ -1,4 +1,4 @@
-"""Check Python, PyTorch, device, database, broker, storage, checkpoint, workers and port."""
+"""Check Python, PyTorch, device, database, broker, storage, checkpoint, memory, workers, port."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -35,7 +34,7 @@ class Command(BaseCommand):
         failed = sum(finding.level == "fail" for finding in found)
         if options["json"]:
             self.stdout.write(
-                json.dumps({"failed": failed, "findings": [asdict(finding) for finding in found]})
+                json.dumps({"failed": failed, "findings": [each.as_json() for each in found]})
             )
         if failed:
             sys.exit(1)
@@ -45,11 +44,11 @@ def look() -> Iterator[Finding]:
     """Yield the findings, those that need torch last."""
     yield from run_checks(system.CHECKS)
     try:
-        from workers.doctor import engine
+        from workers.doctor import engine, memory
     except (ImportError, OSError) as error:
         reason = str(error).splitlines()[0]
         yield Finding(
             "fail", "torch", f"cannot be imported: {reason}", "remove .venv and run ./tts doctor"
         )
         return
-    yield from run_checks(engine.CHECKS)
+    yield from run_checks((*engine.CHECKS, *memory.CHECKS))

@@ -10,6 +10,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from workers.thread_waiting import set_spinning
+
 
 class Command(BaseCommand):
     """Print a table of figures with their controls, or one JSON object."""
@@ -26,6 +28,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Evaluate; progress goes to standard error."""
+        set_spinning(settings.SPIN_ROUNDS)
         # torch is imported here so that listing commands does not load it.
         from synth.engine import EngineError
         from training.espeak import EspeakMissingError

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from argparse import ArgumentParser
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
+
+from workers.thread_waiting import set_spinning
 
 
 class Command(BaseCommand):
@@ -22,23 +24,31 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the folder and the form of the output."""
         parser.add_argument("folder", type=Path, help="a folder with vectors/ and tiny-s2/")
+        parser.add_argument(
+            "--path",
+            default="plain",
+            help="the engine's path: plain (every file), batched (the language model in shared "
+            "slots, behind reused prefixes), or streamed (the codec in chunks)",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object instead")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
-        # Read when torch is loaded: threads that spin make small models slow beside other work.
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        set_spinning(settings.SPIN_ROUNDS)
         # The engine is imported here so that listing commands does not load torch.
         from synth.engine.golden.case import CaseResult, GoldenFolderError
-        from synth.engine.golden.runner import render_table, run_golden
+        from synth.engine.golden.runner import UnknownPathError, render_table, run_golden
 
         results: list[CaseResult] = []
         try:
-            num_cases, num_failed = run_golden(options["folder"], report=results.append)
-        except GoldenFolderError as error:
+            num_cases, num_failed = run_golden(
+                options["folder"], report=results.append, path=options["path"]
+            )
+        except (GoldenFolderError, UnknownPathError) as error:
             raise CommandError(str(error), returncode=2) from error
         if options["json"]:
             content = {
+                "path": options["path"],
                 "cases": num_cases,
                 "failed": num_failed,
                 "results": [asdict(result) for result in results],

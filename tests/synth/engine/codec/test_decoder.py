@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.decoder import CodecDecoder, default_batch_frames
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import InvalidSpecError
 
@@ -18,7 +18,7 @@ def some_codes(frames: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 128, (10, frames), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("limit", [1, 40, 4096])
+@pytest.mark.parametrize("limit", [1, 40, 150, 4096])
 def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
     golden_decoder: CodecDecoder, limit: int
 ) -> None:
@@ -29,7 +29,39 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
     for codes, audio in zip(matrices, batch, strict=True):
         assert audio.shape == (2048 * codes.shape[1],)
         assert audio.dtype is torch.float32
-        torch.testing.assert_close(audio, golden_decoder.decode([codes])[0], atol=1e-5, rtol=0)
+        # Longer than the limit it goes through in parts, as a stream does: exact within 1e-4.
+        close = 1e-5 if codes.shape[1] <= limit else 1e-4
+        (alone,) = golden_decoder.decode([codes], max_batch_frames=150)
+        torch.testing.assert_close(audio, alone, atol=close, rtol=0)
+
+
+def test_frames_in_flight_keep_to_the_limit_also_for_one_long_matrix(
+    golden_decoder: CodecDecoder,
+) -> None:
+    flights: list[int] = []
+    hook = golden_decoder.quantizer.post_module.norm.register_forward_hook(
+        lambda _module, args, _output: flights.append(args[0].shape[0] * args[0].shape[1])
+    )
+
+    with hook:
+        golden_decoder.decode([some_codes(n) for n in (9, 50, 17, 17)], max_batch_frames=40)
+
+    assert sorted(flights, reverse=True) == [40, 34, 10, 9]
+
+
+def test_a_cpu_takes_fewer_frames_at_once_unless_told(golden_decoder: CodecDecoder) -> None:
+    codes, flights = [some_codes(100), some_codes(30), some_codes(30)], []
+    hook = golden_decoder.quantizer.post_module.norm.register_forward_hook(
+        lambda _module, args, _output: flights.append(args[0].shape[0] * args[0].shape[1])
+    )
+
+    with hook:
+        golden_decoder.decode(codes)
+
+    assert flights == [64, 36, 60]
+    assert default_batch_frames("cuda") == 2048
+    with pytest.raises(ValueError, match="at least 1"):
+        golden_decoder.decode(codes, max_batch_frames=0)
 
 
 def test_a_prefix_of_the_codes_gives_the_prefix_of_the_audio(golden_decoder: CodecDecoder) -> None:

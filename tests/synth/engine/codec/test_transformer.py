@@ -6,8 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.config import TransformerConfig
-from synth.engine.codec.transformer import WindowedTransformer, windowed_attention
+from synth.engine.codec.config import HEAD_DIM, TransformerConfig
+from synth.engine.codec.transformer import (
+    MAX_KEPT_POSITIONS,
+    ROPE_BASE,
+    RopeRows,
+    WindowedTransformer,
+    windowed_attention,
+)
+from synth.engine.layers import rope_table
 
 
 def by_full_mask(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
@@ -79,3 +86,24 @@ def test_bfloat16_runs_and_stays_near(transformer: WindowedTransformer) -> None:
 
     assert found.dtype is torch.bfloat16
     assert (found.float() - transformer.float()(x)).abs().mean() < 0.05
+
+
+def test_kept_rotary_rows_are_those_of_a_fresh_table_wherever_they_start() -> None:
+    rows, device = RopeRows(), torch.device("cpu")
+    whole = rope_table(torch.arange(MAX_KEPT_POSITIONS + 300), HEAD_DIM, ROPE_BASE)
+
+    for start, stop in [(0, 1), (3, 40), (500, 700), (0, 5000), (9, 10), (16380, 16390)]:
+        assert torch.equal(rows.rows(start, stop, device), whole[start:stop])
+
+
+def test_what_a_measurement_keeps_does_not_hinder_training(
+    transformer: WindowedTransformer,
+) -> None:
+    with torch.inference_mode():
+        transformer(torch.randn(1, 16, 5))
+    transformer.requires_grad_(True)
+
+    transformer(torch.randn(1, 16, 5)).sum().backward()
+
+    gradients = [weight.grad for name, weight in transformer.named_parameters() if "wqkv" in name]
+    assert all(gradient is not None and gradient.abs().max() > 0 for gradient in gradients)

@@ -17,7 +17,7 @@ from synth.engine.golden import (
     text_checks,
 )
 from synth.engine.golden.case import CaseResult, Check, GoldenFolder, GoldenFolderError
-from synth.engine.golden.runner import render_table, run_golden
+from synth.engine.golden.runner import PATHS, UnknownPathError, render_table, run_golden
 
 _LM_CHECKS: dict[str, Check] = (
     text_checks.CHECKS | forward_checks.CHECKS | generation_checks.CHECKS | checkpoint_checks.CHECKS
@@ -109,6 +109,30 @@ def test_a_check_that_raises_stops_no_other(damaged_results: list[CaseResult]) -
 def test_a_folder_without_vectors_is_refused(tmp_path: Path) -> None:
     with pytest.raises(GoldenFolderError, match="vectors"):
         run_golden(tmp_path, report=lambda result: None)
+
+
+def test_a_path_runs_its_own_checks_only_and_leaves_other_files_alone(
+    golden: GoldenFolder, tmp_path: Path
+) -> None:
+    root = tmp_path / "golden"
+    (root / "vectors").mkdir(parents=True)
+    (root / "tiny-s2").symlink_to(golden.checkpoint)
+    for name in ("codec_long.safetensors", "text.json"):
+        shutil.copy(golden.vectors / name, root / "vectors" / name)
+    results: list[CaseResult] = []
+
+    run_golden(root, report=results.append, path="streamed")
+
+    named = {name for module in PATHS["streamed"] for name in module.CHECKS}
+    missing = {result.file for result in results if result.found == "missing"}
+    assert {result.file for result in results} == named
+    assert missing == named - {"codec_long.safetensors"}
+    assert all(result.passed for result in results if result.file == "codec_long.safetensors")
+
+
+def test_a_path_that_is_not_known_is_refused_with_those_that_are(golden: GoldenFolder) -> None:
+    with pytest.raises(UnknownPathError, match=r"'steamed'; there are plain, .*streamed"):
+        run_golden(golden.root, report=lambda result: None, path="steamed")
 
 
 def test_the_table_has_a_line_for_each_result_and_its_verdict() -> None:

@@ -1,0 +1,264 @@
+"""Measure frames per second of whole decode steps, beside a plain loop and the roofline."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling
+from synth.engine.bench.agreement import Agreement, measure_agreement
+from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
+from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
+from synth.engine.bench.machine import make_row, matmul_rate, run_facts
+from synth.engine.bench.report import Options, Plot, Progress, Report
+from synth.engine.bench.roofline import (
+    floor_seconds,
+    frame_cost,
+    kv_dtype_name,
+)
+from synth.engine.bench.stepping import DecodeBatch, prompt_positions, random_prompt
+from synth.engine.bench.windows import Series, run_windows, spread
+from synth.engine.dual_ar import DualAR
+from synth.engine.engine_config import resolve_device
+from synth.engine.preset_shapes import Preset, preset
+from synth.engine.preset_weights import lm_weights, special_ids
+from synth.engine.presets import preset_dual_ar
+
+COLUMNS = (
+    "dtype",
+    "batch",
+    "context",
+    "frames_per_second",
+    "frames_per_second_low",
+    "frames_per_second_high",
+    "ratio_to_baseline",
+    "ratio_to_baseline_cpu_time",
+    "ratio_to_roofline",
+    "roofline_bound",
+    "logits_error",
+)
+AGREEMENT_FRAMES = 16
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take the sweeps and how much is measured."""
+    add_model_arguments(parser)
+    least = numbers(low=1)
+    parser.add_argument("--batch", type=least, default=[1, 8, 16], help="streams, such as 1,8,16")
+    parser.add_argument(
+        "--context", type=least, default=[300], help="mean positions attended to, such as 300,1200"
+    )
+    parser.add_argument(
+        "--dtype",
+        type=names("auto", "float32", "bfloat16", "int8"),
+        default=["auto"],
+        help="forms of the weights: auto, float32, bfloat16, int8",
+    )
+    parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
+    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
+    parser.add_argument("--baseline", action="store_true", help="measure the plain loop as well")
+    parser.add_argument("--baseline-frames", type=number(low=1), default=16, help="of its windows")
+    parser.add_argument(
+        "--baseline-dtype",
+        type=names("float32", "bfloat16"),
+        default=["bfloat16", "float32"],
+        help="formats it is measured in; the faster one counts",
+    )
+
+
+def run(options: Options, progress: Progress) -> Report:
+    """Measure every combination, one dtype after the other, each beside the plain loop.
+
+    Raises:
+        InvalidSpecError: the preset, the device or a context is not to be had.
+    """
+    shape, device = preset(options["preset"]), resolve_device(options["device"])
+    for context in options["context"]:
+        longest = prompt_positions(context, options["frames"]) + options["frames"] + 1
+        check_context(shape, longest)
+    facts = run_facts(device, seed=options["seed"], preset=shape.name)
+    facts |= {
+        "frames_per_window": options["frames"],
+        "windows": options["windows"],
+        "baseline": _baseline_facts(options) if options["baseline"] else None,
+    }
+    bench = _Bench(shape, device, options, facts, progress)
+    rows = [row for dtype in options["dtype"] for row in bench.rows_of(dtype)]
+    plot = Plot(
+        "batch",
+        "frames_per_second",
+        ("dtype", "context"),
+        low="frames_per_second_low",
+        high="frames_per_second_high",
+    )
+    return Report("ar", facts, rows, COLUMNS, plot)
+
+
+@dataclass(eq=False)
+class _Ours:
+    """Measure the engine's step at one batch and context."""
+
+    name: str
+    batch: DecodeBatch
+    context: int
+
+    def prepare(self) -> None:
+        self.batch.rewind()
+
+    def work(self) -> int:
+        return self.batch.decode()
+
+
+@dataclass(eq=False)
+class _Plain:
+    """Measure the plain loop in one dtype."""
+
+    name: str
+    dtype: str
+    loop: BaselineLoop
+    start: int
+    frames: int
+    sampling: Sampling
+
+    def prepare(self) -> None:
+        self.loop.rewind(self.start)
+
+    def work(self) -> int:
+        return self.loop.decode(self.frames, self.sampling)
+
+
+@dataclass(eq=False)
+class _Bench:
+    """Hold what all measurements of a run share."""
+
+    shape: Preset
+    device: torch.device
+    options: Options
+    facts: dict[str, Any]
+    progress: Progress
+
+    def rows_of(self, dtype: str) -> Iterator[dict[str, Any]]:
+        """Measure one dtype's sweep together with the plain loop and yield its rows."""
+        self.progress(f"making {self.shape.name} with random weights, {dtype}")
+        model = preset_dual_ar(
+            self.shape, device=self.device, dtype=dtype, seed=self.options["seed"]
+        )
+        ours = [
+            self._ours(model, dtype, batch, context)
+            for context in self.options["context"]
+            for batch in self.options["batch"]
+        ]
+        plain = self._plain(model) if self.options["baseline"] else []
+        series = run_windows(
+            [*ours, *plain],
+            windows=self.options["windows"],
+            device=self.device,
+            progress=self.progress,
+        )
+        base = _faster(plain, series[len(ours) :])
+        weight_dtype = model.weight_format
+        agreement = self._agreement(model)
+        for contender, measured in zip(ours, series, strict=False):
+            row = self._row(contender, measured, base, weight_dtype)
+            yield row | (asdict(agreement) if agreement else {})
+
+    def _agreement(self, model: DualAR) -> Agreement | None:
+        """Hold the model's logits to those of float32; None where that takes too much memory."""
+        if self.shape.name == "full":
+            return None
+        self.progress(f"comparing {model.weight_format} with float32")
+        seed = self.options["seed"]
+        exact = preset_dual_ar(self.shape, device=self.device, dtype="float32", seed=seed)
+        return measure_agreement(model, exact, frames=AGREEMENT_FRAMES, seed=seed)
+
+    def _ours(self, model: DualAR, dtype: str, batch: int, context: int) -> _Ours:
+        self.progress(f"prefilling {batch} streams for a context of {context}")
+        options = self.options
+        made = DecodeBatch(
+            model, batch=batch, context=context, frames=options["frames"], seed=options["seed"]
+        )
+        return _Ours(f"{dtype} batch {batch} context {context}", made, context)
+
+    def _plain(self, model: DualAR) -> list[_Plain]:
+        frames, seed = self.options["baseline_frames"], self.options["seed"]
+        # Its cost does not depend on the context: it attends to all of its cache.
+        start = min(prompt_positions(min(self.options["context"]), frames), CACHE_LENGTH - frames)
+        prompt, sampling = random_prompt(model, start, seed=seed), Sampling(seed=seed)
+        contenders = []
+        for dtype in self.options["baseline_dtype"]:
+            weights: dict[str, Tensor] = dict(
+                lm_weights(self.shape, device=self.device, dtype=getattr(torch, dtype), seed=seed)
+            )
+            loop = BaselineLoop(self.shape.config, special_ids(self.shape), weights)
+            loop.prefill(prompt, sampling)
+            contenders.append(_Plain(f"plain {dtype}", dtype, loop, start, frames, sampling))
+        return contenders
+
+    def _row(
+        self,
+        contender: _Ours,
+        series: Series,
+        base: tuple[str, Series] | None,
+        weight_dtype: str,
+    ) -> dict[str, Any]:
+        batch, speed = contender.batch.batch, spread(series.rates)
+        kv_dtype = kv_dtype_name(contender.batch.state)
+        cost = frame_cost(
+            self.shape.config,
+            weight_dtype=weight_dtype,
+            kv_dtype=kv_dtype,
+            batch=batch,
+            context=contender.context,
+        )
+        copy = self.facts["copy_gigabytes_per_second"] * 1e9
+        rate = matmul_rate(self.device, weight_dtype)
+        floor, bound = floor_seconds(cost.num_bytes, cost.flops, copy, rate)
+        ratio = series.ratio_to(base[1]) if base else None
+        values = {
+            "dtype": weight_dtype,
+            "linear_form": str(contender.batch.model.form),
+            "kv_dtype": kv_dtype,
+            "batch": batch,
+            "context": contender.context,
+            "cache_length": contender.batch.cache_length,
+            "frames_per_second": speed.median,
+            "frames_per_second_low": speed.low,
+            "frames_per_second_high": speed.high,
+            "milliseconds_per_step": 1000 * batch / speed.median,
+            "frames_per_cpu_second": spread(series.cpu_rates).median,
+            "ratio_to_baseline": ratio.median if ratio else None,
+            "ratio_to_baseline_low": ratio.low if ratio else None,
+            "ratio_to_baseline_high": ratio.high if ratio else None,
+            "ratio_to_baseline_cpu_time": series.cpu_ratio_to(base[1]).median if base else None,
+            "baseline_dtype": base[0] if base else None,
+            "baseline_frames_per_second": base[1].median() if base else None,
+            "ratio_to_roofline": speed.median * floor / batch,
+            "roofline_bound": bound,
+            "ratio_to_copy_bandwidth": speed.median * cost.num_bytes / copy / batch,
+            "step_megabytes": cost.num_bytes / 1e6,
+            "gigaflops_per_second": speed.median * cost.flops / batch / 1e9,
+        }
+        why = {} if base else {"ratio_to_baseline": "the plain loop runs with --baseline only"}
+        return make_row(self.facts, values, why_null=why)
+
+
+def _faster(plain: list[_Plain], series: list[Series]) -> tuple[str, Series] | None:
+    """Return the dtype and the windows of the faster plain loop, None where none was measured."""
+    if not plain:
+        return None
+    best = max(range(len(plain)), key=lambda index: series[index].median())
+    return plain[best].dtype, series[best]
+
+
+def _baseline_facts(options: Options) -> dict[str, Any]:
+    return {
+        "what": "eager plain loop, batch 1, attention over the whole cache, full head and sorts",
+        "cache_length": CACHE_LENGTH,
+        "frames_per_window": options["baseline_frames"],
+        "dtypes_measured": options["baseline_dtype"],
+    }

@@ -1,0 +1,217 @@
+"""Measure codes to audio: whole segments and streams, by length, batch and precision."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synth.engine.bench.arguments import names, number, numbers
+from synth.engine.bench.codec_source import (
+    PRECISIONS,
+    CodecSource,
+    add_source_arguments,
+    count_flops,
+    source_name,
+    weight_bytes,
+)
+from synth.engine.bench.machine import make_row, matmul_rate, run_facts
+from synth.engine.bench.report import Options, Plot, Progress, Report
+from synth.engine.bench.roofline import floor_seconds
+from synth.engine.bench.windows import Series, run_windows, spread
+from synth.engine.codec import CodecDecoder
+from synth.engine.codec.chunk_schedule import ChunkSchedule
+from synth.engine.codec.precision import DECODE_PRECISIONS
+from synth.engine.codec.stream import CodecStream, decode_streams
+from synth.engine.engine_config import resolve_device
+from synth.engine.preset_shapes import preset
+
+COLUMNS = (
+    "dtype",
+    "frames",
+    "batch",
+    "streamed",
+    "frames_per_second",
+    "frames_per_second_low",
+    "frames_per_second_high",
+    "real_time_factor",
+    "ratio_to_one_shot",
+    "ratio_to_roofline",
+    "error_db",
+    "error_max",
+)
+_NO_BASELINE = "the plain loop has no codec; ratio_to_one_shot compares streams with whole segments"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take the sweeps and how much is measured."""
+    add_source_arguments(parser)
+    least = numbers(low=1)
+    parser.add_argument("--frames", type=least, default=[4, 16, 64], help="of one segment")
+    parser.add_argument("--batch", type=least, default=[1, 8], help="segments decoded at once")
+    parser.add_argument(
+        "--precision",
+        type=names(*DECODE_PRECISIONS),
+        default=list(PRECISIONS),
+        help="of the decoder",
+    )
+    parser.add_argument(
+        "--streamed", type=names("0", "1"), default=["0", "1"], help="0 whole, 1 in chunks"
+    )
+    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
+
+
+def run(options: Options, progress: Progress) -> Report:
+    """Measure every combination; a stream's chunks grow as the engine's do.
+
+    Raises:
+        InvalidSpecError: the preset or the device is not to be had.
+        CheckpointError: the checkpoint has no codec that can be used.
+    """
+    shape, device = preset(options["preset"]), resolve_device(options["device"])
+    source = CodecSource(shape, options["checkpoint"], device, options["seed"])
+    name = None if options["checkpoint"] else shape.name
+    facts = run_facts(device, seed=options["seed"], preset=name)
+    schedule = ChunkSchedule()
+    facts |= {
+        "source": source_name(options),
+        "windows": options["windows"],
+        "chunks": f"{schedule.first} frames, doubling up to {schedule.largest}",
+    }
+    rows: list[dict[str, Any]] = []
+    for precision in options["precision"]:
+        progress(f"making a {precision} decoder")
+        rows += _rows(source, precision, options, facts, progress)
+    plot = Plot(
+        "frames",
+        "frames_per_second",
+        ("dtype", "batch", "streamed"),
+        low="frames_per_second_low",
+        high="frames_per_second_high",
+    )
+    return Report("codec", facts, rows, COLUMNS, plot)
+
+
+@dataclass(eq=False)
+class _Case:
+    """Decode a batch of equally long segments, whole or chunk by chunk."""
+
+    name: str
+    decoder: CodecDecoder
+    codes: list[Tensor]
+    streamed: bool
+
+    @property
+    def frames(self) -> int:
+        return self.codes[0].shape[1]
+
+    def prepare(self) -> None:
+        pass
+
+    def work(self) -> int:
+        self.decode()
+        return len(self.codes) * self.frames
+
+    def decode(self) -> list[Tensor]:
+        """Return each segment's samples."""
+        if not self.streamed:
+            return self.decoder.decode(self.codes)
+        streams = [CodecStream(self.decoder) for _ in self.codes]
+        pieces, start = [], 0
+        for size in ChunkSchedule().split(self.frames):
+            chunk = [codes[:, start : start + size] for codes in self.codes]
+            pieces.append(decode_streams(streams, chunk))
+            start += size
+        return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
+
+
+def _rows(
+    source: CodecSource,
+    precision: str,
+    options: Options,
+    facts: dict[str, Any],
+    progress: Progress,
+) -> Iterator[dict[str, Any]]:
+    decoder = source.decoder(precision)
+    exact = decoder if precision == "float32" else source.decoder("float32")
+    cases = list(_cases(decoder, precision, options))
+    series = run_windows(cases, windows=options["windows"], device=source.device, progress=progress)
+    whole = {
+        (case.frames, len(case.codes)): measured
+        for case, measured in zip(cases, series, strict=True)
+        if not case.streamed
+    }
+    for case, measured in zip(cases, series, strict=True):
+        row = _figures(case, measured, precision, facts, source.device)
+        one_shot = whole.get((case.frames, len(case.codes)))
+        row["ratio_to_one_shot"] = measured.ratio_to(one_shot).median if one_shot else None
+        row |= _error(exact, case)
+        yield make_row(facts, row, why_null={"ratio_to_baseline": _NO_BASELINE})
+
+
+def _cases(decoder: CodecDecoder, precision: str, options: Options) -> Iterator[_Case]:
+    for frames in options["frames"]:
+        for batch in options["batch"]:
+            codes = [_random_codes(decoder, frames, options["seed"] + i) for i in range(batch)]
+            for flag in options["streamed"]:
+                way = "streamed" if flag == "1" else "whole"
+                name = f"{precision} {batch} x {frames} frames {way}"
+                yield _Case(name, decoder, codes, flag == "1")
+
+
+def _random_codes(decoder: CodecDecoder, frames: int, seed: int) -> Tensor:
+    """Return codes int64 [K, T] on the device that every codebook has."""
+    generator = torch.Generator().manual_seed(seed)
+    config = decoder.config
+    size = min(config.semantic_codebook_size, config.residual_codebook_size)
+    codes = torch.randint(size, (config.num_codebooks, frames), generator=generator)
+    return codes.to(decoder.device)
+
+
+def _figures(
+    case: _Case, measured: Series, precision: str, facts: dict[str, Any], device: torch.device
+) -> dict[str, Any]:
+    speed, config = spread(measured.rates), case.decoder.config
+    flops = count_flops(case.decode)
+    passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
+    floor, bound = floor_seconds(
+        passes * weight_bytes(case.decoder),
+        flops,
+        facts["copy_gigabytes_per_second"] * 1e9,
+        matmul_rate(device, precision),
+    )
+    frames = case.frames * len(case.codes)
+    return {
+        "dtype": precision,
+        "batch": len(case.codes),
+        "frames": case.frames,
+        "streamed": case.streamed,
+        "frames_per_second": speed.median,
+        "frames_per_second_low": speed.low,
+        "frames_per_second_high": speed.high,
+        "milliseconds": 1000 * frames / speed.median,
+        "real_time_factor": config.sample_rate / config.hop_length / speed.median,
+        "gigaflops_per_frame": flops / frames / 1e9,
+        "ratio_to_roofline": speed.median * floor / frames,
+        "roofline_bound": bound,
+    }
+
+
+def _error(exact: CodecDecoder, case: _Case) -> dict[str, float | None]:
+    """Return how far a case's samples are from float32 decoded whole.
+
+    `error_db` is the error's power against the signal's, None where there is none; `error_max` the
+    largest difference of a sample.
+    """
+    wanted, found = torch.cat(exact.decode(case.codes)), torch.cat(case.decode())
+    difference = (found - wanted).double()
+    power = difference.square().mean()
+    ratio = 10 * torch.log10(power / wanted.double().square().mean())
+    return {
+        "error_db": None if power == 0 else float(ratio),
+        "error_max": float(difference.abs().max()),
+    }

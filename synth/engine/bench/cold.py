@@ -1,0 +1,156 @@
+"""Measure each part of a start, from the process to the first audio, and its peak of memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from synth.engine.bench.arguments import add_model_arguments, number
+from synth.engine.bench.machine import make_row, run_facts
+from synth.engine.bench.report import BenchFailedError, Options, Plot, Progress, Report
+from synth.engine.bench.windows import spread
+from synth.engine.engine_config import resolve_device
+from synth.engine.errors import InvalidSpecError
+from synth.engine.preset_shapes import preset
+from synth.engine.presets import write_preset_checkpoint
+
+COLUMNS = (
+    "part",
+    "seconds",
+    "seconds_low",
+    "seconds_high",
+    "until_seconds",
+    "peak_megabytes",
+)
+ALL = "all"
+CHILD_SECONDS = 600
+_ROOT = Path(__file__).resolve().parents[3]
+_WHY_NULL = dict.fromkeys(
+    ("frames_per_second", "ratio_to_baseline", "ratio_to_roofline"),
+    "a start is measured in seconds",
+)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Take the model, where its files are kept, and how often it is started."""
+    add_model_arguments(parser)
+    parser.add_argument("--checkpoint", type=Path, help="start this one and not the preset's")
+    parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
+    parser.add_argument("--slots", type=number(low=1), default=8)
+    parser.add_argument("--max-positions", type=number(low=64), default=2048, help="of a slot")
+    parser.add_argument("--frames", type=number(low=1), default=21, help="of the first audio")
+    parser.add_argument("--runs", type=number(low=1), default=3, help="the median counts")
+    parser.add_argument(
+        "--from-disk", action="store_true", help="drop the weights from the page cache each time"
+    )
+
+
+def run(options: Options, progress: Progress) -> Report:
+    """Start an engine in child processes, one after the other.
+
+    Raises:
+        InvalidSpecError, CheckpointError: the preset or the checkpoint is not to be had.
+        BenchFailedError: a child ended with an error; the text has its last line.
+    """
+    device = resolve_device(options["device"])
+    checkpoint, name = options["checkpoint"], None
+    if checkpoint is None:
+        name = preset(options["preset"]).name
+        folder = options["folder"] / f"{name}-{options['seed']}"
+        progress(f"writing or finding {name} in {folder}")
+        checkpoint = write_preset_checkpoint(name, folder, seed=options["seed"])
+    facts = run_facts(device, seed=options["seed"], preset=name)
+    facts |= {
+        "runs": options["runs"],
+        "weights_from": "disk" if options["from_disk"] else "page cache, if they were read before",
+        "slots": options["slots"],
+        "max_positions": options["max_positions"],
+        "first_audio_frames": options["frames"],
+    }
+    starts = []
+    for index in range(options["runs"]):
+        if options["from_disk"]:
+            drop_from_page_cache(checkpoint)
+        starts.append(_start(checkpoint, options))
+        progress(f"start {index + 1}/{options['runs']}: {starts[-1][-1]['until']:.2f} s")
+    facts["threads"] = starts[-1][-1]["threads"]
+    return Report("cold", facts, _rows(starts, facts, options), COLUMNS, Plot("part", "seconds"))
+
+
+def drop_from_page_cache(folder: Path) -> None:
+    """Ask the system to forget the contents of a folder's files.
+
+    Raises:
+        InvalidSpecError: this system cannot be asked.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        raise InvalidSpecError("This system cannot drop files from its cache: no --from-disk.")
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # what is not written yet would stay
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _start(checkpoint: Path, options: Options) -> list[dict[str, Any]]:
+    """Return a start's parts with `seconds`, `until` and what the child told of them."""
+    passed = {
+        "checkpoint": str(checkpoint.resolve()),
+        "cache_dir": str((options["folder"] / "digests").resolve()),
+    }
+    keys = ("device", "dtype", "slots", "max_positions", "frames", "threads")
+    with tempfile.TemporaryDirectory() as temporary:
+        plan = Path(temporary) / "plan.json"
+        plan.write_text(json.dumps(passed | {key: options[key] for key in keys}), encoding="utf-8")
+        begun = time.monotonic()
+        done = subprocess.run(
+            # -P: the modules beside the script have names of the standard library's.
+            [sys.executable, "-P", str(Path(__file__).with_name("cold_child.py")), str(plan)],
+            env=os.environ | {"PYTHONPATH": str(_ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=CHILD_SECONDS,
+            check=False,
+        )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise BenchFailedError(f"The started process ended with {done.returncode}: {last}")
+    parts, before = [json.loads(line) for line in done.stdout.splitlines()], begun
+    for part in parts:
+        part["seconds"], part["until"] = part["ended"] - before, part["ended"] - begun
+        before = part["ended"]
+    return parts
+
+
+def _rows(
+    starts: Sequence[list[dict[str, Any]]], facts: dict[str, Any], options: Options
+) -> list[dict[str, Any]]:
+    rows = []
+    for parts in zip(*starts, strict=True):
+        values = _values(parts[0]["step"], [part["seconds"] for part in parts])
+        values["until_seconds"] = spread([part["until"] for part in parts]).median
+        peaks = [part["peak_bytes"] for part in parts]
+        values["peak_megabytes"] = None if None in peaks else max(peaks) / 1e6
+        rows.append(values)
+    whole = _values(ALL, [start[-1]["until"] for start in starts])
+    rows.append(rows[-1] | whole)
+    common = {"dtype": options["dtype"], "cache_length": options["max_positions"]}
+    return [make_row(facts, common | row, why_null=_WHY_NULL) for row in rows]
+
+
+def _values(part: str, seconds: list[float]) -> dict[str, Any]:
+    found = spread(seconds)
+    return {
+        "part": part,
+        "seconds": found.median,
+        "seconds_low": found.low,
+        "seconds_high": found.high,
+    }

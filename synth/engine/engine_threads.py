@@ -1,0 +1,93 @@
+"""Set up the threads that share a device: one makes codes, one audio, one encodes clips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from synth.contract import MAX_TOP_K
+from synth.engine.codec_thread import CodecThread
+from synth.engine.decode_state import DecodeState
+from synth.engine.encode_thread import EncodeThread
+from synth.engine.engine_config import EngineConfig
+from synth.engine.loaded_models import LoadedModels
+from synth.engine.memory import MemoryPlan
+from synth.engine.prefix_cache import PrefixCache
+from synth.engine.slot_batch import SlotBatch
+from synth.engine.slot_loop import SlotLoop
+from synth.engine.work_counter import WorkCounter
+
+WAITING_FRAMES_PER_SLOT = 256  # of finished segments, 12 s of audio, before fewer are begun
+
+
+class EngineThreads:
+    """Own everything that changes while an engine works."""
+
+    def __init__(self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan) -> None:
+        """Allocate the slots; the threads start with `start`."""
+        self.state = DecodeState.allocate(
+            models.dual_ar,
+            num_slots=plan.slots,
+            max_positions=min(config.max_positions, models.max_positions),
+            max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
+            strict=config.strict,
+        )
+        self.counter = WorkCounter((models.encoder, models.decoder))
+        self.prefixes = PrefixCache(plan.parts["prefix_cache"])
+        self.codec = CodecThread(
+            models.decoder,
+            pass_frames=plan.codec_frames,
+            most_waiting=WAITING_FRAMES_PER_SLOT * plan.slots,
+            is_strict=config.strict,
+            num_threads=_codec_threads(models.device),
+            on_progress=lambda: self.slots.wake(),
+        )
+        self.encoding = EncodeThread(self.codec, models.device)
+        batch = SlotBatch(models.dual_ar, self.state, self.prefixes)
+        self.slots = SlotLoop(batch, self.codec, self.counter, models.device)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a request or an encoding is unfinished."""
+        return self.slots.is_busy or self.encoding.is_busy
+
+    def start(self) -> None:
+        """Start the threads."""
+        self.codec.start()
+        self.slots.start()
+
+    def describe(self) -> dict[str, Any]:
+        """Return how far the threads are and what they keep, for pages and logs."""
+        batch = self.slots.batch
+        return {
+            "slots_in_use": batch.num_running,
+            "slot_limit": self.slots.limit.now,
+            "bucket": batch.bucket,
+            "waiting": self.slots.num_waiting,
+            "codec_waiting_frames": self.codec.waiting_frames,
+            "max_positions": self.state.max_positions,
+            "prefix_cache": {
+                "prefixes": len(self.prefixes),
+                "bytes": self.prefixes.num_bytes,
+                "max_bytes": self.prefixes.max_bytes,
+                "hits": self.prefixes.hits,
+                "misses": self.prefixes.misses,
+            },
+        }
+
+    def close(self) -> None:
+        """Stop the threads; what is unfinished ends with EngineClosedError."""
+        self.slots.close()
+        self.codec.close()
+        self.encoding.close()
+        self.counter.close()
+
+
+def _codec_threads(device: torch.device) -> int:
+    """Return torch's threads for the codec: half of the frames' on a CPU, where both share cores.
+
+    On two cores segments took as long with one or two threads for either, within what the machine
+    varies by; with half the codec takes the frames' cores from them less often.
+    """
+    return max(torch.get_num_threads() // 2, 1) if device.type == "cpu" else 0

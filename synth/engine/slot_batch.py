@@ -1,0 +1,166 @@
+"""Keep requests in the slots of a decode state, at its front, and advance those alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from synth.engine.decode import decode_step
+from synth.engine.decode_state import DecodeState
+from synth.engine.dual_ar import DualAR
+from synth.engine.errors import EngineError
+from synth.engine.out_of_memory import is_out_of_memory
+from synth.engine.prefill import SlotStart, start_slots
+from synth.engine.prefix_cache import PrefixCache
+from synth.engine.request_queue import SlotRequest
+
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of slots that are computed together
+
+
+@dataclass(eq=False)
+class RunningSlot:
+    """Hold a request and its slot; `slot` is None when it has left it.
+
+    `last_frame` is the batch's frame count at which it has reached its limit.
+    """
+
+    request: SlotRequest
+    slot: int | None
+    started_at: float
+    prefilled_at: float
+    last_frame: int
+
+
+class SlotBatch:
+    """Own a decode state's slots; all calls come from one thread.
+
+    Computed are the first slots only, as many as the bucket of those in use has; a strict state is
+    always computed whole, so that every product has one shape.
+    """
+
+    def __init__(self, model: DualAR, state: DecodeState, prefixes: PrefixCache) -> None:
+        self.state, self.prefixes = state, prefixes
+        self.frames = 0  # computed since the start
+        self._model = model
+        self._slots: list[RunningSlot | None] = [None] * state.num_slots
+        self._buckets = [n for n in BUCKETS if n < state.num_slots] + [state.num_slots]
+        self._part = self._bucket(0)
+
+    @property
+    def bucket(self) -> int:
+        """Return how many slots a frame computes now."""
+        return self._part.num_slots
+
+    @property
+    def running(self) -> list[RunningSlot]:
+        """Return the requests in slots, in the order of the slots."""
+        return [running for running in self._slots if running is not None]
+
+    @property
+    def num_running(self) -> int:
+        """Return how many slots are in use."""
+        return len(self._slots) - self._slots.count(None)
+
+    def start(self, requests: Sequence[SlotRequest]) -> list[tuple[SlotRequest, Exception]]:
+        """Give free slots to requests, no more than there are, and make their first frames.
+
+        Returns:
+            The requests that failed, alone, with the reason.
+
+        Raises:
+            Exception: memory ran out, or a fault that is no single request's; none has a slot.
+        """
+        refused: list[tuple[SlotRequest, Exception]] = []
+        started: list[RunningSlot] = []
+        try:
+            for request in requests:
+                try:
+                    started.append(self._assign(request))
+                except EngineError as error:
+                    refused.append((request, error))
+            refused += self._make_first_frames(started)
+        except Exception:
+            for running in started:
+                self.release(running)
+            raise
+        for running in started:
+            running.prefilled_at = time.perf_counter()
+        return refused
+
+    def step(self) -> None:
+        """Advance all slots in use by one frame."""
+        decode_step(self._model, self._part)
+        self.frames += 1
+
+    def release(self, running: RunningSlot) -> None:
+        """Free a request's slot; nothing happens when it has left it already."""
+        if running.slot is None:
+            return
+        self.state.release(running.slot)
+        self._slots[running.slot] = None
+        running.slot = None
+        self._choose_bucket()
+
+    def compact(self) -> None:
+        """Move the last requests to free slots in front where that makes the bucket smaller."""
+        while self._smallest_bucket(self.num_running) < self.bucket:
+            target = self._slots.index(None)
+            last = self.running[-1]
+            assert last.slot is not None
+            self.state.move(last.slot, target)
+            self._slots[target], self._slots[last.slot] = last, None
+            last.slot = target
+            self._choose_bucket()
+
+    def codes(self, running: RunningSlot, start: int, end: int) -> Tensor:
+        """Return a copy of the codes of frames start to end, int32 [K, n] on the device."""
+        assert running.slot is not None
+        return self.state.history[running.slot, start:end, 1:].T.clone()
+
+    def _assign(self, request: SlotRequest) -> RunningSlot:
+        slot = self._slots.index(None)
+        self.state.assign(slot, request.sampling, prompt_positions=request.positions)
+        now = time.perf_counter()
+        limit = min(request.sampling.max_frames, self.state.max_positions - request.positions)
+        running = RunningSlot(request, slot, now, now, self.frames + limit - 1)
+        self._slots[slot] = running
+        self._choose_bucket()
+        return running
+
+    def _make_first_frames(
+        self, started: Sequence[RunningSlot]
+    ) -> list[tuple[SlotRequest, Exception]]:
+        """Run prompts, one by one if they fail together; return those at fault."""
+        starts = [_slot_start(running) for running in started]
+        try:
+            if starts:
+                start_slots(self._model, self.state, starts, self.prefixes)
+            return []
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            if len(started) == 1:
+                self.release(started[0])
+                return [(started[0].request, error)]
+        return [failed for running in started for failed in self._make_first_frames([running])]
+
+    def _choose_bucket(self) -> None:
+        in_use = [slot for slot, running in enumerate(self._slots) if running is not None]
+        self._part = self._bucket(in_use[-1] + 1 if in_use else 0)
+
+    def _bucket(self, num_slots: int) -> DecodeState:
+        return self.state.bucket(self._smallest_bucket(num_slots))
+
+    def _smallest_bucket(self, num_slots: int) -> int:
+        if self.state.strict:
+            return self.state.num_slots
+        return next(size for size in self._buckets if size >= num_slots)
+
+
+def _slot_start(running: RunningSlot) -> SlotStart:
+    request = running.request
+    assert running.slot is not None
+    return SlotStart(running.slot, request.own, request.prefix, request.voice)

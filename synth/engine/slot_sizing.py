@@ -1,0 +1,176 @@
+"""Choose how many slots an engine has, and refuse those that do not fit before taking memory."""
+
+from __future__ import annotations
+
+import torch
+
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.decoder import default_batch_frames
+from synth.engine.codec.precision import decode_precision
+from synth.engine.config import LMConfig, load_config
+from synth.engine.device_memory import DeviceMemory, find_memory
+from synth.engine.engine_config import EngineConfig, choose_numbers, named_dtype, resolve_device
+from synth.engine.errors import SlotsDoNotFitError
+from synth.engine.kv_cache import cache_dtype
+from synth.engine.linear import LinearForm
+from synth.engine.loaded_models import LoadedModels
+from synth.engine.memory import (
+    Demand,
+    MemoryPlan,
+    NumberFormats,
+    find_demand,
+    gigabytes,
+    plan_memory,
+)
+
+# Slots that the engine takes by itself. On a CPU a frame of more than 16 streams takes as much
+# longer as it gives more, so that only waiting grows; on CUDA past about 50 streams keys and values
+# cost more to read than weights.
+MAX_AUTO_SLOTS = {"cpu": 16, "cuda": 64}
+MIN_CODEC_FRAMES = 64  # 3 s of audio; longer segments go through the decoder in parts
+MIN_RESERVE = 256 * 2**20
+# For what no plan knows: fragments, libraries' workspaces, and on a CPU the other processes.
+RESERVE_SHARE = {"cpu": 0.10, "cuda": 0.05}
+CODEC_SHARE = 0.25  # of what weights and reserve leave
+CLIP_SHARE = 0.5  # of the same
+PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
+INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, the layout's padding
+MIN_POSITIONS = 64  # fewer are no advice to give
+
+
+def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> NumberFormats:
+    """Return the number formats that a configuration has on a device.
+
+    Raises:
+        InvalidSpecError: a format is unknown, or not to be had on the device.
+    """
+    numbers = choose_numbers(config.dtype, device, lm)
+    return NumberFormats(
+        model=numbers.dtype,
+        cache=cache_dtype(device, numbers.dtype),
+        encoder=named_dtype(config.codec_encode_dtype),
+        decoder=decode_precision(config.codec_decode_dtype, device).dtype,
+        matrix_bytes=INT8_BYTES if numbers.form is LinearForm.INT8 else numbers.dtype.itemsize,
+    )
+
+
+def plan_engine(config: EngineConfig) -> MemoryPlan:
+    """Return what the engine of a checkpoint will take on its device; reads sizes and no weight.
+
+    Raises:
+        CheckpointError, InvalidSpecError: as for `load_models`.
+        SlotsDoNotFitError: as for `plan_slots`.
+    """
+    device = resolve_device(config.device)
+    demand = engine_demand(config, device)
+    return plan_slots(
+        demand,
+        find_memory(device),
+        device.type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
+
+
+def engine_demand(config: EngineConfig, device: torch.device) -> Demand:
+    """Return what the engine of a checkpoint takes; errors as for `load_models`."""
+    lm, codec = load_config(config.checkpoint), open_codec(config.checkpoint).config
+    return _demand(config, lm, codec, device)
+
+
+def plan_loaded(config: EngineConfig, models: LoadedModels) -> MemoryPlan:
+    """Return what an engine over loaded models will take; errors as for `plan_slots`."""
+    demand = _demand(config, models.dual_ar.config, models.decoder.config, models.device)
+    memory = find_memory(models.device)
+    before = DeviceMemory(memory.free + demand.weight_bytes, memory.total, memory.source)
+    return plan_slots(
+        demand,
+        before,
+        models.device.type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
+
+
+def plan_slots(
+    demand: Demand,
+    memory: DeviceMemory,
+    device_type: str,
+    *,
+    asked: int = 0,
+    most: int | None = None,
+    prefix_cache_bytes: int = 0,
+) -> MemoryPlan:
+    """Return the plan of an engine on a device with this memory free, before weights are loaded.
+
+    Args:
+        asked: slots; 0 takes as many as fit, at most `most` (None: MAX_AUTO_SLOTS).
+        prefix_cache_bytes: what kept voice prefixes may take, but no more than PREFIX_SHARE.
+
+    Raises:
+        SlotsDoNotFitError: the slots asked for do not fit, or not even one; the text has the
+            numbers and what to set.
+    """
+    reserve = max(int(memory.free * RESERVE_SHARE[device_type]), MIN_RESERVE)
+    room = memory.free - reserve - demand.weight_bytes - demand.prompt_work
+    prefix_cache_bytes = min(prefix_cache_bytes, max(int(PREFIX_SHARE * room), 0))
+    room -= prefix_cache_bytes
+    frames, work = _codec_share(demand, room, max(asked, 1), device_type)
+    left = room - work
+    fitting = max(left, 0) // demand.slot_bytes
+    if fitting < max(asked, 1):
+        raise SlotsDoNotFitError(_refusal(demand, memory, left, reserve, asked))
+    slots = asked or min(fitting, MAX_AUTO_SLOTS[device_type] if most is None else most)
+    return plan_memory(
+        demand,
+        slots=slots,
+        codec_frames=frames,
+        codec_work=work,
+        prefix_cache_bytes=prefix_cache_bytes,
+        reserve=reserve,
+    )
+
+
+def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tuple[int, int]:
+    """Return how many frames the codec may take in one pass, and its working memory.
+
+    The most that leaves the slots their room. A long clip is provided for on top where that takes
+    no more than CLIP_SHARE of the room, else it has to find memory that is free when it comes.
+    """
+    frames, needed = default_batch_frames(device_type), slots * demand.slot_bytes
+    most = min(CODEC_SHARE * room, room - needed)
+    while frames > MIN_CODEC_FRAMES and demand.codec_work(frames, with_clip=False) > most:
+        frames //= 2
+    with_clip = demand.codec_work(frames) <= min(CLIP_SHARE * room, room - needed)
+    return frames, demand.codec_work(frames, with_clip=with_clip)
+
+
+def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:
+    formats = number_formats(config, device, lm)
+    return find_demand(lm, codec, formats, max_positions=config.max_positions)
+
+
+def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, asked: int) -> str:
+    """Return the sentence about slots that do not fit into the `left` bytes."""
+    others = memory.free - left - demand.weight_bytes - reserve
+    taken = (
+        f"the weights take {gigabytes(demand.weight_bytes)}, working memory {gigabytes(others)} "
+        f"and the reserve {gigabytes(reserve)} of {gigabytes(memory.free)} free"
+    )
+    slots, positions = max(asked, 1), demand.max_positions
+    per_position = demand.slot_bytes / positions
+    fewer, shorter = left // demand.slot_bytes, int(left / slots / per_position)
+    if fewer < 1 and shorter < MIN_POSITIONS:
+        return (
+            f"The model does not fit on {memory.source}: {taken}. "
+            "Use a device with more memory, or set TTS_DTYPE to a smaller number format."
+        )
+    advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer else []
+    if shorter >= MIN_POSITIONS:
+        advice.append(f"TTS_ENGINE_MAX_POSITIONS to {shorter} or fewer")
+    return (
+        f"{slots} slot{'s' if slots > 1 else ''} of {positions} positions need "
+        f"{gigabytes(slots * demand.slot_bytes)} and {memory.source} has {gigabytes(left)} left "
+        f"for them: {taken}. Set {', or '.join(advice)}."
+    )

@@ -1,0 +1,60 @@
+"""A measured batch does whole, distinct, repeatable work."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from synth.engine.bench.report import BenchFailedError
+from synth.engine.bench.stepping import DecodeBatch, PromptRun, prompt_positions, random_prompt
+from synth.engine.dual_ar import DualAR
+from synth.engine.presets import preset, preset_dual_ar
+
+
+@pytest.fixture(scope="module")
+def model() -> DualAR:
+    return preset_dual_ar(preset("tiny"), device=torch.device("cpu"), dtype="float32")
+
+
+def test_every_window_makes_the_same_frames_of_every_stream(model: DualAR) -> None:
+    batch = DecodeBatch(model, batch=3, context=50, frames=8, seed=0)
+
+    made = []
+    for _ in range(2):
+        batch.rewind()
+        assert batch.decode() == 3 * 8
+        made.append(batch.state.columns.clone())
+
+    assert torch.equal(made[0], made[1])
+    assert len({tuple(column) for column in made[0].tolist()}) == 3  # distinct streams
+
+
+def test_the_mean_of_the_positions_attended_to_is_the_context(model: DualAR) -> None:
+    batch = DecodeBatch(model, batch=2, context=50, frames=8, seed=0)
+    begun = batch.state.position.clone()
+
+    batch.decode()
+
+    assert begun.tolist() == [prompt_positions(50, 8)] * 2 == [46, 46]
+    assert batch.state.position.tolist() == [54, 54]
+
+
+def test_a_stream_that_stops_early_is_no_figure(model: DualAR) -> None:
+    batch = DecodeBatch(model, batch=2, context=50, frames=8, seed=0)
+    batch.state.frame_limit[1] = 4
+
+    with pytest.raises(BenchFailedError, match=r"\[8, 3\] frames instead of 8"):
+        batch.decode()
+
+
+def test_a_cached_voice_gives_the_first_frame_of_the_whole_prompt(model: DualAR) -> None:
+    columns = random_prompt(model, 60, seed=4)
+    frames = []
+    for start in (0, 40):
+        prompt = PromptRun(model, columns, start=start, seed=0)
+        for _ in range(2):  # the second use is what is measured
+            prompt.prepare()
+            prompt.run()
+        frames.append(prompt.state.columns.tolist())
+
+    assert frames[0] == frames[1]

@@ -1,0 +1,96 @@
+"""Test synth.engine.engine_config: which numbers a model is computed in, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from synth.engine import engine_config
+from synth.engine.config import LMConfig, matrix_parameters
+from synth.engine.engine_config import choose_numbers
+from synth.engine.errors import InvalidSpecError
+from synth.engine.golden.models import Loaded
+from synth.engine.linear import LinearForm, Processor
+from synth.engine.presets import preset
+
+CPU = torch.device("cpu")
+WITH_BF16 = Processor(bf16=True, packing=True, packs_bf16=True, simd="AVX512")
+WITHOUT_BF16 = Processor(bf16=False, packing=True, packs_bf16=False, simd="AVX2")
+WITHOUT_ONEDNN = Processor(bf16=False, packing=False, packs_bf16=False, simd="DEFAULT")
+
+
+@pytest.fixture
+def large() -> LMConfig:
+    return preset("mid").config
+
+
+@pytest.mark.parametrize(
+    ("processor", "dtype", "form"),
+    [
+        (WITH_BF16, torch.bfloat16, LinearForm.PACKED),
+        (WITHOUT_BF16, torch.float32, LinearForm.PACKED),
+        (WITHOUT_ONEDNN, torch.float32, LinearForm.PLAIN),
+    ],
+)
+def test_the_processor_decides_what_auto_is(
+    processor: Processor,
+    dtype: torch.dtype,
+    form: LinearForm,
+    large: LMConfig,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_config, "find_processor", lambda: processor)
+
+    numbers = choose_numbers("auto", CPU, large)
+
+    assert (numbers.dtype, numbers.form) == (dtype, form)
+    assert numbers.reason
+
+
+def test_a_model_that_fits_into_the_cache_stays_in_float32(
+    loaded: Loaded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
+
+    numbers = choose_numbers("auto", CPU, loaded.model.config)
+
+    assert numbers.dtype is torch.float32
+    assert "cache" in numbers.reason
+
+
+def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> None:
+    numbers = choose_numbers("auto", torch.device("cuda"), large)
+
+    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
+    with pytest.raises(InvalidSpecError, match="CPU only"):
+        choose_numbers("int8", torch.device("cuda"), large)
+
+
+def test_int8_computes_around_its_matrices_in_float32(large: LMConfig) -> None:
+    numbers = choose_numbers("int8", CPU, large)
+
+    assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
+
+
+def test_an_unknown_name_is_refused(large: LMConfig) -> None:
+    with pytest.raises(InvalidSpecError, match="float64"):
+        choose_numbers("float64", CPU, large)
+
+
+def test_bfloat16_is_done_as_asked_where_nothing_packs_it(
+    large: LMConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_config, "find_processor", lambda: WITHOUT_BF16)
+
+    numbers = choose_numbers("bfloat16", CPU, large)
+
+    assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
+
+
+def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:
+    config = loaded.model.config
+    text, audio = config.text_config, config.audio_decoder_config
+    one = 64 * 32 * (4 + 2 + 2 + 4) + 3 * 64 * text.intermediate_size
+    other = 64 * 32 * (4 + 2 + 2 + 4) + 3 * 64 * audio.intermediate_size
+
+    assert matrix_parameters(config) == text.n_layer * one + audio.n_layer * other

@@ -1,0 +1,104 @@
+"""Test synth.engine.linear: every form gives the product, whatever stands beside a vector."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from synth.engine.linear import (
+    Int8Linear,
+    LinearForm,
+    PackedLinear,
+    find_processor,
+    int8_error,
+    make_linear,
+)
+
+needs_packing = pytest.mark.skipif(
+    not find_processor().packs_bf16, reason="this processor or build packs no bfloat16"
+)
+
+
+def _weight(rows: int = 48, columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.randn(rows, columns, generator=generator) * 0.1,
+        torch.randn(rows, generator=generator),
+    )
+
+
+@pytest.mark.parametrize("shape", [(32,), (1, 32), (5, 32), (2, 3, 32)])
+def test_a_packed_matrix_gives_the_plain_product(shape: tuple[int, ...]) -> None:
+    weight, bias = _weight()
+    x = torch.randn(*shape)
+
+    for given in (None, bias):
+        found = PackedLinear(weight, given)(x)
+        torch.testing.assert_close(found, F.linear(x, weight, given), atol=1e-5, rtol=0)
+
+
+@needs_packing
+def test_a_packed_bfloat16_matrix_rounds_the_result_once() -> None:
+    weight, _ = _weight()
+    weight, x = weight.bfloat16(), torch.randn(7, 32).bfloat16()
+
+    found = PackedLinear(weight, None)(x)
+
+    exact = F.linear(x.double(), weight.double())
+    assert found.dtype is torch.bfloat16
+    torch.testing.assert_close(found.double(), exact, atol=1e-3, rtol=2**-8)
+
+
+def test_eight_bits_are_off_by_little_and_the_error_is_told() -> None:
+    weight, bias = _weight(300, 200)
+    x = torch.randn(6, 200)
+
+    found = Int8Linear(weight, bias)(x)
+
+    exact = F.linear(x, weight, bias)
+    assert float((found - exact).norm() / exact.norm()) < 0.03
+    assert 0.001 < int8_error(weight, x) < 0.03
+
+
+def test_in_eight_bits_a_vector_does_not_depend_on_its_neighbours() -> None:
+    weight, _ = _weight(64, 40)
+    linear = Int8Linear(weight, None)
+    x = torch.randn(4, 40)
+    crowd = torch.cat([x[:1], x[1:] * 1000])
+
+    assert torch.equal(linear(x)[0], linear(crowd)[0])
+    assert torch.equal(linear(x)[2], linear(x[2:3])[0])
+
+
+def test_eight_bits_take_a_vector_of_zeros() -> None:
+    weight, bias = _weight()
+
+    assert torch.equal(Int8Linear(weight, bias)(torch.zeros(2, 32)), bias.expand(2, -1))
+
+
+def test_the_packing_leaves_the_setting_of_the_library_as_it_was() -> None:
+    before = torch.backends.quantized.engine
+
+    make_linear(_weight()[0], None, LinearForm.INT8)
+
+    assert torch.backends.quantized.engine == before
+
+
+def test_limits_put_on_the_libraries_decide_what_the_processor_can_do() -> None:
+    limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+    code = "from synth.engine.linear import find_processor as f; print(f().cpu_class, f().simd)"
+
+    found = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **limits},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert found.stdout.split()[0] == "avx2"

@@ -1,0 +1,300 @@
+"""Test synth.engine.prefill: reused prefixes and packed prompts change nothing but the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling
+from synth.engine.decode import decode_step
+from synth.engine.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.dual_ar import DualAR
+from synth.engine.errors import InvalidSpecError
+from synth.engine.golden.models import Loaded
+from synth.engine.prefill import MAX_PACK_POSITIONS, SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.prefix_cache import PrefixCache
+from synth.engine.slow_ar import SlowAR, Span
+from synth.engine.weights import load_dual_ar
+from tests.synth.engine.random_checkpoint import write_checkpoint
+from tests.synth.engine.test_slow_ar import SHAPES
+
+GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=12)
+SAMPLED = Sampling(seed=5, max_frames=12)
+PLENTY = 10**9
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[list[Span]]:
+    """The spans of every pass through the slow AR's prompts, while it computes as it does."""
+    seen: list[list[Span]] = []
+    compute = SlowAR.prefill
+
+    def prefill(
+        self: SlowAR, columns: Tensor, spans: Sequence[Span], *rest: Any, **more: Any
+    ) -> Tensor:
+        seen.append(list(spans))
+        return compute(self, columns, spans, *rest, **more)
+
+    monkeypatch.setattr(SlowAR, "prefill", prefill)
+    return seen
+
+
+def _columns(model: DualAR, positions: int, seed: int) -> Tensor:
+    """Columns of speech with a text column here and there, int64 [1 + K, S]."""
+    generator = torch.Generator().manual_seed(seed)
+    size = model.slow.codebook_size
+    codes = torch.randint(size, (model.slow.num_codebooks, positions), generator=generator)
+    columns = torch.cat([codes[:1] + model.special.semantic_begin, codes])
+    columns[:, ::3] = 0
+    columns[0, ::3] = torch.randint(600, (columns[:, ::3].shape[1],), generator=generator)
+    return columns
+
+
+def _state(model: DualAR, slots: int, *, strict: bool = False, positions: int = 768) -> DecodeState:
+    return DecodeState.allocate(model, num_slots=slots, max_positions=positions, strict=strict)
+
+
+def _assign(state: DecodeState, starts: Sequence[SlotStart], sampling: Sampling) -> None:
+    for start in starts:
+        positions = start.prefix_positions + start.own.shape[1]
+        state.assign(start.slot, sampling, prompt_positions=positions)
+
+
+def _whole(start: SlotStart) -> Tensor:
+    assert start.prefix is not None
+    return torch.cat([start.prefix, start.own], dim=1)
+
+
+def _finish(model: DualAR, state: DecodeState, slots: Sequence[int]) -> list[Tensor]:
+    """Decode to the end and return all frames of each slot."""
+    while bool(state.active.any()):
+        decode_step(model, state)
+    return [state.history[slot, : state.frame[slot]].clone() for slot in slots]
+
+
+def _alone(model: DualAR, prompt: Tensor, sampling: Sampling) -> Tensor:
+    """Return the frames of a prompt that went through in one piece, in a slot of its own."""
+    state = _state(model, 1)
+    state.assign(0, sampling, prompt_positions=prompt.shape[1])
+    prefill(model, state, [SlotPrompt(0, prompt)])
+    return _finish(model, state, [0])[0]
+
+
+@pytest.fixture(params=["golden", *SHAPES])
+def model(request: pytest.FixtureRequest, loaded: Loaded, tmp_path: Path) -> Iterator[DualAR]:
+    if request.param == "golden":
+        yield loaded.model
+    else:
+        write_checkpoint(tmp_path, text=SHAPES[request.param])
+        yield load_dual_ar(tmp_path, dtype=torch.float32)[0]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "seeded"])
+def test_reused_prefixes_give_the_codes_of_whole_prompts(model: DualAR, sampling: Sampling) -> None:
+    voices = [_columns(model, 90, seed=1), _columns(model, 41, seed=2)]
+    starts = [
+        SlotStart(
+            slot, _columns(model, 9 + 4 * slot, seed=10 + slot), voices[slot % 2], str(slot % 2)
+        )
+        for slot in (3, 0, 4, 1)
+    ]
+    state, prefixes = _state(model, 5), PrefixCache(PLENTY)
+
+    _assign(state, starts, sampling)
+    start_slots(model, state, starts[:2], prefixes)
+    start_slots(model, state, starts[2:], prefixes)
+    found = _finish(model, state, [start.slot for start in starts])
+
+    for start, frames in zip(starts, found, strict=True):
+        assert torch.equal(frames, _alone(model, _whole(start), sampling))
+
+
+def test_reused_keys_and_values_are_those_of_the_whole_prompt(model: DualAR) -> None:
+    voice, own = _columns(model, 60, seed=1), _columns(model, 11, seed=2)
+    whole, split = _state(model, 1), _state(model, 2)
+    starts = [SlotStart(slot, own, voice, "voice") for slot in (0, 1)]
+
+    whole.assign(0, GREEDY, prompt_positions=71)
+    prefill(model, whole, [SlotPrompt(0, torch.cat([voice, own], dim=1))])
+    _assign(split, starts, GREEDY)
+    start_slots(model, split, starts, PrefixCache(PLENTY))
+
+    for name in ("keys", "values"):
+        expected = getattr(whole.cache, name)[:, 0, :, :71]
+        for slot in (0, 1):
+            found = getattr(split.cache, name)[:, slot, :, :71]
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_a_voice_of_600_positions_is_run_once_for_all_its_segments(
+    loaded: Loaded, passes: list[list[Span]]
+) -> None:
+    model, voice = loaded.model, _columns(loaded.model, 600, seed=1)
+    starts = [SlotStart(slot, _columns(model, 20, seed=slot), voice, "voice") for slot in range(6)]
+    state, prefixes = _state(model, 4), PrefixCache(PLENTY)
+
+    _assign(state, starts[:4], GREEDY)
+    start_slots(model, state, starts[:4], prefixes)
+    for slot in range(4):
+        state.release(slot)
+    again = [SlotStart(slot, starts[4 + slot].own, voice, "voice") for slot in (0, 1)]
+    _assign(state, again, GREEDY)
+    start_slots(model, state, again, prefixes)
+
+    lengths = [[span.length for span in spans] for spans in passes]
+    assert lengths == [[600], [20] * 4, [20] * 2]
+    assert (prefixes.misses, prefixes.hits) == (1, 2)
+
+
+def test_a_prefix_too_large_to_keep_is_run_once_for_a_call(
+    loaded: Loaded, passes: list[list[Span]]
+) -> None:
+    model, voice = loaded.model, _columns(loaded.model, 50, seed=1)
+    starts = [SlotStart(slot, _columns(model, 8, seed=slot), voice, "voice") for slot in (0, 1)]
+    state, prefixes = _state(model, 2), PrefixCache(100)
+
+    _assign(state, starts, GREEDY)
+    start_slots(model, state, starts, prefixes)
+    found = _finish(model, state, [0, 1])
+
+    assert [len(spans) for spans in passes] == [1, 2]
+    assert len(prefixes) == 0
+    for start, frames in zip(starts, found, strict=True):
+        assert torch.equal(frames, _alone(model, _whole(start), GREEDY))
+
+
+def test_packs_are_bounded_and_keep_their_order(loaded: Loaded, passes: list[list[Span]]) -> None:
+    model, most = loaded.model, MAX_PACK_POSITIONS
+    lengths = [most // 2, most // 2, 1, most + 30, 7, 8]
+    prompts = [SlotPrompt(slot, _columns(model, n, seed=slot)) for slot, n in enumerate(lengths)]
+    state = _state(model, 6)
+    for prompt in prompts:
+        state.assign(prompt.slot, GREEDY, prompt_positions=prompt.positions)
+
+    output = prefill(model, state, prompts)
+
+    found = [[span.slot for span in spans] for spans in passes]
+    assert found == [[0, 1], [2], [3], [4, 5]]
+    assert output.made.tolist() == [True] * 6
+
+
+def test_starting_slots_leaves_the_running_ones_alone(loaded: Loaded) -> None:
+    model = loaded.model
+    first, second = (_columns(model, 30, seed=seed) for seed in (1, 2))
+    state = _state(model, 3)
+    state.assign(1, SAMPLED, prompt_positions=30)
+    prefill(model, state, [SlotPrompt(1, first)])
+    for _ in range(3):
+        decode_step(model, state)
+    tensors = {name: value for name, value in vars(state).items() if isinstance(value, Tensor)}
+    before = {name: value[1].clone() for name, value in tensors.items()}
+
+    state.assign(2, GREEDY, prompt_positions=30)
+    output = prefill(model, state, [SlotPrompt(2, second)])
+
+    assert output.made.tolist() == [False, False, True]
+    assert all(torch.equal(before[name], value[1]) for name, value in tensors.items())
+    assert torch.equal(_finish(model, state, [1])[0], _alone(model, first, SAMPLED))
+
+
+def test_a_slot_assigned_and_not_started_makes_no_frame(loaded: Loaded) -> None:
+    model, prompt = loaded.model, _columns(loaded.model, 30, seed=1)
+    state = _state(model, 2)
+    for slot in (0, 1):
+        state.assign(slot, GREEDY, prompt_positions=30)
+
+    prefill(model, state, [SlotPrompt(0, prompt)])
+    decode_step(model, state)
+
+    assert state.frame.tolist() == [2, 0]
+    assert state.active.tolist() == [True, False]
+
+
+def test_a_prefix_forgotten_while_it_is_spoken_behind_changes_nothing(loaded: Loaded) -> None:
+    model = loaded.model
+    start = SlotStart(0, _columns(model, 12, seed=3), _columns(model, 40, seed=4), "voice")
+    state, prefixes = _state(model, 1), PrefixCache(PLENTY)
+    _assign(state, [start], SAMPLED)
+    start_slots(model, state, [start], prefixes)
+    kept = prefixes.get("voice")
+    assert kept is not None
+
+    prefixes.forget(["voice"])
+    with torch.inference_mode():
+        kept.keys.fill_(float("nan"))  # its memory is somebody else's now
+        kept.values.fill_(float("nan"))
+    found = _finish(model, state, [0])[0]
+
+    assert torch.equal(found, _alone(model, _whole(start), SAMPLED))
+
+
+def test_a_prefix_that_is_not_finite_fails_its_slots_and_is_not_kept(loaded: Loaded) -> None:
+    model = loaded.model
+    voice = _columns(model, 40, seed=4)
+    starts = [
+        SlotStart(0, _columns(model, 12, seed=3), voice, "poisoned"),
+        SlotStart(1, _columns(model, 12, seed=3), _columns(model, 40, seed=5), "sound"),
+    ]
+    state, prefixes = _state(model, 2), PrefixCache(PLENTY)
+    weight = model.slow.embeddings.weight
+    token = int(voice[0, 0])
+    assert token not in torch.cat([_whole(starts[1])[0], starts[0].own[0]])
+    before = weight[token].clone()
+
+    _assign(state, starts, GREEDY)
+    try:
+        weight.data[token] = float("nan")
+        start_slots(model, state, starts, prefixes)
+    finally:
+        weight.data[token] = before
+
+    assert state.status.tolist() == [FAILED, RUNNING]
+    assert ["poisoned" in prefixes, "sound" in prefixes] == [False, True]
+
+
+def test_strict_slots_have_the_same_bits_alone_packed_and_cached(
+    loaded: Loaded, passes: list[list[Span]]
+) -> None:
+    model, voice = loaded.model, _columns(loaded.model, 60, seed=1)
+    owns = [_columns(model, 9 + 5 * slot, seed=20 + slot) for slot in range(3)]
+    starts = [SlotStart(slot, own, voice, "voice") for slot, own in enumerate(owns)]
+    together, prefixes = _state(model, 3, strict=True), PrefixCache(PLENTY)
+    _assign(together, starts, SAMPLED)
+
+    start_slots(model, together, starts, prefixes)
+    assert [len(spans) for spans in passes] == [1, 1, 1, 1]
+
+    for start in starts:
+        for kept in (None, prefixes):
+            alone = _state(model, 3, strict=True)
+            other = SlotStart(2 - start.slot, start.own, voice, "voice")
+            _assign(alone, [other], SAMPLED)
+            start_slots(model, alone, [other], kept)
+            end = int(alone.position[other.slot])
+            for name in ("keys", "values"):
+                found = getattr(alone.cache, name)[:, other.slot, :, :end]
+                expected = getattr(together.cache, name)[:, start.slot, :, :end]
+                assert torch.equal(found, expected)
+            assert torch.equal(alone.columns[other.slot], together.columns[start.slot])
+
+
+def test_a_prompt_of_a_prefix_alone_is_refused(loaded: Loaded) -> None:
+    voice = _columns(loaded.model, 10, seed=1)
+    state = _state(loaded.model, 1)
+    state.assign(0, GREEDY, prompt_positions=10)
+
+    with pytest.raises(InvalidSpecError, match="column of its own"):
+        start_slots(loaded.model, state, [SlotStart(0, voice[:, :0], voice, "voice")])
+
+
+def test_a_slot_assigned_for_another_prompt_is_refused(loaded: Loaded) -> None:
+    state = _state(loaded.model, 1)
+    state.assign(0, GREEDY, prompt_positions=10)
+
+    with pytest.raises(InvalidSpecError, match="assigned 10 positions; its prompt has 11"):
+        start_slots(loaded.model, state, [SlotStart(0, _columns(loaded.model, 11, seed=1))])

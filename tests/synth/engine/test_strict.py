@@ -1,0 +1,201 @@
+"""Test that a strict engine gives the same bits whatever else it does, in all arrangements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
+from synth.engine import Engine
+from synth.engine.loaded_models import LoadedModels, load_models
+from synth.engine.presets import preset_models
+from synth.engine.slot_batch import RunningSlot
+from tests.synth.engine.engine_runs import CONFIG, voice
+
+SLOTS = 16
+FRAMES = 7
+STRICT = replace(CONFIG, slots=SLOTS, max_positions=1024, strict=True)
+
+Bits = list[Tensor]
+
+
+@dataclass
+class Traces:
+    """Keep, per request, the hidden state of every frame, its logits, and all keys and values."""
+
+    engine: Engine
+    bits: dict[Future[SegmentAudio], Bits] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        batch = self.engine._threads.slots.batch
+        slow = self.engine._models.dual_ar.slow
+        logits, step, release = type(slow).logits, batch.step, batch.release
+        steps: list[list[RunningSlot]] = []
+
+        def traced_step() -> None:
+            steps.append(batch.running)
+            step()
+            steps.clear()
+
+        def traced_logits(hidden: Tensor) -> Tensor:
+            found = logits(slow, hidden)
+            for running in steps[0] if steps else []:
+                rows = self.bits.setdefault(running.request.future, [])
+                rows += [hidden[running.slot].clone(), found[running.slot].clone()]
+            return found
+
+        def traced_release(running: RunningSlot) -> None:
+            if running.slot is not None:
+                end = int(batch.state.position[running.slot])
+                rows = self.bits.setdefault(running.request.future, [])
+                cache = batch.state.cache
+                rows += [t[:, running.slot, :, :end].clone() for t in (cache.keys, cache.values)]
+            release(running)
+
+        batch.step, batch.release = traced_step, traced_release  # type: ignore[method-assign]
+        slow.logits = traced_logits  # type: ignore[method-assign]  # until the engine is closed
+
+    def of(self, future: Future[SegmentAudio]) -> tuple[SegmentAudio, Bits]:
+        """Wait for a request; return its answer and what was traced of it."""
+        return future.result(120), self.bits[future]
+
+
+Begin = Callable[[LoadedModels], Traces]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Start traced strict engines, closed and untraced when the test ends."""
+    traced: list[Traces] = []
+
+    def start(models: LoadedModels) -> Traces:
+        if traced:
+            close(traced.pop())
+        traced.append(Traces(Engine(STRICT, models)))
+        return traced[-1]
+
+    yield start
+    close(traced.pop())
+
+
+def close(traces: Traces) -> None:
+    traces.engine.close()
+    del traces.engine._models.dual_ar.slow.logits
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("golden", "float32"),
+        ("golden", "bfloat16"),
+        ("golden", "int8"),
+        # Sizes at which one row alone and one of a few are multiplied in another order.
+        ("mid", "float32"),
+        ("mid", "bfloat16"),
+    ],
+    ids="-".join,
+)
+def models(request: pytest.FixtureRequest) -> LoadedModels:
+    name, dtype = request.param
+    if name == "golden":
+        return load_models(replace(STRICT, dtype=dtype))
+    return preset_models(name, device="cpu", dtype=dtype)
+
+
+def ask(text: str, seed: int, reference: Reference, frames: int = FRAMES) -> RenderSpec:
+    return RenderSpec(text, reference, Sampling(seed=seed, max_frames=frames))
+
+
+MINE = ask("The same words each time.", 77, voice(1, 40))
+
+
+def others(number: int, *, voice_frames: int) -> list[RenderSpec]:
+    """Return different requests of three voices and different lengths."""
+    return [
+        ask(f"Sentence {n} " * (1 + n % 4), n, voice(n % 3, voice_frames + n % 3), 3 + n % 6)
+        for n in range(number)
+    ]
+
+
+def assert_same(found: tuple[SegmentAudio, Bits], expected: tuple[SegmentAudio, Bits]) -> None:
+    assert np.array_equal(found[0].codes, expected[0].codes)
+    assert np.array_equal(found[0].audio, expected[0].audio)
+    assert len(found[1]) == len(expected[1]) == 2 * (FRAMES - 1) + 2
+    assert all(torch.equal(a, b) for a, b in zip(found[1], expected[1], strict=True))
+
+
+def with_mine_at(place: int, specs: Sequence[RenderSpec]) -> list[RenderSpec]:
+    return [*specs[:place], MINE, *specs[place:]]
+
+
+def test_the_bits_are_the_same_in_every_arrangement(models: LoadedModels, begin: Begin) -> None:
+    traces = begin(models)
+    alone = traces.of(traces.engine.submit(MINE))
+    assert alone[0].codes.shape[1] == FRAMES
+
+    for place in (0, SLOTS - 1):  # among the same neighbours, in other slots
+        specs = with_mine_at(place, others(SLOTS - 1, voice_frames=10))
+        futures = [traces.engine.submit(one) for one in specs]
+        assert_same(traces.of(futures[place]), alone)
+        for future in futures:
+            future.result(120)
+
+    # Beside neighbours so long that a second split of positions is attended, joining midway.
+    futures = [traces.engine.submit(one) for one in others(6, voice_frames=300)]
+    futures[0].result(120)
+    mine = traces.engine.submit(MINE)
+    futures += [traces.engine.submit(one) for one in others(4, voice_frames=10)]
+    assert_same(traces.of(mine), alone)
+    for future in futures:
+        future.result(120)
+
+    resumed = begin(models)  # another engine, whose prefix is computed anew
+    assert_same(resumed.of(resumed.engine.submit(MINE)), alone)
+
+
+def test_the_bits_are_the_same_after_memory_ran_out(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traces = begin(load_models(STRICT))
+    alone = traces.of(traces.engine.submit(MINE))
+    step, tries = traces.engine._threads.slots.batch.step, []
+
+    def fail_once() -> None:
+        tries.append(True)
+        if len(tries) == 4:
+            traces.bits.clear()
+            raise torch.OutOfMemoryError("no memory")
+        step()
+
+    monkeypatch.setattr(traces.engine._threads.slots.batch, "step", fail_once)
+    specs = with_mine_at(2, others(5, voice_frames=10))
+    futures = [traces.engine.submit(one) for one in specs]
+
+    take, bits = traces.of(futures[2])
+
+    assert len(tries) > 4
+    assert np.array_equal(take.codes, alone[0].codes)
+    assert all(torch.equal(a, b) for a, b in zip(bits[-2:], alone[1][-2:], strict=True))
+
+
+def test_without_strict_mode_codes_are_equal_where_logits_agree() -> None:
+    """The golden model's products are small: one row's bits do not depend on the other rows."""
+    engine = Engine.load(replace(STRICT, strict=False, dtype="float32"))
+    try:
+        alone = engine.render(MINE)
+        futures = [
+            engine.submit(one) for one in with_mine_at(7, others(SLOTS - 1, voice_frames=10))
+        ]
+        assert np.array_equal(futures[7].result(120).codes, alone.codes)
+        joined = [engine.submit(one) for one in others(6, voice_frames=300)]
+        assert np.array_equal(engine.submit(MINE).result(120).codes, alone.codes)
+        for future in joined:
+            future.result(120)
+    finally:
+        engine.close()

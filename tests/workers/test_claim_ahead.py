@@ -1,0 +1,114 @@
+"""A worker claims ahead as much as its engine needs for a moment, and counts urgent work apart."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from synth.models import RenderJob
+from workers.claim_ahead import ClaimAhead, Room
+from workers.held_claims import HeldClaim, Kind
+
+SLOTS = 16
+BULK, URGENT = RenderJob.Priority.BULK, RenderJob.Priority.INTERACTIVE
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ahead(clock: Clock) -> ClaimAhead:
+    return ClaimAhead(clock)
+
+
+def held(count: int, priority: int = BULK) -> list[HeldClaim]:
+    return [
+        HeldClaim(Kind.SEGMENT, number, uuid.uuid4(), uuid.uuid4(), priority)
+        for number in range(count)
+    ]
+
+
+def run_at(ahead: ClaimAhead, clock: Clock, *, per_second: float, seconds: float = 40) -> None:
+    ahead.note_claims()
+    for _ in range(round(per_second * seconds)):
+        clock.now += 1 / per_second
+        ahead.note_end(is_idle=False)
+
+
+def test_before_any_segment_ended_each_slot_has_one_waiting(ahead: ClaimAhead) -> None:
+    assert ahead.room([], SLOTS) == Room(2 * SLOTS, 2 * SLOTS)
+    assert ahead.room(held(2 * SLOTS), SLOTS).any_class == 0
+
+
+@pytest.mark.parametrize(
+    ("per_second", "most"),
+    [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 64)],
+)
+def test_what_lies_ahead_is_some_seconds_of_work_between_its_bounds(
+    ahead: ClaimAhead, clock: Clock, per_second: float, most: int
+) -> None:
+    run_at(ahead, clock, per_second=per_second)
+
+    assert ahead.most(SLOTS) == pytest.approx(most, abs=1)
+
+
+def test_engine_that_ends_nothing_for_long_is_given_little_ahead(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    ahead.note_claims()
+    clock.now += 31
+
+    assert ahead.most(SLOTS) == SLOTS + 4
+
+
+def test_pace_of_work_before_a_pause_does_not_count(ahead: ClaimAhead, clock: Clock) -> None:
+    run_at(ahead, clock, per_second=0.1)
+    ahead.note_end(is_idle=True)
+    clock.now += 3600
+    ahead.note_claims()
+
+    assert ahead.most(SLOTS) == 2 * SLOTS
+
+
+def test_claims_are_due_for_many_at_once_and_before_a_slot_is_empty(ahead: ClaimAhead) -> None:
+    assert not ahead.is_low(2 * SLOTS, SLOTS)
+    assert not ahead.is_low(2 * SLOTS - 1, SLOTS)
+    assert ahead.is_low(SLOTS + SLOTS // 2, SLOTS)
+
+
+def test_bulk_work_leaves_the_room_of_interactive_work_alone(ahead: ClaimAhead) -> None:
+    bulk, urgent = held(2 * SLOTS, BULK), held(5, URGENT)
+
+    assert ahead.room(bulk, SLOTS) == Room(0, 2 * SLOTS)
+    assert ahead.room(bulk + urgent, SLOTS) == Room(0, 2 * SLOTS - 5)
+    assert ahead.room(held(2 * SLOTS, URGENT), SLOTS) == Room(0, 0)
+
+
+def test_segments_that_wait_for_the_codec_leave_their_room_to_others_within_a_bound(
+    ahead: ClaimAhead,
+) -> None:
+    assert ahead.room(held(2 * SLOTS), SLOTS, at_codec=10).any_class == 10
+    assert ahead.is_low(SLOTS + SLOTS // 2 + 10, SLOTS, at_codec=10)
+    assert ahead.room(held(1000), SLOTS, at_codec=990).any_class == 0
+    assert ahead.room(held(2 * SLOTS), SLOTS, at_codec=-1).any_class == 0
+
+
+def test_one_slot_has_work_ahead_at_any_pace(ahead: ClaimAhead, clock: Clock) -> None:
+    assert ahead.most(1) == 2
+
+    run_at(ahead, clock, per_second=0.05)
+
+    assert ahead.most(1) == 2

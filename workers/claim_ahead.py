@@ -1,0 +1,92 @@
+"""Decide how many segments to hold for the engine: enough for full slots, no more than a moment's.
+
+Held are those in the slots and those claimed ahead. What lies ahead is bounded twice: by slots, as
+memory is, and by seconds at the pace of the last half minute, so that a slow engine leaves its
+queue to other workers. Segments that have left their slots and wait for the codec do not count, up
+to a bound: with a codec slower than the slots these would run empty. Interactive segments have as much room again for themselves: bulk work that
+fills a worker never keeps them from its engine, which takes them first.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from synth.models import RenderJob
+from workers.held_claims import HeldClaim
+
+AHEAD_SECONDS = 4.0  # a claim takes far less; the rest is for a database that answers slowly
+MOST_AHEAD_PER_SLOT = 4
+LEAST_AHEAD_PER_SLOT = 0.25
+PACE_SECONDS = 30.0
+
+
+class Room(NamedTuple):
+    """Say how many more segments can be put to use: of any class, and of interactive jobs."""
+
+    any_class: int
+    interactive: int
+
+
+class ClaimAhead:
+    """Count what the engine finishes and say how much it needs; safe to use from every thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._busy_since: float | None = None
+        self._ends: deque[float] = deque(maxlen=1024)
+
+    def note_end(self, *, is_idle: bool) -> None:
+        """Note that the engine has done with a segment; `is_idle`: it has nothing else to do."""
+        self._ends.append(self._clock())
+        if is_idle:
+            self._busy_since = None
+            self._ends.clear()
+
+    def note_claims(self) -> None:
+        """Note that the engine has got something to do."""
+        if self._busy_since is None:
+            self._busy_since = self._clock()
+
+    def most(self, slots: int) -> int:
+        """Return how many segments to hold that are not rendered yet."""
+        return slots + self._ahead(slots)
+
+    def is_low(self, unrendered: int, slots: int, *, at_codec: int = 0) -> bool:
+        """Return whether it is time to claim again: many at once, not one for each that ends."""
+        return unrendered - _spared(at_codec, slots) <= slots + self._ahead(slots) // 2
+
+    def room(self, unrendered: Iterable[HeldClaim], slots: int, *, at_codec: int = 0) -> Room:
+        """Return the room beside what is held and not rendered yet, `at_codec` of it decoded."""
+        held = list(unrendered)
+        interactive = RenderJob.Priority.INTERACTIVE
+        num_interactive = sum(1 for claim in held if claim.priority == interactive)
+        most = self.most(slots) + _spared(at_codec, slots)
+        return Room(max(0, most - len(held)), max(0, most - num_interactive))
+
+    def _ahead(self, slots: int) -> int:
+        pace = self._pace()
+        if pace is None:
+            return slots
+        least = math.ceil(LEAST_AHEAD_PER_SLOT * slots)
+        return min(max(math.ceil(AHEAD_SECONDS * pace), least), MOST_AHEAD_PER_SLOT * slots)
+
+    def _pace(self) -> float | None:
+        """Return the segments that the engine ends in a second; None until that shows."""
+        since, now = self._busy_since, self._clock()
+        ends = list(self._ends)
+        if since is None or (not ends and now - since < PACE_SECONDS):
+            return None
+        start = max(since, now - PACE_SECONDS)
+        if len(ends) == self._ends.maxlen:
+            start = max(start, ends[0])
+        recent = sum(1 for end in ends if end >= start)
+        return recent / max(now - start, 0.001)
+
+
+def _spared(at_codec: int, slots: int) -> int:
+    """Return how many of the segments that wait for the codec are not counted."""
+    return min(max(at_codec, 0), MOST_AHEAD_PER_SLOT * slots)

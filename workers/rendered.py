@@ -1,0 +1,77 @@
+"""Gather what the engine has rendered, so that many segments are stored and settled at once.
+
+Settling one segment costs about as much as settling ten, and what it costs the engine's thread
+waits for. Nobody waits for a bulk segment; the last one of an interactive job is settled at once,
+and so is the last one that the engine had.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from synth.contract import SegmentAudio
+from workers.held_claims import HeldClaim
+
+LINGER_SECONDS = 0.5
+MOST_AT_ONCE = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rendered:
+    """Hold a claimed segment with its take's content key and the engine's answer."""
+
+    claim: HeldClaim
+    content_key: str
+    future: Future[SegmentAudio]
+
+
+class RenderedQueue:
+    """Hold what waits to be settled; safe to use from every thread.
+
+    `schedule` is called when a run of settling is due, which calls `take`, settles, and calls
+    `end_run`. One run goes at a time.
+    """
+
+    def __init__(self, schedule: Callable[[], None]) -> None:
+        self._schedule = schedule
+        self._items: list[Rendered] = []
+        self._is_running = self._is_urgent = False
+        self._changed = threading.Condition()
+
+    def add(self, item: Rendered, *, is_urgent: bool) -> None:
+        """Add one; the engine's thread calls this."""
+        with self._changed:
+            self._items.append(item)
+            self._is_urgent = self._is_urgent or is_urgent
+            is_due = not self._is_running
+            self._is_running = True
+            if self._is_ripe:
+                self._changed.notify()
+        if is_due:
+            self._schedule()
+
+    def take(self) -> list[Rendered]:
+        """Return what is to be settled now, waiting a moment for more unless it is urgent."""
+        deadline = time.monotonic() + LINGER_SECONDS
+        with self._changed:
+            while not self._is_ripe and (left := deadline - time.monotonic()) > 0:
+                self._changed.wait(left)
+            taken, self._items = self._items[:MOST_AT_ONCE], self._items[MOST_AT_ONCE:]
+            self._is_urgent = self._is_urgent and bool(self._items)
+        return taken
+
+    def end_run(self) -> None:
+        """End a run; another one follows where more has come meanwhile."""
+        with self._changed:
+            self._is_running = bool(self._items)
+            is_due = self._is_running
+        if is_due:
+            self._schedule()
+
+    @property
+    def _is_ripe(self) -> bool:
+        return self._is_urgent or len(self._items) >= MOST_AT_ONCE
