@@ -11,7 +11,6 @@ from synth.contract import Reference
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
-from voices.models import Voice
 from voices.submit import NewClip, create_voice
 from workers import spoken_voices
 from workers.claiming import take_segments, take_versions
@@ -69,11 +68,15 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_engine_lets_go_of_an_evicted_voice_and_of_no_other(
-    process: MiniatureProcess, voice: Voice
-) -> None:
-    clip = NewClip(transcript="Other.", content=wav_bytes(seconds=1.3))
-    other = create_voice(name="Other", consent_statement="Yes.", by="me", clips=[clip])
+def test_engine_lets_go_of_an_evicted_voice_and_of_no_other(process: MiniatureProcess) -> None:
+    # The engine outlives a test: these transcripts make prefixes that it cannot hold already.
+    voice, other = (
+        create_voice(name=name, consent_statement="Yes.", by="me", clips=[clip])
+        for name, clip in (
+            ("Leaver", NewClip(transcript="Evicted soon.", content=wav_bytes(seconds=1.1))),
+            ("Stayer", NewClip(transcript="Held on to.", content=wav_bytes(seconds=1.3))),
+        )
+    )
     take_versions(process)
     process.run_all()
     before = process.host.engine.describe()["prefix_cache"]["prefixes"]
