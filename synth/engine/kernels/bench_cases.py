@@ -1,0 +1,59 @@
+"""Name what a benchmark can run: every kernel beside its torch form, at the full model's shapes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BATCHES = (1, 8, 64)
+MODULES = ("norm", "heads", "swiglu", "gemv", "attention", "shared_prefix", "sampler", "snake")
+
+Tensors = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """Hold one kernel at one shape, ready to be called any number of times.
+
+    Both callables compute the same from the same inputs and return the same tensors, which may be
+    compared (a part of a cache that was written is returned too); neither takes arguments, and each
+    call allocates its results. Inputs stay in a device's cache between calls unless they are larger
+    or whoever measures clears it.
+    """
+
+    name: str  # of the kernel
+    shape: str  # as a person reads it
+    kernel: Callable[[], Tensors]
+    torch_form: Callable[[], Tensors]
+    num_bytes: int  # the fewest that must move: inputs read once, results written once
+
+
+def bench_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return the cases of all kernels, with random inputs on a device.
+
+    Takes about a gigabyte in bfloat16. Only where `is_available(device)`: kernels are imported.
+    """
+    cases: list[KernelCase] = []
+    for name in MODULES:
+        if importlib.util.find_spec(f"{__package__}.{name}") is None:
+            continue
+        module = importlib.import_module(f"{__package__}.{name}")
+        cases += module.cases(device, dtype)
+    return cases
+
+
+def num_bytes(*tensors: Tensor) -> int:
+    """Return the bytes of tensors together."""
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    """Return normal numbers; each call with the same shape gives the same ones."""
+    generator = torch.Generator(device=device).manual_seed(sum(shape))
+    drawn = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+    return drawn.mul_(scale).to(dtype)
