@@ -24,7 +24,7 @@ from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.loaded_models import LoadedModels
 from synth.engine.memory import gigabytes
 from synth.engine.preset_shapes import PRESETS, Preset, preset
-from synth.engine.preset_tokenizer import make_tokenizer
+from synth.engine.preset_tokenizer import ByteTokenizer, make_tokenizer
 from synth.engine.preset_weights import assign_weights, codec_half, lm_weights, special_ids
 from synth.engine.tokenizer import Tokenizer
 from synth.engine.weights import SINGLE_NAME
@@ -95,7 +95,7 @@ def preset_models(
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed),
-        tokenizer=Tokenizer(make_tokenizer(shape)),
+        tokenizer=Tokenizer(ByteTokenizer(shape)),
         encoder=codec_half(CodecEncoder, shape, device=place, dtype=encode_dtype, seed=seed),
         decoder=codec_half(
             CodecDecoder, shape, device=place, dtype=named_dtype(codec_decode_dtype), seed=seed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from tokenizers import Tokenizer as _Tokenizer
+from typing import Any, Protocol
 
 from synth.engine.errors import CheckpointError, InvalidSpecError
 
@@ -30,10 +30,34 @@ class SpecialIds:
         return self.semantic_end - self.semantic_begin + 1
 
 
+class Backend(Protocol):
+    """Know a vocabulary, as the library's tokenizers do; a preset has a small one of its own."""
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> Any:
+        """Return an object whose `ids` are the text's, special tokens by their spelling."""
+        ...
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """Return the text of ids."""
+        ...
+
+    def get_vocab(self, *, with_added_tokens: bool) -> Mapping[str, int]:
+        """Return every token's id."""
+        ...
+
+    def get_added_tokens_decoder(self) -> Mapping[int, Any]:
+        """Return the added tokens by id; each has `content` and `special`."""
+        ...
+
+    def token_to_id(self, token: str) -> int | None:
+        """Return a token's id, None where there is no such token."""
+        ...
+
+
 class Tokenizer:
     """Encode the prompt's own pieces and, apart from them, text that people wrote."""
 
-    def __init__(self, backend: _Tokenizer) -> None:
+    def __init__(self, backend: Backend) -> None:
         """Look the special ids up by name; raise CheckpointError when one is missing."""
         self._backend = backend
         self.special = _find_special_ids(backend)
@@ -50,12 +74,22 @@ class Tokenizer:
 
     @classmethod
     def from_checkpoint(cls, checkpoint_dir: Path) -> Tokenizer:
-        """Load `tokenizer.json`; raise CheckpointError when it is missing or unusable."""
+        """Load `tokenizer.json`; raise CheckpointError when it is missing or unusable.
+
+        The library is imported here: what reads no such file runs on a machine without it.
+        """
         path = checkpoint_dir / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(f"{path} is missing: without it no prompt can be built.")
         try:
-            backend = _Tokenizer.from_file(str(path))
+            from tokenizers import Tokenizer as Library
+        except ImportError as error:
+            raise CheckpointError(
+                f"{path} is read by the package tokenizers, which cannot be imported here "
+                f"({error}): install what the extra `engine` lists."
+            ) from error
+        try:
+            backend: Backend = Library.from_file(str(path))
         except Exception as error:  # the library raises bare Exception for every broken file
             raise CheckpointError(f"{path} cannot be read: {error}.") from error
         return cls(backend)
@@ -82,8 +116,7 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int | None:
         """Return a token's id, None where the vocabulary has no such token."""
-        found: int | None = self._backend.token_to_id(token)
-        return found
+        return self._backend.token_to_id(token)
 
     def _pieces(self, text: str) -> list[str]:
         """Cut the text behind the first character of every reserved spelling.
@@ -97,7 +130,7 @@ class Tokenizer:
         return [*pieces, text[start:]]
 
 
-def _find_special_ids(backend: _Tokenizer) -> SpecialIds:
+def _find_special_ids(backend: Backend) -> SpecialIds:
     vocabulary = backend.get_vocab(with_added_tokens=True)
     for token in _USED_TOKENS:
         if token not in vocabulary:
