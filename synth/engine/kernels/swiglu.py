@@ -1,0 +1,62 @@
+"""Gate the joined half-products of a feed-forward, in one kernel."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
+
+_BLOCK = 1024
+
+
+def swiglu(joined: Tensor) -> Tensor:
+    """Return silu(gate) * up, [..., W], of gate and up side by side, [..., 2 * W] contiguous.
+
+    Both the activation and the product are rounded to the dtype.
+    """
+    assert joined.is_contiguous()
+    width = joined.shape[-1] // 2
+    out = torch.empty(*joined.shape[:-1], width, device=joined.device, dtype=joined.dtype)
+    grid = (out.numel() // width, triton.cdiv(width, _BLOCK))
+    _gate_rows[grid](joined, out, width, BLOCK=_BLOCK, num_warps=4)
+    return out
+
+
+def swiglu_torch(joined: Tensor) -> Tensor:
+    """Specify `swiglu`."""
+    gate, up = joined.chunk(2, dim=-1)
+    return F.silu(gate) * up
+
+
+@triton.jit
+def _gate_rows(joined, out, width, BLOCK: tl.constexpr):
+    """Handle BLOCK columns of one row per program."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < width
+    dtype = out.dtype.element_ty
+    source = joined + row * 2 * width + column
+    gate = tl.load(source, mask=inside, other=0.0).to(tl.float32)
+    up = tl.load(source + width, mask=inside, other=0.0).to(tl.float32)
+    active = (gate * tl.sigmoid(gate)).to(dtype).to(tl.float32)
+    tl.store(out + row * width + column, (active * up).to(dtype), mask=inside)
+
+
+def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return what a benchmark runs: the full model's feed-forward."""
+    return [_case(random(rows, 2 * 9728, device=device, dtype=dtype)) for rows in BATCHES]
+
+
+def _case(joined: Tensor) -> KernelCase:
+    rows, width = joined.shape
+    return KernelCase(
+        "swiglu",
+        f"{rows} x {width}",
+        lambda: swiglu(joined),
+        lambda: swiglu_torch(joined),
+        num_bytes(joined) * 3 // 2,
+    )
