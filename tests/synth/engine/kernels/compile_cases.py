@@ -1,0 +1,88 @@
+"""Compile the kernels of every benchmark case for an H100 or H200, with no device there.
+
+Usage: python -m tests.synth.engine.kernels.compile_cases [MODULE ...]. Each line names a kernel and
+what it takes: registers of a thread, bytes spilled of them, shared memory of a program. Triton must
+not be interpreting; it brings the assembler along.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from synth.engine.kernels import bench_cases
+
+CAPABILITY = 90
+
+
+class AbsentDevice:
+    """Answer what Triton asks of a driver before it launches."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", CAPABILITY, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+def compile_modules(names: tuple[str, ...], dtype: torch.dtype) -> dict[str, str]:
+    """Compile what the cases of kernel modules launch: what each kernel takes, by its name."""
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    driver.set_active(AbsentDevice())
+    launch, found = JITFunction.run, {}
+
+    def only_compile(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+        kernel = launch(self, *args, grid=grid, warmup=True, **kwargs)
+        constants = ", ".join(f"{n}={v}" for n, v in kwargs.items() if isinstance(v, int))
+        found[f"{self.__name__}({constants})"] = _usage(kernel)
+        return kernel
+
+    JITFunction.run = only_compile
+    for name in names:
+        module = importlib.import_module(f"{bench_cases.__package__}.{name}")
+        if hasattr(module, "random"):
+            module.random = _any_numbers
+        for case in module.cases(torch.device("cpu"), dtype):
+            case.kernel()
+    return found
+
+
+def _any_numbers(*shape: int, device: torch.device, dtype: torch.dtype, scale: float = 1) -> Tensor:
+    """Stand in for random numbers, which nobody reads here."""
+    return torch.empty(shape, device=device, dtype=dtype)
+
+
+def _usage(kernel: Any) -> str:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        command = [str(tool), "--dump-resource-usage", file.name]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    numbers = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said))
+    return (
+        f"{numbers['REG']} registers, {numbers['STACK']} B stack, {kernel.metadata.shared} B shared"
+    )
+
+
+if __name__ == "__main__":
+    wanted = tuple(sys.argv[1:]) or bench_cases.MODULES
+    for kernel, usage in compile_modules(wanted, torch.bfloat16).items():
+        sys.stdout.write(f"{kernel}: {usage}\n")
