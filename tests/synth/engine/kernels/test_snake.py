@@ -16,7 +16,7 @@ from synth.engine.kernels.snake import add_branch, add_branch_torch, cases, snak
 
 DTYPES = (torch.float32, torch.bfloat16)
 # The last bit of a sine may be another, which is one step of the dtype at most.
-CLOSE: dict[torch.dtype, dict[str, float]] = {
+CLOSE: dict[torch.dtype, dict[str, Any]] = {
     torch.float32: {"atol": 2e-6, "rtol": 2e-6},
     torch.bfloat16: {"atol": 1e-2, "rtol": 1e-2},
 }
@@ -90,6 +90,7 @@ def test_any_strides_are_read(device: torch.device, dtype: torch.dtype) -> None:
         found = snake(x, alpha, inverse, left=2, context=x[..., :2])
         expected = snake_torch(x, alpha, inverse, left=2, context=x[..., :2])
         torch.testing.assert_close(found, expected, **CLOSE[dtype])
+        assert (found.stride(1) == 1) == (x.stride(1) == 1)  # a convolution's layout is kept
         added = add_branch(x, x.flip(2), given.bias[: x.shape[1]])
         assert torch.equal(added, add_branch_torch(x, x.flip(2), given.bias[: x.shape[1]]))
 
@@ -141,7 +142,7 @@ def test_in_bfloat16_the_torch_form_is_nearer_to_float32_than_the_layer(
 
     ours = (snake_torch(given.x, given.alpha, given.inverse) - exact).abs().mean()
 
-    assert ours < 0.5 * (layer(given.x) - exact).abs().mean()
+    assert ours < 0.85 * (layer(given.x) - exact).abs().mean()
 
 
 @pytest.mark.gpu
