@@ -42,19 +42,21 @@ def load_dual_ar(
     device: torch.device | str = "cpu",
     dtype: torch.dtype,
     form: LinearForm = LinearForm.PLAIN,
+    tokenizer: Tokenizer | None = None,
 ) -> tuple[DualAR, Tokenizer]:
     """Load a checkpoint directory's language model and tokenizer.
 
     Args:
         dtype: what every weight is cast to; float32, bfloat16 or float16.
         form: how the matrices are held.
+        tokenizer: one that was read already; None reads the directory's.
 
     Raises:
         CheckpointError: a file is missing or unreadable, or a key is missing, unknown or of
             another shape; the sentence names it.
     """
     config = load_config(checkpoint_dir)
-    tokenizer = Tokenizer.from_checkpoint(checkpoint_dir)
+    tokenizer = tokenizer or Tokenizer.from_checkpoint(checkpoint_dir)
     with torch.device("meta"):
         model = DualAR(config, tokenizer.special)
     assigner = _Assigner(model, dtype, form)

@@ -32,6 +32,7 @@ def run_forced_batched(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
     A third of the prompt is run once and copied to the stream checked and to a neighbour.
     """
     length, cut = prompt.shape[1], max(prompt.shape[1] // 3, 1)
+    prompt, steps = prompt.to(model.device), steps.to(model.device)
     cache = KVCache.allocate(
         model.config.text_config,
         num_slots=4,
@@ -47,7 +48,7 @@ def run_forced_batched(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
     spans = [Span(_BEFORE, 0, short), Span(_OWN, cut, length - cut), Span(_AFTER, cut, short)]
     packed = torch.cat([columns[-short:], columns[cut:], columns[:short]])
     own = model.slow.prefill(packed, spans, cache)[short : short + length - cut]
-    position = torch.tensor([span.start + span.length for span in spans])
+    position = torch.tensor([span.start + span.length for span in spans], device=model.device)
     rows = [own[-1]]
     for index in range(steps.shape[1]):
         beside = steps[:, -1 - index]  # any column will do

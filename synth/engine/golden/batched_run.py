@@ -209,12 +209,12 @@ class _Batch:
             stream = self._running.pop(slot)
             self._state.release(slot)
             assert stream.request is not None
-            made = self._state.history[slot, : self._state.frame[slot]].T.to(torch.int64)
+            made = self._state.history[slot, : self._state.frame[slot]].T.to("cpu", torch.int64)
             generation = Generation(
                 prompt=stream.request.prompt,
                 codes=made[1:, :-1],  # as the reference gives them back
                 columns=made,
-                draws=torch.stack(stream.draws),
+                draws=torch.stack(stream.draws).cpu(),
                 finish_reason=FINISH_REASONS.get(status),
             )
             if stream.go_on(generation):

@@ -28,6 +28,8 @@ from torch import Tensor
 
 from synth.engine.errors import EngineError
 
+CPU = torch.device("cpu")
+
 
 class GoldenFolderError(EngineError):
     """A folder is not laid out as golden vectors, or one of its files cannot be read."""
@@ -78,10 +80,12 @@ class ReadKeys(dict[str, Any]):
 class GoldenFolder:
     """Give access to a golden folder: two checkpoints and the vectors computed with them.
 
-    It remembers what was read of each file's top level; see `unread`.
+    `device` is where the models run; inputs and expected outputs are on the CPU. It remembers what
+    was read of each file's top level; see `unread`.
     """
 
     root: Path
+    device: torch.device = CPU
     _read: dict[str, set[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -148,7 +152,7 @@ def compare_close(
         return CaseResult(file, case, want, f"shape {_shape(found)}", False)
     if found.numel() == 0:
         return CaseResult(file, case, want, "max error 0", True)
-    error = (found.double() - expected.double()).abs().max().item()
+    error = (found.double().cpu() - expected.double().cpu()).abs().max().item()
     # A comparison with NaN is false, so a NaN fails here rather than passes.
     return CaseResult(file, case, want, f"max error {error:.3g}", error <= tolerance)
 
@@ -158,7 +162,7 @@ def compare_equal(file: str, case: str, found: Tensor, expected: Tensor) -> Case
     want = f"{_shape(expected)} equal"
     if found.shape != expected.shape:
         return CaseResult(file, case, want, f"shape {_shape(found)}", False)
-    mismatches = int((found.to(torch.int64) != expected.to(torch.int64)).sum().item())
+    mismatches = int((found.to("cpu", torch.int64) != expected.to(torch.int64)).sum().item())
     return CaseResult(file, case, want, f"{mismatches} mismatches", mismatches == 0)
 
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
-import soundfile
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +25,7 @@ from synth.engine.golden.case import (
 )
 from synth.engine.golden.codec_variants import checkpoint_codec_variants, decode_whole
 from synth.engine.golden.voice_checks import check_voices, check_wav_voices
+from synth.engine.golden.wav_file import read_wav
 
 __all__ = ["CHECKS", "COMPANIONS", "checkpoint_codec_variants"]
 
@@ -40,25 +40,25 @@ RESAMPLE_TOLERANCE = 1e-5
 
 def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each wave, its codes and the tensors between the encoder's stages."""
-    encoder, vectors = _encoder(folder.checkpoint), folder.tensors(ENCODE)
+    encoder, vectors = _encoder(folder), folder.tensors(ENCODE)
     for wave in cases_of(vectors):
-        samples = _read_mono(folder.vectors / "wav" / f"{wave}.wav")
-        found = _encode_stages(encoder, samples)
+        samples, _ = read_wav(folder.vectors / "wav" / f"{wave}.wav")
+        found = _encode_stages(encoder, samples[0].to(encoder.device))
         yield from _compare_entries(ENCODE, wave, found, vectors)
 
 
 def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each code matrix, its audio and the tensors between the decoder's stages."""
-    decoder, vectors = golden_decoder(folder.checkpoint), folder.tensors(DECODE)
+    decoder, vectors = golden_decoder(folder), folder.tensors(DECODE)
     for case in cases_of(vectors):
-        found = _decode_stages(decoder, vectors[f"{case}.codes"])
+        found = _decode_stages(decoder, vectors[f"{case}.codes"].to(decoder.device))
         yield from _compare_entries(DECODE, case, found, vectors)
 
 
 def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield the latents and the excerpts of audio of one input longer than the window."""
-    decoder, vectors = golden_decoder(folder.checkpoint), folder.tensors(LONG)
-    found = _decode_stages(decoder, vectors["codes"])
+    decoder, vectors = golden_decoder(folder), folder.tensors(LONG)
+    found = _decode_stages(decoder, vectors["codes"].to(decoder.device))
     for name, expected in vectors.items():
         excerpt = audio_excerpt(name, decoder.config.hop_length)
         if excerpt:
@@ -75,10 +75,11 @@ def audio_excerpt(name: str, hop_length: int) -> slice | None:
 
 def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield each sample rate with each resampler that can be used here."""
-    vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder.checkpoint).config.sample_rate
+    vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder).config.sample_rate
     for rate in cases_of(vectors):
         for choice in usable_resamplers():
-            found, name = resample_waveform(vectors[f"{rate}.in"], int(rate), rate_out, choice)
+            wave = vectors[f"{rate}.in"].to(folder.device)
+            found, name = resample_waveform(wave, int(rate), rate_out, choice)
             expected = vectors[f"{rate}.out"]
             yield compare_close(RESAMPLE, f"{rate} {name}", found, expected, RESAMPLE_TOLERANCE)
 
@@ -86,7 +87,7 @@ def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
 def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield the audio of the codes that the language model gave."""
     vectors = folder.tensors(END_TO_END)
-    audio = decode_whole(golden_decoder(folder.checkpoint), vectors["codes"])
+    audio = decode_whole(golden_decoder(folder), vectors["codes"])
     yield compare_close(END_TO_END, "audio", audio, vectors["audio"], TOLERANCE)
     for name in vectors.keys() - {"codes", "audio"}:
         yield _compare_entry(END_TO_END, name, None, vectors[name])
@@ -94,10 +95,10 @@ def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 def check_wav(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each input file, whether it is mono at the codec's rate and some case uses it."""
-    cases, rate = cases_of(folder.tensors(ENCODE)), _encoder(folder.checkpoint).config.sample_rate
+    cases, rate = cases_of(folder.tensors(ENCODE)), _encoder(folder).config.sample_rate
     for path in sorted((folder.vectors / "wav").iterdir()):
-        info = soundfile.info(path)
-        found = (info.samplerate, info.channels, path.stem in cases)
+        samples, found_rate = read_wav(path)
+        found = (found_rate, samples.shape[0], path.stem in cases)
         yield compare_value("vectors/wav/", path.name, found, (rate, 1, True))
 
 
@@ -191,17 +192,20 @@ def cases_of(vectors: dict[str, Tensor]) -> list[str]:
     return sorted({name.rpartition(".")[0] for name in vectors})
 
 
-def _read_mono(path: Path) -> Tensor:
-    samples, _ = soundfile.read(path, dtype="float32")
-    return torch.from_numpy(samples)
+def _encoder(folder: GoldenFolder) -> CodecEncoder:
+    return _load_encoder(folder.checkpoint, folder.device)
+
+
+def golden_decoder(folder: GoldenFolder) -> CodecDecoder:
+    """Return the checkpoint's decoder on the folder's device; loaded once."""
+    return _load_decoder(folder.checkpoint, folder.device)
 
 
 @lru_cache(maxsize=2)
-def _encoder(checkpoint: Path) -> CodecEncoder:
-    return load_encoder(checkpoint, "cpu")
+def _load_encoder(checkpoint: Path, device: torch.device) -> CodecEncoder:
+    return load_encoder(checkpoint, device)
 
 
 @lru_cache(maxsize=2)
-def golden_decoder(checkpoint: Path) -> CodecDecoder:
-    """Return a checkpoint's decoder on the CPU; loaded once."""
-    return load_decoder(checkpoint, "cpu")
+def _load_decoder(checkpoint: Path, device: torch.device) -> CodecDecoder:
+    return load_decoder(checkpoint, device)

@@ -48,11 +48,11 @@ def run_forced(model: DualAR, prompt: Tensor, steps: Tensor, *, by_column: bool 
     """Feed a prompt [1 + K, S] at once or column by column, then steps [1 + K, n] one by one."""
     length, total = prompt.shape[1], prompt.shape[1] + steps.shape[1]
     cache = new_cache(model, total)
+    prompt, steps = prompt.to(model.device), steps.to(model.device)
 
     def step(column: Tensor, position: int) -> Tensor:
-        return model.slow.step(
-            column.unsqueeze(0), torch.tensor([position]), cache, length=position + 1
-        )[0]
+        place = torch.tensor([position], device=model.device)
+        return model.slow.step(column.unsqueeze(0), place, cache, length=position + 1)[0]
 
     if by_column:
         prefill = torch.stack([step(prompt[:, i], i) for i in range(length)])
@@ -66,8 +66,9 @@ def run_forced(model: DualAR, prompt: Tensor, steps: Tensor, *, by_column: bool 
 @torch.inference_mode()
 def run_fast(model: DualAR, hidden: Tensor, codes: Tensor) -> Tensor:
     """Return the logits [K, codebook_size] of a frame whose codes [K] are given."""
-    cache = model.fast.allocate_cache(1)
-    begun = model.fast.begin(hidden.to(model.dtype).unsqueeze(0), codes[:1], cache)[0]
+    cache, codes = model.fast.allocate_cache(1), codes.to(model.device)
+    start = hidden.to(model.device, model.dtype).unsqueeze(0)
+    begun = model.fast.begin(start, codes[:1], cache)[0]
     first = model.fast.output(begun)
     later = [
         model.fast.next(codes[k - 1 : k], k, cache) for k in range(2, model.fast.num_codebooks)
@@ -133,7 +134,7 @@ def _compare_prefill(
     if name.startswith("prefill_hidden"):
         yield compare_close(file, case, rows, expected, TOLERANCE)
     elif name.startswith("prefill_logits"):
-        kept = expected[:, model.slow.head_tokens]
+        kept = expected[:, model.slow.head_tokens.cpu()]
         yield compare_close(file, case, model.slow.logits(rows), kept, TOLERANCE)
     else:
         yield not_understood(file, case)
@@ -172,7 +173,7 @@ def _compare_bounds(
     want = f"max {bound['max']:g}, rms {bound['rms']:g}"
     if found.shape != expected.shape:
         return compare_equal(file, case, found, expected)
-    error = (found - expected).double()
+    error = found.double().cpu() - expected.double()
     largest, rms = error.abs().max().item(), error.square().mean().sqrt().item()
     passed = largest <= bound["max"] and rms <= bound["rms"]
     return CaseResult(file, case, want, f"max {largest:.3g}, rms {rms:.3g}", passed)

@@ -14,6 +14,7 @@ from synth.contract import Sampling
 from synth.engine.compat import REFERENCE
 from synth.engine.dual_ar import DualAR
 from synth.engine.golden.case import GoldenFolder
+from synth.engine.golden.vocabulary import read_vocabulary
 from synth.engine.kv_cache import KVCache
 from synth.engine.noise import CounterNoise, NoiseSource, TorchNoise
 from synth.engine.prompt import VoicePrompt, pair_voices
@@ -30,18 +31,19 @@ class Loaded:
 
     @property
     def kept(self) -> Tensor:
-        """Return the token ids whose logits the model computes, int64 [R]."""
-        return self.model.slow.head_tokens
+        """Return the token ids whose logits the model computes, int64 [R] on the CPU."""
+        return self.model.slow.head_tokens.cpu()
 
 
 def load(folder: GoldenFolder, dtype: torch.dtype = torch.float32) -> Loaded:
-    """Return the folder's checkpoint on the CPU; loaded once per dtype."""
-    return _load(folder.checkpoint, dtype)
+    """Return the folder's checkpoint on its device; loaded once per dtype."""
+    return _load(folder.checkpoint, dtype, folder.device)
 
 
 @lru_cache(maxsize=4)
-def _load(checkpoint_dir: Path, dtype: torch.dtype) -> Loaded:
-    return Loaded(*load_dual_ar(checkpoint_dir, dtype=dtype))
+def _load(checkpoint_dir: Path, dtype: torch.dtype, device: torch.device) -> Loaded:
+    tokenizer = read_vocabulary(checkpoint_dir)
+    return Loaded(*load_dual_ar(checkpoint_dir, device=device, dtype=dtype, tokenizer=tokenizer))
 
 
 def new_cache(model: DualAR, num_positions: int) -> KVCache:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import soundfile
 import torch
 from torch import Tensor
 
@@ -26,6 +25,7 @@ from synth.engine.golden.case import (
     compare_equal,
     compare_value,
 )
+from synth.engine.golden.wav_file import read_wav
 
 FILE = "voices.safetensors"
 FACTS = "voices.json"
@@ -35,7 +35,7 @@ CLI_TOLERANCE = 1e-4
 
 def check_voices(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield each file's facts, its waves and its codes by each way that the vectors hold."""
-    encoder = load_encoder(folder.checkpoint, "cpu")
+    encoder = load_encoder(folder.checkpoint, folder.device)
     vectors, rows = folder.tensors(FILE), folder.json(FACTS)
     for row in rows:
         waveform, rate = _read(folder, row["case"])
@@ -141,6 +141,4 @@ def _expected(row: dict[str, Any], outcome: dict[str, Any]) -> str:
 
 def _read(folder: GoldenFolder, case: str) -> tuple[Tensor, int]:
     """Return the samples of a voice's file, float32 [channels, N], and its rate in Hz."""
-    path = folder.vectors / "wav_voices" / f"{case}.wav"
-    samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
-    return torch.from_numpy(samples).t(), rate
+    return read_wav(folder.vectors / "wav_voices" / f"{case}.wav")
