@@ -38,12 +38,18 @@ def _gate_rows(joined, out, width, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
-    dtype = out.dtype.element_ty
     source = joined + row * 2 * width + column
-    gate = tl.load(source, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(source + width, mask=inside, other=0.0).to(tl.float32)
-    active = (gate * tl.sigmoid(gate)).to(dtype).to(tl.float32)
-    tl.store(out + row * width + column, (active * up).to(dtype), mask=inside)
+    gate = tl.load(source, mask=inside, other=0.0)
+    up = tl.load(source + width, mask=inside, other=0.0)
+    tl.store(out + row * width + column, gate_rounded(gate, up), mask=inside)
+
+
+@triton.jit
+def gate_rounded(gate, up):
+    """Return silu(gate) * up of two blocks in their dtype, rounded to it after each step."""
+    wide = gate.to(tl.float32)
+    active = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
+    return (active * up.to(tl.float32)).to(gate.dtype)
 
 
 def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:

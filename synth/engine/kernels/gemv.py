@@ -1,0 +1,201 @@
+"""Multiply few rows with a matrix, with what stands before and behind it, in one or two kernels.
+
+Up to MAX_ROWS rows; sums are float32 and added in an order that the shape alone decides. A row's
+result does not depend on the rows beside it, but on whether there are more than FEW_ROWS.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+import triton
+from torch import Tensor
+
+from synth.engine.kernels.bench_cases import KernelCase, num_bytes, random
+from synth.engine.kernels.gemv_kernels import join_parts, multiply_few, multiply_tile
+from synth.engine.kernels.gemv_tiles import FEW_ROWS, MAX_ROWS, Tile, choose_tile
+from synth.engine.kernels.launch import is_interpreted
+from synth.engine.kernels.norm import rms_norm_torch
+from synth.engine.kernels.swiglu import swiglu_torch
+
+__all__ = ["FEW_ROWS", "MAX_ROWS", "gemv", "gemv_parts", "gemv_parts_torch", "gemv_torch"]
+
+_JOIN_BLOCK = 1024
+
+
+def gemv(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    gated: bool = False,
+) -> Tensor:
+    """Return x @ weight.T with float32 sums, rounded to x's dtype, [B, N].
+
+    Args:
+        x: [B, K] with B up to MAX_ROWS, any stride between rows.
+        weight: [N, K] contiguous; with `gated` [2 * N, K], the gate's rows before the other half's.
+        norm: [K], the weight of a norm of x with `eps` that comes before the product; as `rms_norm`
+            rounds.
+        bias: [N], added before rounding.
+        residual: [B, N] contiguous, added behind rounding, and the sum is rounded again.
+        gated: return silu(gate) * up of both halves instead, rounded as `swiglu` rounds.
+    """
+    rows, num_in = x.shape
+    num_out = weight.shape[0] // (2 if gated else 1)
+    assert residual is None or residual.shape == (rows, num_out)
+    tile = choose_tile(rows, num_out, num_in, gated=gated)
+    out = torch.empty(rows, num_out, device=x.device, dtype=x.dtype)
+    if tile.splits == 1:
+        _multiply(x, weight, out, tile, norm, eps, bias, residual, gated)
+        return out
+    parts = torch.empty(tile.splits, rows, num_out, device=x.device, dtype=torch.float32)
+    _multiply(x, weight, parts, tile, norm, eps, None, None, gated, parts=True)
+    grid = (triton.cdiv(out.numel(), _JOIN_BLOCK),)
+    join_parts[grid](
+        parts,
+        bias,
+        residual,
+        out,
+        num_out,
+        out.numel(),
+        SPLITS=tile.splits,
+        BLOCK=_JOIN_BLOCK,
+        num_warps=4,
+    )
+    return out
+
+
+def gemv_torch(
+    x: Tensor,
+    weight: Tensor,
+    *,
+    norm: Tensor | None = None,
+    eps: float = 0.0,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    gated: bool = False,
+) -> Tensor:
+    """Specify `gemv`."""
+    if norm is not None:
+        x = rms_norm_torch(x, norm, eps)
+    total = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    out = total.to(x.dtype)
+    if gated:
+        out = swiglu_torch(out)
+    return out if residual is None else out + residual
+
+
+def gemv_parts(x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight.T in parts that are still to be added, float32 [P, B, N].
+
+    For `add_rms_norm`, which adds them on its way. P is 1 where nothing is split; x has more than
+    FEW_ROWS rows.
+    """
+    rows, num_in = x.shape
+    assert rows > FEW_ROWS
+    tile = choose_tile(rows, weight.shape[0], num_in)
+    out = torch.empty(tile.splits, rows, weight.shape[0], device=x.device, dtype=torch.float32)
+    _multiply(x, weight, out, tile, None, 0.0, None, None, False, parts=True)
+    return out
+
+
+def gemv_parts_torch(x: Tensor, weight: Tensor) -> Tensor:
+    """Specify `gemv_parts`, with the same split."""
+    rows, num_in = x.shape
+    tile = choose_tile(rows, weight.shape[0], num_in)
+    blocks = -(-num_in // tile.block_k)
+    length = -(-blocks // tile.splits) * tile.block_k
+    ranges = [slice(split * length, (split + 1) * length) for split in range(tile.splits)]
+    return torch.stack([x[:, part].float() @ weight[:, part].float().T for part in ranges])
+
+
+def _multiply(
+    x: Tensor,
+    weight: Tensor,
+    out: Tensor,
+    tile: Tile,
+    norm: Tensor | None,
+    eps: float,
+    bias: Tensor | None,
+    residual: Tensor | None,
+    gated: bool,
+    *,
+    parts: bool = False,
+) -> None:
+    """Start the kernel of a tile."""
+    rows, num_in = x.shape
+    num_out = out.shape[-1]
+    assert rows <= tile.rows and x.stride(1) == 1 and weight.is_contiguous()
+    assert weight.shape == (num_out * (2 if gated else 1), num_in)
+    assert residual is None or residual.is_contiguous()
+    operands, sizes = (x, norm, weight, bias, residual, out), (num_out, x.stride(0), eps)
+    shape = {"K": num_in, "ROWS": tile.rows, "BLOCK_N": tile.block_n, "BLOCK_K": tile.block_k}
+    launch = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
+    blocks = triton.cdiv(num_out, tile.block_n)
+    if rows <= FEW_ROWS:
+        multiply_few[(blocks,)](*operands, *sizes, **shape, GATED=gated, **launch)
+        return
+    wide = x.dtype is torch.float32 or is_interpreted()
+    kinds = {"SPLITS": tile.splits, "PARTS": parts, "GATED": gated, "WIDE": wide}
+    multiply_tile[(blocks, tile.splits)](*operands, rows, *sizes, **shape, **kinds, **launch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Name a product of the full model."""
+
+    name: str
+    num_out: int
+    num_in: int
+    normed: bool = False
+    gated: bool = False
+
+
+_PRODUCTS = (
+    _Product("qkv", 6144, 2560, normed=True),
+    _Product("wo", 2560, 4096),
+    _Product("w1 and w3", 9728, 2560, normed=True, gated=True),
+    _Product("w2", 2560, 9728),
+    _Product("head", 4097, 2560),
+)
+
+
+def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return what a benchmark runs: the full model's products, of 1, 2, 8 and 16 rows.
+
+    A product of 64 rows is left to the library.
+    """
+    found = []
+    for product in _PRODUCTS:
+        shape = (product.num_out * (2 if product.gated else 1), product.num_in)
+        weight = random(*shape, device=device, dtype=dtype, scale=0.02)
+        found += [_case(product, rows, weight) for rows in (1, 2, 8, 16)]
+    return found
+
+
+def _case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
+    x = random(rows, product.num_in, device=weight.device, dtype=weight.dtype)
+    residual = None if product.normed else x.new_ones(rows, product.num_out)
+    norm = x[0].contiguous() if product.normed else None
+    moved = num_bytes(weight, x) + x.element_size() * rows * product.num_out
+
+    def call(function: object) -> Tensor:
+        assert callable(function)
+        out: Tensor = function(
+            x, weight, norm=norm, eps=1e-6, residual=residual, gated=product.gated
+        )
+        return out
+
+    return KernelCase(
+        "gemv",
+        f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
+        lambda: call(gemv),
+        lambda: call(gemv_torch),
+        moved,
+    )
