@@ -1,0 +1,360 @@
+"""Attend with one query per stream over a cache, in splits of fixed size, merged in their order.
+
+A stream's result depends on its own positions alone: not on its neighbours, not on how many splits
+the cache has room for. Nothing behind a stream's position is read, whatever is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from synth.engine.attention import SPLIT_POSITIONS
+from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
+
+_BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
+_MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
+_LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Hold what splits leave to be merged, all float32; what no split has written is not read.
+
+    `mixed` [B, H, N, D], sums of values by shares; `peaks` [B, H, N], the largest score, times
+    log2(e); `weights` [B, H, N], sums of the shares, which are 2 ** (score - peak).
+    """
+
+    mixed: Tensor
+    peaks: Tensor
+    weights: Tensor
+
+    @classmethod
+    def allocate(cls, q: Tensor, num_splits: int) -> Parts:
+        """Return room for queries [B, H, D]."""
+        shape = (*q.shape[:2], num_splits)
+        peaks, weights = torch.empty(2, *shape, device=q.device, dtype=torch.float32)
+        mixed = torch.empty(*shape, q.shape[2], device=q.device, dtype=torch.float32)
+        return cls(mixed, peaks, weights)
+
+
+def decode_attention(
+    q: Tensor, keys: Tensor, values: Tensor, position: Tensor, *, split: int = SPLIT_POSITIONS
+) -> Tensor:
+    """Attend with each stream's query over its positions 0 to `position`, that one included.
+
+    The grid depends on shapes alone and the positions are read on the device: one captured graph
+    serves every length. Splits behind a stream's position end at once.
+
+    Args:
+        q: [B, H, D], D side by side.
+        keys, values: one layer's cache [B, KV, S, D] in q's dtype or float32, H a multiple of KV,
+            with the same strides; D side by side.
+        position: int64 [B]; one beyond S - 1 is taken as S - 1.
+        split: positions of a split, a multiple of 64; another number gives other last bits.
+
+    Returns:
+        [B, H * D] in q's dtype.
+    """
+    parts = Parts.allocate(q, triton.cdiv(keys.shape[2], split))
+    attend_splits(q, keys, values, position, parts, split=split)
+    return merge_splits(q, position, parts, keys.shape[2], split=split)
+
+
+def decode_attention_torch(
+    q: Tensor, keys: Tensor, values: Tensor, position: Tensor, *, split: int = SPLIT_POSITIONS
+) -> Tensor:
+    """Specify `decode_attention`: all in float32 to one final cast."""
+    batch, heads, head_dim = q.shape
+    length = keys.shape[2]
+    last = position.clamp(max=length - 1)
+    seen = torch.arange(length, device=q.device) <= last[:, None]
+    grouped = (q.float() * head_dim**-0.5).view(batch, keys.shape[1], -1, head_dim)
+    scores = grouped @ keys.float().transpose(-1, -2)
+    scores = scores.masked_fill(~seen[:, None, None], float("-inf"))
+    kept = values.float().masked_fill(~seen[:, None, :, None], 0.0)
+    tops, sums, mixed = [], [], []
+    for start in range(0, length, split):
+        part = scores[..., start : start + split]
+        top = part.amax(-1, keepdim=True)
+        shares = (part - top.clamp(min=torch.finfo(torch.float32).min)).exp()
+        tops.append(top)
+        sums.append(shares.sum(-1, keepdim=True))
+        mixed.append(shares @ kept[:, :, start : start + split])
+    peak = torch.stack(tops).amax(0)
+    factors = [(top - peak).exp() for top in tops]
+    total = sum(m * f for m, f in zip(mixed, factors, strict=True))
+    weight = sum(s * f for s, f in zip(sums, factors, strict=True))
+    out: Tensor = total / weight
+    return out.to(q.dtype).view(batch, heads * head_dim)
+
+
+def attend_splits(
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: Tensor,
+    parts: Parts,
+    *,
+    split: int,
+    own_from: Tensor | None = None,
+    group: Tensor | None = None,
+    skip: int = 0,
+) -> None:
+    """Fill in the parts of every split that a stream sees, from part `skip` on.
+
+    With `own_from` int64 [P] and `group` int64 [B], a stream of group g sees nothing before
+    position own_from[g]; one of a group below 0 sees everything.
+    """
+    batch, heads, head_dim = q.shape
+    kv_heads, length = keys.shape[1], keys.shape[2]
+    check_cache(q, keys, values)
+    block = block_positions(keys)
+    assert heads % kv_heads == 0 and split % block == 0
+    assert position.shape == (batch,) and position.is_contiguous()
+    _attend_splits[(kv_heads, batch, triton.cdiv(length, split))](
+        q,
+        keys,
+        values,
+        position,
+        own_from,
+        group,
+        parts.mixed,
+        parts.peaks,
+        parts.weights,
+        head_dim**-0.5 * _LOG2_E,
+        length,
+        skip,
+        parts.peaks.shape[2],
+        q.stride(0),
+        q.stride(1),
+        *keys.stride()[:3],
+        KV_HEADS=kv_heads,
+        GROUP=heads // kv_heads,
+        ROWS=max(triton.next_power_of_2(heads // kv_heads), 16),
+        HEAD_DIM=head_dim,
+        WIDTH=max(triton.next_power_of_2(head_dim), 16),
+        SPLIT=split,
+        BLOCK=block,
+        WIDE=needs_wide_products(keys),
+        num_warps=4,
+        num_stages=3,
+    )
+
+
+def merge_splits(
+    q: Tensor,
+    position: Tensor,
+    parts: Parts,
+    length: int,
+    *,
+    split: int,
+    own_from: Tensor | None = None,
+    group: Tensor | None = None,
+    skip: int = 0,
+) -> Tensor:
+    """Return what the parts come to, [B, H * D] in q's dtype, added in their order.
+
+    With a group, first the parts of the `own_from[g]` positions that it shares, then, from part
+    `skip` on, the stream's own.
+    """
+    batch, heads, head_dim = q.shape
+    out = torch.empty(batch, heads * head_dim, device=q.device, dtype=q.dtype)
+    _merge_splits[(heads, batch)](
+        parts.mixed,
+        parts.peaks,
+        parts.weights,
+        position,
+        own_from,
+        group,
+        out,
+        length,
+        skip,
+        parts.peaks.shape[2],
+        HEADS=heads,
+        HEAD_DIM=head_dim,
+        WIDTH=triton.next_power_of_2(head_dim),
+        SPLIT=split,
+        CHUNK=triton.next_power_of_2(triton.cdiv(_MERGED_POSITIONS, split)),
+        num_warps=4,
+    )
+    return out
+
+
+def check_cache(q: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Stop a call whose layout the kernels do not read."""
+    assert keys.shape == values.shape and keys.stride() == values.stride()
+    assert keys.dtype == values.dtype and keys.dtype in (q.dtype, torch.float32)
+    assert q.shape[-1] == keys.shape[-1] and q.stride(-1) == keys.stride(-1) == 1
+
+
+def block_positions(keys: Tensor) -> int:
+    """Return how many positions of a cache a program holds at once."""
+    return _BLOCK_BYTES // keys.element_size()
+
+
+def needs_wide_products(keys: Tensor) -> bool:
+    """Say whether products must be of float32: Triton's interpreter has none of 16 bits."""
+    return keys.dtype == torch.float32 or not keys.is_cuda
+
+
+@triton.jit
+def dot(a, b, WIDE: tl.constexpr):
+    """Multiply with float32 sums; operands of 16 bits give the same products either way."""
+    if WIDE:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    return tl.dot(a, b)
+
+
+@triton.jit
+def attend_block(query, k, v, seen, scale, peak, weight, mixed, WIDE: tl.constexpr):
+    """Add one block of positions to running results: query [R, D], k and v [N, D], seen [N]."""
+    scores = dot(query, tl.trans(k), WIDE) * scale
+    scores = tl.where(seen[None, :], scores, float("-inf"))
+    higher = tl.maximum(peak, tl.max(scores, axis=1))
+    carried = tl.exp2(peak - higher)
+    shares = tl.exp2(scores - higher[:, None])
+    weight = weight * carried + tl.sum(shares, axis=1)
+    # A share is rounded to the cache's dtype and what that cut off is added by a second product:
+    # with 16 bits the result is as good as float32's, and the tensor cores are idle anyway.
+    coarse = shares.to(k.dtype)
+    mixed = mixed * carried[:, None] + dot(coarse, v, WIDE)
+    if k.dtype != tl.float32:
+        mixed += dot((shares - coarse.to(tl.float32)).to(k.dtype), v, WIDE)
+    return higher, weight, mixed
+
+
+@triton.jit(do_not_specialize=["length", "skip", "num_parts"])
+def _attend_splits(
+    q,
+    keys,
+    values,
+    position,
+    own_from,
+    group,
+    mixed_out,
+    peaks_out,
+    weights_out,
+    scale,
+    length,
+    skip,
+    num_parts,
+    q_stream,
+    q_head,
+    cache_stream,
+    cache_head,
+    cache_position,
+    KV_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLIT: tl.constexpr,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """Attend with the query heads of one key head over one split of one stream per program."""
+    kv_head, split = tl.program_id(0), tl.program_id(2)
+    stream = tl.program_id(1).to(tl.int64)
+    end = tl.minimum(tl.load(position + stream).to(tl.int32), length - 1) + 1
+    end = tl.minimum(end, (split + 1) * SPLIT)
+    first = split * SPLIT
+    if group is not None:
+        mine = tl.load(group + stream)
+        first = tl.maximum(first, tl.load(own_from + mine, mask=mine >= 0, other=0).to(tl.int32))
+    if first >= end:
+        return
+    row, dim = tl.arange(0, ROWS), tl.arange(0, WIDTH)
+    head = kv_head * GROUP + row
+    in_query = (row < GROUP)[:, None] & (dim < HEAD_DIM)[None, :]
+    query_at = q + stream * q_stream + head[:, None] * q_head + dim[None, :]
+    query = tl.load(query_at, mask=in_query, other=0.0).to(keys.dtype.element_ty)
+    cache = stream * cache_stream + kv_head * cache_head
+    peak = tl.full((ROWS,), float("-inf"), tl.float32)
+    weight = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
+    for start in range(first, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        seen = at < end
+        place = cache + at[:, None] * cache_position + dim[None, :]
+        in_cache = seen[:, None] & (dim < HEAD_DIM)[None, :]
+        k = tl.load(keys + place, mask=in_cache, other=0.0)
+        v = tl.load(values + place, mask=in_cache, other=0.0)
+        peak, weight, mixed = attend_block(query, k, v, seen, scale, peak, weight, mixed, WIDE)
+    part = (stream * (KV_HEADS * GROUP) + head) * num_parts + skip + split
+    tl.store(peaks_out + part, peak, mask=row < GROUP)
+    tl.store(weights_out + part, weight, mask=row < GROUP)
+    tl.store(mixed_out + part[:, None] * HEAD_DIM + dim[None, :], mixed, mask=in_query)
+
+
+@triton.jit(do_not_specialize=["length", "skip", "num_parts"])
+def _merge_splits(
+    mixed_in,
+    peaks_in,
+    weights_in,
+    position,
+    own_from,
+    group,
+    out,
+    length,
+    skip,
+    num_parts,
+    HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPLIT: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Merge the parts of one head of one stream per program, CHUNK at a time."""
+    head = tl.program_id(0)
+    stream = tl.program_id(1).to(tl.int64)
+    last = tl.minimum(tl.load(position + stream).to(tl.int32), length - 1)
+    shared, first = 0, 0
+    if group is not None:
+        mine = tl.load(group + stream)
+        before = tl.load(own_from + mine, mask=mine >= 0, other=0).to(tl.int32)
+        shared, first = tl.cdiv(before, SPLIT), before // SPLIT
+    live = shared + last // SPLIT + 1 - first
+    begin = (stream * HEADS + head) * num_parts
+    dim = tl.arange(0, WIDTH)
+    peak = tl.full((), float("-inf"), tl.float32)
+    weight = tl.zeros((), tl.float32)
+    mixed = tl.zeros((WIDTH,), tl.float32)
+    for start in range(0, live, CHUNK):
+        nth = start + tl.arange(0, CHUNK)
+        there = nth < live
+        part = begin + tl.where(nth < shared, nth, skip + first + nth - shared)
+        peaks = tl.load(peaks_in + part, mask=there, other=float("-inf"))
+        weights = tl.load(weights_in + part, mask=there, other=0.0)
+        rows = mixed_in + part[:, None] * HEAD_DIM + dim[None, :]
+        values = tl.load(rows, mask=there[:, None] & (dim < HEAD_DIM)[None, :], other=0.0)
+        higher = tl.maximum(peak, tl.max(peaks, axis=0))
+        carried, factor = tl.exp2(peak - higher), tl.exp2(peaks - higher)
+        weight = weight * carried + tl.sum(weights * factor, axis=0)
+        mixed = mixed * carried + tl.sum(values * factor[:, None], axis=0)
+        peak = higher
+    target = out + (stream * HEADS + head) * HEAD_DIM + dim
+    tl.store(target, (mixed / weight).to(out.dtype.element_ty), mask=dim < HEAD_DIM)
+
+
+def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return what a benchmark runs: one layer of the full model, every stream at 1,200 of 2,048."""
+    return [_case(batch, split, device, dtype) for batch in BATCHES for split in (64, 128, 256)]
+
+
+def _case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
+    q = random(batch, 32, 128, device=device, dtype=dtype)
+    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
+    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
+    position = torch.full((batch,), 1199, device=device)
+    return KernelCase(
+        "decode_attention",
+        f"{batch} streams, 1200 positions, splits of {split}",
+        lambda: decode_attention(q, keys, values, position, split=split),
+        lambda: decode_attention_torch(q, keys, values, position, split=split),
+        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(q),
+    )
