@@ -3,8 +3,9 @@
 Held are those in the slots and those claimed ahead. What lies ahead is bounded twice: by slots, as
 memory is, and by seconds at the pace of the last half minute, so that a slow engine leaves its
 queue to other workers. Segments that have left their slots and wait for the codec do not count, up
-to a bound: with a codec slower than the slots these would run empty. Interactive segments have as much room again for themselves: bulk work that
-fills a worker never keeps them from its engine, which takes them first.
+to a bound: with a codec slower than the slots these would run empty. Interactive segments have as
+much room again for themselves: bulk work that fills a worker never keeps them from its engine,
+which takes them first.
 """
 
 from __future__ import annotations

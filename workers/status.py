@@ -23,7 +23,7 @@ class StatusReport:
         self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:]}
         self._trouble: dict[str, str] = {}
         self._is_started = False
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
 
     def describe_engine(self, engine: Engine) -> None:
         """Take over what the engine says of itself."""
@@ -53,6 +53,10 @@ class StatusReport:
         Raises:
             OperationalError, InterfaceError: the database is away.
         """
+        with self._writing:  # two threads that make the row at once would collide
+            self._write(figures)
+
+    def _write(self, figures: dict[str, Any] | None) -> None:
         now = leases.database_now()
         columns = self._columns | {
             "state": self.state,

@@ -189,11 +189,12 @@ def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_second
     assert status == 0
     assert time.monotonic() - started < drain_seconds + 8
     waiting = Segment.objects.filter(job=job).exclude(status=Segment.Status.DONE)
-    done = Segment.objects.filter(job=job, status=Segment.Status.DONE).count()
+    done = Segment.objects.filter(job=job, status=Segment.Status.DONE)
+    takes = done.values("take").distinct().count()  # equal words of two segments are one take
     assert drain_seconds or waiting.count() >= 16
     assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
-    assert Take.objects.count() == done
-    assert take_objects(pair) == 2 * done, "an object was left that no row names"
+    assert Take.objects.count() == takes
+    assert take_objects(pair) == 2 * takes, "an object was left that no row names"
 
     cancel_job(job.pk)
     short = submit(voice, sentences=3)

@@ -25,6 +25,7 @@ class StandInEngine:
 
     codec_fingerprint = CODEC_FINGERPRINT
     slots = 4
+    undecoded = 0
 
     def __init__(self) -> None:
         self.steps, self.is_busy = 0, True
