@@ -82,21 +82,24 @@ def _add_few(
     """Return the products of one or two rows with rows of the matrix, [BLOCK_N] each."""
     total = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
     other_total = total
-    for start in tl.range(0, K, BLOCK_K):
+    # Unrolled so that the next block's reads are under way while this one is multiplied.
+    for start in tl.range(0, K, BLOCK_K, loop_unroll_factor=2):
         k = start + tl.arange(0, BLOCK_K)
-        inside = k < K
-        # Nothing reads the matrix again within a step: leave the cache to what is.
-        numbers = tl.load(
-            matrix + k[None, :], mask=inside[None, :], other=0.0, eviction_policy="evict_first"
-        ).to(tl.float32)
-        value = tl.load(one + k, mask=inside, other=0.0)
-        value = _normalised(value, scale, norm, k, inside).to(tl.float32)
-        total += numbers * value[None, :]
+        numbers = _read(matrix, k, K).to(tl.float32)
+        value = _normalised(tl.load(one + k, mask=k < K, other=0.0), scale, norm, k, k < K)
+        total += numbers * value.to(tl.float32)[None, :]
         if ROWS == 2:
-            value = tl.load(other + k, mask=inside, other=0.0)
-            value = _normalised(value, other_scale, norm, k, inside).to(tl.float32)
-            other_total += numbers * value[None, :]
+            value = tl.load(other + k, mask=k < K, other=0.0)
+            value = _normalised(value, other_scale, norm, k, k < K)
+            other_total += numbers * value.to(tl.float32)[None, :]
     return tl.sum(total, axis=1), tl.sum(other_total, axis=1)
+
+
+@triton.jit
+def _read(matrix, k, K: tl.constexpr):
+    """Return numbers of the matrix; they are read once a step, so other things keep the cache."""
+    inside = (k < K)[None, :]
+    return tl.load(matrix + k[None, :], mask=inside, other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
@@ -129,16 +132,20 @@ def multiply_tile(
     split = tl.program_id(1)
     row = tl.arange(0, ROWS)
     matrix = weight + tl.minimum(column, num_out - 1).to(tl.int64)[:, None] * K
-    source = x + tl.minimum(row, rows - 1)[:, None] * x_stride
+    source, present = x + row[:, None] * x_stride, (row < rows)[:, None]
     scale = tl.zeros([ROWS], tl.float32)
     if norm is not None:
-        scale = _tile_scale(source, eps, K, ROWS, BLOCK_K)
-    total = _add_tile(source, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE)
+        scale = _tile_scale(source, present, eps, K, ROWS, BLOCK_K)
+    total = _add_tile(
+        source, present, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE
+    )
     up = total
     if GATED:
         matrix += num_out.to(tl.int64) * K
-        up = _add_tile(source, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE)
-    inside = (row < rows)[:, None] & (column < num_out)[None, :]
+        up = _add_tile(
+            source, present, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE
+        )
+    inside = present & (column < num_out)[None, :]
     place = row[:, None] * num_out + column[None, :]
     if PARTS:
         tl.store(out + split * rows * num_out + place, total, mask=inside)
@@ -147,12 +154,13 @@ def multiply_tile(
 
 
 @triton.jit
-def _tile_scale(source, eps, K: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: tl.constexpr):
+def _tile_scale(source, present, eps, K: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: tl.constexpr):
     """Return what each row is multiplied by to be normalised, [ROWS]."""
     total = tl.zeros([ROWS, BLOCK_K], tl.float32)
     for start in tl.range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
-        value = tl.load(source + k[None, :], mask=(k < K)[None, :], other=0.0).to(tl.float32)
+        inside = present & (k < K)[None, :]
+        value = tl.load(source + k[None, :], mask=inside, other=0.0).to(tl.float32)
         total += value * value
     return tl.rsqrt(tl.sum(total, axis=1) / K + eps)
 
@@ -160,6 +168,7 @@ def _tile_scale(source, eps, K: tl.constexpr, ROWS: tl.constexpr, BLOCK_K: tl.co
 @triton.jit
 def _add_tile(
     source,
+    present,
     scale,
     norm,
     matrix,
@@ -179,10 +188,8 @@ def _add_tile(
     for start in tl.range(begin, tl.minimum(begin + length, K), BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)
         inside = (k < K)[None, :]
-        numbers = tl.load(
-            matrix + k[None, :], mask=inside, other=0.0, eviction_policy="evict_first"
-        )
-        value = tl.load(source + k[None, :], mask=inside, other=0.0)
+        numbers = _read(matrix, k, K)
+        value = tl.load(source + k[None, :], mask=present & inside, other=0.0)
         value = _normalised(value, scale[:, None], norm, k[None, :], inside)
         if WIDE:
             numbers, value = numbers.to(tl.float32), value.to(tl.float32)

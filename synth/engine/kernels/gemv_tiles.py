@@ -14,6 +14,7 @@ FEW_ROWS = 2  # up to here every thread multiplies by itself; above, matrix unit
 MAX_ROWS = 16  # above, a library's product is as fast
 
 _NUM_PROCESSORS = 132
+_MIN_PROGRAMS = 190  # with matrix units; fewer share rows of the matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +39,16 @@ def choose_tile(rows: int, num_out: int, num_in: int, *, gated: bool = False) ->
     With `gated`, `num_out` counts pairs of rows, and nothing is split.
     """
     if rows <= FEW_ROWS:
-        # Each thread keeps an input number for several rows of the matrix, which saves reading and
-        # converting it again.
-        block_n = 16 if num_out >= 16 * 2 * _NUM_PROCESSORS else 8
-        return Tile(rows, block_n, _block_k(num_in, 512), 1, 4, 1)
-    block_n, num_warps = (32, 4) if num_out >= 32 * 2 * _NUM_PROCESSORS else (16, 2)
-    block_k = _block_k(num_in, 128)
-    programs, splits = _ceil_div(num_out, block_n), 1
-    while not gated and programs * splits < 2 * _NUM_PROCESSORS and splits * 2 * block_k <= num_in:
+        # One warp a program: it waits for no other one, and an input number that a thread has read
+        # and converted serves all rows of the matrix at hand.
+        block_n, most = (4, 512) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024)
+        return Tile(rows, block_n, _block_k(num_in, most // rows), 1, 1, 1)
+    # Every program reads the input too: with 32 rows of the matrix that is at most half as much.
+    block_n, block_k, splits = 32, _block_k(num_in, 128), 1
+    programs = _ceil_div(num_out, block_n)
+    while not gated and programs * splits < _MIN_PROGRAMS and splits * 2 * block_k <= num_in:
         splits *= 2
-    return Tile(MAX_ROWS, block_n, block_k, splits, num_warps, 4)
+    return Tile(MAX_ROWS, block_n, block_k, splits, 4, 4)
 
 
 def _block_k(num_in: int, most: int) -> int:
