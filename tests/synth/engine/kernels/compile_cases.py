@@ -56,7 +56,7 @@ def compile_modules(names: tuple[str, ...], dtype: torch.dtype) -> dict[str, str
     for name in names:
         module = importlib.import_module(f"{bench_cases.__package__}.{name}")
         if hasattr(module, "random"):
-            module.random = _any_numbers
+            vars(module)["random"] = _any_numbers
         for case in module.cases(torch.device("cpu"), dtype):
             case.kernel()
     return found

@@ -31,13 +31,10 @@ def device() -> torch.device:
 @pytest.fixture(autouse=True)
 def poisoned_memory() -> Iterator[None]:
     """Fill what torch.empty returns with NaN or large integers: unwritten results are seen."""
-    fills = torch.utils.deterministic.fill_uninitialized_memory
     was = torch.are_deterministic_algorithms_enabled()
-    torch.utils.deterministic.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(True, warn_only=True)
     yield
     torch.use_deterministic_algorithms(was)
-    torch.utils.deterministic.fill_uninitialized_memory = fills
 
 
 @pytest.fixture(autouse=True)
