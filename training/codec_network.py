@@ -17,7 +17,8 @@ from synth.engine.codec.config import (
     CodecConfig,
     TransformerConfig,
 )
-from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Snake
+from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
+from synth.engine.codec.residual import Snake
 from training.codebooks import CODE_DIM, Book
 from training.latents import LATENT_DIM
 

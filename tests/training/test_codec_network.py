@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from synth.engine.codec.layers import Snake
+from synth.engine.codec.residual import Snake
 from training.codec_network import TrainedSnake, build_decoder, build_encoder, codec_config
 
 CONFIG = codec_config(num_books=3, book_size=8, decoder_dim=32, layers=1)

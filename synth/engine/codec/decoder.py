@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder_layers import DecodingQuantizer, WaveDecoder
-from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, initial_state, run_frames
+from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, FrameRunner
 from synth.engine.errors import InvalidSpecError
 
 # A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
@@ -51,6 +52,11 @@ class CodecDecoder(nn.Module):
     def dtype(self) -> torch.dtype:
         """Return the dtype of the weights."""
         return self.quantizer.post_module.norm.weight.dtype
+
+    @cached_property
+    def runner(self) -> FrameRunner:
+        """Return what runs the same weights frame by frame."""
+        return FrameRunner(self.quantizer, self.decoder)
 
     @torch.inference_mode()
     def decode(
@@ -93,9 +99,8 @@ class CodecDecoder(nn.Module):
         moved = [matrix.to(self.device, torch.int64) for matrix in codes]
         batch = pad_right(moved, length)
         if length > limit:  # a matrix on its own, see `group_by_length`
-            state = initial_state(self.quantizer, self.decoder)
             piece = min(limit, MAX_PIECE_FRAMES)
-            samples, _ = run_frames(self.quantizer, self.decoder, batch, state, piece)
+            samples, _ = self.runner.run(batch, self.runner.initial_state(), piece)
             return samples.float()
         wave: Tensor = self.decoder(self.quantizer(batch))
         return wave[:, 0].float()

@@ -9,10 +9,9 @@ from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
     ConvNeXtBlock,
-    Snake,
-    residual_units,
 )
 from synth.engine.codec.quantizer import residual_stack, semantic_stack
+from synth.engine.codec.residual import Snake, residual_units
 from synth.engine.codec.transformer import WindowedTransformer
 
 

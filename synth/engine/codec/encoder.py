@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.layers import CausalConv1d, ConvNeXtBlock, Snake, residual_units
+from synth.engine.codec.layers import CausalConv1d, ConvNeXtBlock
 from synth.engine.codec.quantizer import residual_stack, semantic_stack
+from synth.engine.codec.residual import Snake, residual_units
 from synth.engine.codec.transformer import WindowedTransformer
 from synth.engine.errors import ReferenceAudioError
 

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WeightNorm = Literal["parametrized", "g_and_v"] | None
-RESIDUAL_DILATIONS = (1, 3, 9)
 
 
 class NormedConv1d(nn.Conv1d):
@@ -29,9 +28,9 @@ class NormedConv1d(nn.Conv1d):
     def reset_parameters(self) -> None:
         """Draw no first values: they come from a checkpoint, and drawing takes time."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *, with_bias: bool = True) -> Tensor:
         """Map [B, in, T] to [B, out, (T - reach) / stride + 1]; nothing is padded."""
-        return _convolve(self, x, self.tf32)
+        return _convolve(self, x, self.bias if with_bias else None, self.tf32)
 
 
 class NormedConvTranspose1d(nn.ConvTranspose1d):
@@ -47,15 +46,17 @@ class NormedConvTranspose1d(nn.ConvTranspose1d):
         """Map [B, in, T] to [B, out, (T - 1) * stride + kernel]; no other size can be had."""
         if output_size is not None:
             raise ValueError("the output's size follows from the input's")
-        return _convolve(self, x, self.tf32)
+        return _convolve(self, x, self.bias, self.tf32)
 
 
-def _convolve(conv: nn.Conv1d | nn.ConvTranspose1d, x: Tensor, tf32: bool) -> Tensor:
+def _convolve(
+    conv: nn.Conv1d | nn.ConvTranspose1d, x: Tensor, bias: Tensor | None, tf32: bool
+) -> Tensor:
     cudnn = torch.backends.cudnn
     return torch._convolution(
         x,
         conv.weight,
-        conv.bias,
+        bias,
         conv.stride,
         (0,),
         conv.dilation,
@@ -124,44 +125,6 @@ class CausalConvTranspose1d(nn.Module):
         """Map [B, in_dim, T] to [B, out_dim, T * stride]."""
         y: Tensor = self.conv(x)
         return y[..., : x.shape[-1] * self.stride]
-
-
-class Snake(nn.Module):
-    """Add a periodic bump to each channel: x + sin(alpha x)^2 / alpha."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.empty(1, dim, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to the same shape."""
-        # In place on the one temporary: at full width this tensor is the codec's largest.
-        bump = (x * self.alpha).sin_()
-        bump.mul_(bump)
-        return torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
-
-
-class ResidualUnit(nn.Module):
-    """Add to the input: Snake, dilated convolution of 7, Snake, convolution of 1."""
-
-    def __init__(self, dim: int, dilation: int) -> None:
-        super().__init__()
-        self.block = nn.Sequential(
-            Snake(dim),
-            CausalConv1d(dim, dim, 7, dilation=dilation),
-            Snake(dim),
-            CausalConv1d(dim, dim, 1),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to the same shape."""
-        y: Tensor = x + self.block(x)
-        return y
-
-
-def residual_units(dim: int) -> list[nn.Module]:
-    """Return the three residual units of a block, with growing dilation."""
-    return [ResidualUnit(dim, dilation) for dilation in RESIDUAL_DILATIONS]
 
 
 class ConvNeXtBlock(nn.Module):

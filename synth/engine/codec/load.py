@@ -13,6 +13,7 @@ from synth.engine.codec.codec_file import CodecFile, open_codec
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import half_digest
+from synth.engine.codec.fusing import use_kernels, wants_kernels
 from synth.engine.codec.precision import allow_tf32
 from synth.engine.codec.stored_weights import folded_weights, stored_shapes
 from synth.engine.errors import InvalidSpecError
@@ -23,15 +24,24 @@ _Key = tuple[object, ...]
 
 
 def load_encoder(
-    checkpoint_dir: Path, device: torch.device | str, dtype: torch.dtype = torch.float32
+    checkpoint_dir: Path,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
+    kernels: str = "auto",
 ) -> CodecEncoder:
-    """Return a new encoding half; bfloat16 changes codes, so only on an explicit setting.
+    """Return a new encoding half; bfloat16 and TF32 change codes, so only on an explicit setting.
+
+    Args:
+        kernels: `auto` uses them on CUDA where they can be compiled, `off` nowhere.
 
     Raises:
         CheckpointError: the codec file is missing or not exactly a codec of this model.
-        InvalidSpecError: `dtype` is not one that the codec runs in.
+        InvalidSpecError: `dtype` is not one that the codec runs in, or as for `allow_tf32`.
     """
-    return build_half(CodecEncoder, open_codec(checkpoint_dir), device, dtype)
+    half = build_half(CodecEncoder, open_codec(checkpoint_dir), device, dtype)
+    return prepare_half(half, tf32=tf32, kernels=kernels)
 
 
 def load_decoder(
@@ -40,10 +50,11 @@ def load_decoder(
     dtype: torch.dtype = torch.float32,
     *,
     tf32: bool = False,
+    kernels: str = "auto",
 ) -> CodecDecoder:
-    """Return a new decoding half; errors as for `load_encoder` and `allow_tf32`."""
-    decoder = build_half(CodecDecoder, open_codec(checkpoint_dir), device, dtype)
-    return allow_tf32(decoder) if tf32 else decoder
+    """Return a new decoding half; arguments and errors as for `load_encoder`."""
+    half = build_half(CodecDecoder, open_codec(checkpoint_dir), device, dtype)
+    return prepare_half(half, tf32=tf32, kernels=kernels)
 
 
 def build_half(
@@ -65,6 +76,17 @@ def build_half(
     return half.eval()
 
 
+def prepare_half(half: Half, *, tf32: bool, kernels: str) -> Half:
+    """Let a half that holds its weights compute as is asked, and return it.
+
+    Raises:
+        InvalidSpecError: its device or its weights cannot take TF32, or `kernels` is unknown.
+    """
+    if tf32:
+        allow_tf32(half)
+    return use_kernels(half) if wants_kernels(kernels, half.device) else half
+
+
 class CodecCache:
     """Keep loaded halves by (weights, sizes, device, precision); the least recently used leaves."""
 
@@ -74,10 +96,17 @@ class CodecCache:
         self._lock = threading.Lock()
 
     def encoder(
-        self, checkpoint_dir: Path, device: torch.device | str, dtype: torch.dtype = torch.float32
+        self,
+        checkpoint_dir: Path,
+        device: torch.device | str,
+        dtype: torch.dtype = torch.float32,
+        *,
+        tf32: bool = False,
+        kernels: str = "auto",
     ) -> CodecEncoder:
-        """Return the encoding half of this checkpoint; errors as for `load_encoder`."""
-        return self._get(CodecEncoder, checkpoint_dir, device, dtype)
+        """Return the encoding half of this checkpoint; as for `load_encoder`."""
+        opened = open_codec(checkpoint_dir)
+        return self._get(CodecEncoder, opened, device, dtype, tf32=tf32, kernels=kernels)
 
     def decoder(
         self,
@@ -86,9 +115,11 @@ class CodecCache:
         dtype: torch.dtype = torch.float32,
         *,
         tf32: bool = False,
+        kernels: str = "auto",
     ) -> CodecDecoder:
-        """Return the decoding half of this checkpoint; errors as for `load_decoder`."""
-        return self._get(CodecDecoder, checkpoint_dir, device, dtype, tf32=tf32)
+        """Return the decoding half of this checkpoint; as for `load_decoder`."""
+        opened = open_codec(checkpoint_dir)
+        return self._get(CodecDecoder, opened, device, dtype, tf32=tf32, kernels=kernels)
 
     def clear(self) -> None:
         """Let go of every half; those still in use elsewhere live on there."""
@@ -98,23 +129,21 @@ class CodecCache:
     def _get(
         self,
         half_type: type[Half],
-        checkpoint_dir: Path,
+        opened: CodecFile,
         device: torch.device | str,
         dtype: torch.dtype,
         *,
-        tf32: bool = False,
+        tf32: bool,
+        kernels: str,
     ) -> Half:
         # One lock around the load too: two callers must not hold the weights twice.
         with self._lock:
-            opened = open_codec(checkpoint_dir)
-            digest = half_digest(opened, half_type)
-            key = (half_type, digest, opened.config, torch.device(device), dtype, tf32)
+            digest, where = half_digest(opened, half_type), torch.device(device)
+            key = (half_type, digest, opened.config, where, dtype, tf32, kernels)
             half = self._halves.get(key)
             if half is None:
                 half = build_half(half_type, opened, device, dtype)
-                if tf32:
-                    allow_tf32(half)
-                self._halves[key] = half
+                self._halves[key] = prepare_half(half, tf32=tf32, kernels=kernels)
             self._halves.move_to_end(key)
             while len(self._halves) > self._max_halves:
                 self._halves.popitem(last=False)

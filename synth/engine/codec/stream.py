@@ -9,13 +9,8 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.decoder import CodecDecoder, check_codes, frame_limit
-from synth.engine.codec.stream_layers import (
-    MAX_PIECE_FRAMES,
-    StreamState,
-    initial_state,
-    join,
-    run_frames,
-)
+from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES
+from synth.engine.codec.stream_state import StreamState, join
 
 
 class CodecStream:
@@ -28,12 +23,12 @@ class CodecStream:
     def __init__(self, decoder: CodecDecoder) -> None:
         self.decoder = decoder
         with torch.inference_mode():
-            self._state = initial_state(decoder.quantizer, decoder.decoder)
+            self._state = decoder.runner.initial_state()
 
     @property
     def num_frames(self) -> int:
         """Return the frames decoded so far."""
-        return self._state.frames[0]
+        return self._state.counts[0]
 
     def decode(self, codes: Tensor) -> Tensor:
         """Return the samples of the next frames; arguments and errors as for `decode_streams`."""
@@ -76,9 +71,7 @@ def decode_streams(
     for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit):
         batch = torch.stack([codes[index].to(decoder.device, torch.int64) for index in group])
         piece = min(MAX_PIECE_FRAMES, max(1, limit // len(group)))
-        wave, after = run_frames(
-            decoder.quantizer, decoder.decoder, batch, join([states[i] for i in group]), piece
-        )
+        wave, after = decoder.runner.run(batch, join([states[i] for i in group]), piece)
         for index, samples, state in zip(group, wave.float(), after.split(), strict=True):
             audio[index], states[index] = samples, state
     _advance(streams, states)

@@ -3,12 +3,13 @@
 The weights are those of the whole decoder: every module is run as it is, but for the three kinds
 that look back. A convolution gets the inputs that its zeros stand for at the start, a transposed
 one the inputs whose tails still change its first outputs, an attention its newest keys and values.
+
+Nothing here waits for the device or depends on its numbers, so that a graph can hold a chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import cast
 
@@ -16,16 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from synth.engine.codec.config import HEAD_DIM
 from synth.engine.codec.decoder_layers import DecoderBlock, DecodingQuantizer, WaveDecoder
 from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
     ConvNeXtBlock,
-    ResidualUnit,
-    Snake,
 )
+from synth.engine.codec.residual import ResidualUnit, Snake
+from synth.engine.codec.stream_state import Carried, StateLayout, StreamState, context_of
 from synth.engine.codec.transformer import (
+    MAX_KEPT_POSITIONS,
     ROPE_ROWS,
     Attention,
     TransformerLayer,
@@ -33,102 +34,72 @@ from synth.engine.codec.transformer import (
 )
 
 MAX_PIECE_FRAMES = 128  # more at once is no faster and only takes memory
-Carried = Mapping[nn.Module, tuple[Tensor, ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamState:
-    """Hold what B streams carry from chunk to chunk; a chunk makes a new one.
+class FrameRunner:
+    """Run both stages of a decoder frame by frame; it holds no state of any stream."""
 
-    `carried` maps each convolution to its newest inputs [B, D, context] and each attention to its
-    newest keys and values [B, H, window - 1, head_dim], zeros before a stream's start; `frames`
-    counts each stream's frames so far.
-    """
+    def __init__(self, quantizer: DecodingQuantizer, decoder: WaveDecoder) -> None:
+        self._quantizer, self._decoder = quantizer, decoder
+        self.layout = StateLayout((*quantizer.modules(), *decoder.modules()))
 
-    carried: Carried
-    frames: tuple[int, ...]
+    def initial_state(self) -> StreamState:
+        """Return the state of one stream that has had no frame."""
+        return self.layout.initial(self._quantizer.post_module.norm.weight)
 
-    def split(self) -> list[StreamState]:
-        """Return each stream's own state, as views."""
-        return [
-            StreamState(
-                {key: tuple(t[row : row + 1] for t in kept) for key, kept in self.carried.items()},
-                (count,),
-            )
-            for row, count in enumerate(self.frames)
-        ]
+    def run(self, codes: Tensor, state: StreamState, piece: int) -> tuple[Tensor, StreamState]:
+        """Return the samples of the next frames, and the state after them.
 
+        Args:
+            codes: int64 [B, K, n] on the model's device, n at least 1.
+            state: of these B streams; written over, so give a copy where it is still needed.
+            piece: frames that go through the layers at once.
 
-def join(states: Sequence[StreamState]) -> StreamState:
-    """Return the state of several streams of one decoder as one batch, in this order."""
-    if len(states) == 1:
-        return states[0]
-    carried = {
-        key: tuple(
-            torch.cat(parts) for parts in zip(*(s.carried[key] for s in states), strict=True)
-        )
-        for key in states[0].carried
-    }
-    return StreamState(carried, tuple(count for state in states for count in state.frames))
+        Returns:
+            The samples [B, hop_length * n] in the model's dtype, and the new state.
+        """
+        length, waves = codes.shape[-1], []
+        for start, stop in pairwise([*range(0, length, piece), length]):
+            rope = _rope(state, stop - start)
+            waves.append(self.advance(codes[..., start:stop], state.rows, state.frames, rope))
+            counts = tuple(count + stop - start for count in state.counts)
+            state = StreamState(state.rows, state.frames, counts)
+        return (waves[0] if len(waves) == 1 else torch.cat(waves, dim=-1)), state
 
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Return the samples of the next frames, and move a state's tensors on in place.
 
-def initial_state(quantizer: DecodingQuantizer, decoder: WaveDecoder) -> StreamState:
-    """Return the state of one stream that has had no frame: zeros, as the convolutions pad."""
-    like = quantizer.post_module.norm.weight
-    carried: dict[nn.Module, tuple[Tensor, ...]] = {}
-    for module in (*quantizer.modules(), *decoder.modules()):
-        if isinstance(module, (CausalConv1d, CausalConvTranspose1d)):
-            context = _context(module)
-            if context:
-                carried[module] = (like.new_zeros(1, module.conv.in_channels, context),)
-        elif isinstance(module, Attention):
-            heads = module.wo.in_features // HEAD_DIM
-            empty = like.new_zeros(1, heads, module.window - 1, HEAD_DIM)
-            carried[module] = (empty, empty)
-    return StreamState(carried, (0,))
+        Args:
+            codes: int64 [B, K, n]; rows, frames: as in `StreamState`.
+            rope: rotary numbers of these frames, float32 [B, n, head_dim / 2, 2].
+        """
+        chunk = _Chunk(self.layout.views(rows), frames, rope)
+        wave = chunk.decode(self._quantizer, self._decoder, codes)
+        frames += codes.shape[-1]
+        return wave
 
 
-def run_frames(
-    quantizer: DecodingQuantizer,
-    decoder: WaveDecoder,
-    codes: Tensor,
-    state: StreamState,
-    piece: int,
-) -> tuple[Tensor, StreamState]:
-    """Return the samples of the next frames, and the state after them.
-
-    Args:
-        codes: int64 [B, K, n] on the model's device, n at least 1.
-        state: of these B streams; left as it is, so that a failed call can be made again.
-        piece: frames that go through the layers at once.
-
-    Returns:
-        The samples [B, hop_length * n] in the model's dtype, and the new state.
-    """
-    length, waves = codes.shape[-1], []
-    for start, stop in pairwise([*range(0, length, piece), length]):
-        chunk = _Chunk(state, stop - start)
-        waves.append(chunk.decode(quantizer, decoder, codes[..., start:stop]))
-        state = StreamState(chunk.carried, tuple(count + stop - start for count in state.frames))
-    return (waves[0] if len(waves) == 1 else torch.cat(waves, dim=-1)), state
+def rope_at(table: Tensor, frames: Tensor, length: int) -> Tensor:
+    """Return the table's rows of `length` positions from each stream's next frame on."""
+    return table[frames[:, None] + torch.arange(length, device=frames.device)]
 
 
-def _context(module: CausalConv1d | CausalConvTranspose1d) -> int:
-    """Return how many inputs before the next one its first outputs depend on."""
-    if isinstance(module, CausalConv1d):
-        return module.left
-    return (module.conv.kernel_size[0] - 1) // module.stride
+def _rope(state: StreamState, length: int) -> Tensor:
+    stop, device = max(state.counts) + length, state.rows.device
+    if stop <= MAX_KEPT_POSITIONS:
+        return rope_at(ROPE_ROWS.rows(0, stop, device), state.frames, length)
+    return torch.stack([ROPE_ROWS.rows(count, count + length, device) for count in state.counts])
 
 
 class _Chunk:
-    """Run modules on `length` frames behind a state, collecting the state after them."""
+    """Run modules on frames behind a state, and put the state after them in its place."""
 
-    def __init__(self, state: StreamState, length: int) -> None:
-        self._before, self._length = state, length
-        self.carried: dict[nn.Module, tuple[Tensor, ...]] = {}
+    def __init__(self, carried: Carried, frames: Tensor, rope: Tensor) -> None:
+        self._carried, self._frames = carried, frames
+        self._rope, self._length = rope[:, None], rope.shape[1]
 
     def decode(self, quantizer: DecodingQuantizer, decoder: WaveDecoder, codes: Tensor) -> Tensor:
-        """Return the samples [B, hop_length * length] of codes [B, K, length]."""
+        """Return the samples [B, hop_length * n] of codes [B, K, n]."""
         latents = self._transformer(quantizer.post_module, quantizer.lookup(codes))
         return self._run(decoder, self._run(quantizer.upsample, latents))[:, 0]
 
@@ -147,7 +118,7 @@ class _Chunk:
             case CausalConvTranspose1d():
                 return self._transposed(module, x)
             case ResidualUnit():
-                return x + self._run(module.block, x)
+                return self._residual(module, x)
             case ConvNeXtBlock():
                 return x + module.mix(self._conv(module.dwconv, x))
             case DecoderBlock():
@@ -157,53 +128,57 @@ class _Chunk:
         # Running it as it is would forget what came before.
         raise TypeError(f"{type(module).__name__} cannot be run in chunks")
 
+    def _residual(self, unit: ResidualUnit, x: Tensor) -> Tensor:
+        if not unit.has_kernels:
+            return x + self._run(unit.block, x)
+        first, wide, _, _ = unit.layers
+        (before,) = self._carried[wide]
+        padded = first(x, left=wide.left, context=before)
+        self._keep(before, padded)
+        return unit.finish(x, padded)
+
     def _with_context(self, module: CausalConv1d | CausalConvTranspose1d, x: Tensor) -> Tensor:
         """Put the inputs before x in front of it, and keep the newest ones."""
-        if module not in self._before.carried:
+        if module not in self._carried:
             return x
-        (left,) = self._before.carried[module]
-        x = torch.cat([left, x], dim=-1)
-        # A copy: a view would keep the whole chunk's tensor in memory.
-        self.carried[module] = (x[..., x.shape[-1] - left.shape[-1] :].clone(),)
+        (before,) = self._carried[module]
+        x = torch.cat([before, x], dim=-1)
+        self._keep(before, x)
         return x
+
+    def _keep(self, before: Tensor, x: Tensor) -> None:
+        before.copy_(x[..., x.shape[-1] - before.shape[-1] :])
 
     def _conv(self, conv: CausalConv1d, x: Tensor) -> Tensor:
         y: Tensor = conv.conv(self._with_context(conv, x))
         return y
 
     def _transposed(self, conv: CausalConvTranspose1d, x: Tensor) -> Tensor:
-        start = conv.stride * _context(conv)  # outputs that the chunks before have given
+        start = conv.stride * context_of(conv)  # outputs that the chunks before have given
         y: Tensor = conv.conv(self._with_context(conv, x))
         return y[..., start : start + conv.stride * x.shape[-1]]
 
     def _transformer(self, module: WindowedTransformer, x: Tensor) -> Tensor:
-        rows = [
-            ROPE_ROWS.rows(count, count + self._length, x.device) for count in self._before.frames
-        ]
-        table = rows[0] if len(rows) == 1 else torch.stack(rows)[:, None]
-        hidden, seen = x.transpose(1, 2), self._visible(module, x.device)
+        hidden, seen = x.transpose(1, 2), self._visible(module)
         for layer in cast("Iterable[TransformerLayer]", module.layers):
-            attended = self._attend(layer.attention, layer.attention_norm(hidden), table, seen)
+            attended = self._attend(layer.attention, layer.attention_norm(hidden), seen)
             hidden = layer.finish(hidden, attended)
         y: Tensor = module.norm(hidden).transpose(1, 2)
         return y
 
-    def _attend(self, attention: Attention, x: Tensor, table: Tensor, seen: Tensor) -> Tensor:
-        q, k, v = attention.project(x, table)
-        keys, values = self._before.carried[attention]
+    def _attend(self, attention: Attention, x: Tensor, seen: Tensor) -> Tensor:
+        q, k, v = attention.project(x, self._rope)
+        keys, values = self._carried[attention]
         k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
-        newest = slice(self._length, None)
-        self.carried[attention] = (k[:, :, newest].clone(), v[:, :, newest].clone())
+        keys.copy_(k[:, :, self._length :])
+        values.copy_(v[:, :, self._length :])
         return attention.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
 
-    def _visible(self, module: WindowedTransformer, device: torch.device) -> Tensor:
-        """Return which keys each query sees, bool [n, window - 1 + n] or [B, 1, n, ...]."""
-        window, frames = module.window, self._before.frames
+    def _visible(self, module: WindowedTransformer) -> Tensor:
+        """Return which keys each query sees, bool [B, 1, n, window - 1 + n]."""
+        window, device = module.window, self._frames.device
         query = torch.arange(self._length, device=device)[:, None]
         key = torch.arange(window - 1 + self._length, device=device)
-        seen = (key >= query) & (key < query + window)
         # The carried keys are right-aligned: those before a stream's first frame are only zeros.
-        unused = [max(0, window - 1 - count) for count in frames]
-        if len(set(unused)) == 1:
-            return seen & (key >= unused[0]) if unused[0] else seen
-        return seen & (key >= torch.tensor(unused, device=device)[:, None, None, None])
+        unused = (window - 1 - self._frames).clamp(min=0)[:, None, None, None]
+        return (key >= query) & (key < query + window) & (key >= unused)

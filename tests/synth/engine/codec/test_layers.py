@@ -12,9 +12,8 @@ from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
     ConvNeXtBlock,
-    ResidualUnit,
-    Snake,
 )
+from synth.engine.codec.residual import ResidualUnit, Snake
 
 
 def randomised(module: nn.Module, seed: int = 0) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed")
 
-from synth.engine.codec.layers import Snake
+from synth.engine.codec.residual import Snake
 from synth.engine.kernels.bench_cases import KernelCase
 from synth.engine.kernels.snake import add_branch, add_branch_torch, cases, snake, snake_torch
 
