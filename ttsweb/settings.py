@@ -223,6 +223,13 @@ ENGINE_STRICT = env_bool(
     help="Make a segment's codes independent of what else is rendered, in every bit, on one "
     "machine with one number of TTS_ENGINE_SLOTS; with few segments at a time this takes longer.",
 )
+ENGINE_GRAPHS = env_str(
+    "TTS_ENGINE_GRAPHS",
+    default="auto",
+    choices=("auto", "on", "off"),
+    help="Capture the making of a frame as CUDA graphs at the start, one for each number of "
+    "segments computed together; `auto` does on CUDA, `on` is refused elsewhere.",
+)
 PREFIX_CACHE_BYTES = env_int(
     "TTS_PREFIX_CACHE_BYTES",
     default=1_000_000_000,

@@ -89,6 +89,7 @@ def engine_config() -> EngineConfig:
         max_positions=settings.ENGINE_MAX_POSITIONS,
         prefix_cache_bytes=settings.PREFIX_CACHE_BYTES,
         strict=settings.ENGINE_STRICT,
+        graphs=settings.ENGINE_GRAPHS,
         threads=settings.TORCH_THREADS,
         cache_dir=settings.DATA_DIR / "cache",
     )

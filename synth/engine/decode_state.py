@@ -13,9 +13,10 @@ from synth.engine.compat import PRODUCT, Compat
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
 from synth.engine.frame_cache import FrameCache
-from synth.engine.kv_cache import KVCache, cache_dtype
+from synth.engine.kv_cache import KVCache
 from synth.engine.noise import SLOW_DRAWS, draw_words
 from synth.engine.sampling import DEFAULT_MAX_TOP_K, RAS_WINDOW, check_sampling
+from synth.engine.slot_rows import SlotRows, copy_to
 
 RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
 FINISH_REASONS = {
@@ -24,6 +25,7 @@ FINISH_REASONS = {
     CONTEXT_FULL: FinishReason.CONTEXT_FULL,
 }
 _LENGTH_STEP = 64  # attention runs over a multiple of this many positions
+_PER_FRAME = ("history", "words")  # tensors with a row for each frame that may be made
 
 
 @dataclass(eq=False)
@@ -32,7 +34,8 @@ class DecodeState:
 
     All tensors are on the model's device and begin with the slots B. `decode_step` reads and writes
     tensors only, so it can be captured as a graph when it is given a fixed `length`; what the host
-    knows besides (`host_positions`) is kept by the functions that are not captured.
+    knows besides (`host_...`) is kept by the functions that are not captured. The tensors of one
+    number per slot are rows of `rows`.
     """
 
     cache: KVCache
@@ -56,7 +59,11 @@ class DecodeState:
     num_rows: int
     compat: Compat
     strict: bool
+    rows: SlotRows
     host_positions: list[int]  # upper bounds of `position`; 0 for a free slot
+    host_limits: list[int]  # `frame_limit` of the request that has or had the slot
+    # Whether the last request left numbers that are not finite; None where only the device knows.
+    host_failed: list[bool | None]
     _buckets: dict[int, DecodeState] = field(default_factory=dict)
 
     @classmethod
@@ -80,20 +87,22 @@ class DecodeState:
                 f"A slot of {max_positions} positions was asked for; the model has "
                 f"{model.config.text_config.max_seq_len}."
             )
-        device, size = model.device, (num_slots,)
+        device = model.device
         num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
 
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         step = SPLIT_POSITIONS if strict else 1
+        rows = SlotRows.allocate(num_slots, device)
         return cls(
+            **rows.tensors(),  # type: ignore[arg-type]  # the names are those of the fields
             cache=KVCache.allocate(
                 model.config.text_config,
                 num_slots=num_slots,
                 num_positions=-(-max_positions // step) * step,
                 device=device,
-                dtype=cache_dtype(device, model.dtype),
+                dtype=model.dtype,
             ),
             fast_cache=model.fast.allocate_cache(num_slots),
             columns=zeros(num_slots, 1 + model.slow.num_codebooks),
@@ -102,22 +111,15 @@ class DecodeState:
             ),
             words=zeros(num_slots, max_positions + 1, num_draws, 2),
             window=zeros(num_slots, RAS_WINDOW),
-            position=zeros(num_slots),
-            frame=zeros(num_slots),
-            frame_limit=zeros(num_slots),
-            limit_status=zeros(num_slots),
-            noise_offset=zeros(num_slots),
-            seed=zeros(num_slots),
-            temperature=torch.ones(size, device=device),
-            top_p=torch.ones(size, device=device),
-            top_k=torch.ones(size, dtype=torch.int64, device=device),
-            active=torch.zeros(size, dtype=torch.bool, device=device),
-            status=zeros(num_slots),
+            active=zeros(num_slots, dtype=torch.bool),
             max_top_k=max_top_k,
             num_rows=model.slow.head_tokens.shape[0],
             compat=compat,
             strict=strict,
+            rows=rows,
             host_positions=[0] * num_slots,
+            host_limits=[0] * num_slots,
+            host_failed=[None] * num_slots,
         )
 
     @property
@@ -182,35 +184,52 @@ class DecodeState:
         self._wipe_if_failed(slot)
         frames = torch.arange(noise_offset, noise_offset + limit)
         words = draw_words(torch.full_like(frames, sampling.seed), frames, self.words.shape[2])
-        self.words[slot, :limit] = words.to(self.words.device)
+        copy_to(self.words[slot, :limit], words)
+        self.rows.write(
+            slot,
+            {
+                "status": RUNNING,
+                "frame_limit": limit,
+                "limit_status": status,
+                "noise_offset": noise_offset,
+                "seed": sampling.seed,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": max(sampling.top_k, 1),
+            },
+        )
         self.window[slot] = 0
-        self.frame[slot] = 0
-        self.frame_limit[slot] = limit
-        self.limit_status[slot] = status
-        self.noise_offset[slot] = noise_offset
-        self.seed[slot] = sampling.seed
-        self.temperature[slot] = sampling.temperature
-        self.top_p[slot] = sampling.top_p
-        self.top_k[slot] = max(sampling.top_k, 1)
-        self.status[slot] = RUNNING
         self.active[slot] = False
-        self.host_positions[slot] = prompt_positions
+        self.host_positions[slot], self.host_limits[slot] = prompt_positions, limit
+        self.host_failed[slot] = None
 
-    def release(self, slot: int) -> None:
-        """Free a slot; it takes part in later steps without effect."""
+    def release(self, slot: int, *, failed: bool | None = None) -> None:
+        """Free a slot; it takes part in later steps without effect.
+
+        Args:
+            failed: whether its status was seen to be FAILED; None where nobody looked after its
+                last step: the next request then has to ask the device, and wait for it.
+        """
         self.active[slot] = False
         self.position[slot] = 0
         self.host_positions[slot] = 0
+        self.host_failed[slot] = failed
 
     def move(self, source: int, target: int) -> None:
         """Put a running stream into a free slot and free its own; nothing of the stream changes."""
         self._wipe_if_failed(target)
         length = self.host_positions[source] + 1
         self.cache.move(source, target, min(length, self.cache.num_positions))
-        for _, value in self._items():
-            if isinstance(value, Tensor):
+        self.rows.move(source, target)
+        frames = self.host_limits[source]
+        in_rows = self.rows.tensors()
+        for name, value in self._items():
+            if name in _PER_FRAME:
+                value[target, :frames] = value[source, :frames]  # type: ignore[index]  # a tensor
+            elif isinstance(value, Tensor) and name not in in_rows:
                 value[target] = value[source]
-        self.host_positions[target] = self.host_positions[source]
+        self.host_positions[target], self.host_limits[target] = length - 1, frames
+        self.host_failed[target] = None
         self.release(source)
 
     def live_length(self) -> int:
@@ -230,7 +249,10 @@ class DecodeState:
 
     def _wipe_if_failed(self, slot: int) -> None:
         """Zero the cache that a failed request left, as it may hold NaN; any other cannot."""
-        if int(self.status[slot]) == FAILED:
+        failed = self.host_failed[slot]
+        if failed is None:
+            failed = int(self.status[slot]) == FAILED
+        if failed:
             self.cache.wipe(slot)
 
     def _frame_limit(self, max_frames: int, prompt_positions: int) -> tuple[int, int]:

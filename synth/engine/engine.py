@@ -69,7 +69,9 @@ class Engine:
         Raises:
             CheckpointError: the checkpoint is incomplete or its parts do not fit.
             InvalidSpecError: the device or a number format is not to be had here.
-            SlotsDoNotFitError: the device has no memory for the slots; nothing was loaded.
+            SlotsDoNotFitError: the device has no memory for the slots; nothing was loaded, or
+                memory ran out while graphs were captured.
+            GraphCaptureError: the device refuses to capture the decode step.
         """
         if config.threads:
             torch.set_num_threads(config.threads)
@@ -193,8 +195,11 @@ class Engine:
 
     @property
     def slots(self) -> int:
-        """Return how many segments are decoded at once, also where the engine chose it."""
-        return self._plan.slots
+        """Return how many segments are decoded at once, also where the engine chose it.
+
+        Fewer than planned where memory ran out while graphs were captured.
+        """
+        return self._threads.slots.limit.most
 
     @property
     def steps(self) -> int:

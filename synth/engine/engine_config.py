@@ -24,7 +24,8 @@ class EngineConfig:
     `max_positions` positions of prompt and speech; 0 slots means as many as the device suits.
     `strict`: a segment's codes do not depend on its neighbours in one bit, at some cost in time.
     `threads` 0 leaves torch's own choice. `cache_dir` keeps digests of weights between starts.
-    `prefix_cache_bytes` is the most that kept voice prefixes take on the device.
+    `prefix_cache_bytes` is the most that kept voice prefixes take on the device. `graphs` is auto,
+    on or off; auto captures the decode step as graphs wherever the device has them.
     """
 
     checkpoint: Path
@@ -39,6 +40,7 @@ class EngineConfig:
     cache_dir: Path | None = None
     strict: bool = False
     prefix_cache_bytes: int = 10**9
+    graphs: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,22 @@ def resolve_device(name: str) -> torch.device:
             )
         return torch.device("cuda", device.index or 0)
     return torch.device("cpu")
+
+
+def wants_graphs(name: str, device: torch.device) -> bool:
+    """Return whether the decode step is to be captured as graphs; `auto` is on with CUDA.
+
+    Raises:
+        InvalidSpecError: the name is unknown, or graphs were asked for and the device has none.
+    """
+    if name not in ("auto", "on", "off"):
+        raise InvalidSpecError(f"{name!r} is no choice about graphs: use auto, on or off.")
+    if name == "on" and device.type != "cuda":
+        raise InvalidSpecError(
+            f"TTS_ENGINE_GRAPHS=on needs a CUDA device and the engine is to run on {device}: "
+            "use auto or off."
+        )
+    return name != "off" and device.type == "cuda"
 
 
 def choose_numbers(name: str, device: torch.device, lm: LMConfig) -> Numbers:

@@ -11,6 +11,8 @@ from synth.engine.codec_thread import CodecThread
 from synth.engine.decode_state import DecodeState
 from synth.engine.encode_thread import EncodeThread
 from synth.engine.engine_config import EngineConfig
+from synth.engine.graph_capture import find_backend
+from synth.engine.graphs import EagerSteps, StepRunner, capture_steps
 from synth.engine.loaded_models import LoadedModels
 from synth.engine.memory import MemoryPlan
 from synth.engine.prefix_cache import PrefixCache
@@ -25,7 +27,13 @@ class EngineThreads:
     """Own everything that changes while an engine works."""
 
     def __init__(self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan) -> None:
-        """Allocate the slots; the threads start with `start`."""
+        """Allocate the slots and capture their graphs; the threads start with `start`.
+
+        Raises:
+            SlotsDoNotFitError, GraphCaptureError: as for `capture_steps`.
+            InvalidSpecError: as for `find_backend`.
+        """
+        backend = find_backend(config.graphs, models.device)
         self.state = DecodeState.allocate(
             models.dual_ar,
             num_slots=plan.slots,
@@ -44,7 +52,10 @@ class EngineThreads:
             on_progress=lambda: self.slots.wake(),
         )
         self.encoding = EncodeThread(self.codec, models.device)
-        batch = SlotBatch(models.dual_ar, self.state, self.prefixes)
+        runner: StepRunner = EagerSteps(models.dual_ar, self.state)
+        if backend is not None:
+            runner = capture_steps(models.dual_ar, self.state, backend)
+        batch = SlotBatch(models.dual_ar, self.state, self.prefixes, runner)
         self.slots = SlotLoop(batch, self.codec, self.counter, models.device)
 
     @property
@@ -64,6 +75,7 @@ class EngineThreads:
             "slots_in_use": batch.num_running,
             "slot_limit": self.slots.limit.now,
             "bucket": batch.bucket,
+            **batch.runner.describe(),
             "waiting": self.slots.num_waiting,
             "codec_waiting_frames": self.codec.waiting_frames,
             "max_positions": self.state.max_positions,

@@ -66,9 +66,9 @@ class Looker:
     def begin(self, running: Sequence[RunningSlot]) -> Look:
         """Start a copy of what the frames begun so far will leave."""
         slots = [(one.slot, one) for one in running if one.slot is not None]
-        numbers = torch.stack((self._state.status, self._state.frame))
+        numbers = self._state.rows.progress  # frames begun later write over it
         if not self._pinned:
-            return Look(slots, numbers, None)
+            return Look(slots, numbers.clone(), None)
         self._turn = (self._turn + 1) % _LOOKS_UNDER_WAY
         host = self._pinned[self._turn]
         host.copy_(numbers, non_blocking=True)

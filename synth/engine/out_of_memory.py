@@ -11,8 +11,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that the device or the host has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    # On a CPU torch has no class of its own for it.
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    # Torch has no class of its own for it on a CPU, nor for what CUDA takes without the allocator.
+    texts = ("can't allocate memory", "CUDA error: out of memory")
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
 
 
 def free_cached_memory(device: torch.device) -> None:

@@ -8,23 +8,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from synth.engine.decode import decode_step
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import EngineError
+from synth.engine.graphs import StepRunner
 from synth.engine.out_of_memory import is_out_of_memory
 from synth.engine.prefill import SlotStart, start_slots
 from synth.engine.prefix_cache import PrefixCache
 from synth.engine.request_queue import SlotRequest
-
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of slots that are computed together
 
 
 @dataclass(eq=False)
 class RunningSlot:
     """Hold a request and its slot; `slot` is None when it has left it.
 
-    `last_frame` is the batch's frame count at which it has reached its limit.
+    `last_frame` is the batch's frame count at which it has reached its limit. `failed` says, once
+    its end was seen, whether its numbers were no longer finite.
     """
 
     request: SlotRequest
@@ -32,27 +31,29 @@ class RunningSlot:
     started_at: float
     prefilled_at: float
     last_frame: int
+    failed: bool | None = None
 
 
 class SlotBatch:
     """Own a decode state's slots; all calls come from one thread.
 
-    Computed are the first slots only, as many as the bucket of those in use has; a strict state is
-    always computed whole, so that every product has one shape.
+    Computed are the first slots only, as many as the smallest bucket of the runner has that holds
+    those in use; slots behind its largest one stay free.
     """
 
-    def __init__(self, model: DualAR, state: DecodeState, prefixes: PrefixCache) -> None:
-        self.state, self.prefixes = state, prefixes
+    def __init__(
+        self, model: DualAR, state: DecodeState, prefixes: PrefixCache, runner: StepRunner
+    ) -> None:
+        self.state, self.prefixes, self.runner = state, prefixes, runner
         self.frames = 0  # computed since the start
         self._model = model
-        self._slots: list[RunningSlot | None] = [None] * state.num_slots
-        self._buckets = [n for n in BUCKETS if n < state.num_slots] + [state.num_slots]
-        self._part = self._bucket(0)
+        self._slots: list[RunningSlot | None] = [None] * runner.buckets[-1]
+        self.bucket = runner.buckets[0]  # slots that a frame computes now
 
     @property
-    def bucket(self) -> int:
-        """Return how many slots a frame computes now."""
-        return self._part.num_slots
+    def num_slots(self) -> int:
+        """Return how many requests can have a slot."""
+        return len(self._slots)
 
     @property
     def running(self) -> list[RunningSlot]:
@@ -92,14 +93,14 @@ class SlotBatch:
 
     def step(self) -> None:
         """Advance all slots in use by one frame."""
-        decode_step(self._model, self._part)
+        self.runner.step(self.bucket)
         self.frames += 1
 
     def release(self, running: RunningSlot) -> None:
         """Free a request's slot; nothing happens when it has left it already."""
         if running.slot is None:
             return
-        self.state.release(running.slot)
+        self.state.release(running.slot, failed=running.failed)
         self._slots[running.slot] = None
         running.slot = None
         self._choose_bucket()
@@ -149,15 +150,10 @@ class SlotBatch:
 
     def _choose_bucket(self) -> None:
         in_use = [slot for slot, running in enumerate(self._slots) if running is not None]
-        self._part = self._bucket(in_use[-1] + 1 if in_use else 0)
-
-    def _bucket(self, num_slots: int) -> DecodeState:
-        return self.state.bucket(self._smallest_bucket(num_slots))
+        self.bucket = self._smallest_bucket(in_use[-1] + 1 if in_use else 0)
 
     def _smallest_bucket(self, num_slots: int) -> int:
-        if self.state.strict:
-            return self.state.num_slots
-        return next(size for size in self._buckets if size >= num_slots)
+        return next(size for size in self.runner.buckets if size >= num_slots)
 
 
 def _slot_start(running: RunningSlot) -> SlotStart:

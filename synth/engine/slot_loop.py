@@ -43,14 +43,14 @@ class SlotLoop:
         device: torch.device,
     ) -> None:
         """Prepare the thread; it begins with `start`."""
-        self.batch, self.limit = batch, SlotLimit(batch.state.num_slots)
+        self.batch, self.limit = batch, SlotLimit(batch.num_slots)
         self._counter, self._device = counter, device
         self._lane = DeviceLane(device, is_urgent=True)
         self._codec, self._output = codec, SlotOutput(batch, codec, self._lane)
         self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
         self._unread: Look | None = None
         self._looked_at = 0
-        self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.state.num_slots)
+        self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._admission = Admission(self._queue, batch, codec, self.limit)
         self._deadlines = Deadlines()
         self._starting: list[SlotRequest] = []

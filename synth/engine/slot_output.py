@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from synth.engine.codec_thread import CodecThread
-from synth.engine.decode_state import ENDED, FINISH_REASONS, RUNNING
+from synth.engine.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
 from synth.engine.device_lane import DeviceLane
 from synth.engine.errors import DeviceOutOfMemoryError, NonFiniteLogitsError
 from synth.engine.frame_look import Progress
@@ -48,6 +48,7 @@ class SlotOutput:
     def _end(self, progress: Progress) -> None:
         """Free a slot; its codes go to the codec, or its failure to who asked."""
         running, request = progress.running, progress.running.request
+        running.failed = progress.status == FAILED
         reason = FINISH_REASONS.get(progress.status)
         if reason is None:
             self._batch.release(running)

@@ -10,7 +10,13 @@ from synth.engine.codec.decoder import default_batch_frames
 from synth.engine.codec.precision import decode_precision
 from synth.engine.config import LMConfig, load_config
 from synth.engine.device_memory import DeviceMemory, find_memory
-from synth.engine.engine_config import EngineConfig, choose_numbers, named_dtype, resolve_device
+from synth.engine.engine_config import (
+    EngineConfig,
+    choose_numbers,
+    named_dtype,
+    resolve_device,
+    wants_graphs,
+)
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.kv_cache import cache_dtype
 from synth.engine.linear import LinearForm
@@ -59,7 +65,7 @@ def plan_engine(config: EngineConfig) -> MemoryPlan:
     """Return what the engine of a checkpoint will take on its device; reads sizes and no weight.
 
     Raises:
-        CheckpointError, InvalidSpecError: as for `load_models`.
+        CheckpointError, InvalidSpecError: as for `engine_demand`.
         SlotsDoNotFitError: as for `plan_slots`.
     """
     device = resolve_device(config.device)
@@ -74,7 +80,12 @@ def plan_engine(config: EngineConfig) -> MemoryPlan:
 
 
 def engine_demand(config: EngineConfig, device: torch.device) -> Demand:
-    """Return what the engine of a checkpoint takes; errors as for `load_models`."""
+    """Return what the engine of a checkpoint takes.
+
+    Raises:
+        CheckpointError, InvalidSpecError: as for `load_models`, and `wants_graphs`.
+    """
+    wants_graphs(config.graphs, device)  # refused here, before weights are loaded
     lm, codec = load_config(config.checkpoint), open_codec(config.checkpoint).config
     return _demand(config, lm, codec, device)
 

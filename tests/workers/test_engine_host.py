@@ -28,3 +28,30 @@ def test_threads_soon_sleep_while_they_wait_unless_the_operator_says_otherwise(
 
     expected = f"{given} None cpu" if given else "PASSIVE 2000 cpu"
     assert run_python(environment, LOAD) == expected
+
+
+REFUSED = """
+import django; django.setup()
+from workers.engine_host import load_engine
+from synth.engine import EngineError
+try:
+    load_engine()
+except EngineError as error:
+    print(error.code, error)
+"""
+
+
+def test_graphs_asked_for_without_a_device_that_has_them_stop_the_start(
+    clean_env: dict[str, str],
+) -> None:
+    environment = clean_env | {
+        "TTS_CHECKPOINT": str(TINY),
+        "TTS_DEVICE": "cpu",
+        "TTS_ENGINE_GRAPHS": "on",
+    }
+
+    expected = (
+        "invalid_request TTS_ENGINE_GRAPHS=on needs a CUDA device and the engine is to run on cpu: "
+        "use auto or off."
+    )
+    assert run_python(environment, REFUSED) == expected

@@ -13,9 +13,8 @@ import pytest
 
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
-from synth.engine.decode import StepOutput, decode_step
 from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
+from synth.engine.slot_batch import SlotBatch
 
 Start = Callable[..., Engine]  # takes what differs from CONFIG
 
@@ -55,15 +54,15 @@ class Frames:
     sizes: list[int] = field(default_factory=list)  # slots computed in each frame
     gate: threading.Event = field(default_factory=threading.Event)  # closed: no frame is begun
 
-    def step(self, model: DualAR, state: DecodeState) -> StepOutput:
+    def step(self, batch: SlotBatch, compute: Callable[[SlotBatch], None]) -> None:
         """Compute a frame."""
         assert self.gate.wait(60)
-        self.before(state)
-        output = decode_step(model, state)
+        self.before(batch.state)
+        size = batch.bucket
+        compute(batch)
         self.count += 1
-        self.sizes.append(state.num_slots)
-        self.after(state)
-        return output
+        self.sizes.append(size)
+        self.after(batch.state)
 
 
 def watch_frames(monkeypatch: pytest.MonkeyPatch, *, is_open: bool = True) -> Frames:
@@ -71,5 +70,6 @@ def watch_frames(monkeypatch: pytest.MonkeyPatch, *, is_open: bool = True) -> Fr
     frames = Frames()
     if is_open:
         frames.gate.set()
-    monkeypatch.setattr("synth.engine.slot_batch.decode_step", frames.step)
+    compute = SlotBatch.step
+    monkeypatch.setattr(SlotBatch, "step", lambda batch: frames.step(batch, compute))
     return frames

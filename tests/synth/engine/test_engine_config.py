@@ -7,7 +7,7 @@ import torch
 
 from synth.engine import engine_config
 from synth.engine.config import LMConfig, matrix_parameters
-from synth.engine.engine_config import choose_numbers
+from synth.engine.engine_config import choose_numbers, wants_graphs
 from synth.engine.errors import InvalidSpecError
 from synth.engine.golden.models import Loaded
 from synth.engine.linear import LinearForm, Processor
@@ -94,3 +94,23 @@ def test_the_matrices_are_counted_as_the_model_has_them(loaded: Loaded) -> None:
     other = 64 * 32 * (4 + 2 + 2 + 4) + 3 * 64 * audio.intermediate_size
 
     assert matrix_parameters(config) == text.n_layer * one + audio.n_layer * other
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "wanted"),
+    [
+        ("auto", "cuda:0", True),
+        ("auto", "cpu", False),
+        ("on", "cuda:0", True),
+        ("off", "cuda:0", False),
+        ("off", "cpu", False),
+    ],
+)
+def test_graphs_are_automatic_with_cuda_alone(name: str, device: str, wanted: bool) -> None:
+    assert wants_graphs(name, torch.device(device)) is wanted
+
+
+@pytest.mark.parametrize(("name", "text"), [("on", "needs a CUDA device"), ("yes", "auto, on or")])
+def test_graphs_that_cannot_be_had_are_refused(name: str, text: str) -> None:
+    with pytest.raises(InvalidSpecError, match=text):
+        wants_graphs(name, CPU)

@@ -10,6 +10,7 @@ import torch
 
 from synth.engine.decode_state import DecodeState
 from synth.engine.errors import DeviceOutOfMemoryError
+from synth.engine.out_of_memory import is_out_of_memory
 from synth.engine.prefill import start_slots
 from tests.synth.engine.engine_runs import Start, spec, wait_until, watch_frames
 
@@ -94,3 +95,17 @@ def test_memory_that_runs_out_with_a_prompt_leaves_those_at_work_alone(
     assert running.result(60).codes.shape[1] == 10
     assert [future.result(60).codes.shape[1] for future in others] == [4, 4, 4]
     assert max(tries) > 2
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (torch.OutOfMemoryError("no memory"), True),
+        (MemoryError(), True),
+        (RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be"), True),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), False),
+        (ValueError("CUDA error: out of memory"), False),
+    ],
+)
+def test_errors_of_memory_are_told_from_others(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected

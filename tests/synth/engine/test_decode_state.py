@@ -1,0 +1,98 @@
+"""Test what synth.engine.decode_state knows on the host, and what it therefore need not copy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling
+from synth.engine.decode_state import FAILED, FRAME_LIMIT, DecodeState
+from synth.engine.golden.models import Loaded
+
+NAN = float("nan")
+
+
+@pytest.fixture
+def state(loaded: Loaded) -> DecodeState:
+    return DecodeState.allocate(loaded.model, num_slots=2, max_positions=64)
+
+
+def assign(state: DecodeState, slot: int, max_frames: int = 5) -> None:
+    state.assign(slot, Sampling(seed=3, max_frames=max_frames), prompt_positions=10)
+
+
+def is_wiped(state: DecodeState, slot: int) -> bool:
+    return bool((state.cache.keys[:, slot] == 0).all())
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "wiped"),
+    [
+        (FAILED, None, True),  # nobody looked: the device is asked
+        (FRAME_LIMIT, None, False),
+        (FRAME_LIMIT, True, True),  # somebody looked: it is not
+        (FAILED, False, False),
+    ],
+)
+def test_a_slot_is_wiped_where_its_last_request_was_seen_to_fail_or_may_have(
+    state: DecodeState, status: int, failed: bool | None, wiped: bool
+) -> None:
+    assign(state, 0)
+    state.cache.keys[:, 0] = 1.0
+    state.status[0] = status
+    state.release(0, failed=failed)
+
+    assign(state, 0)
+
+    assert is_wiped(state, 0) is wiped
+
+
+def test_what_was_seen_of_one_request_says_nothing_of_the_next(state: DecodeState) -> None:
+    assign(state, 0)
+    state.release(0, failed=False)
+    assign(state, 0)
+    state.cache.keys[:, 0] = NAN
+    state.status[0] = FAILED
+    state.release(0)
+
+    assign(state, 0)
+
+    assert is_wiped(state, 0)
+
+
+def test_a_slot_known_to_be_clean_is_given_away_without_asking_the_device(
+    state: DecodeState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(tensor: Tensor) -> int:
+        raise AssertionError("the device was asked")
+
+    assign(state, 0)
+    state.release(0, failed=False)
+    monkeypatch.setattr(Tensor, "__int__", refuse)
+    monkeypatch.setattr(Tensor, "item", refuse)
+    monkeypatch.setattr(Tensor, "__bool__", refuse)
+
+    assign(state, 0)
+
+    assert state.host_failed[0] is None
+
+
+def test_a_move_copies_the_frames_that_may_be_made_and_no_others(state: DecodeState) -> None:
+    assign(state, 1, max_frames=5)
+    state.history[1] = 7
+    state.words[1, :5] += 1
+    state.columns[1], state.window[1] = 8, 9
+    state.frame[1], state.position[1], state.active[1] = 4, 13, True
+    before = {
+        name: value[1].clone() for name, value in vars(state).items() if isinstance(value, Tensor)
+    }
+
+    state.move(1, 0)
+
+    for name, value in before.items():
+        live = slice(0, 5) if name in ("history", "words") else ...
+        assert torch.equal(getattr(state, name)[0][live], value[live]), name
+    assert not state.history[0, 5:].any()
+    assert (state.host_positions, state.host_limits) == ([10, 0], [5, 5])
+    assert not bool(state.active[1])

@@ -1,0 +1,327 @@
+"""Test synth.engine.graphs: replayed steps give what eager ones give, and nothing is replaced."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling, SegmentAudio
+from synth.engine.decode import StepOutput
+from synth.engine.decode_state import DecodeState
+from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
+from synth.engine.golden.case import GoldenFolder
+from synth.engine.golden.models import Loaded, load
+from synth.engine.graph_capture import CudaGraphs
+from synth.engine.graphs import (
+    EagerSteps,
+    GraphBackend,
+    GraphCaptureError,
+    StepRunner,
+    capture_steps,
+)
+from synth.engine.prefill import SlotPrompt, prefill
+from tests.synth.engine.engine_runs import Start, spec, voice, wait_until
+from tests.synth.engine.stand_in_graphs import StandInGraphs
+
+SLOTS = 5
+CASES = ("no_voice", "one_voice", "two_voices", "stops_early")
+Operation = Callable[[StepRunner, DecodeState], StepOutput | None]
+
+
+@pytest.fixture
+def prompts(golden: GoldenFolder) -> list[Tensor]:
+    arrays = golden.tensors("greedy")
+    return [arrays[f"{case}.prompt"] for case in CASES]
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
+    """Have the engines of this test capture with a stand-in."""
+    graphs = StandInGraphs()
+    monkeypatch.setattr("synth.engine.engine_threads.find_backend", lambda name, device: graphs)
+    return graphs
+
+
+def state_of(loaded: Loaded, *, strict: bool = False) -> DecodeState:
+    return DecodeState.allocate(loaded.model, num_slots=SLOTS, max_positions=256, strict=strict)
+
+
+class Arrangement:
+    """Say by chance what happens between two frames: joins, cancels and moves to the front."""
+
+    def __init__(self, loaded: Loaded, prompts: list[Tensor], seed: int) -> None:
+        self._loaded, self._prompts, self._random = loaded, prompts, random.Random(seed)
+        self._used: list[bool] = [False] * SLOTS
+        self.kinds: set[str] = set()
+
+    def operations(self) -> Iterator[Operation]:
+        """Yield what to do with a runner's state before the next frame, then the frame."""
+        choice, free = self._random.random(), self._used.count(False)
+        if choice < 0.3 and free:
+            yield self._join(self._used.index(False))
+        elif choice < 0.45 and free < SLOTS:
+            yield self._cancel(self._chosen())
+        elif choice < 0.6 and 0 < free < SLOTS and self._used.index(False) < self._last():
+            yield self._move(self._last(), self._used.index(False))
+        yield self._step()
+
+    def _join(self, slot: int) -> Operation:
+        sampling = Sampling(seed=self._random.randrange(99), max_frames=self._random.randint(1, 30))
+        prompt = self._random.choice(self._prompts)
+        self._used[slot] = True
+        self.kinds.add("join")
+
+        def join(runner: StepRunner, state: DecodeState) -> StepOutput:
+            state.assign(slot, sampling, prompt_positions=prompt.shape[1])
+            return prefill(self._loaded.model, state, [SlotPrompt(slot, prompt)])
+
+        return join
+
+    def _cancel(self, slot: int) -> Operation:
+        self._used[slot] = False
+        self.kinds.add("cancel")
+        return lambda runner, state: state.release(slot)
+
+    def _move(self, source: int, target: int) -> Operation:
+        self._used[source], self._used[target] = False, True
+        self.kinds.add("move")
+        return lambda runner, state: state.move(source, target)
+
+    def _step(self) -> Operation:
+        needed = self._last() + 1
+        self.kinds.add(f"{needed} slots")
+
+        def step(runner: StepRunner, state: DecodeState) -> StepOutput:
+            return runner.step(next(size for size in runner.buckets if size >= needed))
+
+        return step
+
+    def _chosen(self) -> int:
+        return self._random.choice([slot for slot, used in enumerate(self._used) if used])
+
+    def _last(self) -> int:
+        return max((slot for slot, used in enumerate(self._used) if used), default=0)
+
+
+def compare(
+    loaded: Loaded,
+    prompts: list[Tensor],
+    backend: GraphBackend,
+    *,
+    seed: int,
+    strict: bool = False,
+    frames: int = 60,
+) -> set[str]:
+    """Do the same with eager steps and with graphs; all that can be seen is equal in every bit."""
+    eager, replayed = (state_of(loaded, strict=strict) for _ in range(2))
+    runners: list[tuple[StepRunner, DecodeState]] = [
+        (EagerSteps(loaded.model, eager, length=eager.cache.num_positions), eager),
+        (capture_steps(loaded.model, replayed, backend), replayed),
+    ]
+    arrangement = Arrangement(loaded, prompts, seed)
+    for _ in range(frames):
+        for operation in arrangement.operations():
+            ours, theirs = (operation(*runner) for runner in runners)
+            assert_equal(ours, theirs, StepOutput)
+        assert_equal(eager, replayed, DecodeState)
+        for slot, made in enumerate(eager.frame.tolist()):
+            if eager.host_positions[slot]:
+                histories = (state.history[slot, :made] for state in (eager, replayed))
+                assert torch.equal(*histories)
+    return arrangement.kinds
+
+
+def assert_equal(ours: object, theirs: object, kind: type[StepOutput] | type[DecodeState]) -> None:
+    """Compare the tensors by name, without the frames and noise of slots that may be free."""
+    for field in fields(kind) if ours is not None else ():
+        one, other = getattr(ours, field.name), getattr(theirs, field.name)
+        if isinstance(one, Tensor) and field.name not in ("history", "words"):
+            assert torch.equal(one, other), field.name
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_graphs_give_what_eager_steps_give_frame_by_frame(
+    loaded: Loaded, prompts: list[Tensor], seed: int
+) -> None:
+    kinds = compare(loaded, prompts, StandInGraphs(), seed=seed)
+
+    assert kinds >= {"join", "cancel", "move", "1 slots", "2 slots"}
+    assert kinds & {"3 slots", "4 slots", "5 slots"}
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_graphs_in_bfloat16_give_what_eager_steps_give(
+    loaded_bf16: Loaded, prompts: list[Tensor], strict: bool
+) -> None:
+    compare(loaded_bf16, prompts, StandInGraphs(), seed=7, strict=strict, frames=25)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cuda_graphs_give_what_eager_steps_give(
+    golden: GoldenFolder, prompts: list[Tensor], dtype: torch.dtype, strict: bool
+) -> None:
+    device = torch.device("cuda:0")
+    on_device = load(GoldenFolder(golden.root, device), dtype)
+
+    compare(on_device, prompts, CudaGraphs(device), seed=7, strict=strict)
+
+
+def test_a_replay_reads_the_tensors_of_its_capture_and_no_others(loaded: Loaded) -> None:
+    """A graph does as well: this is what the other tests rest on."""
+    state = state_of(loaded)
+    steps = capture_steps(loaded.model, state, StandInGraphs())
+    state.active[0] = True
+    in_capture = state.bucket(1).position
+    state.bucket(1).position = in_capture.clone()
+
+    output = steps.step(1)
+
+    assert bool(output.made[0])
+    assert (int(in_capture[0]), int(state.bucket(1).position[0])) == (1, 0)
+    assert steps.step(1).columns is output.columns
+
+
+def test_an_engine_with_graphs_gives_the_codes_of_one_without(
+    start: Start, stand_in: StandInGraphs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs = [
+        spec(f"Number {n}.", voice(n % 2), seed=n, max_frames=2 + 3 * (n % 6)) for n in range(12)
+    ]
+    with monkeypatch.context() as without:
+        without.setattr("synth.engine.engine_threads.find_backend", lambda name, device: None)
+        eager = start(slots=4)
+    expected = [eager.render(one) for one in specs]
+    eager.close()
+    engine = start(slots=4)
+    monkeypatch.setattr("synth.engine.graphs.decode_step", None)  # no step is eager any more
+    monkeypatch.setattr("synth.engine.graphs.step_tensors", None)
+
+    futures = [engine.submit(one) for one in specs]
+    cancelled: list[Future[SegmentAudio]] = []
+    for n in range(3):
+        cancelled.append(engine.submit(spec("Cancelled.", max_frames=300), priority=-1))
+        wait_until(lambda: engine.describe()["slots_in_use"] > 0)
+        futures[2 * n].result(60)
+        assert cancelled[-1].cancel()
+
+    takes = [future.result(60) for future in futures]
+    assert all(np.array_equal(a.codes, b.codes) for a, b in zip(expected, takes, strict=True))
+    streamed = np.concatenate(list(engine.stream(specs[5])))
+    assert np.abs(streamed - expected[5].audio).max() < 1e-4
+    assert stand_in.replays > 3
+
+
+def test_nothing_is_replaced_after_the_capture(start: Start, stand_in: StandInGraphs) -> None:
+    engine = start(slots=4)
+    state, model = engine._threads.state, engine._models.dual_ar
+    pointers = [memory(state), memory(state.cache), memory(state.fast_cache), weights(model.slow)]
+
+    engine.warm_up()
+    for future in [engine.submit(spec(f"{n}.", max_frames=1 + n)) for n in range(9)]:
+        future.result(60)
+
+    now = [memory(state), memory(state.cache), memory(state.fast_cache), weights(model.slow)]
+    assert now == pointers
+    assert stand_in.slots == [4, 2, 1]
+
+
+def memory(item: object) -> dict[str, int]:
+    """Return where an object's tensors are."""
+    names = [name for name in dir(item) if isinstance(getattr(item, name, None), Tensor)]
+    return {name: getattr(item, name).data_ptr() for name in names}
+
+
+def weights(module: torch.nn.Module) -> list[int]:
+    return [id(weight) for weight in module.parameters()]
+
+
+def test_every_bucket_is_captured_before_the_first_request_largest_first(
+    start: Start, stand_in: StandInGraphs
+) -> None:
+    engine = start(slots=10)
+
+    assert stand_in.slots == [10, 8, 4, 2, 1]
+    described = engine.describe()
+    assert described["graphs"] == "on"
+    assert [bucket["slots"] for bucket in described["graph_buckets"]] == [1, 2, 4, 8, 10]
+    assert described["graph_nodes"] == described["graph_buckets"][-1]["nodes"] > 100
+    assert all(bucket["seconds"] >= 0 for bucket in described["graph_buckets"])
+
+
+def test_a_strict_engine_has_one_graph(start: Start, stand_in: StandInGraphs) -> None:
+    engine = start(slots=4, strict=True)
+
+    assert stand_in.slots == [4]
+    assert engine.render(spec()).codes.shape[1] == 6
+
+
+def run_out_above(most: int) -> Callable[[int], None]:
+    """Have memory run out in captures of more slots than `most`, and the capture end badly."""
+
+    def check(slots: int) -> None:
+        if slots > most:
+            try:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            finally:
+                raise RuntimeError("operation failed due to a previous error during capture")
+
+    return check
+
+
+def test_buckets_that_find_no_memory_are_left_out_and_fewer_slots_used(
+    start: Start, stand_in: StandInGraphs, caplog: pytest.LogCaptureFixture
+) -> None:
+    stand_in.fails = run_out_above(2)
+    engine = start(slots=8)
+
+    takes = [future.result(60) for future in [engine.submit(spec(f"{n}.")) for n in range(7)]]
+
+    assert stand_in.slots == [8, 4, 2, 1]
+    assert "memory ran out while a graph was captured: slots=8" in caplog.text
+    assert "slots that may be used: 2 of 8" in caplog.text
+    assert engine.slots == engine.describe()["slot_limit"] == 2
+    assert [take.codes.shape[1] for take in takes] == [6] * 7
+
+
+@pytest.mark.parametrize(("most", "strict"), [(0, False), (2, True)])
+def test_an_engine_that_can_capture_nothing_does_not_start(
+    start: Start, stand_in: StandInGraphs, most: int, strict: bool
+) -> None:
+    stand_in.fails = run_out_above(most)
+
+    with pytest.raises(
+        SlotsDoNotFitError, match=r"4 slots of 512 positions.*TTS_ENGINE_GRAPHS=off"
+    ):
+        start(slots=4, strict=strict)
+
+
+def test_a_step_that_cannot_be_captured_is_not_run_eagerly_instead(
+    start: Start, stand_in: StandInGraphs
+) -> None:
+    def refuse(slots: int) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing.")
+
+    stand_in.fails = refuse
+
+    with pytest.raises(GraphCaptureError, match=r"3 slots.*not permitted.*TTS_ENGINE_GRAPHS=off"):
+        start()
+
+
+def test_a_cpu_has_no_graphs_and_says_so_before_weights_are_loaded(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = start().describe()
+    assert (described["graphs"], described["graph_nodes"]) == ("off", None)
+    monkeypatch.setattr("synth.engine.engine.load_models", None)
+
+    with pytest.raises(InvalidSpecError, match="TTS_ENGINE_GRAPHS=on needs a CUDA device"):
+        start(graphs="on")
