@@ -41,6 +41,15 @@ class ChunkSchedule:
             yield size
             size = min(2 * size, self.largest)
 
+    def distinct_sizes(self) -> tuple[int, ...]:
+        """Return every size that a chunk can have, but for the last of a stream."""
+        found: list[int] = []
+        for size in self.sizes():
+            if size in found:
+                break
+            found.append(size)
+        return tuple(found)
+
     def split(self, num_frames: int) -> Iterator[int]:
         """Yield the frames of the chunks that `num_frames` frames are cut into; the last may be
         shorter."""

@@ -79,8 +79,7 @@ class CodecDecoder(nn.Module):
                 codec has codebooks, or holds a negative code.
             ValueError: `max_batch_frames` is below 1.
         """
-        for matrix in codes:
-            check_codes(matrix, self.config.num_codebooks)
+        check_codes(codes, self.config.num_codebooks)
         limit = frame_limit(max_batch_frames, self.device.type)
         hop = self.config.hop_length
         lengths = [matrix.shape[1] for matrix in codes]
@@ -106,13 +105,21 @@ class CodecDecoder(nn.Module):
         return wave[:, 0].float()
 
 
-def check_codes(codes: Tensor, num_codebooks: int) -> None:
-    """Raise InvalidSpecError unless `codes` are integers [num_codebooks, T], none negative."""
-    integers = not (codes.is_floating_point() or codes.is_complex() or codes.dtype is torch.bool)
-    if not integers or codes.dim() != 2 or codes.shape[0] != num_codebooks:
-        raise InvalidSpecError(
-            f"Codes must be integers of shape ({num_codebooks}, frames), not {codes.dtype} of "
-            f"shape {tuple(codes.shape)}."
-        )
-    if codes.numel() and int(codes.to(torch.int64).min()) < 0:
+def check_codes(codes: Sequence[Tensor], num_codebooks: int) -> None:
+    """Raise InvalidSpecError unless each is integers [num_codebooks, T], none negative.
+
+    Waits for the device once at most, where codes are on one.
+    """
+    for matrix in codes:
+        if not _is_integer(matrix) or matrix.dim() != 2 or matrix.shape[0] != num_codebooks:
+            raise InvalidSpecError(
+                f"Codes must be integers of shape ({num_codebooks}, frames), not {matrix.dtype} of "
+                f"shape {tuple(matrix.shape)}."
+            )
+    least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
+    if least and int(torch.stack([number.to(least[0].device) for number in least]).min()) < 0:
         raise InvalidSpecError("Codes must not be negative; these hold one that is.")
+
+
+def _is_integer(codes: Tensor) -> bool:
+    return not (codes.is_floating_point() or codes.is_complex() or codes.dtype is torch.bool)

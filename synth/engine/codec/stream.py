@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.decoder import CodecDecoder, check_codes, frame_limit
+from synth.engine.codec.stream_graphs import StreamGraphs
 from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES
 from synth.engine.codec.stream_state import StreamState, join
 
@@ -41,6 +42,7 @@ def decode_streams(
     codes: Sequence[Tensor],
     *,
     max_batch_frames: int | None = None,
+    graphs: StreamGraphs | None = None,
 ) -> list[Tensor]:
     """Decode the next chunk of several streams; chunks of equal length share one pass.
 
@@ -50,6 +52,7 @@ def decode_streams(
         streams: streams of one decoder, none of them twice, each as far along as it is.
         codes: for each its next codes, integers [K, n] on any device; n may be any number, also 0.
         max_batch_frames: as for `CodecDecoder.decode`.
+        graphs: recordings of this decoder's chunks, taken where they fit.
 
     Returns:
         For each stream float32 [hop_length * n] on the model's device.
@@ -64,18 +67,27 @@ def decode_streams(
     _check_streams(streams, codes)
     decoder = streams[0].decoder
     limit = frame_limit(max_batch_frames, decoder.device.type)
-    for matrix in codes:
-        check_codes(matrix, decoder.config.num_codebooks)
+    check_codes(codes, decoder.config.num_codebooks)
     empty = torch.empty(0, dtype=torch.float32, device=decoder.device)
     audio, states = [empty] * len(streams), [stream._state for stream in streams]
-    for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit):
-        batch = torch.stack([codes[index].to(decoder.device, torch.int64) for index in group])
-        piece = min(MAX_PIECE_FRAMES, max(1, limit // len(group)))
-        wave, after = decoder.runner.run(batch, join([states[i] for i in group]), piece)
-        for index, samples, state in zip(group, wave.float(), after.split(), strict=True):
+    for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit, graphs):
+        chunks, before = [codes[index] for index in group], [states[index] for index in group]
+        done = graphs.run(chunks, before) if graphs else None
+        wave, after = done or _run(decoder, chunks, before, limit)
+        for index, samples, state in zip(group, wave, after, strict=True):
             audio[index], states[index] = samples, state
     _advance(streams, states)
     return audio
+
+
+def _run(
+    decoder: CodecDecoder, chunks: Sequence[Tensor], states: Sequence[StreamState], limit: int
+) -> tuple[Tensor, list[StreamState]]:
+    """Return the samples [B, N] of equally long chunks, and the states after them."""
+    batch = torch.stack([chunk.to(decoder.device, torch.int64) for chunk in chunks])
+    piece = min(MAX_PIECE_FRAMES, max(1, limit // len(chunks)))
+    wave, after = decoder.runner.run(batch, join(states), piece)
+    return wave.float(), after.split()
 
 
 def _check_streams(streams: Sequence[CodecStream], codes: Sequence[Tensor]) -> None:
@@ -87,8 +99,12 @@ def _check_streams(streams: Sequence[CodecStream], codes: Sequence[Tensor]) -> N
         raise ValueError("the streams are of different decoders")
 
 
-def _equal_lengths(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
+def _equal_lengths(
+    lengths: Sequence[int], limit: int, graphs: StreamGraphs | None
+) -> Iterator[list[int]]:
     """Yield groups of indices of equal length, at most `limit` streams each; none of length 0.
+
+    Where a recording takes fewer streams, it says how many: two replays are faster than one pass.
 
     Nothing is padded: zeros after a chunk's end would stay behind in its stream's state.
     """
@@ -97,8 +113,9 @@ def _equal_lengths(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
         by_length[length].append(index)
     for length, group in by_length.items():
         if length:
-            for start in range(0, len(group), limit):
-                yield group[start : start + limit]
+            most = min(limit, graphs.most_streams(length) or limit) if graphs else limit
+            for start in range(0, len(group), most):
+                yield group[start : start + most]
 
 
 def _advance(streams: Sequence[CodecStream], states: Sequence[StreamState]) -> None:

@@ -38,3 +38,16 @@ def test_split_covers_every_frame_once_and_only_its_last_chunk_is_cut(num_frames
 def test_a_schedule_that_makes_no_sense_is_refused(first: int, largest: int, words: str) -> None:
     with pytest.raises(InvalidSpecError, match=words):
         ChunkSchedule(first=first, largest=largest)
+
+
+@pytest.mark.parametrize(
+    ("first", "largest", "sizes"),
+    [(1, 32, (1, 2, 4, 8, 16, 32)), (3, 10, (3, 6, 10)), (4, 4, (4,)), (2, 5, (2, 4, 5))],
+)
+def test_distinct_sizes_are_those_that_chunks_have(
+    first: int, largest: int, sizes: tuple[int, ...]
+) -> None:
+    schedule = ChunkSchedule(first=first, largest=largest)
+
+    assert schedule.distinct_sizes() == sizes
+    assert set(schedule.split(sum(sizes) + 3 * largest)) == set(sizes)
