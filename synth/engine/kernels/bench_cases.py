@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 
 BATCHES = (1, 8, 64)
-MODULES = ("norm", "heads", "swiglu", "gemv", "attention", "shared_prefix", "sampler", "snake")
+MODULES = (
+    "norm",
+    "heads",
+    "swiglu",
+    "gemv",
+    "attention",
+    "frame_attention",
+    "sampler",
+    "snake",
+)
 
 Tensors = Tensor | tuple[Tensor, ...]
 
