@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,11 +15,13 @@ from torch import Tensor
 
 from synth.contract import AudioArray, SegmentAudio
 from synth.engine.codec import CodecDecoder
+from synth.engine.codec.host_copy import HostCopy
 from synth.engine.codec.stream import CodecStream, decode_streams
+from synth.engine.codec.stream_graphs import StreamGraphs
 from synth.engine.device_lane import DeviceLane
 from synth.engine.errors import EngineError
 from synth.engine.out_of_memory import free_cached_memory, is_out_of_memory
-from synth.engine.segment_audio import FinishedCodes, LiveChunk, give, host_wave, segment_audio
+from synth.engine.segment_audio import FinishedCodes, LiveChunk, give, segment_audio
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ class CodecPasses:
         self, decoder: CodecDecoder, lane: DeviceLane, *, pass_frames: int, is_strict: bool
     ) -> None:
         self._decoder, self._lane, self._is_strict = decoder, lane, is_strict
+        self._host = HostCopy(decoder.device)
+        self.graphs: StreamGraphs | None = None  # recorded chunks of streams
         self._rate = decoder.config.sample_rate
         self._most = self._frames = pass_frames
         self._good_passes = 0
@@ -78,39 +83,56 @@ class CodecPasses:
     def decode_chunks(self, chunks: Sequence[LiveChunk]) -> None:
         """Decode one chunk of each of several streams; hand on the audio, or what ends a stream."""
         started_at = time.perf_counter()
-        waves = self._attempt(partial(self._chunk_waves, chunks), len(chunks))
-        if waves is None:
+        decoded = self._attempt(partial(self._decoded_chunks, chunks), len(chunks))
+        if decoded is None:
             for chunk in chunks:
                 self.decode_chunks([chunk])
-        elif isinstance(waves, Exception):
-            give(chunks[0].future, waves)
+        elif isinstance(decoded, Exception):
+            give(chunks[0].future, decoded)
         else:
-            for chunk, wave in zip(chunks, waves, strict=True):
-                self._hand_on(chunk, wave, started_at)
+            for chunk, (wave, finished) in zip(chunks, decoded, strict=True):
+                self._hand_on(chunk, wave, finished, started_at)
 
-    def _hand_on(self, chunk: LiveChunk, wave: AudioArray, started_at: float) -> None:
+    def _hand_on(
+        self,
+        chunk: LiveChunk,
+        wave: AudioArray,
+        finished: FinishedCodes | None,
+        started_at: float,
+    ) -> None:
         if wave.size:
             chunk.live.give(wave)
-        if chunk.finished is not None:
+        if finished is not None:
             whole = np.concatenate([np.empty(0, np.float32), *chunk.live.waves])
-            answer = segment_audio(chunk.finished, whole, self._rate, codec_started_at=started_at)
+            answer = segment_audio(finished, whole, self._rate, codec_started_at=started_at)
             give(chunk.future, answer)
 
     def _answers(
         self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
     ) -> list[SegmentAudio | Exception]:
         started_at = time.perf_counter()
+        codes = [item.codes for item in group]
         for item in group:
             self._lane.wait_for(item.made)
-        codes = [item.codes for item in group]
+            self._lane.adopt(item.codes)
         if between is None and not self._is_strict:
             waves = self._decoder.decode(codes, max_batch_frames=self._frames)
         else:
             waves = self._in_pieces(codes, between)
+        audio, finished = self._on_host(waves, group)
         return [
-            segment_audio(item, host_wave(wave), self._rate, codec_started_at=started_at)
-            for item, wave in zip(group, waves, strict=True)
+            segment_audio(item, wave, self._rate, codec_started_at=started_at)
+            for item, wave in zip(finished, audio, strict=True)
         ]
+
+    def _on_host(
+        self, waves: Sequence[Tensor], items: Sequence[FinishedCodes]
+    ) -> tuple[list[AudioArray], list[FinishedCodes]]:
+        """Return samples and segments with their codes on the host, having waited once."""
+        arrays = self._host.take([*waves, *(item.codes for item in items)])
+        codes = [torch.from_numpy(array) for array in arrays[len(waves) :]]
+        finished = [replace(item, codes=own) for item, own in zip(items, codes, strict=True)]
+        return arrays[: len(waves)], finished
 
     def _in_pieces(
         self, codes: Sequence[Tensor], between: Callable[[], None] | None
@@ -128,13 +150,31 @@ class CodecPasses:
         empty = torch.empty(0, device=self._decoder.device)
         return [torch.cat(parts) if parts else empty for parts in waves]
 
-    def _chunk_waves(self, chunks: Sequence[LiveChunk]) -> list[AudioArray]:
+    def _decoded_chunks(
+        self, chunks: Sequence[LiveChunk]
+    ) -> list[tuple[AudioArray, FinishedCodes | None]]:
+        """Return each chunk's samples, and on the host what is finished with it."""
         for chunk in chunks:
             self._lane.wait_for(chunk.made)
+            self._lane.adopt(chunk.codes)
+        ends = [chunk.finished for chunk in chunks if chunk.finished is not None]
+        for item in ends:
+            self._lane.adopt(item.codes)
         streams = [self._stream(chunk) for chunk in chunks]
+        marks = [stream.mark() for stream in streams]
         codes = [chunk.codes for chunk in chunks]
-        waves = decode_streams(streams, codes, max_batch_frames=self._frames)
-        return [host_wave(wave) for wave in waves]
+        waves = decode_streams(streams, codes, max_batch_frames=self._frames, graphs=self.graphs)
+        try:
+            audio, on_host = self._on_host(waves, ends)
+        except Exception:
+            for stream, mark in zip(streams, marks, strict=True):
+                stream.rewind(mark)  # what is tried again begins where this did
+            raise
+        finished = iter(on_host)
+        return [
+            (wave, None if chunk.finished is None else next(finished))
+            for chunk, wave in zip(chunks, audio, strict=True)
+        ]
 
     def _stream(self, chunk: LiveChunk) -> CodecStream:
         if chunk.live.codec is None:

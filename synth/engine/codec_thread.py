@@ -7,9 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 from synth.contract import SegmentAudio
-from synth.engine.codec import CodecDecoder
+from synth.engine.codec import ChunkSchedule, CodecDecoder
+from synth.engine.codec.capture import Capture, CudaCapture
+from synth.engine.codec.fusing import uses_kernels
+from synth.engine.codec.stream_graphs import StreamGraphs
 from synth.engine.codec_passes import CodecPasses
 from synth.engine.device_lane import DeviceLane
 from synth.engine.errors import EngineClosedError
@@ -46,7 +50,7 @@ class CodecThread:
             num_threads: torch's threads for this thread; 0 leaves the process's number.
             on_progress: called after every pass, without a lock.
         """
-        self._lane = DeviceLane(decoder.device, is_urgent=False)
+        self._decoder, self._lane = decoder, DeviceLane(decoder.device, is_urgent=False)
         self._passes = CodecPasses(
             decoder, self._lane, pass_frames=pass_frames, is_strict=is_strict
         )
@@ -64,6 +68,33 @@ class CodecThread:
         """Return the frames of finished segments that wait."""
         with self._changed:
             return sum(item.num_frames for item in self._segments)
+
+    def record_streams(self, schedule: ChunkSchedule, capture: Capture | None = None) -> None:
+        """Record the decoding of streams' chunks as graphs; to be called before `start`.
+
+        Without `capture` it is done on CUDA and left undone elsewhere. Nothing else may use the
+        device meanwhile.
+
+        Args:
+            schedule: of most streams; chunks of other sizes are cut into these or go eagerly.
+        """
+        device = self._decoder.device
+        if capture is None and device.type != "cuda":
+            return
+        with self._lane.entered():
+            graphs = StreamGraphs(self._decoder, schedule.distinct_sizes())
+            graphs.record(capture or CudaCapture(device))
+        self._passes.graphs = graphs
+        logger.info("codec graphs: shapes=%d seconds=%.1f", len(graphs.shapes), graphs.seconds)
+
+    def describe(self) -> dict[str, Any]:
+        """Return how the decoder is run, for pages and logs."""
+        graphs = self._passes.graphs
+        return {
+            "codec_kernels": uses_kernels(self._decoder),
+            "codec_graphs": len(graphs.shapes) if graphs else 0,
+            "codec_graph_seconds": graphs.seconds if graphs else 0.0,
+        }
 
     def start(self) -> None:
         """Start the thread."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 _URGENT, _USUAL = -1, 0  # CUDA's priorities of streams
 
@@ -42,6 +43,11 @@ class DeviceLane:
         """Put work that follows behind another lane's mark, without waiting here."""
         if self._stream is not None and mark is not None:
             self._stream.wait_event(mark)
+
+    def adopt(self, tensor: Tensor) -> None:
+        """Keep the memory of another lane's tensor until what is begun here with it is done."""
+        if self._stream is not None and tensor.device.type == "cuda":
+            tensor.record_stream(self._stream)
 
 
 def new_event(stream: torch.cuda.Stream | None = None) -> torch.cuda.Event:

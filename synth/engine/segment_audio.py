@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedCodes:
-    """Hold one request's codes, integers [K, T] on the device, and where its time went.
+    """Hold one request's codes, integers [K, T], and where its time went.
 
     `made` comes when the device has written the codes. The times are those of the host, which on
     CUDA may be a few frames ahead of the device.
@@ -69,12 +69,6 @@ def segment_audio(
             codec_seconds=time.perf_counter() - codec_started_at,
         ),
     )
-
-
-def host_wave(wave: Tensor) -> AudioArray:
-    """Return samples [N] as an array of their own: a view would keep the whole pass in memory."""
-    host = wave.to("cpu", torch.float32)
-    return host.numpy().copy() if host.data_ptr() == wave.data_ptr() else host.numpy()
 
 
 def give(future: Future[SegmentAudio], outcome: SegmentAudio | Exception) -> None:

@@ -31,6 +31,14 @@ class CodecStream:
         """Return the frames decoded so far."""
         return self._state.counts[0]
 
+    def mark(self) -> StreamState:
+        """Return where the stream is, for `rewind`; it stays as it is while the stream goes on."""
+        return self._state
+
+    def rewind(self, mark: StreamState) -> None:
+        """Go back to where the stream was at a mark of its own."""
+        self._state = mark
+
     def decode(self, codes: Tensor) -> Tensor:
         """Return the samples of the next frames; arguments and errors as for `decode_streams`."""
         return decode_streams([self], [codes])[0]

@@ -11,7 +11,9 @@ import torch
 
 from synth.contract import FinishReason, SegmentAudio
 from synth.engine.codec import CodecDecoder
+from synth.engine.codec.capture import keep_eager
 from synth.engine.codec.chunk_schedule import ChunkSchedule
+from synth.engine.codec.host_copy import HostCopy
 from synth.engine.codec_passes import CodecPasses
 from synth.engine.codec_thread import CodecThread
 from synth.engine.device_lane import DeviceLane
@@ -109,6 +111,81 @@ def test_an_error_is_that_of_its_own_stream(codec: CodecThread) -> None:
     with pytest.raises(InvalidSpecError):
         chunks[0].future.result(60)
     assert chunks[1].future.result(60).audio.shape == (5 * 2048,)
+
+
+def streamed(codec: CodecThread, sizes: Sequence[int], seeds: Sequence[int]) -> list[SegmentAudio]:
+    """Return what comes of streams that hand their chunks on side by side."""
+    items = [finished(sum(sizes), seed=seed) for seed in seeds]
+    lives = [LiveAudio(ChunkSchedule()) for _ in items]
+    start = 0
+    for size in sizes:
+        start += size
+        with codec._changed:  # the chunks of all streams meet in one pass
+            for item, live in zip(items, lives, strict=True):
+                last = item if start == sum(sizes) else None
+                codes = item.codes[:, start - size : start]
+                codec.feed(LiveChunk(live, item.future, codes, None, last))
+    return [item.future.result(60) for item in items]
+
+
+def test_recorded_streams_sound_as_those_decoded_eagerly(
+    codec: CodecThread, decoder: CodecDecoder
+) -> None:
+    recorded = CodecThread(
+        decoder,
+        pass_frames=256,
+        most_waiting=100,
+        is_strict=False,
+        num_threads=0,
+        on_progress=lambda: None,
+    )
+    recorded.record_streams(ChunkSchedule(first=1, largest=8), capture=keep_eager)
+    recorded.start()
+    try:
+        found = streamed(recorded, [1, 2, 4, 8, 8, 3], seeds=[1, 2, 3])
+    finally:
+        recorded.close()
+
+    assert recorded.describe()["codec_graphs"] == 16
+    expected = streamed(codec, [1, 2, 4, 8, 8, 3], seeds=[1, 2, 3])
+    assert codec.describe()["codec_graphs"] == 0
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.audio.shape == (26 * 2048,)
+        assert np.allclose(ours.audio, theirs.audio, atol=1e-4)
+        assert np.array_equal(ours.codes, theirs.codes)
+
+
+def test_a_cpu_records_no_streams_by_itself(decoder: CodecDecoder) -> None:
+    codec = codec_thread(decoder)
+    codec.record_streams(ChunkSchedule())
+    codec.close()
+
+    assert codec.describe() == {
+        "codec_kernels": False,
+        "codec_graphs": 0,
+        "codec_graph_seconds": 0.0,
+    }
+
+
+def test_memory_that_runs_out_behind_the_decoder_moves_no_stream_twice(
+    codec: CodecThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (expected,) = streamed(codec, [4, 4, 4], seeds=[5])
+    real = HostCopy.take
+    failed: list[int] = []
+
+    def fail_twice(self: HostCopy, tensors: Sequence[torch.Tensor]) -> object:
+        if len(failed) < 2:
+            failed.append(len(tensors))
+            raise torch.OutOfMemoryError("no memory")
+        return real(self, tensors)
+
+    monkeypatch.setattr(HostCopy, "take", fail_twice)
+
+    (found,) = streamed(codec, [4, 4, 4], seeds=[5])
+
+    assert len(failed) == 2
+    assert np.array_equal(found.audio, expected.audio)
 
 
 def test_a_pass_holds_the_most_urgent_class_and_similar_lengths(decoder: CodecDecoder) -> None:
