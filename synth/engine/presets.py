@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from synth.engine.atomic_file import replace_file
 from synth.engine.codec import CodecDecoder, CodecEncoder
 from synth.engine.codec.codec_file import SAFETENSORS_NAME
+from synth.engine.codec.precision import allow_tf32, decode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.codec.stored_weights import stored_shapes
 from synth.engine.device_memory import find_memory
@@ -92,14 +93,14 @@ def preset_models(
     shape = preset(name)
     place = resolve_device(device) if isinstance(device, str) else device
     encode_dtype = named_dtype(codec_encode_dtype)
+    precision = decode_precision(codec_decode_dtype, place)
+    decoder = codec_half(CodecDecoder, shape, device=place, dtype=precision.dtype, seed=seed)
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
         encoder=codec_half(CodecEncoder, shape, device=place, dtype=encode_dtype, seed=seed),
-        decoder=codec_half(
-            CodecDecoder, shape, device=place, dtype=named_dtype(codec_decode_dtype), seed=seed
-        ),
+        decoder=allow_tf32(decoder) if precision.tf32 else decoder,
         device=place,
         resampler=ResamplerChoice.AUTO,
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),
@@ -108,10 +109,16 @@ def preset_models(
     )
 
 
-def write_preset_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
+def write_preset_checkpoint(
+    name: str, folder: Path, *, seed: int = 0, device: torch.device = CPU
+) -> Path:
     """Write a preset as a checkpoint that `Engine.load` takes, unless the folder holds it already.
 
     The transformers go in as bfloat16, the codec as float32; a half-written folder is made anew.
+
+    Args:
+        device: where the numbers are drawn, which decides what they are; a GPU takes seconds for
+            the published shape.
 
     Returns:
         The folder.
@@ -121,6 +128,8 @@ def write_preset_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
     """
     shape = preset(name)
     stamp = {"preset": name, "seed": seed, "version": _FILES_VERSION}
+    if device.type != "cpu":
+        stamp["drawn_on"] = device.type
     if _read_stamp(folder) == stamp:
         return folder
     if folder.exists() and any(folder.iterdir()) and not (folder / _STAMP).exists():
@@ -129,7 +138,7 @@ def write_preset_checkpoint(name: str, folder: Path, *, seed: int = 0) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         # Empty until all is there: what a stop in between leaves behind is then made anew.
         (folder / _STAMP).write_text("{}", encoding="utf-8")
-        _write_files(shape, folder, seed)
+        _write_files(shape, folder, seed, device)
         text = json.dumps(stamp)
         replace_file(folder / _STAMP, lambda part: part.write_text(text, encoding="utf-8"))
     except OSError as error:
@@ -148,15 +157,15 @@ def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch
         )
 
 
-def _write_files(shape: Preset, folder: Path, seed: int) -> None:
+def _write_files(shape: Preset, folder: Path, seed: int, device: torch.device) -> None:
     config = json.dumps(dict(shape.lm), indent=1)
     (folder / "config.json").write_text(config + "\n", encoding="utf-8")
     make_tokenizer(shape).save(str(folder / "tokenizer.json"))
-    drawn = lm_weights(shape, device=CPU, dtype=torch.bfloat16, seed=seed)
-    save_file({_disk_name(path): weight for path, weight in drawn}, folder / SINGLE_NAME)
+    drawn = lm_weights(shape, device=device, dtype=torch.bfloat16, seed=seed)
+    save_file({_disk_name(path): weight.cpu() for path, weight in drawn}, folder / SINGLE_NAME)
     float32 = torch.float32
-    encoder = codec_half(CodecEncoder, shape, device=CPU, dtype=float32, seed=seed)
-    decoder = codec_half(CodecDecoder, shape, device=CPU, dtype=float32, seed=seed)
+    encoder = codec_half(CodecEncoder, shape, device=device, dtype=float32, seed=seed).cpu()
+    decoder = codec_half(CodecDecoder, shape, device=device, dtype=float32, seed=seed).cpu()
     save_file(_unfolded(encoder) | _unfolded(decoder), folder / SAFETENSORS_NAME)
 
 

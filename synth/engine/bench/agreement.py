@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.dual_ar import DualAR
-from synth.engine.kv_cache import KVCache, cache_dtype
+from synth.engine.kv_cache import KVCache
 
 STREAMS = 2
 
@@ -19,10 +19,12 @@ class Agreement:
     """Hold what a forced run found: both models read the same columns and nothing is drawn.
 
     `logits_error` is the difference's norm as a share of the logits' norm, of both transformers;
-    `top1_agreement` the share of rows whose most likely token or code is the same.
+    `largest_error` the largest difference of a single logit; `top1_agreement` the share of rows
+    whose most likely token or code is the same.
     """
 
     logits_error: float
+    largest_error: float
     top1_agreement: float
 
 
@@ -34,7 +36,8 @@ def measure_agreement(model: DualAR, exact: DualAR, *, frames: int, seed: int) -
     size = sum(float(b.square().sum()) for b in expected)
     pairs = zip(found, expected, strict=True)
     same = torch.cat([(a.argmax(-1) == b.argmax(-1)).flatten() for a, b in pairs])
-    return Agreement((difference / size) ** 0.5, float(same.float().mean()))
+    largest = max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+    return Agreement((difference / size) ** 0.5, largest, float(same.float().mean()))
 
 
 def _forced_logits(model: DualAR, *, frames: int, seed: int) -> Sequence[Tensor]:
@@ -49,7 +52,7 @@ def _forced_logits(model: DualAR, *, frames: int, seed: int) -> Sequence[Tensor]
         num_slots=STREAMS,
         num_positions=frames,
         device=model.device,
-        dtype=cache_dtype(model.device, model.dtype),
+        dtype=model.dtype,
     )
     frame_cache = fast.allocate_cache(STREAMS)
     slow_logits, fast_logits = [], []

@@ -14,6 +14,7 @@ from synth.contract import Sampling
 from synth.engine.bench.agreement import Agreement, measure_agreement
 from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
 from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
+from synth.engine.bench.contenders import Ours, Plain, faster
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import (
@@ -24,7 +25,8 @@ from synth.engine.bench.roofline import (
 from synth.engine.bench.stepping import DecodeBatch, prompt_positions, random_prompt
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import resolve_device
+from synth.engine.engine_config import choose_numbers, resolve_device, wants_graphs
+from synth.engine.out_of_memory import free_cached_memory
 from synth.engine.preset_shapes import Preset, preset
 from synth.engine.preset_weights import lm_weights, special_ids
 from synth.engine.presets import preset_dual_ar
@@ -33,6 +35,10 @@ COLUMNS = (
     "dtype",
     "batch",
     "context",
+    "graphs",
+    "graph_nodes",
+    "milliseconds_per_step",
+    "real_time_factor",
     "frames_per_second",
     "frames_per_second_low",
     "frames_per_second_high",
@@ -59,6 +65,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         default=["auto"],
         help="forms of the weights: auto, float32, bfloat16, int8",
     )
+    parser.add_argument(
+        "--graphs",
+        type=names("auto", "on", "off"),
+        default=["auto"],
+        help="replay the step as a CUDA graph: auto (on with CUDA), on, off, or off,on",
+    )
+    parser.add_argument(
+        "--positions", type=number(low=0), default=0, help="of a slot (default: what is needed)"
+    )
     parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
     parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
     parser.add_argument("--baseline", action="store_true", help="measure the plain loop as well")
@@ -66,8 +81,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--baseline-dtype",
         type=names("float32", "bfloat16"),
-        default=["bfloat16", "float32"],
-        help="formats it is measured in; the faster one counts",
+        help="formats it is measured in; the faster one counts (default: both, on CUDA bfloat16)",
     )
 
 
@@ -78,58 +92,27 @@ def run(options: Options, progress: Progress) -> Report:
         InvalidSpecError: the preset, the device or a context is not to be had.
     """
     shape, device = preset(options["preset"]), resolve_device(options["device"])
+    options = {**options, "baseline_dtype": _baseline_dtypes(options, device)}
+    graphs = list(dict.fromkeys(wants_graphs(name, device) for name in options["graphs"]))
     for context in options["context"]:
         longest = prompt_positions(context, options["frames"]) + options["frames"] + 1
-        check_context(shape, longest)
+        check_context(shape, max(longest, options["positions"]))
     facts = run_facts(device, seed=options["seed"], preset=shape.name)
     facts |= {
         "frames_per_window": options["frames"],
         "windows": options["windows"],
         "baseline": _baseline_facts(options) if options["baseline"] else None,
     }
-    bench = _Bench(shape, device, options, facts, progress)
+    bench = _Bench(shape, device, options, graphs, facts, progress)
     rows = [row for dtype in options["dtype"] for row in bench.rows_of(dtype)]
     plot = Plot(
         "batch",
         "frames_per_second",
-        ("dtype", "context"),
+        ("dtype", "context", "graphs"),
         low="frames_per_second_low",
         high="frames_per_second_high",
     )
     return Report("ar", facts, rows, COLUMNS, plot)
-
-
-@dataclass(eq=False)
-class _Ours:
-    """Measure the engine's step at one batch and context."""
-
-    name: str
-    batch: DecodeBatch
-    context: int
-
-    def prepare(self) -> None:
-        self.batch.rewind()
-
-    def work(self) -> int:
-        return self.batch.decode()
-
-
-@dataclass(eq=False)
-class _Plain:
-    """Measure the plain loop in one dtype."""
-
-    name: str
-    dtype: str
-    loop: BaselineLoop
-    start: int
-    frames: int
-    sampling: Sampling
-
-    def prepare(self) -> None:
-        self.loop.rewind(self.start)
-
-    def work(self) -> int:
-        return self.loop.decode(self.frames, self.sampling)
 
 
 @dataclass(eq=False)
@@ -139,33 +122,56 @@ class _Bench:
     shape: Preset
     device: torch.device
     options: Options
+    graphs: list[bool]
     facts: dict[str, Any]
     progress: Progress
 
     def rows_of(self, dtype: str) -> Iterator[dict[str, Any]]:
         """Measure one dtype's sweep together with the plain loop and yield its rows."""
         self.progress(f"making {self.shape.name} with random weights, {dtype}")
+        shared = self._shared_weights(dtype)
         model = preset_dual_ar(
-            self.shape, device=self.device, dtype=dtype, seed=self.options["seed"]
+            self.shape,
+            device=self.device,
+            dtype=dtype,
+            seed=self.options["seed"],
+            weights=shared,
         )
         ours = [
-            self._ours(model, dtype, batch, context)
+            self._ours(model, dtype, batch, context, graphs)
             for context in self.options["context"]
             for batch in self.options["batch"]
+            for graphs in self.graphs
         ]
-        plain = self._plain(model) if self.options["baseline"] else []
+        plain = self._plain(model, shared) if self.options["baseline"] else []
         series = run_windows(
             [*ours, *plain],
             windows=self.options["windows"],
             device=self.device,
             progress=self.progress,
         )
-        base = _faster(plain, series[len(ours) :])
+        base = faster(plain, series[len(ours) :])
         weight_dtype = model.weight_format
         agreement = self._agreement(model)
         for contender, measured in zip(ours, series, strict=False):
             row = self._row(contender, measured, base, weight_dtype)
             yield row | (asdict(agreement) if agreement else {})
+        del model, shared, ours, plain, contender
+        free_cached_memory(self.device)  # the next dtype's weights need the room
+
+    def _shared_weights(self, dtype: str) -> dict[str, Tensor] | None:
+        """Return weights that the model and the plain loop both use; None where they cannot.
+
+        At full size a second copy would be 9 GB.
+        """
+        numbers = choose_numbers(dtype, self.device, self.shape.config)
+        if not self.options["baseline"] or numbers.name not in self.options["baseline_dtype"]:
+            return None
+        return self._weights(numbers.dtype)
+
+    def _weights(self, dtype: torch.dtype) -> dict[str, Tensor]:
+        seed = self.options["seed"]
+        return dict(lm_weights(self.shape, device=self.device, dtype=dtype, seed=seed))
 
     def _agreement(self, model: DualAR) -> Agreement | None:
         """Hold the model's logits to those of float32; None where that takes too much memory."""
@@ -176,37 +182,44 @@ class _Bench:
         exact = preset_dual_ar(self.shape, device=self.device, dtype="float32", seed=seed)
         return measure_agreement(model, exact, frames=AGREEMENT_FRAMES, seed=seed)
 
-    def _ours(self, model: DualAR, dtype: str, batch: int, context: int) -> _Ours:
+    def _ours(self, model: DualAR, dtype: str, batch: int, context: int, graphs: bool) -> Ours:
         self.progress(f"prefilling {batch} streams for a context of {context}")
         options = self.options
         made = DecodeBatch(
-            model, batch=batch, context=context, frames=options["frames"], seed=options["seed"]
+            model,
+            batch=batch,
+            context=context,
+            frames=options["frames"],
+            seed=options["seed"],
+            graphs=graphs,
+            positions=options["positions"],
         )
-        return _Ours(f"{dtype} batch {batch} context {context}", made, context)
+        name = f"{dtype} batch {batch} context {context} graphs {_on_off(graphs)}"
+        return Ours(name, made, context, graphs)
 
-    def _plain(self, model: DualAR) -> list[_Plain]:
+    def _plain(self, model: DualAR, shared: dict[str, Tensor] | None) -> list[Plain]:
         frames, seed = self.options["baseline_frames"], self.options["seed"]
         # Its cost does not depend on the context: it attends to all of its cache.
         start = min(prompt_positions(min(self.options["context"]), frames), CACHE_LENGTH - frames)
         prompt, sampling = random_prompt(model, start, seed=seed), Sampling(seed=seed)
         contenders = []
         for dtype in self.options["baseline_dtype"]:
-            weights: dict[str, Tensor] = dict(
-                lm_weights(self.shape, device=self.device, dtype=getattr(torch, dtype), seed=seed)
-            )
+            wanted: torch.dtype = getattr(torch, dtype)
+            is_shared = shared is not None and model.dtype is wanted
+            weights = shared if shared is not None and is_shared else self._weights(wanted)
             loop = BaselineLoop(self.shape.config, special_ids(self.shape), weights)
             loop.prefill(prompt, sampling)
-            contenders.append(_Plain(f"plain {dtype}", dtype, loop, start, frames, sampling))
+            contenders.append(Plain(f"plain {dtype}", dtype, loop, start, frames, sampling))
         return contenders
 
     def _row(
         self,
-        contender: _Ours,
+        contender: Ours,
         series: Series,
         base: tuple[str, Series] | None,
         weight_dtype: str,
     ) -> dict[str, Any]:
-        batch, speed = contender.batch.batch, spread(series.rates)
+        batch, speed, codec = contender.batch.batch, spread(series.rates), self.shape.codec
         kv_dtype = kv_dtype_name(contender.batch.state)
         cost = frame_cost(
             self.shape.config,
@@ -226,10 +239,14 @@ class _Bench:
             "batch": batch,
             "context": contender.context,
             "cache_length": contender.batch.cache_length,
+            "graphs": _on_off(contender.graphs),
+            "graph_nodes": contender.batch.graph_nodes,
             "frames_per_second": speed.median,
             "frames_per_second_low": speed.low,
             "frames_per_second_high": speed.high,
             "milliseconds_per_step": 1000 * batch / speed.median,
+            "real_time_factor": batch * codec.sample_rate / codec.hop_length / speed.median,
+            "acoustic_tokens_per_second": codec.num_codebooks * speed.median,
             "frames_per_cpu_second": spread(series.cpu_rates).median,
             "ratio_to_baseline": ratio.median if ratio else None,
             "ratio_to_baseline_low": ratio.low if ratio else None,
@@ -247,12 +264,14 @@ class _Bench:
         return make_row(self.facts, values, why_null=why)
 
 
-def _faster(plain: list[_Plain], series: list[Series]) -> tuple[str, Series] | None:
-    """Return the dtype and the windows of the faster plain loop, None where none was measured."""
-    if not plain:
-        return None
-    best = max(range(len(plain)), key=lambda index: series[index].median())
-    return plain[best].dtype, series[best]
+def _baseline_dtypes(options: Options, device: torch.device) -> list[str]:
+    """Return the formats of the plain loop: on CUDA float32 is slower and takes 18 GB more."""
+    both = ["bfloat16", "float32"]
+    return options["baseline_dtype"] or (both[:1] if device.type == "cuda" else both)
+
+
+def _on_off(graphs: bool) -> str:
+    return "on" if graphs else "off"
 
 
 def _baseline_facts(options: Options) -> dict[str, Any]:

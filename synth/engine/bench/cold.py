@@ -17,8 +17,10 @@ from synth.engine.bench.arguments import add_model_arguments, number
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Plot, Progress, Report
 from synth.engine.bench.windows import spread
+from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
+from synth.engine.out_of_memory import free_cached_memory
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import write_preset_checkpoint
 
@@ -44,6 +46,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument("--checkpoint", type=Path, help="start this one and not the preset's")
     parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
+    parser.add_argument(
+        "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
+    )
+    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--slots", type=number(low=1), default=8)
     parser.add_argument("--max-positions", type=number(low=64), default=2048, help="of a slot")
     parser.add_argument("--frames", type=number(low=1), default=21, help="of the first audio")
@@ -66,15 +72,18 @@ def run(options: Options, progress: Progress) -> Report:
         name = preset(options["preset"]).name
         folder = options["folder"] / f"{name}-{options['seed']}"
         progress(f"writing or finding {name} in {folder}")
-        checkpoint = write_preset_checkpoint(name, folder, seed=options["seed"])
+        checkpoint = write_preset_checkpoint(name, folder, seed=options["seed"], device=device)
     facts = run_facts(device, seed=options["seed"], preset=name)
     facts |= {
         "runs": options["runs"],
         "weights_from": "disk" if options["from_disk"] else "page cache, if they were read before",
         "slots": options["slots"],
+        "codec_dtype": options["codec_dtype"],
+        "graphs": options["graphs"],
         "max_positions": options["max_positions"],
         "first_audio_frames": options["frames"],
     }
+    free_cached_memory(device)  # what was drawn here would be missing in the started process
     starts = []
     for index in range(options["runs"]):
         if options["from_disk"]:
@@ -106,7 +115,16 @@ def _start(checkpoint: Path, options: Options) -> list[dict[str, Any]]:
         "checkpoint": str(checkpoint.resolve()),
         "cache_dir": str((options["folder"] / "digests").resolve()),
     }
-    keys = ("device", "dtype", "slots", "max_positions", "frames", "threads")
+    keys = (
+        "device",
+        "dtype",
+        "codec_dtype",
+        "graphs",
+        "slots",
+        "max_positions",
+        "frames",
+        "threads",
+    )
     with tempfile.TemporaryDirectory() as temporary:
         plan = Path(temporary) / "plan.json"
         plan.write_text(json.dumps(passed | {key: options[key] for key in keys}), encoding="utf-8")

@@ -46,6 +46,8 @@ def start_engine(options: dict[str, Any]) -> Any:
         checkpoint=Path(options["checkpoint"]),
         device=options["device"],
         dtype=options["dtype"],
+        codec_decode_dtype=options["codec_dtype"],
+        graphs=options["graphs"],
         slots=options["slots"],
         max_positions=options["max_positions"],
         cache_dir=Path(options["cache_dir"]),

@@ -7,8 +7,10 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,14 @@ import torch
 
 from synth.engine.bench.windows import synchronize
 from synth.engine.linear import find_processor
+from synth.engine.out_of_memory import free_cached_memory
 
 # The figures that every row has, or has a reason to lack.
 FIGURES = ("frames_per_second", "ratio_to_baseline", "ratio_to_roofline")
 COPY_BYTES = 1 << 28  # far above any last-level cache's share of a few cores
+DEVICE_COPY_BYTES = 1 << 32  # a millisecond or two on a GPU, so that its launch does not count
 COPY_ROUNDS = 5
-MATMUL_SIZE = 1536
+MATMUL_SIZE = {"cpu": 1536, "cuda": 8192}
 
 
 def run_facts(device: torch.device, *, seed: int, preset: str | None) -> dict[str, Any]:
@@ -33,6 +37,7 @@ def run_facts(device: torch.device, *, seed: int, preset: str | None) -> dict[st
         "cpu_class": find_processor().cpu_class,
         "torch": torch.__version__,
         "cuda": torch.version.cuda if device.type == "cuda" else None,
+        **device_facts(device),
         "threads": torch.get_num_threads(),
         "omp_wait_policy": os.environ.get("OMP_WAIT_POLICY"),
         "gomp_spincount": os.environ.get("GOMP_SPINCOUNT"),
@@ -67,6 +72,26 @@ def device_name(device: torch.device) -> str:
     return str(device)
 
 
+def device_facts(device: torch.device) -> dict[str, Any]:
+    """Return what a GPU says of itself; nothing for a CPU."""
+    if device.type != "cuda":
+        return {}
+    found = torch.cuda.get_device_properties(device)
+    return {
+        "capability": f"{found.major}.{found.minor}",
+        "multiprocessors": found.multi_processor_count,
+        "device_gigabytes": found.total_memory / 1e9,
+        "triton": _version("triton"),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def processor_name() -> str:
     """Return the processor's name as the system has it."""
     try:
@@ -98,7 +123,13 @@ def commit() -> str | None:
 
 def copy_bandwidth(device: torch.device) -> float:
     """Return a copy's bytes per second, those read and those written, the best of several."""
-    size = COPY_BYTES if device.type == "cpu" else 4 * COPY_BYTES
+    size = COPY_BYTES if device.type == "cpu" else DEVICE_COPY_BYTES
+    rate = _copy_rate(size, device)
+    free_cached_memory(device)  # what is measured next may need the room
+    return rate
+
+
+def _copy_rate(size: int, device: torch.device) -> float:
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.ones_like(source)  # written once: the first touch of a page is no copy
     source.fill_(1)  # zeros of a fresh allocation may all be one page
@@ -109,19 +140,33 @@ def copy_bandwidth(device: torch.device) -> float:
 def matmul_rate(device: torch.device, dtype: str) -> float | None:
     """Return the operations per second of a large product of this format, the best of several.
 
-    None for int8, of which torch has no product that shows the processor's limit.
+    tf32 is float32 whose products may take TF32. None for int8, of which torch has no product that
+    shows the processor's limit.
     """
     if dtype == "int8":
         return None
-    size = MATMUL_SIZE if device.type == "cpu" else 4 * MATMUL_SIZE
-    wanted: torch.dtype = getattr(torch, dtype)
+    size, is_tf32 = MATMUL_SIZE[device.type], dtype == "tf32"
+    wanted: torch.dtype = torch.float32 if is_tf32 else getattr(torch, dtype)
     a = torch.randn(size, size, device=device).to(wanted)
     b = torch.randn(size, size, device=device).to(wanted)
-    return 2 * size**3 / _best_seconds(lambda: a @ b, device)
+    with _tf32_products(is_tf32):
+        return 2 * size**3 / _best_seconds(lambda: a @ b, device)
+
+
+@contextmanager
+def _tf32_products(allowed: bool) -> Iterator[None]:
+    """Say for the products begun inside whether they may take TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if allowed else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _best_seconds(work: Callable[[], object], device: torch.device) -> float:
     best = float("inf")
+    work()  # the first one loads a library and takes its workspace
     for _ in range(COPY_ROUNDS):
         synchronize(device)
         start = time.perf_counter()

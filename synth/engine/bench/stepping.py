@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from synth.contract import Sampling
 from synth.engine.bench.report import BenchFailedError
-from synth.engine.decode import decode_step
+from synth.engine.decode import decode_step, step_tensors
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.noise import CounterNoise
@@ -24,17 +26,34 @@ class DecodeBatch:
     """Hold a full batch of running streams and step it; `rewind` starts the same frames again."""
 
     def __init__(
-        self, model: DualAR, *, batch: int, context: int, frames: int, seed: int, top_k: int = 30
+        self,
+        model: DualAR,
+        *,
+        batch: int,
+        context: int,
+        frames: int,
+        seed: int,
+        top_k: int = 30,
+        graphs: bool = False,
+        positions: int = 0,
     ) -> None:
         """Prefill `batch` different prompts, so that `frames` frames have a mean context of that.
 
-        `context` counts the positions attended to, the prompt's and the speech's.
+        Args:
+            context: the positions attended to, the prompt's and the speech's.
+            graphs: replay a captured step; on CUDA alone.
+            positions: of each slot; at least what the frames take.
         """
         self.model, self.batch, self.frames = model, batch, frames
         self.prompt_positions = prompt_positions(context, frames)
+        needed = self.prompt_positions + frames + 1
         self.state = DecodeState.allocate(
-            model, num_slots=batch, max_positions=self.prompt_positions + frames + 1
+            model, num_slots=batch, max_positions=max(needed, positions)
         )
+        self.graph_nodes: int | None = None
+        self._step: Callable[[], object] = partial(decode_step, model, self.state)
+        if graphs:  # while the slots are free: a capture runs the step a few times
+            self._step = self._captured_step()
         prompts = [
             SlotPrompt(slot, random_prompt(model, self.prompt_positions, seed=seed + slot))
             for slot in range(batch)
@@ -68,13 +87,28 @@ class DecodeBatch:
         """
         before = self.state.frame.clone()
         for _ in range(self.frames):
-            decode_step(self.model, self.state)
+            self._step()
         made = self.state.frame - before
         if bool((made != self.frames).any()):
             raise BenchFailedError(
                 f"Streams made {made.tolist()} frames instead of {self.frames} each."
             )
         return int(made.sum())
+
+    def _captured_step(self) -> Callable[[], None]:
+        """Capture the step over all positions of the slots; return what replays it."""
+        from synth.engine.graph_capture import CudaGraphs
+
+        length = self.state.cache.num_positions
+        run = partial(step_tensors, self.model, self.state, None, length=length)
+        captured = CudaGraphs(self.model.device).capture(run)
+        self.graph_nodes = captured.num_nodes
+
+        def step() -> None:
+            captured.replay()
+            self.state.note_step()
+
+        return step
 
 
 class PromptRun:

@@ -18,6 +18,7 @@ from synth.engine import Engine, EngineConfig
 from synth.engine.bench.arguments import add_model_arguments, check_context, number, numbers
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Plot, Progress, Report
+from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_models
@@ -46,6 +47,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Take the requests and what else the engine does meanwhile."""
     add_model_arguments(parser)
     parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
+    parser.add_argument(
+        "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
+    )
+    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
     parser.add_argument("--requests", type=number(low=1), default=10, help="of each row")
     parser.add_argument("--frames", type=number(low=1), default=64, help="of each request")
     parser.add_argument("--text-letters", type=number(low=1), default=100, help="of each request")
@@ -68,16 +73,24 @@ def run(options: Options, progress: Progress) -> Report:
     shape, device = preset(options["preset"]), resolve_device(options["device"])
     positions = options["text_letters"] + options["voice_frames"] + options["frames"] + 256
     check_context(shape, positions)
-    models = preset_models(shape.name, device=device, dtype=options["dtype"], seed=options["seed"])
+    models = preset_models(
+        shape.name,
+        device=device,
+        dtype=options["dtype"],
+        codec_decode_dtype=options["codec_dtype"],
+        seed=options["seed"],
+    )
     facts = run_facts(device, seed=options["seed"], preset=shape.name)
-    keys = ("requests", "frames", "text_letters", "voice_frames", "slots")
+    keys = ("requests", "frames", "text_letters", "voice_frames", "slots", "codec_dtype", "graphs")
     facts |= {key: options[key] for key in keys}
     config = EngineConfig(
         checkpoint=Path(shape.name),  # only a name here: nothing is read from it
         device=str(device),
         dtype=options["dtype"],
+        codec_decode_dtype=options["codec_dtype"],
         slots=options["slots"],
         max_positions=positions,
+        graphs=options["graphs"],
     )
     progress(f"starting an engine of {options['slots']} slots")
     engine = Engine(config, models)

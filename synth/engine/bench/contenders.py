@@ -1,0 +1,57 @@
+"""Do one window's work of a decode benchmark: the engine's step, or the plain loop's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from synth.contract import Sampling
+from synth.engine.bench.baseline import BaselineLoop
+from synth.engine.bench.stepping import DecodeBatch
+from synth.engine.bench.windows import Series
+
+
+@dataclass(eq=False)
+class Ours:
+    """Measure the engine's step at one batch and context."""
+
+    name: str
+    batch: DecodeBatch
+    context: int
+    graphs: bool
+
+    def prepare(self) -> None:
+        """Go back to where the prompts ended."""
+        self.batch.rewind()
+
+    def work(self) -> int:
+        """Make the frames; return how many."""
+        return self.batch.decode()
+
+
+@dataclass(eq=False)
+class Plain:
+    """Measure the plain loop in one dtype."""
+
+    name: str
+    dtype: str
+    loop: BaselineLoop
+    start: int
+    frames: int
+    sampling: Sampling
+
+    def prepare(self) -> None:
+        """Go back to where the prompts ended."""
+        self.loop.rewind(self.start)
+
+    def work(self) -> int:
+        """Make the frames; return how many."""
+        return self.loop.decode(self.frames, self.sampling)
+
+
+def faster(plain: Sequence[Plain], series: Sequence[Series]) -> tuple[str, Series] | None:
+    """Return the dtype and the windows of the faster plain loop, None where none was measured."""
+    if not plain:
+        return None
+    best = max(range(len(plain)), key=lambda index: series[index].median())
+    return plain[best].dtype, series[best]
