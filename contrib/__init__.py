@@ -1,0 +1,1 @@
+"""Hold tools beside the service, none of which it needs."""

@@ -1,0 +1,1 @@
+"""Hold the parts of `contrib/gpu_check.py`: what is checked and measured, step by step."""

@@ -1,0 +1,134 @@
+"""Hold the fast path to an eager float32 one, and strict mode to itself among any neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from contrib.gpu_parts.steps import Context, Found, Step
+from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
+from synth.engine import Engine, EngineConfig
+from synth.engine.bench.agreement import measure_agreement
+from synth.engine.preset_shapes import preset
+from synth.engine.presets import preset_dual_ar, preset_models
+
+FORCED_FRAMES = {"cuda": 512, "cpu": 24}
+FORCED_COLUMNS = ("dtype", "frames", "logits_error", "largest_error", "top1_agreement", "allowed")
+# Of the difference's norm over the logits' norm. With random weights bfloat16 is some 1 % off;
+# the equality of the most likely token is told and not judged, as random logits lie close together.
+ALLOWED_ERROR = {"float32": 1e-4, "bfloat16": 0.05}
+
+STRICT_SLOTS, STRICT_FRAMES, STRICT_POSITIONS = 8, 12, 1024
+STRICT_COLUMNS = ("arrangement", "codes_equal", "audio_equal")
+
+
+def check_forced(context: Context) -> Found:
+    """Run the same speech through a float32 model and the fast path's, and compare all logits."""
+    shape, frames = preset(context.preset), FORCED_FRAMES[context.device.type]
+    exact = preset_dual_ar(shape, device=context.device, dtype="float32")
+    found, rows = Found(columns=FORCED_COLUMNS), []
+    model = preset_dual_ar(shape, device=context.device, dtype="bfloat16")
+    agreement = measure_agreement(model, exact, frames=frames, seed=0)
+    allowed = ALLOWED_ERROR["bfloat16"]
+    rows.append({"dtype": "bfloat16", "frames": frames, "allowed": allowed, **asdict(agreement)})
+    if not agreement.logits_error <= allowed:
+        found.mismatches.append(f"bfloat16 logits are off by {agreement.logits_error:.3g}")
+    found.rows = rows
+    return found
+
+
+def check_strict(context: Context) -> Found:
+    """Render one segment alone and among others in several arrangements: no bit may differ."""
+    dtype = "bfloat16" if context.on_gpu else "float32"
+    config = EngineConfig(
+        checkpoint=Path(context.preset),  # only a name here: nothing is read from it
+        device=str(context.device),
+        dtype=dtype,
+        slots=STRICT_SLOTS,
+        max_positions=STRICT_POSITIONS,
+        strict=True,
+    )
+    models = preset_models(context.preset, device=context.device, dtype=dtype)
+    found, rows = Found(columns=STRICT_COLUMNS), []
+    engine = Engine(config, models)
+    try:
+        alone = engine.render(_mine())
+        for name, place, voice_frames in (
+            ("first of all slots", 0, 10),
+            ("last of all slots", STRICT_SLOTS - 1, 10),
+            ("among long neighbours", 3, 300),
+        ):
+            others = _others(STRICT_SLOTS - 1, voice_frames)
+            take = _among(engine, [*others[:place], _mine(), *others[place:]], place)
+            rows.append(_row(name, take, alone))
+        running = [engine.submit(one) for one in _others(5, 300)]
+        running[0].result(300)
+        rows.append(_row("joining midway", engine.render(_mine()), alone))
+        for future in running:
+            future.result(300)
+    finally:
+        engine.close()
+    rows.append(_row("another engine", _again(config, context), alone))
+    found.rows = rows
+    found.mismatches = [
+        f"{row['arrangement']}: other bits" for row in rows if row["codes_equal"] is not True
+    ]
+    found.mismatches += [
+        f"{row['arrangement']}: other audio" for row in rows if not row["audio_equal"]
+    ]
+    return found
+
+
+def _again(config: EngineConfig, context: Context) -> SegmentAudio:
+    """Return the segment of an engine that was made anew."""
+    models = preset_models(context.preset, device=context.device, dtype=config.dtype)
+    engine = Engine(config, models)
+    try:
+        return engine.render(_mine())
+    finally:
+        engine.close()
+
+
+def _among(engine: Engine, specs: Sequence[RenderSpec], place: int) -> SegmentAudio:
+    futures = [engine.submit(spec) for spec in specs]
+    return [future.result(300) for future in futures][place]
+
+
+def _row(name: str, take: SegmentAudio, alone: SegmentAudio) -> dict[str, object]:
+    return {
+        "arrangement": name,
+        "codes_equal": bool(np.array_equal(take.codes, alone.codes)),
+        "audio_equal": bool(np.array_equal(take.audio, alone.audio)),
+    }
+
+
+def _mine() -> RenderSpec:
+    sampling = Sampling(seed=77, max_frames=STRICT_FRAMES)
+    return RenderSpec("The same words each time.", _voice(1, 40), sampling)
+
+
+def _others(number: int, voice_frames: int) -> list[RenderSpec]:
+    """Return different requests of three voices and different lengths."""
+    return [
+        replace(
+            _mine(),
+            text=f"Sentence {n} " * (1 + n % 4),
+            reference=_voice(n % 3, voice_frames + n % 3),
+            sampling=Sampling(seed=n, max_frames=3 + n % 12),
+        )
+        for n in range(number)
+    ]
+
+
+def _voice(seed: int, frames: int) -> Reference:
+    codes = np.random.default_rng(seed).integers(0, 64, (10, frames), dtype=np.int16)
+    return Reference("A voice.", codes)
+
+
+STEPS = (
+    Step("strict", 60, check_strict),
+    Step("forced", 60, check_forced),
+)

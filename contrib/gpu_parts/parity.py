@@ -1,0 +1,7 @@
+"""List the checks of what the device computes against what it should."""
+
+from __future__ import annotations
+
+from contrib.gpu_parts import agreement, golden, graphs, kernels
+
+STEPS = (*kernels.STEPS, *graphs.STEPS, *agreement.STEPS, *golden.STEPS)
