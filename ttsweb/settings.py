@@ -186,8 +186,9 @@ DTYPE = env_str(
 CODEC_ENCODE_DTYPE = env_str(
     "TTS_CODEC_ENCODE_DTYPE",
     default="float32",
-    choices=("float32", "bfloat16"),
-    help="Numbers of the codec's encoder; part of the codec fingerprint.",
+    choices=("float32", "tf32", "bfloat16"),
+    help="Numbers of the codec's encoder, part of the codec fingerprint; `tf32` is float32 with "
+    "coarser products, CUDA only.",
 )
 CODEC_DECODE_DTYPE = env_str(
     "TTS_CODEC_DECODE_DTYPE",

@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from synth.engine.codec import load_decoder, load_encoder
-from synth.engine.codec.precision import decode_precision
-from synth.engine.engine_config import EngineConfig, named_dtype, resolve_device
+from synth.engine.codec.precision import decode_precision, encode_precision
+from synth.engine.engine_config import EngineConfig, resolve_device
 from synth.engine.errors import EngineError
 from synth.engine.held_memory import held_bytes
 from synth.engine.loaded_models import load_transformers
@@ -208,7 +208,8 @@ def _load_transformers(config: EngineConfig, device: torch.device) -> nn.Module:
 
 
 def _load_encoder(config: EngineConfig, device: torch.device) -> nn.Module:
-    return load_encoder(config.checkpoint, device, named_dtype(config.codec_encode_dtype))
+    precision = encode_precision(config.codec_encode_dtype, device)
+    return load_encoder(config.checkpoint, device, precision.dtype, tf32=precision.tf32)
 
 
 def _load_decoder(config: EngineConfig, device: torch.device) -> nn.Module:

@@ -8,14 +8,13 @@ from pathlib import Path
 import torch
 
 from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
-from synth.engine.codec.precision import decode_precision
+from synth.engine.codec.precision import decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.config import load_config
 from synth.engine.dual_ar import DualAR
 from synth.engine.engine_config import (
     EngineConfig,
     choose_numbers,
-    named_dtype,
     resampler_choice,
     resolve_device,
 )
@@ -68,12 +67,12 @@ def load_models(config: EngineConfig) -> LoadedModels:
     """
     check_folder(config.checkpoint)
     device = resolve_device(config.device)
-    encode_dtype = named_dtype(config.codec_encode_dtype)
-    precision = decode_precision(config.codec_decode_dtype, device)
+    encode = encode_precision(config.codec_encode_dtype, device)
+    decode = decode_precision(config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = CODECS.encoder(config.checkpoint, device, encode_dtype)
-    decoder = CODECS.decoder(config.checkpoint, device, precision.dtype, tf32=precision.tf32)
+    encoder = CODECS.encoder(config.checkpoint, device, encode.dtype, tf32=encode.tf32)
+    decoder = CODECS.decoder(config.checkpoint, device, decode.dtype, tf32=decode.tf32)
     _check_fit(dual_ar, encoder)
     codec_rate = encoder.config.sample_rate
     return LoadedModels(
@@ -89,7 +88,7 @@ def load_models(config: EngineConfig) -> LoadedModels:
             config.checkpoint, PROMPT_VERSION, cache_dir=config.cache_dir
         ),
         codec_fingerprint=codec_fingerprint(
-            config.checkpoint, encode_dtype, cache_dir=config.cache_dir
+            config.checkpoint, encode.dtype, tf32=encode.tf32, cache_dir=config.cache_dir
         ),
     )
 

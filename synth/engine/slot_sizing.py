@@ -7,13 +7,12 @@ import torch
 from synth.engine.codec.codec_file import open_codec
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import default_batch_frames
-from synth.engine.codec.precision import decode_precision
+from synth.engine.codec.precision import decode_precision, encode_precision
 from synth.engine.config import LMConfig, load_config
 from synth.engine.device_memory import DeviceMemory, find_memory
 from synth.engine.engine_config import (
     EngineConfig,
     choose_numbers,
-    named_dtype,
     resolve_device,
     wants_graphs,
 )
@@ -55,7 +54,7 @@ def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> 
     return NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
-        encoder=named_dtype(config.codec_encode_dtype),
+        encoder=encode_precision(config.codec_encode_dtype, device).dtype,
         decoder=decode_precision(config.codec_decode_dtype, device).dtype,
         matrix_bytes=INT8_BYTES if numbers.form is LinearForm.INT8 else numbers.dtype.itemsize,
     )

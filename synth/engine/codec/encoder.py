@@ -15,6 +15,7 @@ from synth.engine.codec.residual import Snake, residual_units
 from synth.engine.codec.transformer import WindowedTransformer
 from synth.engine.errors import ReferenceAudioError
 
+NOT_FINITE = "The reference audio holds values that are not finite; export the clip again."
 MAX_BATCH_SAMPLES = 1 << 22  # 95 s at 44.1 kHz; a full-size encoder takes about 1 kB a sample
 
 
@@ -116,12 +117,16 @@ class CodecEncoder(nn.Module):
         """
         for waveform in waveforms:
             _check_waveform(waveform)
+        finite = [waveform.isfinite().all() for waveform in waveforms]
         lengths = [waveform.shape[0] for waveform in waveforms]
         codes: list[Tensor] = [torch.empty(0)] * len(lengths)
         for group in group_by_length(lengths, max_batch_samples):
             batch = self._encode_batch([waveforms[index] for index in group])
             for row, index in enumerate(group):
                 codes[index] = batch[row, :, : -(-lengths[index] // self.config.hop_length)]
+        # Asked for behind the work, so that a device is waited for once and not on the way.
+        if not all(finite):
+            raise ReferenceAudioError(NOT_FINITE)
         return codes
 
     def _encode_batch(self, waveforms: Sequence[Tensor]) -> Tensor:
@@ -140,7 +145,3 @@ def _check_waveform(waveform: Tensor) -> None:
         )
     if waveform.shape[0] == 0:
         raise ReferenceAudioError("The reference audio holds no samples; use a clip with speech.")
-    if not bool(waveform.isfinite().all()):
-        raise ReferenceAudioError(
-            "The reference audio holds values that are not finite; export the clip again."
-        )

@@ -30,7 +30,11 @@ _memo_lock = threading.Lock()
 
 
 def codec_fingerprint(
-    checkpoint_dir: Path, dtype: torch.dtype = torch.float32, *, cache_dir: Path | None = None
+    checkpoint_dir: Path,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
+    cache_dir: Path | None = None,
 ) -> str:
     """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
 
@@ -39,21 +43,27 @@ def codec_fingerprint(
 
     Args:
         dtype: that of the encoder, float32 or bfloat16.
+        tf32: whether its convolutions take TF32.
         cache_dir: where the weights' digest is kept, so that a restart need not read them all.
 
     Raises:
         CheckpointError: the codec cannot be read.
     """
-    return fingerprint_of(open_codec(checkpoint_dir), dtype, cache_dir=cache_dir)
+    return fingerprint_of(open_codec(checkpoint_dir), dtype, tf32=tf32, cache_dir=cache_dir)
 
 
 def fingerprint_of(
-    opened: CodecFile, dtype: torch.dtype = torch.float32, *, cache_dir: Path | None = None
+    opened: CodecFile,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
+    cache_dir: Path | None = None,
 ) -> str:
     """Return `codec_fingerprint` of a codec file that is open already."""
+    numbers = "tf32" if tf32 else str(dtype)
     weights = half_digest(opened, CodecEncoder, cache_dir=cache_dir)
     return _sha256_of(
-        "encode", weights, str(dtype), str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)
+        "encode", weights, numbers, str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)
     )
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import CodesArray
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.encoder import NOT_FINITE, CodecEncoder
 from synth.engine.codec.resample import ResamplerChoice, resample_waveform
 from synth.engine.errors import ReferenceAudioError
 
@@ -72,9 +72,8 @@ def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.dev
             f"A reference waveform has channels first, at most {MAX_CHANNELS}; this one's shape is "
             f"{tuple(tensor.shape)}."
         )
-    tensor = tensor.to(device, torch.float32)
-    if not bool(tensor.isfinite().all()):
-        raise ReferenceAudioError(
-            "The reference audio holds values that are not finite; export the clip again."
-        )
+    tensor = tensor.to(torch.float32)
+    if not bool(tensor.isfinite().all()):  # before it goes to a device, which nothing waits for
+        raise ReferenceAudioError(NOT_FINITE)
+    tensor = tensor.to(device, non_blocking=True)
     return tensor.mean(0) if tensor.dim() == 2 else tensor

@@ -43,8 +43,14 @@ def test_wrapping_and_storage_dtype_do_not_count(state: State, write_codec: Writ
     assert codec_fingerprint(plain) == codec_fingerprint(narrow) == codec_fingerprint(wrapped)
 
 
-def test_bfloat16_encoding_changes_the_fingerprint(checkpoint: Path) -> None:
-    assert codec_fingerprint(checkpoint) != codec_fingerprint(checkpoint, torch.bfloat16)
+def test_every_precision_of_encoding_has_a_fingerprint_of_its_own(checkpoint: Path) -> None:
+    found = {
+        codec_fingerprint(checkpoint),
+        codec_fingerprint(checkpoint, torch.bfloat16),
+        codec_fingerprint(checkpoint, tf32=True),
+    }
+
+    assert len(found) == 3
 
 
 def test_each_tensor_that_encodes_counts_and_no_other(

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
 from synth.engine.codec.load import CodecCache, load_decoder
 from synth.engine.codec.precision import (
     DECODE_PRECISIONS,
+    Precision,
     allow_tf32,
     decode_error,
     decode_precision,
+    encode_precision,
 )
 from synth.engine.engine_config import EngineConfig
 from synth.engine.errors import InvalidSpecError
@@ -32,16 +37,20 @@ def some_codes(frames: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 128, (10, frames), generator=torch.Generator().manual_seed(seed))
 
 
-def test_names_stand_for_a_dtype_and_tf32() -> None:
-    found = {name: decode_precision(name, "cuda:0") for name in DECODE_PRECISIONS}
+@pytest.mark.parametrize(
+    ("half", "named"), [("encoder", encode_precision), ("decoder", decode_precision)]
+)
+def test_names_stand_for_a_dtype_and_tf32(half: str, named: Callable[..., Precision]) -> None:
+    found = {name: named(name, "cuda:0") for name in DECODE_PRECISIONS}
 
     assert {name: (p.dtype, p.tf32) for name, p in found.items()} == {
         "float32": (torch.float32, False),
         "tf32": (torch.float32, True),
         "bfloat16": (torch.bfloat16, False),
     }
-    with pytest.raises(InvalidSpecError, match=r"float32, tf32, bfloat16, not in 'float16'"):
-        decode_precision("float16", "cuda:0")
+    words = f"{half} runs in float32, tf32, bfloat16, not in 'float16'"
+    with pytest.raises(InvalidSpecError, match=words):
+        named("float16", "cuda:0")
 
 
 def test_tf32_is_refused_where_the_device_has_none(checkpoint: Path) -> None:
@@ -51,10 +60,16 @@ def test_tf32_is_refused_where_the_device_has_none(checkpoint: Path) -> None:
         load_decoder(checkpoint, "cpu", tf32=True)
     with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
         CodecCache().decoder(checkpoint, "cpu", tf32=True)
+    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+        encode_precision("tf32", "cpu")
+    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+        CodecCache().encoder(checkpoint, "cpu", tf32=True)
 
 
-def test_an_engine_told_to_use_tf32_on_a_cpu_is_refused_before_it_loads() -> None:
-    config = EngineConfig(checkpoint=GOLDEN / "tiny-s2", device="cpu", codec_decode_dtype="tf32")
+@pytest.mark.parametrize("setting", ["codec_decode_dtype", "codec_encode_dtype"])
+def test_an_engine_told_to_use_tf32_on_a_cpu_is_refused_before_it_loads(setting: str) -> None:
+    plain = EngineConfig(checkpoint=GOLDEN / "tiny-s2", device="cpu")
+    config = replace(plain, **{setting: "tf32"})
 
     for load in (load_models, plan_engine):
         with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
@@ -89,6 +104,24 @@ def test_every_convolution_says_itself_whether_tf32_is_allowed(
 
     # The quantizers' input projections are the encoder's alone.
     assert given == [tf32] * (len(convolutions) - config.num_codebooks)
+
+
+@pytest.mark.parametrize("half_type", [CodecEncoder, CodecDecoder])
+def test_tf32_reaches_every_convolution_but_those_of_the_quantizers(
+    config: CodecConfig, monkeypatch: pytest.MonkeyPatch, half_type: type[nn.Module]
+) -> None:
+    """Without a CUDA device: the check for one is left out, and nothing is computed."""
+    monkeypatch.setattr("synth.engine.codec.precision._check_tf32", lambda device: None)
+
+    half = allow_tf32(half_type(config))
+
+    exact = {
+        name
+        for name, module in half.named_modules()
+        if isinstance(module, (NormedConv1d, NormedConvTranspose1d)) and not module.tf32
+    }
+    assert len(exact) == 2 * config.num_codebooks
+    assert all(name.endswith(("in_proj", "out_proj")) for name in exact)
 
 
 def test_our_convolutions_are_pytorchs() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from synth.engine.codec import resample
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.load import load_encoder
 from synth.engine.codec.reference import encode_reference
 from synth.engine.codec.resample import ResamplerChoice
+from synth.engine.codec.sinc_filter import SincFilter
 from synth.engine.errors import ReferenceAudioError
 
 BUILTIN = ResamplerChoice.BUILTIN
@@ -103,3 +107,23 @@ def test_a_read_only_array_is_taken_without_a_warning(
     encode_reference(encoder, wave, 44100, BUILTIN)
 
     assert not recwarn.list
+
+
+def test_the_filter_between_two_rates_is_made_for_the_first_clip_alone(
+    encoder: CodecEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[int, int]] = []
+
+    class Counted(SincFilter):
+        def __init__(self, rate_in: int, rate_out: int, device: torch.device) -> None:
+            made.append((rate_in, rate_out))
+            super().__init__(rate_in, rate_out, device)
+
+    monkeypatch.setattr(resample, "SincFilter", Counted)
+    monkeypatch.setattr(resample, "_filters", OrderedDict())
+
+    for seconds in (1, 3, 2):
+        encoded = encode_reference(encoder, clip(48_000 * seconds), 48_000, BUILTIN)
+        assert encoded.codes.shape[1] == math.ceil(44_100 * seconds / 2048)
+
+    assert made == [(48_000, 44_100)]
