@@ -77,4 +77,4 @@ def test_torch_form_is_the_norm_of_the_layers(
 ) -> None:
     x, weight = draw(generator, 5, 96, dtype=dtype), draw(generator, 96, dtype=dtype)
 
-    assert torch.equal(rms_norm_torch(x, weight, EPS), layers.rms_norm(x, weight, EPS))
+    assert_close(rms_norm_torch(x, weight, EPS), layers.rms_norm(x, weight, EPS))
