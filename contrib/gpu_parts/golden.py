@@ -95,7 +95,7 @@ def _row(file: str, results: list[CaseResult]) -> dict[str, object]:
 
 STEPS = (
     Step("golden-plain", 60, partial(check_path, path="plain")),
-    Step("golden-batched", 60, partial(check_path, path="batched")),
-    Step("golden-streamed", 60, partial(check_path, path="streamed")),
-    Step("golden-bfloat16", 30, check_bfloat16),
+    Step("golden-batched", 50, partial(check_path, path="batched")),
+    Step("golden-streamed", 30, partial(check_path, path="streamed")),
+    Step("golden-bfloat16", 15, check_bfloat16),
 )

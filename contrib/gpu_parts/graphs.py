@@ -123,6 +123,7 @@ def _copied(output: StepOutput) -> dict[str, Tensor]:
     return copies | {"made": made}
 
 
+@torch.inference_mode()
 def _spoil(output: StepOutput) -> None:
     """Overwrite a graph's output, so that a replay that leaves it alone is seen."""
     for field in fields(output):
