@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 WARM_UP_RUNS = 3  # compile kernels, choose algorithms and take the libraries' workspaces
 _DRIVER = "libcuda.so.1"
+_URGENT = -1  # kernels keep the priority of the stream they were captured on: frames go first
 
 
 def find_backend(name: str, device: torch.device) -> GraphBackend | None:
@@ -43,7 +44,7 @@ class CudaGraphs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's own
+        self._stream = torch.cuda.Stream(device, priority=_URGENT)  # type: ignore[no-untyped-call]  # torch's own
         self._pool: _POOL_HANDLE | None = None  # of the graphs captured; one that failed has none
 
     def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:

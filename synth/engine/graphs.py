@@ -13,11 +13,10 @@ from synth.engine.decode import StepOutput, decode_step, step_tensors
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import EngineError, SlotsDoNotFitError
+from synth.engine.graph_buckets import bucket_sizes
 from synth.engine.out_of_memory import free_cached_memory, is_out_of_memory
 
 logger = logging.getLogger(__name__)
-
-BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)  # numbers of slots that are computed together
 
 
 class GraphCaptureError(EngineError):
@@ -68,16 +67,6 @@ class GraphBackend(Protocol):
             Exception: whatever the device has against it, memory that ran out included.
         """
         ...
-
-
-def bucket_sizes(state: DecodeState) -> list[int]:
-    """Return the numbers of slots of a state that are computed together, ascending.
-
-    A strict state is always computed whole, so that every product has one shape.
-    """
-    if state.strict:
-        return [state.num_slots]
-    return [size for size in BUCKETS if size < state.num_slots] + [state.num_slots]
 
 
 class EagerSteps:

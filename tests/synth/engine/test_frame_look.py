@@ -7,10 +7,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.codec import ChunkSchedule
+from synth.engine.decode_state import ENDED, RUNNING, DecodeState
 from synth.engine.frame_look import Looker
+from synth.engine.golden.models import Loaded
+from synth.engine.live_audio import LiveAudio
+from synth.engine.request_queue import SlotRequest
+from synth.engine.slot_batch import RunningSlot
 from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watch_frames
 
 
@@ -90,3 +97,19 @@ def test_a_cancel_between_two_looks_frees_the_slot_for_another(
     for future, other in zip(futures, expected, strict=True):
         assert np.array_equal(future.result(60).codes, other.codes)
     assert frames.count < 100
+
+
+def test_a_look_shows_what_was_when_it_was_begun(loaded: Loaded) -> None:
+    state = DecodeState.allocate(loaded.model, num_slots=2, max_positions=64)
+    heard = SlotRequest(
+        prefix=torch.zeros(11, 0), own=torch.zeros(11, 4), voice="", sampling=Sampling()
+    )
+    heard.live = LiveAudio(ChunkSchedule())
+    running = RunningSlot(heard, 1, 0.0, 0.0, 9)
+    state.frame[1] = 3
+
+    look = Looker(state).begin([running])
+    state.frame[1] = 4
+    state.status[1] = ENDED
+
+    assert [(one.status, one.frames) for one in look.read()] == [(RUNNING, 3)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import fields
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.contract import Sampling, SegmentAudio
+from synth.contract import SegmentAudio
 from synth.engine.decode import StepOutput
 from synth.engine.decode_state import DecodeState
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
@@ -26,13 +25,11 @@ from synth.engine.graphs import (
     StepRunner,
     capture_steps,
 )
-from synth.engine.prefill import SlotPrompt, prefill
+from tests.synth.engine.arrangement import SLOTS, Arrangement
 from tests.synth.engine.engine_runs import Start, spec, voice, wait_until
 from tests.synth.engine.stand_in_graphs import StandInGraphs
 
-SLOTS = 5
 CASES = ("no_voice", "one_voice", "two_voices", "stops_early")
-Operation = Callable[[StepRunner, DecodeState], StepOutput | None]
 
 
 @pytest.fixture
@@ -51,63 +48,6 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
 
 def state_of(loaded: Loaded, *, strict: bool = False) -> DecodeState:
     return DecodeState.allocate(loaded.model, num_slots=SLOTS, max_positions=256, strict=strict)
-
-
-class Arrangement:
-    """Say by chance what happens between two frames: joins, cancels and moves to the front."""
-
-    def __init__(self, loaded: Loaded, prompts: list[Tensor], seed: int) -> None:
-        self._loaded, self._prompts, self._random = loaded, prompts, random.Random(seed)
-        self._used: list[bool] = [False] * SLOTS
-        self.kinds: set[str] = set()
-
-    def operations(self) -> Iterator[Operation]:
-        """Yield what to do with a runner's state before the next frame, then the frame."""
-        choice, free = self._random.random(), self._used.count(False)
-        if choice < 0.3 and free:
-            yield self._join(self._used.index(False))
-        elif choice < 0.45 and free < SLOTS:
-            yield self._cancel(self._chosen())
-        elif choice < 0.6 and 0 < free < SLOTS and self._used.index(False) < self._last():
-            yield self._move(self._last(), self._used.index(False))
-        yield self._step()
-
-    def _join(self, slot: int) -> Operation:
-        sampling = Sampling(seed=self._random.randrange(99), max_frames=self._random.randint(1, 30))
-        prompt = self._random.choice(self._prompts)
-        self._used[slot] = True
-        self.kinds.add("join")
-
-        def join(runner: StepRunner, state: DecodeState) -> StepOutput:
-            state.assign(slot, sampling, prompt_positions=prompt.shape[1])
-            return prefill(self._loaded.model, state, [SlotPrompt(slot, prompt)])
-
-        return join
-
-    def _cancel(self, slot: int) -> Operation:
-        self._used[slot] = False
-        self.kinds.add("cancel")
-        return lambda runner, state: state.release(slot)
-
-    def _move(self, source: int, target: int) -> Operation:
-        self._used[source], self._used[target] = False, True
-        self.kinds.add("move")
-        return lambda runner, state: state.move(source, target)
-
-    def _step(self) -> Operation:
-        needed = self._last() + 1
-        self.kinds.add(f"{needed} slots")
-
-        def step(runner: StepRunner, state: DecodeState) -> StepOutput:
-            return runner.step(next(size for size in runner.buckets if size >= needed))
-
-        return step
-
-    def _chosen(self) -> int:
-        return self._random.choice([slot for slot, used in enumerate(self._used) if used])
-
-    def _last(self) -> int:
-        return max((slot for slot, used in enumerate(self._used) if used), default=0)
 
 
 def compare(
@@ -131,6 +71,7 @@ def compare(
             ours, theirs = (operation(*runner) for runner in runners)
             assert_equal(ours, theirs, StepOutput)
         assert_equal(eager, replayed, DecodeState)
+        assert eager.host_positions == replayed.host_positions
         for slot, made in enumerate(eager.frame.tolist()):
             if eager.host_positions[slot]:
                 histories = (state.history[slot, :made] for state in (eager, replayed))
