@@ -104,6 +104,10 @@ def test_encode_compares_the_codes_of_both_precisions() -> None:
     shares = {row["dtype"]: row["semantic_codes_that_differ"] for row in rows}
     assert shares["float32"] == 0
     assert 0 <= shares["bfloat16"] <= 1
+    errors = {row["dtype"]: row["error_db"] for row in rows}
+    assert errors["float32"] is None
+    assert -60 < errors["bfloat16"] < -10
+    assert all(row["milliseconds_from_48_khz"] > 0 for row in rows)
 
 
 def test_cold_tells_every_part_of_a_start_and_the_memory(tmp_path: Path) -> None:

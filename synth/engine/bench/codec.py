@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +25,13 @@ from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import floor_seconds
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.codec import CodecDecoder
+from synth.engine.codec.capture import CudaCapture
 from synth.engine.codec.chunk_schedule import ChunkSchedule
+from synth.engine.codec.fusing import uses_kernels
 from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.codec.stream import CodecStream, decode_streams
+from synth.engine.codec.stream_graphs import StreamGraphs
+from synth.engine.device_lane import DeviceLane
 from synth.engine.engine_config import resolve_device
 from synth.engine.preset_shapes import preset
 
@@ -35,6 +40,8 @@ COLUMNS = (
     "frames",
     "batch",
     "streamed",
+    "kernels",
+    "graphs",
     "frames_per_second",
     "frames_per_second_low",
     "frames_per_second_high",
@@ -62,6 +69,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--streamed", type=names("0", "1"), default=["0", "1"], help="0 whole, 1 in chunks"
     )
+    parser.add_argument(
+        "--graphs",
+        choices=("auto", "off"),
+        default="auto",
+        help="replay the chunks of streams as graphs; auto: on CUDA (default: auto)",
+    )
     parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
@@ -83,9 +96,10 @@ def run(options: Options, progress: Progress) -> Report:
         "chunks": f"{schedule.first} frames, doubling up to {schedule.largest}",
     }
     rows: list[dict[str, Any]] = []
-    for precision in options["precision"]:
-        progress(f"making a {precision} decoder")
-        rows += _rows(source, precision, options, facts, progress)
+    with DeviceLane(device, is_urgent=False).entered():  # graphs are not for the first stream
+        for precision in options["precision"]:
+            progress(f"making a {precision} decoder")
+            rows += _rows(source, precision, options, facts, progress)
     plot = Plot(
         "frames",
         "frames_per_second",
@@ -104,6 +118,7 @@ class _Case:
     decoder: CodecDecoder
     codes: list[Tensor]
     streamed: bool
+    graphs: StreamGraphs | None = None
 
     @property
     def frames(self) -> int:
@@ -116,15 +131,16 @@ class _Case:
         self.decode()
         return len(self.codes) * self.frames
 
-    def decode(self) -> list[Tensor]:
+    def decode(self, *, eagerly: bool = False) -> list[Tensor]:
         """Return each segment's samples."""
         if not self.streamed:
             return self.decoder.decode(self.codes)
+        graphs = None if eagerly else self.graphs
         streams = [CodecStream(self.decoder) for _ in self.codes]
         pieces, start = [], 0
         for size in ChunkSchedule().split(self.frames):
             chunk = [codes[:, start : start + size] for codes in self.codes]
-            pieces.append(decode_streams(streams, chunk))
+            pieces.append(decode_streams(streams, chunk, graphs=graphs))
             start += size
         return [torch.cat(parts) for parts in zip(*pieces, strict=True)]
 
@@ -136,9 +152,10 @@ def _rows(
     facts: dict[str, Any],
     progress: Progress,
 ) -> Iterator[dict[str, Any]]:
-    decoder = source.decoder(precision)
-    exact = decoder if precision == "float32" else source.decoder("float32")
-    cases = list(_cases(decoder, precision, options))
+    decoder = source.decoder(precision, kernels=options["kernels"])
+    is_exact = precision == "float32" and not uses_kernels(decoder)
+    exact = decoder if is_exact else source.decoder("float32", kernels="off")
+    cases = list(_cases(decoder, precision, options, _graphs(decoder, options, progress)))
     series = run_windows(cases, windows=options["windows"], device=source.device, progress=progress)
     whole = {
         (case.frames, len(case.codes)): measured
@@ -153,14 +170,25 @@ def _rows(
         yield make_row(facts, row, why_null={"ratio_to_baseline": _NO_BASELINE})
 
 
-def _cases(decoder: CodecDecoder, precision: str, options: Options) -> Iterator[_Case]:
+def _graphs(decoder: CodecDecoder, options: Options, progress: Progress) -> StreamGraphs | None:
+    if options["graphs"] == "off" or decoder.device.type != "cuda":
+        return None
+    graphs = StreamGraphs(decoder, ChunkSchedule().distinct_sizes())
+    graphs.record(CudaCapture(decoder.device))
+    progress(f"{len(graphs.shapes)} graphs recorded in {graphs.seconds:.1f} s")
+    return graphs
+
+
+def _cases(
+    decoder: CodecDecoder, precision: str, options: Options, graphs: StreamGraphs | None
+) -> Iterator[_Case]:
     for frames in options["frames"]:
         for batch in options["batch"]:
             codes = [_random_codes(decoder, frames, options["seed"] + i) for i in range(batch)]
             for flag in options["streamed"]:
                 way = "streamed" if flag == "1" else "whole"
                 name = f"{precision} {batch} x {frames} frames {way}"
-                yield _Case(name, decoder, codes, flag == "1")
+                yield _Case(name, decoder, codes, flag == "1", graphs)
 
 
 def _random_codes(decoder: CodecDecoder, frames: int, seed: int) -> Tensor:
@@ -176,7 +204,7 @@ def _figures(
     case: _Case, measured: Series, precision: str, facts: dict[str, Any], device: torch.device
 ) -> dict[str, Any]:
     speed, config = spread(measured.rates), case.decoder.config
-    flops = count_flops(case.decode)
+    flops = count_flops(partial(case.decode, eagerly=True))  # a replay shows no operations
     passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
     floor, bound = floor_seconds(
         passes * weight_bytes(case.decoder),
@@ -190,6 +218,8 @@ def _figures(
         "batch": len(case.codes),
         "frames": case.frames,
         "streamed": case.streamed,
+        "kernels": uses_kernels(case.decoder),
+        "graphs": case.streamed and case.graphs is not None,
         "frames_per_second": speed.median,
         "frames_per_second_low": speed.low,
         "frames_per_second_high": speed.high,

@@ -13,9 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from synth.engine.bench.arguments import add_model_arguments
 from synth.engine.bench.report import Options
-from synth.engine.codec import CodecDecoder, CodecEncoder, load_decoder, load_encoder
-from synth.engine.codec.precision import allow_tf32, decode_precision
-from synth.engine.engine_config import named_dtype
+from synth.engine.codec import CodecDecoder, CodecEncoder
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.fusing import KERNEL_CHOICES
+from synth.engine.codec.load import Half, build_half, prepare_half
+from synth.engine.codec.precision import Precision, decode_precision, encode_precision
 from synth.engine.preset_shapes import Preset
 from synth.engine.preset_weights import codec_half
 
@@ -31,26 +33,27 @@ class CodecSource:
     device: torch.device
     seed: int
 
-    def encoder(self, precision: str) -> CodecEncoder:
-        """Return the encoding half in this precision."""
-        dtype = named_dtype(precision)
-        if self.checkpoint:
-            return load_encoder(self.checkpoint, self.device, dtype)
-        return codec_half(CodecEncoder, self.shape, device=self.device, dtype=dtype, seed=self.seed)
-
-    def decoder(self, precision: str) -> CodecDecoder:
-        """Return the decoding half in this precision.
+    def encoder(self, precision: str, *, kernels: str = "auto") -> CodecEncoder:
+        """Return the encoding half in this precision, with kernels as `wants_kernels` says.
 
         Raises:
             InvalidSpecError: the device has no such precision.
         """
-        chosen = decode_precision(precision, self.device)
-        if self.checkpoint:
-            return load_decoder(self.checkpoint, self.device, chosen.dtype, tf32=chosen.tf32)
-        half = codec_half(
-            CodecDecoder, self.shape, device=self.device, dtype=chosen.dtype, seed=self.seed
+        return self._half(CodecEncoder, encode_precision(precision, self.device), kernels)
+
+    def decoder(self, precision: str, *, kernels: str = "auto") -> CodecDecoder:
+        """Return the decoding half in this precision; as `encoder`."""
+        return self._half(CodecDecoder, decode_precision(precision, self.device), kernels)
+
+    def _half(self, half_type: type[Half], chosen: Precision, kernels: str) -> Half:
+        half = (
+            build_half(half_type, open_codec(self.checkpoint), self.device, chosen.dtype)
+            if self.checkpoint
+            else codec_half(
+                half_type, self.shape, device=self.device, dtype=chosen.dtype, seed=self.seed
+            )
         )
-        return allow_tf32(half) if chosen.tf32 else half
+        return prepare_half(half, tf32=chosen.tf32, kernels=kernels)
 
 
 def add_source_arguments(parser: ArgumentParser) -> None:
@@ -58,6 +61,12 @@ def add_source_arguments(parser: ArgumentParser) -> None:
     add_model_arguments(parser)
     parser.add_argument(
         "--checkpoint", type=Path, help="measure the codec of this folder and not the preset's"
+    )
+    parser.add_argument(
+        "--kernels",
+        choices=KERNEL_CHOICES,
+        default="auto",
+        help="of the codec; auto: where the device has them (default: auto)",
     )
 
 

@@ -1,18 +1,20 @@
-"""Measure audio to codes in float32 and bfloat16: the time, and the codes that differ."""
+"""Measure audio to codes by precision: the time, the latents' error, the codes that differ."""
 
 from __future__ import annotations
 
 import math
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from synth.engine.bench.arguments import number, numbers
+from synth.engine.bench.arguments import names, number, numbers
 from synth.engine.bench.codec_source import (
     PRECISIONS,
     CodecSource,
@@ -25,7 +27,9 @@ from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import floor_seconds
 from synth.engine.bench.windows import Series, run_windows, spread
-from synth.engine.codec import CodecEncoder, resample_waveform
+from synth.engine.codec import CodecEncoder, encode_reference, resample_waveform
+from synth.engine.codec.fusing import uses_kernels
+from synth.engine.codec.precision import ENCODE_PRECISIONS
 from synth.engine.codec.reference import mono_waveform
 from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
@@ -38,12 +42,16 @@ COLUMNS = (
     "milliseconds_low",
     "milliseconds_high",
     "frames_per_second",
+    "milliseconds_from_48_khz",
+    "kernels",
     "ratio_to_float32",
     "ratio_to_roofline",
+    "error_db",
     "semantic_codes_that_differ",
     "codes_that_differ",
 )
 _HARMONICS = 12
+_CLIP_RATE = 48_000  # of most clips, so that they are resampled
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,11 +61,16 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--clip", type=Path, help="a WAV or FLAC to encode, repeated to length; default: a tone"
     )
+    parser.add_argument(
+        "--precision",
+        type=names(*ENCODE_PRECISIONS),
+        help="beside float32, which is always measured (default: what the device has)",
+    )
     parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
 def run(options: Options, progress: Progress) -> Report:
-    """Encode clips of each length in both precisions.
+    """Encode clips of each length in every precision.
 
     Raises:
         InvalidSpecError: the preset, the device or the clip is not to be had.
@@ -88,45 +101,81 @@ class _Case:
     precision: str
     seconds: int
     waveform: Tensor
+    clip: npt.NDArray[np.float32] | None = None  # the same at 48 kHz, on the host
 
     def prepare(self) -> None:
         pass
 
     def work(self) -> int:
-        return self.codes().shape[1]
+        if self.clip is None:
+            return self.codes().shape[1]
+        # What an engine does: to the device, to the codec's rate, to codes, and these back.
+        return len(encode_reference(self.encoder, self.clip, _CLIP_RATE).codes.T)
 
     def codes(self) -> Tensor:
         """Return the clip's codes, int64 [K, T]."""
         return self.encoder.encode([self.waveform])[0]
+
+    def latents(self) -> Tensor:
+        """Return what the codes are chosen for, float64."""
+        found: list[Tensor] = []
+        hook = self.encoder.quantizer.pre_module.register_forward_hook(
+            lambda _module, _args, output: found.append(output.double())
+        )
+        with hook:
+            self.codes()
+        return found[0]
+
+
+def _precisions(options: Options, device: torch.device) -> list[str]:
+    """Return the precisions to measure, float32 first."""
+    usual = ENCODE_PRECISIONS if device.type == "cuda" else PRECISIONS
+    return list(dict.fromkeys(("float32", *(options["precision"] or usual))))
 
 
 def _rows(
     source: CodecSource, sound: Tensor, options: Options, facts: dict[str, Any], progress: Progress
 ) -> Iterator[dict[str, Any]]:
     cases = []
-    for precision in PRECISIONS:
+    for precision in _precisions(options, source.device):
         progress(f"making a {precision} encoder")
-        encoder = source.encoder(precision)
+        encoder = source.encoder(precision, kernels=options["kernels"])
+        rate = encoder.config.sample_rate
         for seconds in options["seconds"]:
-            size = seconds * encoder.config.sample_rate
-            waveform = sound.repeat(-(-size // sound.shape[0]))[:size].to(source.device)
-            cases.append(_Case(f"{precision} {seconds} s", encoder, precision, seconds, waveform))
+            waveform = sound.repeat(-(-seconds * rate // sound.shape[0]))[: seconds * rate]
+            clip = resample_waveform(waveform, rate, _CLIP_RATE)[0].numpy()
+            given = (encoder, precision, seconds, waveform.to(source.device))
+            cases.append(_Case(f"{precision} {seconds} s", *given))
+            cases.append(_Case(f"{precision} {seconds} s from 48 kHz", *given, clip=clip))
     series = run_windows(cases, windows=options["windows"], device=source.device, progress=progress)
-    exact = {
-        case.seconds: (case.codes(), measured)
-        for case, measured in zip(cases, series, strict=True)
-        if case.precision == "float32"
+    measured_of = {
+        (c.precision, c.seconds, c.clip is None): s for c, s in zip(cases, series, strict=True)
     }
-    for case, measured in zip(cases, series, strict=True):
-        codes, base = exact[case.seconds]
-        differs = case.codes() != codes
+    exact = source.encoder("float32", kernels="off")
+    for case in cases:
+        if case.clip is not None:
+            continue
+        measured = measured_of[case.precision, case.seconds, True]
+        whole = measured_of[case.precision, case.seconds, False]
+        base = measured_of["float32", case.seconds, True]
+        reference = replace(case, encoder=exact)
+        differs = case.codes() != reference.codes()
         values = _figures(case, measured, facts, source.device) | {
+            "milliseconds_from_48_khz": 1000 * case.work() / whole.median(),
+            "kernels": uses_kernels(case.encoder),
             "ratio_to_float32": measured.ratio_to(base).median,
+            "error_db": _error_db(reference.latents(), case.latents()),
             "semantic_codes_that_differ": float(differs[0].double().mean()),
             "codes_that_differ": float(differs.double().mean()),
         }
         why = {"ratio_to_baseline": "the plain loop has no codec; see ratio_to_float32"}
         yield make_row(facts, values, why_null=why)
+
+
+def _error_db(exact: Tensor, found: Tensor) -> float | None:
+    """Return the power of the difference against that of `exact`; None where there is none."""
+    power = (found - exact).square().sum()
+    return None if power == 0 else float(10 * torch.log10(power / exact.square().sum()))
 
 
 def _figures(
