@@ -18,7 +18,7 @@ from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, ran
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
-_LOG2_E = 1.4426950408889634
+LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +126,7 @@ def attend_splits(
         parts.mixed,
         parts.peaks,
         parts.weights,
-        head_dim**-0.5 * _LOG2_E,
+        head_dim**-0.5 * LOG2_E,
         length,
         skip,
         parts.peaks.shape[2],

@@ -201,6 +201,8 @@ def _noise(inputs: DrawInputs) -> CounterFrame:
 def _strides(logits: Tensor, inputs: DrawInputs) -> tuple[int, int, int]:
     """Return how far apart rows of logits, streams of words and frames of words are."""
     words = inputs.words
+    per_stream = (inputs.temperature, inputs.top_p, inputs.top_k, inputs.frame)
+    assert all(each.is_contiguous() and len(each) == len(logits) for each in per_stream)
     assert logits.stride(1) == 1 and words.stride(3) == 1 and words.stride(2) == 2
     return logits.stride(0), words.stride(0), words.stride(1)
 
