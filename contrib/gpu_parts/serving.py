@@ -18,7 +18,8 @@ def measure_codec(context: Context) -> Found:
         report = run_bench(context, "codec", *sizes, "--precision", "float32,tf32,bfloat16")
     else:
         report = run_bench(context, "codec", "--frames", "8", "--batch", "1,2", "--windows", "2")
-    whole = [row for row in report.rows if not row["streamed"]]
+    served = CODEC_DTYPE[context.device.type]
+    whole = [row for row in report.rows if not row["streamed"] and row["dtype"] == served]
     rates = [1 / row["real_time_factor"] for row in whole]  # audio seconds a second
     return found_of(report, codec_rate=max(rates, default=None))
 

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from synth.engine.atomic_file import replace_file
 from synth.engine.codec import CodecDecoder, CodecEncoder
 from synth.engine.codec.codec_file import SAFETENSORS_NAME
-from synth.engine.codec.precision import allow_tf32, decode_precision
+from synth.engine.codec.load import Half, prepare_half
+from synth.engine.codec.precision import Precision, decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.codec.stored_weights import stored_shapes
 from synth.engine.device_memory import find_memory
 from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import choose_numbers, named_dtype, resolve_device
+from synth.engine.engine_config import choose_numbers, resolve_device
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.loaded_models import LoadedModels
 from synth.engine.memory import gigabytes
@@ -92,15 +93,14 @@ def preset_models(
     """
     shape = preset(name)
     place = resolve_device(device) if isinstance(device, str) else device
-    encode_dtype = named_dtype(codec_encode_dtype)
-    precision = decode_precision(codec_decode_dtype, place)
-    decoder = codec_half(CodecDecoder, shape, device=place, dtype=precision.dtype, seed=seed)
+    encoding = encode_precision(codec_encode_dtype, place)
+    decoding = decode_precision(codec_decode_dtype, place)
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
-        encoder=codec_half(CodecEncoder, shape, device=place, dtype=encode_dtype, seed=seed),
-        decoder=allow_tf32(decoder) if precision.tf32 else decoder,
+        encoder=_codec_half(CodecEncoder, shape, place, encoding, seed),
+        decoder=_codec_half(CodecDecoder, shape, place, decoding, seed),
         device=place,
         resampler=ResamplerChoice.AUTO,
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),
@@ -144,6 +144,14 @@ def write_preset_checkpoint(
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written: {error}.") from error
     return folder
+
+
+def _codec_half(
+    half_type: type[Half], shape: Preset, device: torch.device, precision: Precision, seed: int
+) -> Half:
+    """Return a codec half that computes as a loaded one of this precision does."""
+    half = codec_half(half_type, shape, device=device, dtype=precision.dtype, seed=seed)
+    return prepare_half(half, tf32=precision.tf32, kernels="auto")
 
 
 def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch.dtype) -> None:

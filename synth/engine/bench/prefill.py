@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from synth.contract import Sampling
 from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
@@ -23,7 +24,7 @@ from synth.engine.bench.roofline import (
 from synth.engine.bench.stepping import PromptRun, random_prompt
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import resolve_device
+from synth.engine.engine_config import choose_numbers, resolve_device
 from synth.engine.preset_shapes import Preset, preset
 from synth.engine.preset_weights import lm_weights, special_ids
 from synth.engine.presets import preset_dual_ar
@@ -126,9 +127,12 @@ class _Bench:
         """Measure one dtype's prompts and yield their rows."""
         self.progress(f"making {self.shape.name} with random weights, {dtype}")
         seed = self.options["seed"]
-        model = preset_dual_ar(self.shape, device=self.device, dtype=dtype, seed=seed)
+        weights, shared = self._weights(dtype) if self.options["baseline"] else (None, None)
+        model = preset_dual_ar(
+            self.shape, device=self.device, dtype=dtype, seed=seed, weights=shared
+        )
         cases = list(self._cases(model))
-        plain = [self._plain(case) for case in cases] if self.options["baseline"] else []
+        plain = [] if weights is None else [self._plain(case, weights) for case in cases]
         windows = self.options["windows"]
         series = run_windows(
             [*cases, *plain], windows=windows, device=self.device, progress=self.progress
@@ -161,12 +165,19 @@ class _Bench:
                     prompt = PromptRun(model, columns, start=start, seed=seed)
                     yield _Case(name, prompt, prefix, tokens, start)
 
-    def _plain(self, case: _Case) -> _Plain:
-        weights = dict(
-            lm_weights(
-                self.shape, device=self.device, dtype=torch.float32, seed=self.options["seed"]
-            )
-        )
+    def _weights(self, dtype: str) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+        """Return the plain loop's weights, and those for the model too where they are the same.
+
+        The loop computes in float32 on a CPU. On CUDA it does in the model's format: in float32 it
+        would be slower, and the weights of both would take three times the room.
+        """
+        numbers = choose_numbers(dtype, self.device, self.shape.config)
+        wanted = torch.float32 if self.device.type == "cpu" else numbers.dtype
+        seed = self.options["seed"]
+        drawn = dict(lm_weights(self.shape, device=self.device, dtype=wanted, seed=seed))
+        return drawn, drawn if numbers.dtype is wanted else None
+
+    def _plain(self, case: _Case, weights: dict[str, Tensor]) -> _Plain:
         length = max(CACHE_LENGTH, case.prefix + case.tokens)
         loop = BaselineLoop(
             self.shape.config, special_ids(self.shape), weights, cache_length=length

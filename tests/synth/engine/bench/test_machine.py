@@ -46,3 +46,11 @@ def test_a_figure_without_meaning_needs_a_reason() -> None:
     assert {"dtype", "batch", "context", "cache_length", "commit"} <= row.keys()
     with pytest.raises(ValueError, match="ratio_to_baseline"):
         make_row(facts, values, why_null={})
+
+
+def test_a_rate_of_tf32_leaves_the_products_precision_as_it_was() -> None:
+    before = torch.get_float32_matmul_precision()
+
+    assert matmul_rate(CPU, "tf32") is not None
+
+    assert torch.get_float32_matmul_precision() == before
