@@ -23,6 +23,7 @@ class FastAR(nn.Module):
     """
 
     rope: Tensor
+    _turns: Tensor  # the rotary table as complex numbers
 
     def __init__(self, config: LMConfig) -> None:
         super().__init__()
@@ -51,6 +52,7 @@ class FastAR(nn.Module):
         bring_into_form(self, "project_in", form)
         positions = torch.arange(self.num_codebooks, device=self.norm.weight.device)
         self.rope = rope_table(positions, self.config.head_dim, self.rope_base)
+        self._turns = torch.view_as_complex(self.rope)
 
     def allocate_cache(self, num_slots: int) -> FrameCache:
         """Return a cache for one frame of `num_slots` streams; every frame overwrites it."""
@@ -81,7 +83,7 @@ class FastAR(nn.Module):
         """
         start = hidden if self.project_in is None else self.project_in(hidden)
         x = torch.stack([start, self.embeddings(semantic_code)], dim=1)
-        rope = self.rope[:2].unsqueeze(1)
+        rope = self._turns[:2].unsqueeze(1)
         for index, layer in enumerate(self.blocks):
             q, k, v = layer.project(x, rope)
             cache.keys[index, :, :, :2] = k.transpose(1, 2)
@@ -93,7 +95,7 @@ class FastAR(nn.Module):
     def next(self, code: Tensor, position: int, cache: FrameCache) -> Tensor:
         """Return the logits [B, codebook_size] behind the code int64 [B] of `position` >= 2."""
         x = self.embeddings(code)
-        rope = self.rope[position : position + 1]
+        rope = self._turns[position : position + 1]
         for layer, place in zip(self.blocks, cache.places[position], strict=True):
             q, k, v = layer.project(x, rope)
             place.key.copy_(k)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,19 +14,23 @@ def cache_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     """Return the dtype that keys and values are kept in: float32 on a CPU, else the model's.
 
     A CPU attends faster in float32, and a number of 16 bits loses nothing by being kept in 32.
+    Values of 16 bits would be read faster still, but then the shares must have 16 bits too, and the
+    error of the hidden states grows by half.
     """
     return torch.float32 if device.type == "cpu" else dtype
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class KVCache:
     """Hold keys and values, [L, B, KV, S, D] each; written in place, never replaced.
 
-    A captured graph may point into the two tensors, so they live as long as the cache.
+    A captured graph may point into the two tensors, so they live as long as the cache. Views that
+    every step needs are made once.
     """
 
-    keys: Tensor
-    values: Tensor
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
+        self._live_length = 0
+        self._live: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def allocate(
@@ -38,11 +42,14 @@ class KVCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> KVCache:
-        """Return a cache of zeros; zeros and not garbage, as a masked NaN still spreads."""
+        """Return a cache of zeros for a model of this dtype.
+
+        Zeros and not garbage, as a masked NaN still spreads.
+        """
         shape = (config.n_layer, num_slots, config.n_local_heads, num_positions, config.head_dim)
         return cls(
-            torch.zeros(shape, device=device, dtype=dtype),
-            torch.zeros(shape, device=device, dtype=dtype),
+            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
+            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
         )
 
     @property
@@ -70,11 +77,27 @@ class KVCache:
         per_head = position.repeat_interleave(self.keys.shape[2], output_size=streams.shape[0])
         return streams * self.num_positions + per_head
 
+    def live(self, length: int) -> list[tuple[Tensor, Tensor]]:
+        """Return each layer's keys and values of the first positions, [B, KV, length, D] each."""
+        if length != self._live_length:
+            layers = zip(self.keys, self.values, strict=True)
+            self._live = [(keys[:, :, :length], values[:, :, :length]) for keys, values in layers]
+            self._live_length = length
+        return self._live
+
+    @cached_property
+    def _flat(self) -> list[tuple[Tensor, Tensor]]:
+        """Return each layer's keys and values as rows, [B * KV * S, D] each."""
+        size = self.keys.shape[-1]
+        layers = zip(self.keys, self.values, strict=True)
+        return [(keys.view(-1, size), values.view(-1, size)) for keys, values in layers]
+
     def write_step(self, layer: int, rows: Tensor, k: Tensor, v: Tensor) -> None:
         """Write one position per stream, at `rows` of `self.rows`: k and v [B, KV, D]."""
-        for cache, new in ((self.keys, k), (self.values, v)):
-            flat = cache[layer].view(-1, cache.shape[-1])
-            flat.index_copy_(0, rows, new.reshape(-1, cache.shape[-1]).to(cache.dtype))
+        keys, values = self._flat[layer]
+        size = k.shape[-1]
+        keys.index_copy_(0, rows, k.to(keys.dtype).reshape(-1, size))
+        values.index_copy_(0, rows, v.to(values.dtype).reshape(-1, size))
 
     def write_prompt(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
         """Write one stream's positions from `start`: k and v [S, KV, D]."""

@@ -140,6 +140,6 @@ def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
 
 def _mix(x: Tensor) -> Tensor:
     """Scatter 32 bits over 32 bits, one to one."""
-    x = ((x ^ (x >> 16)) * _MIX_MULTIPLIERS[0]) & _MASK32
-    x = ((x ^ (x >> 15)) * _MIX_MULTIPLIERS[1]) & _MASK32
+    x = (x ^ (x >> 16)).mul_(_MIX_MULTIPLIERS[0]).bitwise_and_(_MASK32)
+    x = (x ^ (x >> 15)).mul_(_MIX_MULTIPLIERS[1]).bitwise_and_(_MASK32)
     return x ^ (x >> 15)

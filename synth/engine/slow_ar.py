@@ -114,15 +114,14 @@ class SlowAR(nn.Module):
         Returns:
             The normalised hidden states [B, width].
         """
-        rope = self.rope[position].unsqueeze(1)
+        rope = torch.view_as_complex(self.rope[position]).unsqueeze(1)
         mask, rows = step_mask(position, length), cache.rows(position)
         attend = split_attention if in_splits else step_attention
         x = self.embed(columns)
-        for index, layer in enumerate(self.blocks):
+        for index, (layer, live) in enumerate(zip(self.blocks, cache.live(length), strict=True)):
             q, k, v = layer.project(x, rope)
             cache.write_step(index, rows, k, v)
-            keys, values = cache.keys[index, :, :, :length], cache.values[index, :, :, :length]
-            x = layer.finish(x, attend(q, keys, values, mask))
+            x = layer.finish(x, attend(q, *live, mask))
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def prefill(
@@ -145,7 +144,7 @@ class SlowAR(nn.Module):
         Returns:
             The normalised hidden states [N, width], or [n, width].
         """
-        rope = self.rope[_positions(spans, columns.device)].unsqueeze(1)
+        rope = torch.view_as_complex(self.rope[_positions(spans, columns.device)]).unsqueeze(1)
         masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
         lengths = [span.length for span in spans]
         x = self.embed(columns)

@@ -18,7 +18,7 @@ from synth.engine.golden.generation_checks import (
     check_limits,
     check_sampling,
 )
-from synth.engine.kv_cache import KVCache, cache_dtype
+from synth.engine.kv_cache import KVCache
 from synth.engine.slow_ar import Span
 
 _BEFORE, _OWN, _AFTER, _HOLDER = range(4)  # slots: neighbours, the stream checked, the prefix
@@ -38,7 +38,7 @@ def run_forced_batched(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
         num_slots=4,
         num_positions=length + steps.shape[1],
         device=model.device,
-        dtype=cache_dtype(model.device, model.dtype),
+        dtype=model.dtype,
     )
     columns = prompt.T
     prefix = model.slow.prefill(columns[:cut], [Span(_HOLDER, 0, cut)], cache)
