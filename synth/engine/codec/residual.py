@@ -103,7 +103,9 @@ class ResidualUnit(nn.Module):
         _, wide, second, narrow = self.layers
         kernels = importlib.import_module(KERNELS)
         # Each bias goes with the next pass over its tensor: cuDNN would add it in one of its own.
-        branch = second(wide.conv(padded, with_bias=False), bias=wide.conv.bias)
+        branch = wide.conv(padded, with_bias=False)
+        del padded  # these are the codec's largest tensors
+        branch = second(branch, bias=wide.conv.bias)
         y: Tensor = kernels.add_branch(x, narrow.conv(branch, with_bias=False), narrow.conv.bias)
         return y
 
