@@ -4,8 +4,10 @@ Usage: python contrib/gpu_check.py --part parity|speed|serving
 
 Needs torch, numpy and safetensors besides this checkout: no database, no network, no checkpoint.
 Each step's result is a JSON file in the output folder as soon as the step ends, and a later call
-goes on from there. On a CPU it shows that the steps run, with a tiny model, and says what it left
-out. Exit code 0: nothing found wrong; 1: a step failed or found a mismatch; 2: wrong usage.
+with the same folder goes on from there: what is done stays, the rest is tried again. On a CPU it
+shows that the steps run, with a tiny model, and says what it left out.
+
+Exit code 0: nothing found wrong; 1: a step failed or found a mismatch; 2: wrong usage.
 """
 
 from __future__ import annotations
@@ -96,6 +98,7 @@ def work(options: argparse.Namespace) -> int:
 def report(records: Records, part: str, problem: str | None) -> int:
     """Print what the part's steps found, the figures last; return the exit code."""
     found = [record for record in records.all() if record["part"] == part]
+    found.sort(key=lambda record: record.get("order", 0))
     for record in found:
         sys.stdout.write(told(record) + "\n")
     if problem:

@@ -28,8 +28,8 @@ def check_kernels(context: Context, dtype: torch.dtype) -> Found:
         try:
             with poisoned_memory():
                 wrong = compare(_tuple(case.kernel()), _tuple(case.torch_form()))
-        except RuntimeError as error:  # a launch that is refused; the others go on
-            found.mismatches.append(f"{name}: {str(error).splitlines()[0]}")
+        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on
+            found.mismatches.append(f"{name}: {first_line(error)}")
             continue
         passed = wrong <= ALLOWED[dtype]
         if not passed:
@@ -58,6 +58,11 @@ def cases_on(context: Context, dtype: torch.dtype) -> Sequence[KernelCase]:
     if reason is not None:
         raise NotMeasuredError(reason)
     return bench_cases(context.device, dtype)
+
+
+def first_line(error: Exception) -> str:
+    """Return an error's class and the first line of its text."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def compare(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from contrib.gpu_parts.benches import found_of, run_bench, value_of
-from contrib.gpu_parts.kernels import cases_on
-from contrib.gpu_parts.steps import Context, Found, Step
-from contrib.gpu_parts.timing import seconds_of
+from contrib.gpu_parts.kernels import cases_on, first_line
+from contrib.gpu_parts.steps import Context, Found, NotMeasuredError, Step
+from contrib.gpu_parts.timing import COLD_BYTES, seconds_of
 from synth.engine import Engine, EngineConfig
 from synth.engine.bench.machine import copy_bandwidth, matmul_rate
+from synth.engine.bench.segments import kernel_setting
+from synth.engine.errors import InvalidSpecError
 from synth.engine.presets import preset_models
 
 MEMORY_SLOTS, MEMORY_POSITIONS = 64, 2048
@@ -25,6 +29,7 @@ KERNEL_COLUMNS = (
     "speedup",
     "gigabytes_per_second",
     "share_of_copy",
+    "cache",
 )
 
 
@@ -111,17 +116,18 @@ def measure_memory(context: Context) -> Found:
 
 
 def measure_kernels(context: Context) -> Found:
-    """Time each kernel beside its torch form, in bfloat16, over inputs that no cache holds."""
+    """Time each kernel beside its torch form, in bfloat16."""
     copy = copy_bandwidth(context.device)
     rows = []
     found = Found(columns=KERNEL_COLUMNS)
     for case in cases_on(context, torch.bfloat16):
         try:
             kernel, plain = (
-                seconds_of(run, context.device) for run in (case.kernel, case.torch_form)
+                seconds_of(run, context.device, num_bytes=case.num_bytes)
+                for run in (case.kernel, case.torch_form)
             )
-        except RuntimeError as error:
-            found.mismatches.append(f"{case.name} {case.shape}: {str(error).splitlines()[0]}")
+        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on
+            found.mismatches.append(f"{case.name} {case.shape}: {first_line(error)}")
             continue
         rows.append(
             {
@@ -132,10 +138,27 @@ def measure_kernels(context: Context) -> Found:
                 "speedup": plain / kernel,
                 "gigabytes_per_second": case.num_bytes / kernel / 1e9,
                 "share_of_copy": case.num_bytes / kernel / copy,
+                "cache": "cold" if case.num_bytes >= COLD_BYTES else "warm",
             }
         )
     found.rows = rows
     return found
+
+
+def measure_kernels_off(context: Context) -> Found:
+    """Render segments with all kernels on and off, in one slot and in 64."""
+    context.need_gpu("leaving kernels out")
+    try:
+        kernel_setting("off")
+    except InvalidSpecError as error:
+        raise NotMeasuredError(str(error)) from error
+    rows: list[Mapping[str, Any]] = []
+    for slots, segments in ((1, 3), (64, 96)):
+        for choice in ("auto", "off"):
+            sizes = ("--slots", str(slots), "--segments", str(segments), "--frames", "100")
+            report = run_bench(context, "segments", *sizes, "--kernels", choice)
+            rows += report.rows
+    return Found(rows=rows, columns=report.columns)
 
 
 def _used(device: torch.device) -> int:
@@ -151,7 +174,8 @@ STEPS = (
     Step("ar", 120, measure_ar),
     Step("fast", 45, measure_fast),
     Step("memory", 45, measure_memory),
-    Step("kernels", 60, measure_kernels),
-    Step("contexts", 90, measure_contexts),
-    Step("prefill", 60, measure_prefill),
+    Step("kernels", 50, measure_kernels),
+    Step("kernels-off", 80, measure_kernels_off),
+    Step("contexts", 70, measure_contexts),
+    Step("prefill", 50, measure_prefill),
 )

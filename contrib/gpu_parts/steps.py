@@ -156,7 +156,13 @@ class Part:
         )
 
     def _write(self, step: Step, status: str, **more: Any) -> None:
-        head = {"part": self.name, "step": step.name, "status": status, "run": self.run_name}
+        head = {
+            "part": self.name,
+            "step": step.name,
+            "order": self.steps.index(step),
+            "status": status,
+            "run": self.run_name,
+        }
         self.records.write({**head, **self.facts, **more})
 
 

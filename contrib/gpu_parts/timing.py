@@ -9,42 +9,53 @@ import torch
 
 CALLS, ROUNDS = 20, 9
 FLUSH_BYTES = 1 << 28  # several times the largest second-level cache
+# Weights and caches come from memory in a frame; what is smaller was written just before.
+COLD_BYTES = 1 << 23
 
 
-def seconds_of(run: Callable[[], object], device: torch.device) -> float:
-    """Return a call's seconds on a CUDA device: the median of rounds, each behind a cold cache.
+def seconds_of(run: Callable[[], object], device: torch.device, *, num_bytes: int) -> float:
+    """Return a call's seconds on a CUDA device: the median of rounds, by the device's own events.
 
-    A round is one replay of one call, timed by the device's own events; what a call reads was
-    driven out of the cache before it. A call that cannot be captured is timed as it is, many in a
-    row and with a warm cache, and its launches count.
+    A call that moves much is replayed once a round and finds nothing in the cache; a smaller one is
+    replayed many times in a row. One that cannot be captured is timed with its launches.
     """
+    is_cold = num_bytes >= COLD_BYTES
+    calls = 1 if is_cold else CALLS
     with torch.cuda.device(device):
         for _ in range(3):
             run()
-        torch.cuda.synchronize(device)
-        try:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                run()
-        except RuntimeError:
-            torch.cuda.synchronize(device)
-            return _timed(lambda: [run() for _ in range(CALLS)]) / CALLS
-        flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device)
-        return _timed(graph.replay, before=flush.zero_)
+        torch.cuda.synchronize()
+        work = _captured(run, calls)
+        flush = torch.empty(FLUSH_BYTES if is_cold else 1, dtype=torch.uint8, device=device)
+        # The flush also keeps the device busy until the replay is launched.
+        return statistics.median(_round(work, flush.zero_) for _ in range(ROUNDS)) / calls
 
 
-def _timed(work: Callable[[], object], before: Callable[[], object] | None = None) -> float:
-    seconds = []
-    for _ in range(ROUNDS):
-        if before is not None:
-            before()
-        begun, ended = _event(), _event()
-        begun.record()
-        work()
-        ended.record()
-        ended.synchronize()
-        seconds.append(float(begun.elapsed_time(ended)) / 1000)
-    return statistics.median(seconds)
+def _captured(run: Callable[[], object], calls: int) -> Callable[[], object]:
+    """Return what makes the calls: a replay, or the calls themselves where none can be captured."""
+
+    def repeat() -> None:
+        for _ in range(calls):
+            run()
+
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            repeat()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return repeat
+    return graph.replay
+
+
+def _round(work: Callable[[], object], before: Callable[[], object]) -> float:
+    begun, ended = _event(), _event()
+    before()
+    begun.record()
+    work()
+    ended.record()
+    ended.synchronize()
+    return float(begun.elapsed_time(ended)) / 1000
 
 
 def _event() -> torch.cuda.Event:

@@ -6,6 +6,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,16 @@ from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Progress, Report
 from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
+from synth.engine.errors import InvalidSpecError
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_models
 
 COLUMNS = (
     "dtype",
     "codec_dtype",
+    "kernels",
+    "graphs",
+    "graph_nodes",
     "batch",
     "segments",
     "frames_per_second",
@@ -49,6 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
     )
     parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
+    parser.add_argument("--kernels", choices=("auto", "off"), default="auto")
     parser.add_argument("--slots", type=number(low=1), default=8, help="of the engine")
     parser.add_argument("--segments", type=number(low=1), default=32, help="in all")
     parser.add_argument("--frames", type=number(low=2), default=200, help="of a segment, the mean")
@@ -89,6 +95,7 @@ def run(options: Options, progress: Progress) -> Report:
         slots=options["slots"],
         max_positions=positions,
         graphs=options["graphs"],
+        **kernel_setting(options["kernels"]),
     )
     progress(f"starting an engine of {options['slots']} slots")
     models = preset_models(
@@ -105,12 +112,26 @@ def run(options: Options, progress: Progress) -> Report:
         row = bench.row(progress) | {
             "dtype": models.dual_ar.weight_format,
             "codec_dtype": options["codec_dtype"],
+            "kernels": options["kernels"],
             "graphs": engine.describe().get("graphs"),
             "graph_nodes": engine.describe().get("graph_nodes"),
         }
     finally:
         engine.close()
     return Report("segments", facts, [make_row(facts, row, why_null=_WHY_NULL)], COLUMNS)
+
+
+def kernel_setting(choice: str) -> dict[str, Any]:
+    """Return what an engine's configuration says of kernels.
+
+    Raises:
+        InvalidSpecError: they are to be off and the engine has no such setting.
+    """
+    if "kernels" in {one.name for one in fields(EngineConfig)}:
+        return {"kernels": choice}
+    if choice != "auto":
+        raise InvalidSpecError("This engine has no setting that leaves its kernels out.")
+    return {}
 
 
 class _Bench:

@@ -10,6 +10,7 @@ import pytest
 from synth.contract import FinishReason, RenderSpec, Sampling, SegmentAudio, Timings
 from synth.engine.bench import segments
 from synth.engine.bench.report import BenchFailedError
+from synth.engine.errors import InvalidSpecError
 from tests.synth.engine.bench.bench_options import run
 
 
@@ -31,6 +32,25 @@ def test_the_full_rate_ends_where_slots_begin_to_stand_empty() -> None:
     assert segments.full_rate(frames, ended, slots=2) == (20 + 30) / 2.0
     assert segments.full_rate(frames, ended, slots=1) == (10 + 20 + 30) / 4.0
     assert segments.full_rate(frames, ended, slots=3) is None
+
+
+def test_kernels_are_off_only_where_the_engine_can_leave_them_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @dataclasses.dataclass
+    class Without:
+        slots: int
+
+    @dataclasses.dataclass
+    class With:
+        kernels: str
+
+    monkeypatch.setattr(segments, "EngineConfig", Without)
+    assert segments.kernel_setting("auto") == {}
+    with pytest.raises(InvalidSpecError, match="no setting"):
+        segments.kernel_setting("off")
+    monkeypatch.setattr(segments, "EngineConfig", With)
+    assert segments.kernel_setting("off") == {"kernels": "off"}
 
 
 def test_a_segment_that_ends_early_is_no_figure() -> None:
