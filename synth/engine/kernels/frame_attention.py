@@ -9,6 +9,7 @@ from torch import Tensor
 
 from synth.engine.kernels.attention import check_cache
 from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
+from synth.engine.kernels.heads import write_heads_torch
 
 _MOST_POSITIONS = 32  # of a frame; all of them are in one program's hands
 
@@ -73,6 +74,136 @@ def frame_attention_torch(
     return mixed.view(rows, heads * head_dim)
 
 
+def step_frame(
+    qkv: Tensor, rope: Tensor, keys: Tensor, values: Tensor, position: int, *, span: int = 1
+) -> Tensor:
+    """Rotate heads, write keys and values and attend: `write_heads` and then `frame_attention`.
+
+    For heads without a norm. A program does not wait for what another one writes: it computes the
+    new keys it attends to by itself.
+
+    Args:
+        qkv: [B * span, (H + 2 * KV) * D], a position's query heads, key heads and value heads, side
+            by side; D even.
+        rope: the table of a frame's positions, float32 [K, D / 2, 2], of cos and sin.
+        keys, values: one layer's cache [B, KV, K, D], written from `position` on; the rest as for
+            `frame_attention`.
+        span: 1 or 2.
+
+    Returns:
+        [B * span, H * D] in qkv's dtype.
+    """
+    rows, width = qkv.shape
+    streams, kv_heads, positions, head_dim = keys.shape
+    heads = width // head_dim - 2 * kv_heads
+    assert rows == streams * span and span in (1, 2) and position + span <= positions
+    assert width == (heads + 2 * kv_heads) * head_dim and heads % kv_heads == 0
+    assert keys.stride() == values.stride() and keys.stride(-1) == qkv.stride(-1) == 1
+    assert rope.is_contiguous() and positions <= _MOST_POSITIONS and head_dim % 2 == 0
+    out = torch.empty(rows, heads * head_dim, device=qkv.device, dtype=qkv.dtype)
+    _step_frame[(heads, rows)](
+        qkv,
+        rope,
+        keys,
+        values,
+        out,
+        position,
+        head_dim**-0.5,
+        qkv.stride(0),
+        *keys.stride()[:3],
+        GROUP=heads // kv_heads,
+        HEADS=heads,
+        KV_HEADS=kv_heads,
+        HEAD_DIM=head_dim,
+        WIDTH=triton.next_power_of_2(head_dim),
+        SPAN=span,
+        POSITIONS=triton.next_power_of_2(positions),
+        num_warps=1,
+    )
+    return out
+
+
+def step_frame_torch(
+    qkv: Tensor, rope: Tensor, keys: Tensor, values: Tensor, position: int, *, span: int = 1
+) -> Tensor:
+    """Specify `step_frame`."""
+    queries = write_heads_torch(qkv, rope, keys, values, position, span=span)
+    return frame_attention_torch(queries, keys, values, position, span=span)
+
+
+@triton.jit
+def _attend(query, k, v, seen, scale, dtype: tl.constexpr):
+    """Attend with a query [D] over k and v [N, D], all float32, rounded to a dtype at each step."""
+    scores = tl.sum(query[None, :] * k, axis=1).to(dtype).to(tl.float32)
+    scores = (scores * scale).to(dtype).to(tl.float32)
+    scores = tl.where(seen, scores, float("-inf"))
+    shares = tl.exp(scores - tl.max(scores, axis=0))
+    shares = (shares / tl.sum(shares, axis=0)).to(dtype).to(tl.float32)
+    return tl.sum(shares[:, None] * v, axis=0).to(dtype)
+
+
+@triton.jit
+def _rotated(heads, rope, dim, in_head, dtype: tl.constexpr):
+    """Return a head [D] with its adjacent pairs turned by a position's cos and sin, rounded."""
+    x = tl.load(heads + dim, mask=in_head, other=0.0).to(tl.float32)
+    other = tl.load(heads + (dim ^ 1), mask=in_head, other=0.0).to(tl.float32)
+    cos = tl.load(rope + (dim & -2), mask=in_head, other=0.0)
+    sin = tl.load(rope + (dim | 1), mask=in_head, other=0.0)
+    return (x * cos + tl.where(dim % 2 == 0, -other, other) * sin).to(dtype)
+
+
+@triton.jit(do_not_specialize=["position"])
+def _step_frame(
+    qkv,
+    rope,
+    keys,
+    values,
+    out,
+    position,
+    scale,
+    qkv_row,
+    cache_stream,
+    cache_head,
+    cache_position,
+    GROUP: tl.constexpr,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SPAN: tl.constexpr,
+    POSITIONS: tl.constexpr,
+):
+    """Attend with one head of one row per program; the first of a group writes for all of it."""
+    head = tl.program_id(0)
+    row = tl.program_id(1).to(tl.int64)
+    kv_head, mine = head // GROUP, (row % SPAN).to(tl.int32)
+    dtype = out.dtype.element_ty
+    cached = keys.dtype.element_ty
+    dim, at = tl.arange(0, WIDTH), tl.arange(0, POSITIONS)
+    in_head = dim < HEAD_DIM
+    cache = (row // SPAN) * cache_stream + kv_head * cache_head + dim
+    before = (at < position)[:, None] & in_head[None, :]
+    k = tl.load(keys + cache[None, :] + at[:, None] * cache_position, mask=before, other=0.0)
+    v = tl.load(values + cache[None, :] + at[:, None] * cache_position, mask=before, other=0.0)
+    for nth in tl.static_range(SPAN):
+        source = qkv + (row - mine + nth) * qkv_row
+        table = rope + (position + nth) * HEAD_DIM
+        key_at = source + (HEADS + kv_head) * HEAD_DIM
+        value_at = source + (HEADS + KV_HEADS + kv_head) * HEAD_DIM
+        key = _rotated(key_at, table, dim, in_head, dtype).to(cached)
+        value = tl.load(value_at + dim, mask=in_head, other=0.0).to(cached)
+        new = (at == position + nth)[:, None]
+        k, v = tl.where(new, key[None, :], k), tl.where(new, value[None, :], v)
+        if (head % GROUP == 0) & (mine == nth):
+            tl.store(keys + cache + (position + nth) * cache_position, key, mask=in_head)
+            tl.store(values + cache + (position + nth) * cache_position, value, mask=in_head)
+    query_at = qkv + row * qkv_row + head * HEAD_DIM
+    query = _rotated(query_at, rope + (position + mine) * HEAD_DIM, dim, in_head, dtype)
+    k, v = k.to(tl.float32), v.to(tl.float32)
+    mixed = _attend(query.to(tl.float32), k, v, at <= position + mine, scale, dtype)
+    tl.store(out + (row * HEADS + head) * HEAD_DIM + dim, mixed, mask=in_head)
+
+
 @triton.jit(do_not_specialize=["position"])
 def _attend_frame(
     q,
@@ -107,28 +238,35 @@ def _attend_frame(
     query = tl.load(q + row * q_row + head * q_head + dim, mask=in_head, other=0.0)
     k = tl.load(keys + place, mask=in_cache, other=0.0).to(tl.float32)
     v = tl.load(values + place, mask=in_cache, other=0.0).to(tl.float32)
-    scores = tl.sum(query.to(tl.float32)[None, :] * k, axis=1).to(dtype).to(tl.float32)
-    scores = (scores * scale).to(dtype).to(tl.float32)
-    scores = tl.where(seen, scores, float("-inf"))
-    shares = tl.exp(scores - tl.max(scores, axis=0))
-    shares = (shares / tl.sum(shares, axis=0)).to(dtype).to(tl.float32)
-    mixed = tl.sum(shares[:, None] * v, axis=0)
-    tl.store(out + (row * HEADS + head) * HEAD_DIM + dim, mixed.to(dtype), mask=in_head)
+    mixed = _attend(query.to(tl.float32), k, v, seen, scale, dtype)
+    tl.store(out + (row * HEADS + head) * HEAD_DIM + dim, mixed, mask=in_head)
 
 
 def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return what a benchmark runs: one layer of the full model, at a frame's last codebook."""
-    return [_case(batch, device, dtype) for batch in BATCHES]
+    return [case for batch in BATCHES for case in _cases(batch, device, dtype)]
 
 
-def _case(batch: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
+def _cases(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     q = random(batch, 32, 128, device=device, dtype=dtype)
+    qkv = random(batch, 48 * 128, device=device, dtype=dtype)
     keys = random(batch, 8, 10, 128, device=device, dtype=dtype)
     values = keys.flip(-1).contiguous()
-    return KernelCase(
-        "frame_attention",
-        f"{batch} streams, 10 positions",
-        lambda: frame_attention(q, keys, values, 9),
-        lambda: frame_attention_torch(q, keys, values, 9),
-        num_bytes(keys, values) + 2 * num_bytes(q),
-    )
+    rope = random(10, 64, 2, device=device, dtype=torch.float32)
+    shape = f"{batch} streams, 10 positions"
+    return [
+        KernelCase(
+            "frame_attention",
+            shape,
+            lambda: frame_attention(q, keys, values, 9),
+            lambda: frame_attention_torch(q, keys, values, 9),
+            num_bytes(keys, values) + 2 * num_bytes(q),
+        ),
+        KernelCase(
+            "step_frame",
+            shape,
+            lambda: (step_frame(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
+            lambda: (step_frame_torch(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
+            num_bytes(keys, values, qkv, q),
+        ),
+    ]

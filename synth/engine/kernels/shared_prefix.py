@@ -18,7 +18,6 @@ from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.kernels.attention import (
     LOG2_E,
     Parts,
-    attend_block,
     attend_splits,
     block_positions,
     check_cache,
@@ -26,6 +25,7 @@ from synth.engine.kernels.attention import (
     merge_splits,
     needs_wide_products,
 )
+from synth.engine.kernels.attention_kernels import attend_block
 from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 
 _TILE_ROWS = 64  # query heads of several streams that read a prefix together

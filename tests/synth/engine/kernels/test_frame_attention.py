@@ -10,7 +10,13 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 
 from synth.engine.fast_ar import _attend
 from synth.engine.frame_cache import FrameCache
-from synth.engine.kernels.frame_attention import frame_attention, frame_attention_torch
+from synth.engine.kernels.frame_attention import (
+    frame_attention,
+    frame_attention_torch,
+    step_frame,
+    step_frame_torch,
+)
+from synth.engine.layers import rope_table
 
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2}  # of bfloat16: two units near 1
 
@@ -85,3 +91,47 @@ def test_a_place_behind_the_frames_last_is_a_mistake(generator: torch.Generator)
 
     with pytest.raises(AssertionError):
         frame_attention(q, cache.keys[0], cache.values[0], 9, span=2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("heads", "head_dim"), [((4, 2), 16), ((3, 1), 24), ((8, 2), 128)])
+@pytest.mark.parametrize(("position", "span"), [(0, 2), (2, 1), (9, 1)])
+def test_the_joined_kernel_gives_and_writes_what_its_torch_form_does(
+    generator: torch.Generator,
+    heads: tuple[int, int],
+    head_dim: int,
+    position: int,
+    span: int,
+    dtype: torch.dtype,
+) -> None:
+    q, cache = _inputs(
+        generator, rows=3 * span, streams=3, dtype=dtype, heads=heads, head_dim=head_dim
+    )
+    k, v = torch.randn(
+        2, 3 * span, heads[1], head_dim, generator=generator, device=generator.device
+    )
+    qkv = torch.cat([q, k.to(dtype), v.to(dtype)], dim=1).flatten(1)
+    for each in (cache.keys, cache.values):
+        each[:, :, :, position:] = float("nan")
+    written = FrameCache(cache.keys.clone(), cache.values.clone())
+    rope = rope_table(torch.arange(10, device=qkv.device), head_dim, 10_000.0)
+
+    found = step_frame(qkv, rope, cache.keys[1], cache.values[1], position, span=span)
+
+    expected = step_frame_torch(qkv, rope, written.keys[1], written.values[1], position, span=span)
+    torch.testing.assert_close(found, expected, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    rtol = 8e-3 if dtype == torch.bfloat16 else 1e-6  # of bfloat16: one unit
+    torch.testing.assert_close(cache.keys, written.keys, equal_nan=True, atol=1e-6, rtol=rtol)
+    torch.testing.assert_close(cache.values, written.values, equal_nan=True, atol=0, rtol=0)
+
+
+def test_joined_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
+    q, cache = _inputs(generator, rows=2, streams=2, dtype=torch.float32, heads=(8, 2))
+    spread = torch.full((2, 200), float("nan"), device=q.device)
+    spread[:, 50:178] = q.flatten(1)
+    rope = rope_table(torch.arange(10, device=q.device), 16, 10_000.0)
+    layer = (cache.keys[0], cache.values[0])
+
+    found = step_frame(spread[:, 50:178], rope, *layer, 3)
+
+    assert torch.equal(found, step_frame(q.flatten(1), rope, *layer, 3))
