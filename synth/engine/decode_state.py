@@ -198,8 +198,8 @@ class DecodeState:
                 "top_k": max(sampling.top_k, 1),
             },
         )
-        self.window[slot] = 0
-        self.active[slot] = False
+        self.window[slot].zero_()
+        self.active[slot].zero_()
         self.host_positions[slot], self.host_limits[slot] = prompt_positions, limit
         self.host_failed[slot] = None
 
@@ -210,8 +210,9 @@ class DecodeState:
             failed: whether its status was seen to be FAILED; None where nobody looked after its
                 last step: the next request then has to ask the device, and wait for it.
         """
-        self.active[slot] = False
-        self.position[slot] = 0
+        # Not by `[slot] = 0`: torch would copy that number from the host and wait for the copy.
+        self.active[slot].zero_()
+        self.position[slot].zero_()
         self.host_positions[slot] = 0
         self.host_failed[slot] = failed
 
