@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,11 +11,13 @@ from torch import Tensor
 
 BATCHES = (1, 8, 64)
 MODULES = (
+    "embed",
     "norm",
     "heads",
     "swiglu",
     "gemv",
     "attention",
+    "shared_prefix",
     "frame_attention",
     "sampler",
     "snake",
@@ -45,15 +46,10 @@ class KernelCase:
 def bench_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return the cases of all kernels, with random inputs on a device.
 
-    Takes about a gigabyte in bfloat16. Only where `is_available(device)`: kernels are imported.
+    Takes some gigabytes. Only where `is_available(device)`: kernels are imported.
     """
-    cases: list[KernelCase] = []
-    for name in MODULES:
-        if importlib.util.find_spec(f"{__package__}.{name}") is None:
-            continue
-        module = importlib.import_module(f"{__package__}.{name}")
-        cases += module.cases(device, dtype)
-    return cases
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in MODULES]
+    return [case for module in modules for case in module.cases(device, dtype)]
 
 
 def num_bytes(*tensors: Tensor) -> int:

@@ -184,9 +184,8 @@ def _add_tile(
     total = tl.zeros([ROWS, BLOCK_N], tl.float32)
     blocks: tl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
     length: tl.constexpr = (blocks + SPLITS - 1) // SPLITS * BLOCK_K
-    begin = split * length
-    for start in tl.range(begin, tl.minimum(begin + length, K), BLOCK_K):
-        k = start + tl.arange(0, BLOCK_K)
+    for start in tl.range(0, length, BLOCK_K):  # what the last split has too many is masked
+        k = split * length + start + tl.arange(0, BLOCK_K)
         inside = (k < K)[None, :]
         numbers = _read(matrix, k, K)
         value = tl.load(source + k[None, :], mask=present & inside, other=0.0)

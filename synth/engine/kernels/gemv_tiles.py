@@ -41,8 +41,8 @@ def choose_tile(rows: int, num_out: int, num_in: int, *, gated: bool = False) ->
     if rows <= FEW_ROWS:
         # One warp a program: it waits for no other one, and an input number that a thread has read
         # and converted serves all rows of the matrix at hand.
-        block_n, most = (4, 512) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024)
-        return Tile(rows, block_n, _block_k(num_in, most // rows), 1, 1, 1)
+        block_n, most = (4, 256) if num_out >= 4 * 8 * _NUM_PROCESSORS else (2, 1024 // rows)
+        return Tile(rows, block_n, _block_k(num_in, most), 1, 1, 1)
     # Every program reads the input too: with 32 rows of the matrix that is at most half as much.
     block_n, block_k, splits = 32, _block_k(num_in, 128), 1
     programs = _ceil_div(num_out, block_n)

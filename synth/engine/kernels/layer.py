@@ -42,6 +42,16 @@ def can_step(block: Block) -> bool:
     return plain and attention.head_dim % 2 == 0 and attention.q_norm is None
 
 
+def join_heads(block: Block, rows: Rows) -> tuple[Rows, Tensor]:
+    """Return the rows, and the joined projection of their norm, [N, (H + 2 * KV) * D]."""
+    weight, bias = _matrix(block.attention.wqkv)
+    norm, eps = block.attention_norm.weight, block.norm_eps
+    if rows.x.shape[0] <= FEW_ROWS:
+        return rows, gemv(rows.x, weight, norm=norm, eps=eps, bias=bias)
+    rows, normed = _normalise(rows, norm, eps)
+    return rows, _multiply(normed, weight, bias)
+
+
 def project(
     block: Block,
     rows: Rows,
@@ -60,18 +70,9 @@ def project(
         position: int64 [B], or one number for all streams; of each stream's first row.
         span: rows of each stream, at consecutive positions; N = B * span.
     """
-    attention, eps = block.attention, block.norm_eps
-    weight, bias = _matrix(attention.wqkv)
-    norm = block.attention_norm.weight
-    if rows.x.shape[0] <= FEW_ROWS:
-        joined = gemv(rows.x, weight, norm=norm, eps=eps, bias=bias)
-    else:
-        rows, normed = _normalise(rows, norm, eps)
-        joined = _multiply(normed, weight, bias)
-    queries = write_heads(
-        joined, rope, keys, values, position, weight=attention.qk_norm, eps=eps, span=span
-    )
-    return rows, queries
+    rows, joined = join_heads(block, rows)
+    norm, eps = block.attention.qk_norm, block.norm_eps
+    return rows, write_heads(joined, rope, keys, values, position, weight=norm, eps=eps, span=span)
 
 
 def finish(block: Block, rows: Rows, mixed: Tensor) -> Rows:

@@ -1,0 +1,47 @@
+"""A benchmark finds every kernel, with inputs that stay the same from run to run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.engine import kernels
+from synth.engine.kernels import bench_cases
+
+FOLDER = Path(kernels.__file__).parent
+
+
+def test_every_module_that_has_cases_is_listed() -> None:
+    found = {
+        path.stem
+        for path in FOLDER.glob("*.py")
+        if re.search(r"^def cases\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+    assert found == set(bench_cases.MODULES)
+
+
+def test_random_inputs_are_the_same_in_every_run(device: torch.device) -> None:
+    first, second = (
+        bench_cases.random(3, 5, device=device, dtype=torch.bfloat16, scale=0.5) for _ in range(2)
+    )
+
+    assert torch.equal(first, second)
+    assert first.shape == (3, 5) and first.dtype is torch.bfloat16
+
+
+@pytest.mark.gpu
+def test_every_case_is_close_to_its_torch_form_at_the_full_models_shape() -> None:
+    for case in bench_cases.bench_cases(torch.device("cuda"), torch.bfloat16):
+        found, expected = (as_tuple(form()) for form in (case.kernel, case.torch_form))
+        for one, other in zip(found, expected, strict=True):
+            error = (one.double() - other.double()).norm() / other.double().norm()
+            assert error < 1e-2, f"{case.name} {case.shape}"
+
+
+def as_tuple(tensors: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tensors if isinstance(tensors, tuple) else (tensors,)
