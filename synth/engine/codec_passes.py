@@ -140,11 +140,14 @@ class CodecPasses:
         """Decode segments piece by piece, their samples side by side until all have ended."""
         streams = [CodecStream(self._decoder) for _ in codes]
         waves: list[list[Tensor]] = [[] for _ in codes]
+        graphs = None if self._is_strict else self.graphs
         for start in range(0, max(matrix.shape[1] for matrix in codes), PIECE_FRAMES):
             if start and between is not None:
                 between()
             pieces = [matrix[:, start : start + PIECE_FRAMES] for matrix in codes]
-            decoded = decode_streams(streams, pieces, max_batch_frames=self._piece_limit)
+            decoded = decode_streams(
+                streams, pieces, max_batch_frames=self._piece_limit, graphs=graphs
+            )
             for parts, wave in zip(waves, decoded, strict=True):
                 parts.append(wave)
         empty = torch.empty(0, device=self._decoder.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import torch
@@ -40,7 +41,7 @@ class CudaCapture:
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, work: Work) -> Work:
-        """Record the work; RuntimeError where it cannot be, or memory runs out."""
+        """Record the work on a stream other than the device's first; its own error goes on."""
         stream = torch.cuda.current_stream(self._device)
         for _ in range(WARM_UP_RUNS):
             work()
@@ -51,6 +52,10 @@ class CudaCapture:
         graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
         try:
             work()
-        finally:
-            graph.capture_end()
+        except Exception:
+            self._pool = torch.cuda.graph_pool_handle()  # the other is not to be trusted
+            with suppress(RuntimeError):  # says only that there was an error
+                graph.capture_end()
+            raise
+        graph.capture_end()
         return graph.replay
