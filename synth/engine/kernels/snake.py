@@ -15,6 +15,7 @@ from torch import Tensor
 from synth.engine.kernels.bench_cases import KernelCase, num_bytes, random
 
 _TILE = 1024  # elements of one program
+_SHORT, _LONG = 64, 512  # columns of a program over fewer than so many columns
 
 
 def snake(
@@ -114,7 +115,8 @@ def _tile(channels: int, length: int, is_channel_last: bool) -> tuple[int, int]:
     if is_channel_last:
         block_d = min(triton.next_power_of_2(channels), 128)
         return block_d, _TILE // block_d
-    block_t = min(triton.next_power_of_2(length), _TILE)
+    # Two forms and no more: each is compiled anew for every kind of input.
+    block_t = _SHORT if length < _LONG else _TILE
     return min(triton.next_power_of_2(channels), _TILE // block_t), block_t
 
 
