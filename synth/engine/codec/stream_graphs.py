@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.capture import Capture, Work
+from synth.engine.codec.config import HEAD_DIM, CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.stream_layers import rope_at
 from synth.engine.codec.stream_state import StreamState
@@ -23,6 +24,18 @@ STREAMS = (1, 2, 4, 8)
 # Of all streams of a chunk together: more frames take the device longer than launching them.
 MOST_FRAMES = 64
 MOST_PIECES = 6  # that a chunk of another length is cut into before it is decoded eagerly
+
+
+def graph_bytes(config: CodecConfig, dtype: torch.dtype, frame_bytes: int) -> int:
+    """Return what the recordings of a decoder of these sizes take at most.
+
+    Args:
+        frame_bytes: the working memory of one frame; the recordings share that of the largest.
+    """
+    with torch.device("meta"):
+        numbers = CodecDecoder(config).runner.layout.size
+    states = STREAMS[-1] * numbers * dtype.itemsize
+    return states + MOST_FRAMES * frame_bytes + MAX_KEPT_POSITIONS * HEAD_DIM * 4
 
 
 @dataclass(slots=True, eq=False)

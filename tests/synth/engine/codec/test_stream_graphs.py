@@ -15,7 +15,7 @@ from synth.engine.codec.capture import CudaCapture, Work, keep_eager
 from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.stream import CodecStream, decode_streams
-from synth.engine.codec.stream_graphs import MOST_FRAMES, StreamGraphs
+from synth.engine.codec.stream_graphs import MOST_FRAMES, StreamGraphs, graph_bytes
 from synth.engine.codec.transformer import MAX_KEPT_POSITIONS
 from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
 
@@ -227,6 +227,16 @@ def test_shapes_that_find_no_memory_are_left_out_and_the_others_recorded(
     streams = [CodecStream(golden_decoder) for _ in codes]
     for matrix, wave in zip(codes, decode_streams(streams, codes, graphs=graphs), strict=True):
         torch.testing.assert_close(wave, whole(golden_decoder, matrix), atol=EXACT, rtol=0)
+
+
+def test_the_memory_of_recordings_is_known_from_sizes_alone(
+    golden_decoder: CodecDecoder, recording: Recording
+) -> None:
+    graphs = recording.graphs
+    held = graphs._rows.nbytes + graphs._rope.untyped_storage().nbytes()
+
+    assert graph_bytes(golden_decoder.config, torch.float32, 0) == held
+    assert graph_bytes(golden_decoder.config, torch.float32, 10) == held + 10 * MOST_FRAMES
 
 
 @pytest.mark.gpu
