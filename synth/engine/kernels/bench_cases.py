@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import torch
 from torch import Tensor
 
 BATCHES = (1, 8, 64)
-MODULES = (
-    "embed",
-    "norm",
-    "heads",
-    "swiglu",
-    "gemv",
-    "attention",
-    "shared_prefix",
-    "frame_attention",
-    "sampler",
-    "snake",
-)
 
 Tensors = Tensor | tuple[Tensor, ...]
 
@@ -48,8 +39,14 @@ def bench_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
 
     Takes some gigabytes. Only where `is_available(device)`: kernels are imported.
     """
-    modules = [importlib.import_module(f"{__package__}.{name}") for name in MODULES]
-    return [case for module in modules for case in module.cases(device, dtype)]
+    return [case for module in case_modules() for case in module.cases(device, dtype)]
+
+
+def case_modules() -> list[ModuleType]:
+    """Return the modules of this package that have cases, in the order of their names."""
+    names = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in names]
+    return [module for module in modules if hasattr(module, "cases")]
 
 
 def num_bytes(*tensors: Tensor) -> int:

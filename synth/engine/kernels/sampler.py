@@ -204,7 +204,9 @@ def _strides(logits: Tensor, inputs: DrawInputs) -> tuple[int, int, int]:
     per_stream = (inputs.temperature, inputs.top_p, inputs.top_k, inputs.frame)
     assert all(each.is_contiguous() and len(each) == len(logits) for each in per_stream)
     assert logits.stride(1) == 1 and words.stride(3) == 1 and words.stride(2) == 2
-    return logits.stride(0), words.stride(0), words.stride(1)
+    # A single row's stride may be any number; a round one lets the compiler read it in wide pieces.
+    row = logits.stride(0) if len(logits) > 1 else logits.shape[1]
+    return row, words.stride(0), words.stride(1)
 
 
 def _sizes(logits: Tensor, max_top_k: int) -> dict[str, int]:

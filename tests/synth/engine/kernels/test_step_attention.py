@@ -1,0 +1,85 @@
+"""Test synth.engine.kernels.step_attention; its torch form is two others', tested on their own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
+
+from synth.engine.kernels.step_attention import step_attention, step_attention_torch
+from synth.engine.layers import rope_table
+
+SPLIT = 64  # small, so that few positions make many splits
+EPS = 1e-6
+
+
+def _layer(
+    generator: torch.Generator,
+    *,
+    positions: list[int],
+    length: int,
+    heads: tuple[int, int] = (4, 2),
+    head_dim: int = 16,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return qkv, the rotary table, a cache with NaN from every position on, and the positions."""
+    device, batch = generator.device, len(positions)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device).to(dtype)
+
+    qkv = drawn(batch, (heads[0] + 2 * heads[1]) * head_dim)
+    both = drawn(2, 3, batch, heads[1], length, head_dim)
+    position = torch.tensor(positions, device=device)
+    last = position.clamp(max=length - 1)
+    unseen = torch.arange(length, device=device) >= last[:, None]
+    both.masked_fill_(unseen[:, None, :, None], float("nan"))
+    rope = rope_table(torch.arange(length + 9, device=device), head_dim, 10_000.0)
+    return qkv, rope, both[0, 1], both[1, 1], position  # views into the middle, as a layer's are
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("normed", [True, False])
+@pytest.mark.parametrize(("heads", "head_dim"), [((4, 2), 16), ((3, 1), 24), ((8, 2), 128)])
+def test_the_kernel_gives_and_writes_what_its_torch_form_does(
+    generator: torch.Generator,
+    heads: tuple[int, int],
+    head_dim: int,
+    normed: bool,
+    dtype: torch.dtype,
+) -> None:
+    positions = [0, 1, SPLIT - 1, SPLIT, 150, 199, 204]
+    qkv, rope, keys, values, position = _layer(
+        generator, positions=positions, length=200, heads=heads, head_dim=head_dim, dtype=dtype
+    )
+    weight = None
+    if normed:
+        shape = (sum(heads), head_dim)
+        weight = torch.rand(shape, generator=generator, device=qkv.device).to(dtype) + 0.5
+    other_keys, other_values = keys.clone(), values.clone()
+
+    found = step_attention(qkv, rope, keys, values, position, weight=weight, eps=EPS, split=SPLIT)
+
+    expected = step_attention_torch(
+        qkv, rope, other_keys, other_values, position, weight=weight, eps=EPS, split=SPLIT
+    )
+    tolerance = 1.6e-2 if dtype == torch.bfloat16 else 3e-6  # of bfloat16: two units
+    torch.testing.assert_close(found, expected, atol=tolerance, rtol=tolerance)
+    torch.testing.assert_close(keys, other_keys, equal_nan=True, atol=1e-6, rtol=tolerance)
+    torch.testing.assert_close(values, other_values, equal_nan=True, atol=0, rtol=0)
+
+
+def test_neither_neighbours_nor_the_room_in_the_cache_change_a_bit(
+    generator: torch.Generator,
+) -> None:
+    qkv, rope, keys, values, position = _layer(generator, positions=[70, 9, 639], length=640)
+    near = [(keys[[s], :, :length], values[[s], :, :length]) for s, length in ((0, 128), (1, 16))]
+
+    among = step_attention(qkv, rope, keys, values, position, split=SPLIT)
+
+    for stream, cache in enumerate(near):
+        part = slice(stream, stream + 1)
+        alone = step_attention(qkv[part], rope, *cache, position[part], split=SPLIT)
+        assert torch.equal(alone, among[part])
