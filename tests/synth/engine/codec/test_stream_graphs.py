@@ -44,7 +44,7 @@ class Recording:
         """Leave nothing of what earlier replays left in the recordings' own state."""
         with torch.inference_mode():
             self.graphs._rows.fill_(torch.nan)
-            self.graphs._frames.fill_(MAX_KEPT_POSITIONS - MOST_FRAMES)
+            self.graphs._frames.fill_(MAX_KEPT_POSITIONS)  # the table has no such row
 
 
 @pytest.fixture(scope="module")
