@@ -83,7 +83,7 @@ def measure_cold(context: Context) -> Found:
         raise NotMeasuredError("a checkpoint's tokenizer.json needs the package tokenizers")
     codec = ("--codec-dtype", CODEC_DTYPE[context.device.type])
     if context.on_gpu:
-        sizes: Sequence[str] = ("--slots", "64", "--max-positions", "2048", "--runs", "2")
+        sizes: Sequence[str] = ("--slots", "64", "--max-positions", "2048", "--runs", "3")
     else:
         sizes = ("--slots", "2", "--max-positions", "256", "--runs", "1", "--frames", "4")
     report = run_bench(context, "cold", *codec, *sizes)

@@ -42,6 +42,7 @@ COLUMNS = (
     "frames_per_second",
     "frames_per_second_low",
     "frames_per_second_high",
+    "acoustic_tokens_per_second",
     "ratio_to_baseline",
     "ratio_to_baseline_cpu_time",
     "ratio_to_roofline",

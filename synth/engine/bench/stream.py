@@ -35,6 +35,7 @@ COLUMNS = (
     "real_time_factor",
     "longest_gap_ms",
 )
+BUSY_TIMES = 10  # the frames of a request beside which others are measured, over theirs
 VOICES = ("none", "new", "cached")
 _WHY_NULL = {
     "ratio_to_baseline": "the plain loop does not stream",
@@ -51,8 +52,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
     )
     parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--requests", type=number(low=1), default=10, help="of each row")
-    parser.add_argument("--frames", type=number(low=1), default=64, help="of each request")
+    parser.add_argument("--requests", type=number(low=1), default=5, help="of each row")
+    parser.add_argument("--frames", type=number(low=1), default=32, help="of each request")
     parser.add_argument("--text-letters", type=number(low=1), default=100, help="of each request")
     parser.add_argument(
         "--voice-frames", type=number(low=1), default=215, help="of the voice's clip (215: 10 s)"
@@ -71,7 +72,8 @@ def run(options: Options, progress: Progress) -> Report:
         BenchFailedError: a stream gave no audio.
     """
     shape, device = preset(options["preset"]), resolve_device(options["device"])
-    positions = options["text_letters"] + options["voice_frames"] + options["frames"] + 256
+    longest = BUSY_TIMES * options["frames"] if any(options["busy"]) else options["frames"]
+    positions = options["text_letters"] + options["voice_frames"] + longest + 256
     check_context(shape, positions)
     models = preset_models(
         shape.name,
@@ -170,11 +172,18 @@ class _Bench:
         return Reference("A voice.", rng.integers(0, size, shape, dtype=np.int16))
 
     def _keep_busy(self, busy: int) -> None:
-        """Have as many other requests under way as slots shall be busy."""
+        """Have as many other requests under way as slots shall be busy.
+
+        Raises:
+            EngineError: what was wrong with one of them: the slots were not busy then.
+        """
+        for future in self._background:
+            if future.done():
+                future.result()
         self._background = [future for future in self._background if not future.done()]
         while len(self._background) < busy:
             self._number += 1
-            sampling = Sampling(seed=self._number, max_frames=10 * self.options["frames"])
+            sampling = Sampling(seed=self._number, max_frames=BUSY_TIMES * self.options["frames"])
             spec = RenderSpec(f"{self._number} {_WORDS}", None, sampling)
             self._background.append(self.engine.submit(spec, priority=1))
 
