@@ -38,8 +38,11 @@ class AbsentDevice:
         return 0
 
 
-def compile_modules(names: tuple[str, ...], dtype: torch.dtype) -> dict[str, str]:
-    """Compile what the cases of kernel modules launch: what each kernel takes, by its name."""
+def compile_modules(names: list[str], dtype: torch.dtype) -> dict[str, str]:
+    """Compile what the cases of kernel modules launch: what each kernel takes, by its name.
+
+    No names mean all modules.
+    """
     from triton.runtime import driver
     from triton.runtime.jit import JITFunction
 
@@ -54,8 +57,8 @@ def compile_modules(names: tuple[str, ...], dtype: torch.dtype) -> dict[str, str
         return kernel
 
     JITFunction.run = only_compile
-    for name in names:
-        module = importlib.import_module(f"{bench_cases.__package__}.{name}")
+    modules = [importlib.import_module(f"{bench_cases.__package__}.{name}") for name in names]
+    for module in modules or bench_cases.case_modules():
         # Nobody reads the numbers, and no kernel is compiled anew for another batch.
         vars(module).update(random=_any_numbers, BATCHES=(1,))
         for case in module.cases(torch.device("cpu"), dtype):
@@ -84,6 +87,5 @@ def _usage(kernel: Any) -> str:
 
 
 if __name__ == "__main__":
-    wanted = tuple(sys.argv[1:]) or bench_cases.MODULES
-    for kernel, usage in compile_modules(wanted, torch.bfloat16).items():
+    for kernel, usage in compile_modules(sys.argv[1:], torch.bfloat16).items():
         sys.stdout.write(f"{kernel}: {usage}\n")
