@@ -129,6 +129,6 @@ def _voice(seed: int, frames: int) -> Reference:
 
 
 STEPS = (
-    Step("strict", 60, check_strict),
-    Step("forced", 60, check_forced),
+    Step("strict", 50, check_strict),
+    Step("forced", 45, check_forced),
 )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from contrib.gpu_parts import agreement, golden, graphs, kernels
+from contrib.gpu_parts import agreement, codec_parity, golden, graphs, kernels
 
-STEPS = (*kernels.STEPS, *graphs.STEPS, *agreement.STEPS, *golden.STEPS)
+STEPS = (*kernels.STEPS, *graphs.STEPS, *agreement.STEPS, *codec_parity.STEPS, *golden.STEPS)
