@@ -31,7 +31,8 @@ def multiply_few(
 ):
     """Compute BLOCK_N columns of one or two rows per program, without matrix units."""
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
-    matrix = weight + tl.minimum(column, num_out - 1).to(tl.int64)[:, None] * K
+    place = tl.minimum(column, num_out - 1)
+    matrix = weight + place.to(tl.int64)[:, None] * K
     one, other = x, x
     if ROWS == 2:
         other = x + x_stride
@@ -45,7 +46,7 @@ def multiply_few(
     )
     up, other_up = first, second
     if GATED:
-        matrix += num_out.to(tl.int64) * K
+        matrix = weight + (place + num_out).to(tl.int64)[:, None] * K
         up, other_up = _add_few(
             one, other, scale, other_scale, norm, matrix, K, ROWS, BLOCK_N, BLOCK_K
         )
@@ -131,7 +132,8 @@ def multiply_tile(
     column = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     split = tl.program_id(1)
     row = tl.arange(0, ROWS)
-    matrix = weight + tl.minimum(column, num_out - 1).to(tl.int64)[:, None] * K
+    place = tl.minimum(column, num_out - 1)
+    matrix = weight + place.to(tl.int64)[:, None] * K
     source, present = x + row[:, None] * x_stride, (row < rows)[:, None]
     scale = tl.zeros([ROWS], tl.float32)
     if norm is not None:
@@ -141,16 +143,16 @@ def multiply_tile(
     )
     up = total
     if GATED:
-        matrix += num_out.to(tl.int64) * K
+        matrix = weight + (place + num_out).to(tl.int64)[:, None] * K
         up = _add_tile(
             source, present, scale, norm, matrix, split, K, ROWS, BLOCK_N, BLOCK_K, SPLITS, WIDE
         )
     inside = present & (column < num_out)[None, :]
-    place = row[:, None] * num_out + column[None, :]
+    target = row[:, None] * num_out + column[None, :]
     if PARTS:
-        tl.store(out + split * rows * num_out + place, total, mask=inside)
+        tl.store(out + split * rows * num_out + target, total, mask=inside)
     else:
-        _finish(total, up, bias, residual, out, column[None, :], place, inside, GATED)
+        _finish(total, up, bias, residual, out, column[None, :], target, inside, GATED)
 
 
 @triton.jit

@@ -69,7 +69,16 @@ def run(
 @pytest.mark.parametrize("extras", AROUND + BEHIND)
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 100, 7), (2, 100, 7), (1, 1500, 3), (2, 64, 40), (3, 300, 50), (8, 256, 33), (16, 90, 40)],
+    [
+        (1, 16, 1),
+        (1, 100, 7),
+        (2, 100, 7),
+        (1, 1500, 3),
+        (2, 64, 40),
+        (3, 300, 50),
+        (8, 256, 33),
+        (16, 90, 40),
+    ],
 )
 def test_product_and_what_is_around_it_are_those_of_the_torch_form(
     generator: torch.Generator, dtype: torch.dtype, extras: Extras, sizes: tuple[int, int, int]
