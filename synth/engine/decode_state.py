@@ -16,7 +16,8 @@ from synth.engine.frame_cache import FrameCache
 from synth.engine.kv_cache import KVCache
 from synth.engine.noise import SLOW_DRAWS, draw_words
 from synth.engine.sampling import DEFAULT_MAX_TOP_K, RAS_WINDOW, check_sampling
-from synth.engine.slot_rows import SlotRows, copy_to
+from synth.engine.slot_rows import SlotRows
+from synth.engine.transfer import copy_to
 
 RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
 FINISH_REASONS = {

@@ -15,6 +15,7 @@ from synth.engine.errors import InvalidSpecError
 from synth.engine.noise import NoiseSource
 from synth.engine.prefix_cache import KeptPrefix, PrefixCache
 from synth.engine.slow_ar import Span
+from synth.engine.transfer import to_device
 
 # Positions of several prompts in one pass. A pass of fewer than about 180 costs a GPU as much as
 # one of 180; above 512 nothing is gained by more, and streams that run wait longer for their frame.
@@ -108,7 +109,7 @@ def prefill(
     hidden = [_run_pack(model, state, pack) for pack in _packs(prompts, most)]
     for prompt in prompts:
         end = prompt.start + prompt.positions
-        state.position[prompt.slot] = end
+        state.position[prompt.slot].fill_(end)  # setting it would wait for the device
         state.host_positions[prompt.slot] = end
     slots = [prompt.slot for prompt in prompts]
     output = _nothing_made(state)
@@ -176,10 +177,11 @@ def _packs(prompts: Sequence[SlotPrompt], most: int) -> Iterator[list[SlotPrompt
 
 def _run_pack(model: DualAR, state: DecodeState, pack: Sequence[SlotPrompt]) -> Tensor:
     """Run prompts through in one pass; return the hidden state behind each, [n, width]."""
-    columns = torch.cat([prompt.columns for prompt in pack], dim=1).T.to(model.device)
+    columns = torch.cat([prompt.columns for prompt in pack], dim=1).T
     spans = [Span(prompt.slot, prompt.start, prompt.positions) for prompt in pack]
     ends = torch.tensor([span.length for span in spans]).cumsum(0) - 1
-    return model.slow.prefill(columns, spans, state.cache, rows=ends.to(model.device))
+    rows = to_device(ends, model.device)
+    return model.slow.prefill(to_device(columns, model.device), spans, state.cache, rows=rows)
 
 
 def _nothing_made(state: DecodeState) -> StepOutput:
@@ -198,7 +200,7 @@ def _first_frames(
     output: StepOutput,
 ) -> None:
     """Draw the first frames of these slots alone, from hidden [n, width]; fill in `output`."""
-    rows = torch.tensor(slots, device=model.device)
+    rows = to_device(torch.tensor(slots), model.device)
     part = _gathered(state, rows)
     made = make_frame(model, part, hidden, part.active.clone(), noise, is_first=True)
     for name in _MADE:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from synth.engine.transfer import copy_to
+
 # `status` and `frame` come first: they are what the host looks at, in one copy.
 INTEGERS = (
     "status",
@@ -62,14 +64,3 @@ class SlotRows:
         """Copy a slot's numbers over those of another."""
         self.integers[:, target] = self.integers[:, source]
         self.floats[:, target] = self.floats[:, source]
-
-
-def copy_to(target: Tensor, values: Tensor) -> None:
-    """Copy values of the host to where they belong; neither side waits for the other.
-
-    On CUDA they go through pinned memory, which torch keeps until the copy has been made.
-    """
-    if target.is_cuda:
-        target.copy_(values.pin_memory(), non_blocking=True)
-    else:
-        target.copy_(values)

@@ -22,6 +22,7 @@ from synth.engine.kv_cache import KVCache
 from synth.engine.layers import Block, Embedding, rms_norm, rope_table
 from synth.engine.linear import Linear, LinearForm, make_linear
 from synth.engine.tokenizer import SpecialIds
+from synth.engine.transfer import to_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +184,4 @@ class SlowAR(nn.Module):
 
 def _positions(spans: Sequence[Span], device: torch.device) -> Tensor:
     """Return the position of every column of the parts, int64 [N]."""
-    return torch.cat([torch.arange(s.start, s.start + s.length) for s in spans]).to(device)
+    return to_device(torch.cat([torch.arange(s.start, s.start + s.length) for s in spans]), device)
