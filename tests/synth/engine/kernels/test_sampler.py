@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +34,7 @@ from synth.engine.sampling import (
     best_candidates,
     replace_repeated,
 )
+from tests.synth.engine.kernels.quick_interpreter import hasten
 
 FIRST_TOKEN = 5000  # the end of speech; the semantic tokens follow behind a gap
 SEMANTIC = 5003
@@ -42,37 +42,8 @@ SEMANTIC = 5003
 
 @pytest.fixture(autouse=True)
 def quick_interpreter(monkeypatch: pytest.MonkeyPatch, device: torch.device) -> None:
-    """Let the interpreter put its language in place once a kernel, and not at every inner call.
-
-    It also takes an exclusive or over an axis at once: a top-k of its own way takes seconds.
-    """
-    if device.type != "cpu":
-        return
-    import numpy as np
-    import triton.language as tl
-    from triton.runtime import interpreter
-
-    slow, put_in_place = interpreter.ReduceOps.generic_reduce, interpreter._patch_lang
-    both = SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
-    scopes: list[Any] = []
-
-    def reduce(self: Any, operands: Any) -> Any:
-        if self.combine_fn is not tl.standard._xor_combine:
-            return slow(self, operands)
-        data = operands[0].handle.data
-        found = np.bitwise_xor.reduce(data, axis=self.axis, keepdims=self.keep_dims)
-        return self.to_tensor(found, operands[0].dtype)
-
-    def once(_: Any) -> Any:
-        inner = SimpleNamespace(restore=lambda: None)
-        outer = SimpleNamespace(restore=lambda: scopes.pop().restore())
-        if scopes:
-            return inner
-        scopes.append(put_in_place(both))
-        return outer
-
-    monkeypatch.setattr(interpreter.ReduceOps, "generic_reduce", reduce)
-    monkeypatch.setattr(interpreter, "_patch_lang", once)
+    if device.type == "cpu":
+        hasten(monkeypatch)
 
 
 def _inputs(generator: torch.Generator, batch: int, **changes: Any) -> DrawInputs:
