@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,32 +14,67 @@ from contrib.gpu_parts.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
 from synth.engine.bench.agreement import measure_agreement
+from synth.engine.dual_ar import DualAR
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_dual_ar, preset_models
 
 FORCED_FRAMES = {"cuda": 512, "cpu": 24}
-FORCED_COLUMNS = ("dtype", "frames", "logits_error", "largest_error", "top1_agreement", "allowed")
+FORCED_COLUMNS = (
+    "dtype",
+    "kernels",
+    "frames",
+    "logits_error",
+    "largest_error",
+    "top1_agreement",
+    "allowed",
+)
 # Of the difference's norm over the logits' norm. With random weights bfloat16 is some 1 % off;
 # the equality of the most likely token is told and not judged, as random logits lie close together.
-ALLOWED_ERROR = {"float32": 1e-4, "bfloat16": 0.05}
+ALLOWED_ERROR = 0.05
 
 STRICT_SLOTS, STRICT_FRAMES, STRICT_POSITIONS = 8, 12, 1024
 STRICT_COLUMNS = ("arrangement", "codes_equal", "audio_equal")
 
 
 def check_forced(context: Context) -> Found:
-    """Run the same speech through a float32 model and the fast path's, and compare all logits."""
-    shape, frames = preset(context.preset), FORCED_FRAMES[context.device.type]
-    exact = preset_dual_ar(shape, device=context.device, dtype="float32")
+    """Run the same speech through a plain float32 model and the fast path's; compare all logits.
+
+    Where kernels can be left out, bfloat16 is compared without them as well: what they add to the
+    error of the format itself.
+    """
+    frames = FORCED_FRAMES[context.device.type]
     found, rows = Found(columns=FORCED_COLUMNS), []
-    model = preset_dual_ar(shape, device=context.device, dtype="bfloat16")
-    agreement = measure_agreement(model, exact, frames=frames, seed=0)
-    allowed = ALLOWED_ERROR["bfloat16"]
-    rows.append({"dtype": "bfloat16", "frames": frames, "allowed": allowed, **asdict(agreement)})
-    if not agreement.logits_error <= allowed:
-        found.mismatches.append(f"bfloat16 logits are off by {agreement.logits_error:.3g}")
+    exact = _transformers(context, "float32", "off")
+    choices = ("auto", "off") if _HAS_CHOICE else ("auto",)
+    for kernels in choices:
+        model = _transformers(context, "bfloat16", kernels)
+        agreement = measure_agreement(model, exact, frames=frames, seed=0)
+        allowed = ALLOWED_ERROR
+        rows.append(
+            {
+                "dtype": "bfloat16",
+                "kernels": kernels,
+                "frames": frames,
+                "allowed": allowed,
+                **asdict(agreement),
+            }
+        )
+        if not agreement.logits_error <= allowed:
+            found.mismatches.append(
+                f"bfloat16 logits, kernels {kernels}, are off by {agreement.logits_error:.3g}"
+            )
     found.rows = rows
+    if not _HAS_CHOICE:
+        found.notes.append("kernels cannot be left out: both models compute as the engine does")
     return found
+
+
+_HAS_CHOICE = "kernels" in signature(preset_dual_ar).parameters
+
+
+def _transformers(context: Context, dtype: str, kernels: str) -> DualAR:
+    choice: dict[str, Any] = {"kernels": kernels} if _HAS_CHOICE else {}
+    return preset_dual_ar(preset(context.preset), device=context.device, dtype=dtype, **choice)
 
 
 def check_strict(context: Context) -> Found:
