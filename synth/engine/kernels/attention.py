@@ -18,6 +18,8 @@ from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, ran
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
+_USUAL_POSITIONS = 1200  # of a stream: a voice's prefix, a text and half of its speech
+_MULTIPROCESSORS = 132  # of an H100 or H200
 LOG2_E = 1.4426950408889634
 
 
@@ -40,6 +42,18 @@ class Parts:
         peaks, weights = torch.empty(2, *shape, device=q.device, dtype=torch.float32)
         mixed = torch.empty(*shape, q.shape[2], device=q.device, dtype=torch.float32)
         return cls(mixed, peaks, weights)
+
+
+def split_for(batch: int, kv_heads: int) -> int:
+    """Return the positions of a split with which few streams still give every processor work.
+
+    A stream's last bits then depend on the number of streams it is computed with, so that a strict
+    state needs SPLIT_POSITIONS.
+    """
+    split = SPLIT_POSITIONS
+    while split > 64 and batch * kv_heads * _USUAL_POSITIONS < split * _MULTIPROCESSORS:
+        split //= 2
+    return split
 
 
 def decode_attention(

@@ -9,7 +9,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
 from synth.engine.attention import step_attention, step_mask
-from synth.engine.kernels.attention import decode_attention, decode_attention_torch
+from synth.engine.kernels.attention import decode_attention, decode_attention_torch, split_for
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # of bfloat16: one unit in the last place
 SPLIT = 64  # small, so that few positions make many splits
@@ -69,8 +69,7 @@ def test_a_split_of_16_bits_loses_no_more_than_the_final_rounding(
 
     found = decode_attention(q, keys, values, position, split=SPLIT)
 
-    wide = (each.float() for each in (q, keys, values))
-    exact = decode_attention_torch(*wide, position, split=SPLIT)
+    exact = decode_attention_torch(q.float(), keys.float(), values.float(), position, split=SPLIT)
     assert ((found.float() - exact).abs() <= exact.abs() * 2**-8 + 2e-5).all()
 
 
@@ -113,7 +112,7 @@ def test_neither_neighbours_nor_the_room_in_the_cache_change_a_bit(
 
     for stream, length in enumerate((128, 16, 640)):
         part = slice(stream, stream + 1)
-        near = (each[part, :, :length] for each in (keys, values))
+        near = (keys[part, :, :length], values[part, :, :length])
         alone = decode_attention(q[part], *near, position[part], split=SPLIT)
         assert torch.equal(alone, among[part])
 
@@ -126,3 +125,10 @@ def test_queries_of_any_stride_are_read(generator: torch.Generator) -> None:
     found = decode_attention(spread[:, 2:6], keys, values, position)
 
     assert torch.equal(found, decode_attention(q, keys, values, position))
+
+
+def test_few_streams_are_cut_into_more_splits() -> None:
+    found = [split_for(batch, 8) for batch in (1, 2, 4, 64)]
+
+    assert found == [64, 128, 256, 256]
+    assert split_for(1, 1) == 64
