@@ -18,10 +18,12 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "rest_framework",
     "drf_spectacular",
+    "drf_spectacular_sidecar",
     "voices",
     "synth",
 ]
 MIDDLEWARE = [
+    "ttsweb.csp.ContentSecurityPolicyMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -85,6 +87,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",  # from the installed package, not from another host
     "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
     "ENUM_NAME_OVERRIDES": {
         "VoiceStatus": "voices.models.VoiceVersion.Status",

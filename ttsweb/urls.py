@@ -6,6 +6,7 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
+from ttsweb.docs_page import DocsView
 from ttsweb.health import healthz, readyz
 from ttsweb.start_page import start_page
 from ttsweb.stats import StatsView
@@ -19,6 +20,7 @@ urlpatterns = [
     path("api/v1/", include("synth.urls")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
+    path("api/v1/docs", DocsView.as_view(), name="docs"),
 ]
 
 handler400 = "ttsweb.error_pages.bad_request"

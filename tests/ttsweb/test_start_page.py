@@ -14,6 +14,7 @@ def test_the_page_leads_to_the_admin_and_the_schema_without_a_script() -> None:
 
     assert 'href="/admin/"' in text
     assert 'href="/api/v1/schema"' in text
+    assert 'href="/api/v1/docs"' in text
     assert "<script" not in text
     assert "style=" not in text
 
