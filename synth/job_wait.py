@@ -2,7 +2,8 @@
 
 Inside Django every waiting request would hold a thread and a database connection. So the wait is
 outside: Django answers at once and says by a header how long may be waited; the answer is kept
-back until the job has ended or the time is over, and then Django is asked a second time. One query
+back until the job has ended or the time is over, and then Django is asked a second time. So a 304
+to `If-None-Match` also tells of the moment after the wait, not of the one before it. One query
 finds the ended ones among all waiting jobs of the process. Without this wrapper, polls are answered
 at once.
 """

@@ -44,6 +44,7 @@ from synth.serializers import (
 from synth.submit import submit_job
 from synth.transitions import UNFINISHED, cancel_job
 from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.pagination import IndexCursorPagination
 from ttsweb.parsers import ClipJSONParser
 from ttsweb.ranged import ObjectMissingError, StoredObject, object_response
@@ -123,11 +124,14 @@ class JobView(APIView):
 
     @extend_schema(
         operation_id="get_job",
-        parameters=[WaitSerializer],
-        responses={200: JobSerializer, **problems(400, 401, 404)},
+        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
+        responses={200: JobSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Return a job; with `wait`, once it has ended or the time is over."""
+        """Return a job; with `wait`, once it has ended or the time is over.
+
+        A 304 waits just as long: its header is read by JobWait like that of any other answer.
+        """
         check_query(request, ("wait",))
         query = WaitSerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -137,7 +141,7 @@ class JobView(APIView):
             answer["Retry-After"] = str(POLL_SECONDS)
             if query.validated_data["wait"] > 0:
                 answer[WAIT_HEADER] = str(query.validated_data["wait"])
-        return answer
+        return conditional(request, answer)
 
     @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, job_id: uuid.UUID) -> Response:
@@ -229,12 +233,13 @@ class JobSegmentsView(generics.ListAPIView[Segment]):
 
     @extend_schema(
         operation_id="list_job_segments",
-        responses={200: SegmentSerializer(many=True), **problems(400, 401, 404)},
+        parameters=CONDITIONAL_PARAMETERS,
+        responses={200: SegmentSerializer(many=True), **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List the segments in their order."""
         check_query(request, ("cursor", "limit"))
-        return super().get(request, *args, **kwargs)
+        return conditional(request, super().get(request, *args, **kwargs))
 
 
 class NoFieldsSerializer(StrictSerializer):

@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from synth.removal import delete_voice
 from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.parsers import BoundedJSONParser
 from ttsweb.ranged import StoredObject, object_response
 from ttsweb.schema import problems
@@ -87,7 +88,11 @@ class VoiceView(APIView):
 
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
-    @extend_schema(operation_id="get_voice", responses={200: VoiceSerializer, **problems(401, 404)})
+    @extend_schema(
+        operation_id="get_voice",
+        parameters=CONDITIONAL_PARAMETERS,
+        responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
     def get(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Return a voice and how far its encoding is."""
         check_query(request, ())
@@ -98,7 +103,7 @@ class VoiceView(APIView):
             "encoding",
         ):
             answer["Retry-After"] = str(ENCODING_RETRY_SECONDS)
-        return answer
+        return conditional(request, answer)
 
     @extend_schema(
         operation_id="update_voice",

@@ -309,6 +309,23 @@ def test_real_server_keeps_a_poll_until_another_process_ends_the_job(
     assert WAIT_HEADER not in response.headers
 
 
+def test_real_server_keeps_a_304_until_the_wait_is_over(server: Served, data_dir: Path) -> None:
+    job = make_job(data_dir)
+    tag = server.client.get(f"/jobs/{job}").headers["ETag"]
+    headers = {"If-None-Match": tag}
+
+    started = time.monotonic()
+    same = server.client.get(f"/jobs/{job}?wait=1", headers=headers)
+    seconds = time.monotonic() - started
+    server.client.post(f"/jobs/{job}/cancel").raise_for_status()
+    other = server.client.get(f"/jobs/{job}?wait=5", headers=headers)
+
+    assert (same.status_code, same.content, same.headers["ETag"]) == (304, b"", tag)
+    assert WAIT_HEADER not in same.headers
+    assert seconds >= 1
+    assert (other.status_code, other.json()["status"]) == (200, "cancelled")
+
+
 def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(
     server: Served, data_dir: Path
 ) -> None:

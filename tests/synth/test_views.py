@@ -287,3 +287,52 @@ def test_deleted_job_is_gone_with_its_file(
     assert api.get(f"{URL}/{job.pk}").status_code == 404
     assert api.delete(f"{URL}/{job.pk}").status_code == 404
     assert stored_objects() == []
+
+
+def unchanged(api: APIClient, path: str, tag: str) -> bool:
+    """Poll with a tag; say whether the answer is a 304, which has no body."""
+    response = api.get(path, headers={"If-None-Match": tag})
+    assert response.status_code in (200, 304)
+    assert (response.status_code == 304) == (response.content == b"")
+    return response.status_code == 304
+
+
+def test_poll_with_the_tag_of_a_job_is_a_304_until_something_it_shows_changes(
+    api: APIClient, operator: User
+) -> None:
+    first = make_job(owner=make_user())
+    job = make_job(owner=operator)
+    path = f"{URL}/{job.pk}"
+    answer = api.get(path)
+
+    assert unchanged(api, path, answer["ETag"])
+    kept = api.get(path, headers={"If-None-Match": answer["ETag"]})
+    assert kept["Retry-After"] == answer["Retry-After"]
+    first.delete()  # the job's own row stays as it is, its place in the queue does not
+    assert not unchanged(api, path, answer["ETag"])
+    tag = api.get(path)["ETag"]
+    assert unchanged(api, path, tag)
+    RenderJob.objects.filter(pk=job.pk).update(status=Status.RUNNING)
+    assert not unchanged(api, path, tag)
+
+
+def test_poll_with_the_tag_of_a_page_of_segments_is_a_304_until_one_of_them_changes(
+    api: APIClient, operator: User
+) -> None:
+    job = make_job(owner=operator, segments=3)
+    path = f"{URL}/{job.pk}/segments?limit=2"
+    tag = api.get(path)["ETag"]
+
+    job.segments.filter(index=2).update(status=Segment.Status.DONE)
+    assert unchanged(api, path, tag)
+    job.segments.filter(index=1).update(status=Segment.Status.DONE)
+    assert not unchanged(api, path, tag)
+
+
+def test_a_304_still_asks_for_the_wait(api: APIClient, operator: User) -> None:
+    job = make_job(owner=operator)
+    tag = api.get(f"{URL}/{job.pk}")["ETag"]
+
+    answer = api.get(f"{URL}/{job.pk}?wait=3", headers={"If-None-Match": tag})
+
+    assert (answer.status_code, answer["TTS-Wait"]) == (304, "3.0")

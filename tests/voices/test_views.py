@@ -465,3 +465,17 @@ def test_another_method_is_a_405(client: APIClient) -> None:
 
     assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")
     assert "POST" in response["Allow"]
+
+
+def test_poll_with_the_tag_of_a_voice_is_a_304_until_it_is_encoded(client: APIClient) -> None:
+    voice = create(client)
+    path = f"{URL}/{voice['id']}"
+    answer = client.get(path)
+
+    kept = client.get(path, headers={"If-None-Match": answer["ETag"]})
+    assert (kept.status_code, kept.content) == (304, b"")
+    assert kept["Retry-After"] == answer["Retry-After"]
+    make_ready(voice["id"])
+    changed = client.get(path, headers={"If-None-Match": answer["ETag"]})
+    assert (changed.status_code, changed.json()["status"]) == (200, "ready")
+    assert changed["ETag"] != answer["ETag"]
