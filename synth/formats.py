@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MIN_SPEED, MAX_SPEED = 0.25, 4.0  # pace of a file against that of its takes
+
 
 @dataclass(frozen=True, slots=True)
 class AudioFormat:
@@ -17,5 +19,7 @@ FORMATS = {
     "wav": AudioFormat("audio/wav", "wav"),
     "flac": AudioFormat("audio/flac", "flac"),
     "mp3": AudioFormat("audio/mpeg", "mp3"),
+    "aac": AudioFormat("audio/aac", "aac"),  # ADTS: frames that need no container
+    "pcm": AudioFormat("audio/pcm", "pcm"),  # bare s16le samples, mono, 24 kHz
     "opus": AudioFormat("audio/ogg", "opus"),  # Opus in Ogg: players go by the outer container
 }

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from synth.contract import MAX_TOP_K
-from synth.formats import FORMATS
+from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
 from synth.models import RenderJob
 from synth.request_fields import DataUrlField, StrictNumberField, StrictTextField
 from synth.submit import Order
@@ -42,6 +42,12 @@ class _JobFields(StrictSerializer):
     top_p = StrictNumberField(low=0, high=1, low_open=True, required=False)
     top_k = StrictNumberField(low=1, high=MAX_TOP_K, whole=True, required=False)
     format = serializers.ChoiceField(choices=list(FORMATS), default="wav")
+    speed = StrictNumberField(
+        low=MIN_SPEED,
+        high=MAX_SPEED,
+        default=1.0,
+        help_text="Pace of the file, at the same pitch; nothing is rendered again for it.",
+    )
     priority = serializers.ChoiceField(choices=list(PRIORITIES), default="interactive")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

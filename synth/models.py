@@ -73,6 +73,7 @@ class RenderJob(models.Model):
     text = models.TextField()
     priority = models.PositiveSmallIntegerField(choices=Priority, default=Priority.INTERACTIVE)
     format = models.CharField(max_length=10, default="wav")
+    speed = models.FloatField(default=1.0)  # of the file alone: takes keep their own pace
     seed = models.BigIntegerField(default=0)
     temperature = models.FloatField()
     top_p = models.FloatField()

@@ -60,6 +60,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "text_start",
             "voices",
             "format",
+            "speed",
             "priority",
             "seed",
             "temperature",

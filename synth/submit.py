@@ -32,7 +32,7 @@ class Order:
 
     `voice` is a voice, its id or its name; `reference` is a clip that comes with the job; exactly
     one of them is given. What is None is taken from the checkpoint's card. `seed` is in
-    [0, 2**63), `format` a key of FORMATS.
+    [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the file.
     """
 
     text: str
@@ -43,6 +43,7 @@ class Order:
     top_p: float | None = None
     top_k: int | None = None
     format: str = "wav"
+    speed: float = 1.0
     priority: RenderJob.Priority = RenderJob.Priority.INTERACTIVE
 
 
@@ -82,6 +83,7 @@ def submit_job(
         text=text,
         priority=order.priority,
         format=order.format,
+        speed=order.speed,
         seed=order.seed,
         temperature=card.temperature if order.temperature is None else order.temperature,
         top_p=card.top_p if order.top_p is None else order.top_p,

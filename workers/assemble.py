@@ -6,7 +6,7 @@ import hashlib
 import logging
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -27,6 +27,7 @@ from voices.objects import delete_objects
 from workers.audio_writers import FileTooLongError, open_writer
 from workers.held_claims import HeldClaim
 from workers.outages import is_disk_full, is_outage, outlast
+from workers.time_stretch import stretch
 from workers.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,8 @@ def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as folder:
         path = Path(folder) / f"export.{export.format}"
-        made = _write_file(path, export.format, segments, sample_rate, claim)
+        blocks = stretch(_blocks(segments, sample_rate), sample_rate, speed=export.job.speed)
+        made = _write_file(path, export.format, blocks, sample_rate, claim)
         name = f"exports/{made.sha256}/{uuid.uuid4().hex}.{export.format}"
         with path.open("rb") as file:
             key = default_storage.save(name, File(file))
@@ -130,12 +132,12 @@ def _check_takes(segments: QuerySet[Segment]) -> int:
 
 
 def _write_file(
-    path: Path, form: str, segments: QuerySet[Segment], sample_rate: int, claim: HeldClaim
+    path: Path, form: str, blocks: Iterable[AudioArray], sample_rate: int, claim: HeldClaim
 ) -> MadeFile:
-    """Write takes and pauses one after the other; only one block is in memory at a time."""
+    """Write the blocks one after the other; only one is in memory at a time."""
     num_samples = 0
     with open_writer(path, form, sample_rate) as writer:
-        for block in _blocks(segments, sample_rate):
+        for block in blocks:
             if claim.is_lost:
                 raise ExportUnwantedError
             writer.write(block)

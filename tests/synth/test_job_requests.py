@@ -57,6 +57,16 @@ def test_job_is_accepted_with_where_to_look_and_when(api: APIClient) -> None:
     assert (shown["text"], shown["segments_total"]) == (TEXT, 2)
 
 
+@pytest.mark.parametrize("speed", [0.25, 1, 4])
+def test_speed_is_kept_and_shown(api: APIClient, speed: float) -> None:
+    make_voice("Ada")
+
+    shown = post(api, voice="Ada", speed=speed, format="aac").json()
+
+    assert (shown["speed"], shown["format"]) == (speed, "aac")
+    assert RenderJob.objects.get().speed == speed
+
+
 def test_job_remembers_who_asked_with_which_key(api: APIClient, operator: User) -> None:
     make_voice("Ada")
 
@@ -84,6 +94,7 @@ def test_request_without_a_key_is_a_401(job_services: None) -> None:
         ("temperature", True), ("temperature", [0.7]),
         ("top_p", 0), ("top_p", 1.001), ("top_p", False),
         ("top_k", 0), ("top_k", 65), ("top_k", 2.0), ("top_k", "5"),
+        ("speed", 0.24), ("speed", 4.01), ("speed", "1"), ("speed", True), ("speed", [1]),
         ("format", "ogg"), ("format", 5), ("format", ["wav"]), ("format", ""),
         ("priority", "urgent"), ("priority", 0),
         ("reference", "data:audio/wav;base64,AAAA"), ("reference", []),
@@ -103,7 +114,7 @@ def test_wrong_value_is_a_400_that_names_the_field(
     assert not RenderJob.objects.exists()
 
 
-@pytest.mark.parametrize("name", ["temperature", "seed", "top_p", "top_k"])
+@pytest.mark.parametrize("name", ["temperature", "seed", "top_p", "top_k", "speed"])
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "null"])
 def test_number_that_is_none_is_a_400(api: APIClient, name: str, number: str) -> None:
     make_voice("Ada")
@@ -118,7 +129,7 @@ def test_body_that_is_no_object_is_a_400(api: APIClient, body: str) -> None:
     assert post_raw(api, body).status_code == 400
 
 
-@pytest.mark.parametrize("name", ["speed", "id", "status", "reference_audio", "owner"])
+@pytest.mark.parametrize("name", ["loudness", "id", "status", "reference_audio", "owner"])
 def test_field_that_is_not_acted_on_is_refused(api: APIClient, name: str) -> None:
     make_voice("Ada")
 

@@ -82,6 +82,23 @@ def test_file_is_the_takes_in_order_with_their_pauses(
     assert job.status == RenderJob.Status.SUCCEEDED
 
 
+@pytest.mark.parametrize("speed", [0.25, 0.8, 2.0, 4.0])
+def test_speed_changes_the_length_of_the_file_and_renders_nothing_again(
+    process: MiniatureProcess, job: RenderJob, speed: float
+) -> None:
+    RenderJob.objects.update(speed=speed)
+    takes = set(Take.objects.values_list("pk", "audio_key"))
+
+    export = assemble(process)
+
+    job.refresh_from_db()
+    samples, rate = soundfile.read(default_storage.path(export.key))
+    assert len(samples) / rate == pytest.approx(2.25 / speed)
+    assert export.duration_seconds == job.audio_seconds == pytest.approx(len(samples) / rate)
+    assert set(Take.objects.values_list("pk", "audio_key")) == takes
+    assert job.segments_done == 3
+
+
 def test_failed_segment_is_left_out_and_the_job_is_partial(process: MiniatureProcess) -> None:
     job = make_job(segments=2, format="flac")
     first, second = transitions.claim_segments(

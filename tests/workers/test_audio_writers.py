@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from synth.formats import FORMATS
 from tests.workers.clips import tone
 from workers import audio_writers
 from workers.audio_writers import FileTooLongError, open_writer
@@ -34,7 +35,8 @@ def test_pcm_formats_hold_the_samples(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "codec", "rate"), [("mp3", "mp3", RATE), ("opus", "opus", 48_000)]
+    ("form", "codec", "rate"),
+    [("mp3", "mp3", RATE), ("opus", "opus", 48_000), ("aac", "aac", RATE)],
 )
 def test_coded_formats_hold_the_sound(form: str, codec: str, rate: int, tmp_path: Path) -> None:
     write(tmp_path / "file", form)
@@ -49,7 +51,7 @@ def test_coded_formats_hold_the_sound(form: str, codec: str, rate: int, tmp_path
     assert np.argmax(spectrum) == pytest.approx(220, abs=2)
 
 
-@pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])
+@pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus", "aac"])
 def test_blocks_of_any_size_give_the_same_file(form: str, tmp_path: Path) -> None:
     write(tmp_path / "small", form, block=777)
     write(tmp_path / "large", form, block=1_000_000)
@@ -58,6 +60,25 @@ def test_blocks_of_any_size_give_the_same_file(form: str, tmp_path: Path) -> Non
     large, _ = _decoded(tmp_path / "large")
     assert small.shape == large.shape
     assert np.max(np.abs(small - large)) < 0.01
+
+
+@pytest.mark.parametrize("block", [777, 1_000_000])
+def test_pcm_is_bare_samples_of_24_khz_and_nothing_else(block: int, tmp_path: Path) -> None:
+    write(tmp_path / "file", "pcm", block=block)
+
+    samples = np.frombuffer((tmp_path / "file").read_bytes(), dtype="<i2") / 2**15
+    assert len(samples) == pytest.approx(36_000, abs=2)
+    assert np.argmax(np.abs(np.fft.rfft(samples[:24_000]))) == pytest.approx(220, abs=2)
+    assert np.std(samples) == pytest.approx(0.3 / 2**0.5, rel=0.02)
+
+
+def test_rate_that_a_codec_does_not_have_is_resampled(tmp_path: Path) -> None:
+    with open_writer(tmp_path / "file", "aac", 17_000) as writer:
+        writer.write(tone(seconds=1.0, rate=17_000)[:, 0])
+
+    samples, rate = _decoded(tmp_path / "file")
+    assert rate == 48_000
+    assert len(samples) / rate == pytest.approx(1.0, abs=0.06)
 
 
 def test_samples_beyond_full_scale_are_cut_and_do_not_wrap(tmp_path: Path) -> None:
@@ -69,7 +90,7 @@ def test_samples_beyond_full_scale_are_cut_and_do_not_wrap(tmp_path: Path) -> No
     assert samples[1] < -0.99
 
 
-@pytest.mark.parametrize("form", ["wav", "flac", "mp3", "opus"])
+@pytest.mark.parametrize("form", list(FORMATS))
 def test_full_disk_is_an_os_error(form: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full on this system")
