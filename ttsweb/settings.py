@@ -231,6 +231,12 @@ ENGINE_GRAPHS = env_str(
     help="Capture the making of a frame as CUDA graphs at the start, one for each number of "
     "segments computed together; `auto` does on CUDA, `on` is refused elsewhere.",
 )
+ENGINE_KERNELS = env_str(
+    "TTS_ENGINE_KERNELS",
+    default="auto",
+    choices=("auto", "off"),
+    help="Compute with the project's own Triton kernels; `auto` does on CUDA, `off` nowhere.",
+)
 PREFIX_CACHE_BYTES = env_int(
     "TTS_PREFIX_CACHE_BYTES",
     default=1_000_000_000,

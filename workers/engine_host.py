@@ -90,6 +90,7 @@ def engine_config() -> EngineConfig:
         prefix_cache_bytes=settings.PREFIX_CACHE_BYTES,
         strict=settings.ENGINE_STRICT,
         graphs=settings.ENGINE_GRAPHS,
+        kernels=settings.ENGINE_KERNELS,
         threads=settings.TORCH_THREADS,
         cache_dir=settings.DATA_DIR / "cache",
     )

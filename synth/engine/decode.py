@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from synth.contract import MAX_TOP_K
 from synth.engine.decode_state import ENDED, FAILED, RUNNING, DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.noise import SLOW_DRAWS, CounterFrame, FrameNoise, NoiseSource
@@ -19,6 +22,8 @@ from synth.engine.sampling import (
     probabilities,
     replace_repeated,
 )
+
+KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,8 +66,11 @@ def step_tensors(
     `state.note_step()`. A slot that is not active goes through the arithmetic and keeps its state.
 
     Args:
-        length: positions to attend over, above every live one.
+        length: positions to attend over, above every live one; kernels read it on the device.
     """
+    if model.has_kernels and noise is None and state.max_top_k <= MAX_TOP_K:
+        kernels: Callable[..., StepOutput] = importlib.import_module(KERNELS).make_kernel_frame
+        return kernels(model, state)
     position = state.position.clamp(max=state.max_positions - 1)
     hidden = model.slow.step(
         state.columns, position, state.cache, length=length, in_splits=state.strict
@@ -93,7 +101,7 @@ def make_frame(
     codes, fast_is_finite = _draw_codes(model, state, hidden, token, frame_noise, cut)
     finite = _are_finite([logits.sum(-1)]) & fast_is_finite
     columns = torch.cat([token.unsqueeze(1), codes], dim=1)
-    ended = _advance(model, state, columns, chosen, finite, is_first=is_first)
+    ended = advance(model, state, columns, chosen, finite, is_first=is_first)
     return StepOutput(state.columns.clone(), chosen, chosen & finite & ~ended, first, second)
 
 
@@ -157,7 +165,7 @@ def _are_finite(sums: list[Tensor]) -> Tensor:
     return torch.stack(sums).isfinite().all(0)
 
 
-def _advance(
+def advance(
     model: DualAR,
     state: DecodeState,
     columns: Tensor,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import torch
 from torch import nn
 
@@ -11,6 +13,8 @@ from synth.engine.fast_ar import FastAR
 from synth.engine.linear import LinearForm
 from synth.engine.slow_ar import SlowAR
 from synth.engine.tokenizer import SpecialIds
+
+KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 
 
 class DualAR(nn.Module):
@@ -26,6 +30,7 @@ class DualAR(nn.Module):
         _check_ids(config, special)
         self.config, self.special, self.form = config, special, LinearForm.PLAIN
         self.slow, self.fast = SlowAR(config), FastAR(config)
+        self.has_kernels = False
 
     @property
     def device(self) -> torch.device:
@@ -50,6 +55,20 @@ class DualAR(nn.Module):
         self.eval()
         self.slow.finalize(self.special, form)
         self.fast.finalize(form)
+
+    def use_kernels(self) -> None:
+        """Let kernels compute the decode steps of a finalized model.
+
+        Raises:
+            CheckpointError: its layers are of a kind that no kernel is written for.
+        """
+        frame = importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
+        if not frame.can_make_frames(self):
+            raise CheckpointError(
+                "The model's layers are of a kind that no kernel is written for: "
+                "set TTS_ENGINE_KERNELS=off."
+            )
+        self.has_kernels = True
 
 
 def _check_ids(config: LMConfig, special: SpecialIds) -> None:

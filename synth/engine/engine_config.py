@@ -25,7 +25,8 @@ class EngineConfig:
     `strict`: a segment's codes do not depend on its neighbours in one bit, at some cost in time.
     `threads` 0 leaves torch's own choice. `cache_dir` keeps digests of weights between starts.
     `prefix_cache_bytes` is the most that kept voice prefixes take on the device. `graphs` is auto,
-    on or off; auto captures the decode step as graphs wherever the device has them.
+    on or off; auto captures the decode step as graphs wherever the device has them. `kernels` is
+    auto or off; auto computes with our own Triton kernels wherever they can be compiled.
     """
 
     checkpoint: Path
@@ -41,6 +42,7 @@ class EngineConfig:
     strict: bool = False
     prefix_cache_bytes: int = 10**9
     graphs: str = "auto"
+    kernels: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from synth.contract import MAX_TOP_K
+from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec_thread import CodecThread
 from synth.engine.decode_state import DecodeState
 from synth.engine.encode_thread import EncodeThread
@@ -34,6 +35,7 @@ class EngineThreads:
             InvalidSpecError: as for `find_backend`.
         """
         backend = find_backend(config.graphs, models.device)
+        self._has_kernels = models.dual_ar.has_kernels
         self.state = DecodeState.allocate(
             models.dual_ar,
             num_slots=plan.slots,
@@ -55,6 +57,7 @@ class EngineThreads:
         runner: StepRunner = EagerSteps(models.dual_ar, self.state)
         if backend is not None:
             runner = capture_steps(models.dual_ar, self.state, backend)
+            self.codec.record_streams(ChunkSchedule(first=1))
         batch = SlotBatch(models.dual_ar, self.state, self.prefixes, runner)
         self.slots = SlotLoop(batch, self.codec, self.counter, models.device)
 
@@ -75,7 +78,9 @@ class EngineThreads:
             "slots_in_use": batch.num_running,
             "slot_limit": self.slots.limit.now,
             "bucket": batch.bucket,
+            "kernels": "on" if self._has_kernels else "off",
             **batch.runner.describe(),
+            **self.codec.describe(),
             "waiting": self.slots.num_waiting,
             "codec_waiting_frames": self.codec.waiting_frames,
             "max_positions": self.state.max_positions,

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
+from synth.engine.codec.fusing import wants_kernels
 from synth.engine.codec.precision import decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.config import load_config
@@ -71,8 +72,12 @@ def load_models(config: EngineConfig) -> LoadedModels:
     decode = decode_precision(config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = CODECS.encoder(config.checkpoint, device, encode.dtype, tf32=encode.tf32)
-    decoder = CODECS.decoder(config.checkpoint, device, decode.dtype, tf32=decode.tf32)
+    encoder = CODECS.encoder(
+        config.checkpoint, device, encode.dtype, tf32=encode.tf32, kernels=config.kernels
+    )
+    decoder = CODECS.decoder(
+        config.checkpoint, device, decode.dtype, tf32=decode.tf32, kernels=config.kernels
+    )
     _check_fit(dual_ar, encoder)
     codec_rate = encoder.config.sample_rate
     return LoadedModels(
@@ -96,7 +101,13 @@ def load_models(config: EngineConfig) -> LoadedModels:
 def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
     """Load both transformers and their tokenizer alone; errors as for `load_models`."""
     numbers = choose_numbers(config.dtype, device, load_config(config.checkpoint))
-    return load_dual_ar(config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form)
+    wants = wants_kernels(config.kernels, device)  # an unknown choice is refused before the work
+    model, tokenizer = load_dual_ar(
+        config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form
+    )
+    if wants:
+        model.use_kernels()
+    return model, tokenizer
 
 
 def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:

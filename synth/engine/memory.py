@@ -46,6 +46,7 @@ SHARED_PARTS: Mapping[str, str] = MappingProxyType(
     {
         "prompt_work": "prompts on their way through",
         "codec_work": "codec on its way through",
+        "codec_graphs": "recorded chunks of live audio",
         "prefix_cache": "kept voice prefixes",
         "reserve": "reserve",
     }
@@ -78,7 +79,11 @@ class NumberFormats:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Hold what a model takes: `weights` and one slot by part, then what all slots share."""
+    """Hold what a model takes: `weights` and one slot by part, then what all slots share.
+
+    `codec_graphs` is 0 where nothing is recorded; graphs of frames need no memory of their own
+    beside what a frame needs.
+    """
 
     weights: Mapping[str, int]
     slot: Mapping[str, int]
@@ -86,6 +91,7 @@ class Demand:
     prompt_work: int
     codec_frame_work: int
     encode_work: int
+    codec_graphs: int = 0
 
     @property
     def weight_bytes(self) -> int:
@@ -166,6 +172,7 @@ def plan_memory(
         **{name: slots * size for name, size in demand.slot.items()},
         "prompt_work": demand.prompt_work,
         "codec_work": codec_work,
+        **({"codec_graphs": demand.codec_graphs} if demand.codec_graphs else {}),
         "prefix_cache": prefix_cache_bytes,
         "reserve": reserve,
     }

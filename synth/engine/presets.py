@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from synth.engine.atomic_file import replace_file
 from synth.engine.codec import CodecDecoder, CodecEncoder
 from synth.engine.codec.codec_file import SAFETENSORS_NAME
+from synth.engine.codec.fusing import wants_kernels
 from synth.engine.codec.load import Half, prepare_half
 from synth.engine.codec.precision import Precision, decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
@@ -52,12 +53,14 @@ def preset_dual_ar(
     dtype: str = "auto",
     seed: int = 0,
     weights: dict[str, Tensor] | None = None,
+    kernels: str = "auto",
 ) -> DualAR:
     """Return a preset's transformers, ready to decode.
 
     Args:
         dtype: as `EngineConfig.dtype`.
         weights: tensors to use as they are, by path, instead of drawing them.
+        kernels: as `EngineConfig.kernels`.
 
     Raises:
         InvalidSpecError: the number format is not to be had, or the weights do not fit; none is
@@ -74,6 +77,8 @@ def preset_dual_ar(
     else:
         assign_weights(model, weights)
     model.finalize(numbers.form)
+    if wants_kernels(kernels, device):
+        model.use_kernels()
     return model
 
 
@@ -85,6 +90,7 @@ def preset_models(
     codec_encode_dtype: str = "float32",
     codec_decode_dtype: str = "float32",
     seed: int = 0,
+    kernels: str = "auto",
 ) -> LoadedModels:
     """Return everything an engine needs, made on the device and never in a file.
 
@@ -97,7 +103,7 @@ def preset_models(
     decoding = decode_precision(codec_decode_dtype, place)
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
-        dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed),
+        dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed, kernels=kernels),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
         encoder=_codec_half(CodecEncoder, shape, place, encoding, seed),
         decoder=_codec_half(CodecDecoder, shape, place, decoding, seed),

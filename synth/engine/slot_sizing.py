@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from synth.engine.codec.codec_file import open_codec
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import default_batch_frames
 from synth.engine.codec.precision import decode_precision, encode_precision
+from synth.engine.codec.stream_graphs import graph_bytes
 from synth.engine.config import LMConfig, load_config
 from synth.engine.device_memory import DeviceMemory, find_memory
 from synth.engine.engine_config import (
@@ -123,7 +126,8 @@ def plan_slots(
             numbers and what to set.
     """
     reserve = max(int(memory.free * RESERVE_SHARE[device_type]), MIN_RESERVE)
-    room = memory.free - reserve - demand.weight_bytes - demand.prompt_work
+    shared = demand.prompt_work + demand.codec_graphs
+    room = memory.free - reserve - demand.weight_bytes - shared
     prefix_cache_bytes = min(prefix_cache_bytes, max(int(PREFIX_SHARE * room), 0))
     room -= prefix_cache_bytes
     frames, work = _codec_share(demand, room, max(asked, 1), device_type)
@@ -158,7 +162,11 @@ def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tup
 
 def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:
     formats = number_formats(config, device, lm)
-    return find_demand(lm, codec, formats, max_positions=config.max_positions)
+    demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
+    if not wants_graphs(config.graphs, device):
+        return demand
+    graphs = graph_bytes(codec, formats.decoder, demand.codec_frame_work)
+    return replace(demand, codec_graphs=graphs)
 
 
 def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, asked: int) -> str:

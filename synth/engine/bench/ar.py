@@ -22,7 +22,13 @@ from synth.engine.bench.roofline import (
     frame_cost,
     kv_dtype_name,
 )
-from synth.engine.bench.stepping import DecodeBatch, prompt_positions, random_prompt
+from synth.engine.bench.stepping import (
+    DecodeBatch,
+    has_kernels,
+    prompt_positions,
+    random_prompt,
+    without_kernels,
+)
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.dual_ar import DualAR
 from synth.engine.engine_config import choose_numbers, resolve_device, wants_graphs
@@ -35,6 +41,7 @@ COLUMNS = (
     "dtype",
     "batch",
     "context",
+    "kernels",
     "graphs",
     "graph_nodes",
     "milliseconds_per_step",
@@ -73,6 +80,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="replay the step as a CUDA graph: auto (on with CUDA), on, off, or off,on",
     )
     parser.add_argument(
+        "--kernels",
+        type=names("auto", "off"),
+        default=["auto"],
+        help="our own: auto (where they can be compiled), off, or off,auto",
+    )
+    parser.add_argument(
         "--positions", type=number(low=0), default=0, help="of a slot (default: what is needed)"
     )
     parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
@@ -109,7 +122,7 @@ def run(options: Options, progress: Progress) -> Report:
     plot = Plot(
         "batch",
         "frames_per_second",
-        ("dtype", "context", "graphs"),
+        ("dtype", "context", "graphs", "kernels"),
         low="frames_per_second_low",
         high="frames_per_second_high",
     )
@@ -139,10 +152,11 @@ class _Bench:
             weights=shared,
         )
         ours = [
-            self._ours(model, dtype, batch, context, graphs)
+            self._ours(one, dtype, batch, context, graphs)
             for context in self.options["context"]
             for batch in self.options["batch"]
             for graphs in self.graphs
+            for one in self._variants(model)
         ]
         plain = self._plain(model, shared) if self.options["baseline"] else []
         series = run_windows(
@@ -159,6 +173,13 @@ class _Bench:
             yield row | (asdict(agreement) if agreement else {})
         del model, shared, ours, plain, contender
         free_cached_memory(self.device)  # the next dtype's weights need the room
+
+    def _variants(self, model: DualAR) -> list[DualAR]:
+        """Return the model with kernels, without, or both, as is asked for and can be had."""
+        if not has_kernels(model):
+            return [model]
+        asked = self.options["kernels"]
+        return [model if choice == "auto" else without_kernels(model) for choice in asked]
 
     def _shared_weights(self, dtype: str) -> dict[str, Tensor] | None:
         """Return weights that the model and the plain loop both use; None where they cannot.
@@ -196,7 +217,8 @@ class _Bench:
             positions=options["positions"],
         )
         name = f"{dtype} batch {batch} context {context} graphs {_on_off(graphs)}"
-        return Ours(name, made, context, graphs)
+        name += f" kernels {_on_off(has_kernels(model))}"
+        return Ours(name, made, context, graphs, has_kernels(model))
 
     def _plain(self, model: DualAR, shared: dict[str, Tensor] | None) -> list[Plain]:
         frames, seed = self.options["baseline_frames"], self.options["seed"]
@@ -240,6 +262,7 @@ class _Bench:
             "batch": batch,
             "context": contender.context,
             "cache_length": contender.batch.cache_length,
+            "kernels": _on_off(contender.kernels),
             "graphs": _on_off(contender.graphs),
             "graph_nodes": contender.batch.graph_nodes,
             "frames_per_second": speed.median,
@@ -271,8 +294,8 @@ def _baseline_dtypes(options: Options, device: torch.device) -> list[str]:
     return options["baseline_dtype"] or (both[:1] if device.type == "cuda" else both)
 
 
-def _on_off(graphs: bool) -> str:
-    return "on" if graphs else "off"
+def _on_off(is_on: bool) -> str:
+    return "on" if is_on else "off"
 
 
 def _baseline_facts(options: Options) -> dict[str, Any]:

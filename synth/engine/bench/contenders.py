@@ -19,6 +19,7 @@ class Ours:
     batch: DecodeBatch
     context: int
     graphs: bool
+    kernels: bool
 
     def prepare(self) -> None:
         """Go back to where the prompts ended."""

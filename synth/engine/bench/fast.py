@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -13,8 +14,10 @@ from synth.engine.bench.arguments import add_model_arguments, names, number, num
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
+from synth.engine.bench.stepping import has_kernels
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.decode import StepOutput
+from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.engine_config import resolve_device, wants_graphs
 from synth.engine.preset_shapes import preset
@@ -23,6 +26,7 @@ from synth.engine.presets import preset_dual_ar
 COLUMNS = (
     "dtype",
     "batch",
+    "kernels",
     "graphs",
     "graph_nodes",
     "milliseconds",
@@ -43,12 +47,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--graphs", type=names("auto", "on", "off"), default=["auto"], help="as for ar"
     )
+    parser.add_argument("--kernels", type=names("auto", "off"), default=["auto"], help="as for ar")
     parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
     parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
 def run(options: Options, progress: Progress) -> Report:
-    """Measure a frame's passes at each batch; each code is the most likely one, nothing is drawn.
+    """Measure a frame's passes at each batch.
+
+    With kernels each code is drawn as in a frame; without, it is the most likely one.
 
     Raises:
         InvalidSpecError: the preset, the device or a format is not to be had.
@@ -59,10 +66,12 @@ def run(options: Options, progress: Progress) -> Report:
     facts |= {"frames_per_window": options["frames"], "windows": options["windows"]}
     progress(f"making {shape.name} with random weights")
     model = preset_dual_ar(shape, device=device, dtype=options["dtype"], seed=options["seed"])
+    asked = options["kernels"] if has_kernels(model) else ["off"]
     cases = [
-        _Case(model, batch, is_graph, options["frames"], options["seed"])
+        _Case(model, batch, is_graph, options["frames"], options["seed"], kernels=choice == "auto")
         for batch in options["batch"]
         for is_graph in graphs
+        for choice in asked
     ]
     series = run_windows(cases, windows=options["windows"], device=device, progress=progress)
     rows = [_row(facts, case, one) for case, one in zip(cases, series, strict=True)]
@@ -72,9 +81,19 @@ def run(options: Options, progress: Progress) -> Report:
 class _Case:
     """Fill frame after frame of a batch from one hidden state."""
 
-    def __init__(self, model: DualAR, batch: int, is_graph: bool, frames: int, seed: int) -> None:
+    def __init__(
+        self,
+        model: DualAR,
+        batch: int,
+        is_graph: bool,
+        frames: int,
+        seed: int,
+        *,
+        kernels: bool = False,
+    ) -> None:
         self.model, self.batch, self.is_graph, self.frames = model, batch, is_graph, frames
-        self.name = f"batch {batch} graphs {'on' if is_graph else 'off'}"
+        self.kernels = kernels
+        self.name = f"batch {batch} graphs {is_graph} kernels {kernels}"
         generator = torch.Generator().manual_seed(seed)
         width = model.config.text_config.dim
         hidden = torch.randn(batch, width, generator=generator)
@@ -83,7 +102,7 @@ class _Case:
         self.codes = codes.to(model.device)
         self.cache = model.fast.allocate_cache(batch)
         self.graph_nodes: int | None = None
-        self._fill: Callable[[], object] = self.fill
+        self._fill: Callable[[], object] = self._with_kernels() if kernels else self.fill
         if is_graph:
             self._capture()
 
@@ -96,6 +115,23 @@ class _Case:
         for codebook in range(2, fast.num_codebooks):
             codes.append(fast.next(codes[-1], codebook, self.cache).argmax(-1))
         return torch.stack(codes, dim=1)
+
+    def _with_kernels(self) -> Callable[[], object]:
+        """Return what fills a frame with kernels, draws included."""
+        frame, sampler = (
+            import_module(f"synth.engine.kernels.{name}") for name in ("frame", "sampler")
+        )
+        state = DecodeState.allocate(self.model, num_slots=self.batch, max_positions=8)
+        draws = sampler.DrawInputs(
+            state.temperature, state.top_p, state.top_k, state.words, state.frame, state.max_top_k
+        )
+        finite = torch.ones(self.batch, dtype=torch.bool, device=self.model.device)
+
+        @torch.inference_mode()
+        def fill() -> object:
+            return frame._codes(self.model, state, self.hidden, self.codes, draws, finite)
+
+        return fill
 
     def prepare(self) -> None:
         """Do nothing: every frame is the same."""
@@ -110,7 +146,7 @@ class _Case:
         from synth.engine.graph_capture import CudaGraphs
 
         # What is captured may return anything; here it is a frame's codes and no step's output.
-        run = cast("Callable[[], StepOutput]", self.fill)
+        run = cast("Callable[[], StepOutput]", self._fill)
         captured = CudaGraphs(self.model.device).capture(run)
         self.graph_nodes, self._fill = captured.num_nodes, captured.replay
 
@@ -132,6 +168,7 @@ def _row(facts: dict[str, Any], case: _Case, series: Series) -> dict[str, Any]:
         "dtype": dtype,
         "batch": case.batch,
         "cache_length": config.num_codebooks,
+        "kernels": "on" if case.kernels else "off",
         "graphs": "on" if case.is_graph else "off",
         "graph_nodes": case.graph_nodes,
         "frames_per_second": case.batch / seconds.median,

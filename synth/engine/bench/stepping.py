@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -141,6 +142,18 @@ class PromptRun:
 
     def _assign(self, positions: int) -> None:
         self.state.assign(0, self._sampling, prompt_positions=positions)
+
+
+def has_kernels(model: DualAR) -> bool:
+    """Return whether the model's steps are computed with our own kernels."""
+    return bool(getattr(model, "has_kernels", False))
+
+
+def without_kernels(model: DualAR) -> DualAR:
+    """Return the same model, with the very same weights, whose steps PyTorch alone computes."""
+    plain = copy(model)
+    plain.has_kernels = False
+    return plain
 
 
 def prompt_positions(context: int, frames: int) -> int:
