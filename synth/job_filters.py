@@ -14,6 +14,7 @@ from django.utils.dateparse import parse_datetime
 from rest_framework import serializers
 
 from synth.models import RenderJob
+from ttsweb.query_filters import read_choices
 
 MAX_IDS = 200
 
@@ -24,18 +25,21 @@ class JobFilterSerializer(serializers.Serializer[Any]):
     status = serializers.CharField(required=False, help_text="One or several, by commas.")
     voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
     ids = serializers.CharField(required=False, help_text="Up to 200 ids, by commas.")
+    kind = serializers.CharField(required=False, help_text="One or several, by commas.")
     created_after = serializers.CharField(
+        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    )
+    created_before = serializers.CharField(
         required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
     )
 
     def validate_status(self, value: str) -> Q:
         """Return the condition for statuses."""
-        names = value.split(",")
-        unknown = sorted(set(names) - set(RenderJob.Status.values))
-        if unknown:
-            known = ", ".join(RenderJob.Status.values)
-            raise serializers.ValidationError(f"{unknown[0][:50]!r} is none of {known}.")
-        return Q(status__in=names)
+        return Q(status__in=read_choices(value, RenderJob.Status.values))
+
+    def validate_kind(self, value: str) -> Q:
+        """Return the condition for kinds."""
+        return Q(kind__in=read_choices(value, RenderJob.Kind.values))
 
     def validate_voice(self, value: str) -> Q:
         """Return the condition for a voice, which may be deleted by now."""
@@ -55,16 +59,12 @@ class JobFilterSerializer(serializers.Serializer[Any]):
             raise serializers.ValidationError("Expected ids of jobs, by commas.") from error
 
     def validate_created_after(self, value: str) -> Q:
-        """Return the condition for a moment; one without a zone could mean several."""
-        moment: dt.datetime | None = None
-        with suppress(ValueError):
-            # A plus sign in a query is a blank unless it was escaped.
-            moment = parse_datetime(value.replace(" ", "+") if value.count(" ") == 1 else value)
-        if moment is None or moment.tzinfo is None:
-            raise serializers.ValidationError(
-                "Expected a moment with its zone, such as 2026-01-31T12:00:00Z."
-            )
-        return Q(created_at__gt=moment)
+        """Return the condition for what came after a moment."""
+        return Q(created_at__gt=_read_moment(value))
+
+    def validate_created_before(self, value: str) -> Q:
+        """Return the condition for what came before a moment."""
+        return Q(created_at__lt=_read_moment(value))
 
 
 class WaitSerializer(serializers.Serializer[Any]):
@@ -83,3 +83,18 @@ class WaitSerializer(serializers.Serializer[Any]):
         if not 0 <= seconds < math.inf:
             raise serializers.ValidationError("Expected a number of seconds, 0 or more.")
         return min(seconds, settings.MAX_WAIT_SECONDS)
+
+
+def _read_moment(value: str) -> dt.datetime:
+    """Return a moment; one without a zone could mean several."""
+    moment: dt.datetime | None = None
+    with suppress(ValueError):
+        # A plus sign in a query is a blank unless it was escaped.
+        moment = parse_datetime(value.replace(" ", "+") if value.count(" ") == 1 else value)
+    if moment is None or moment.tzinfo is None:
+        raise serializers.ValidationError(
+            "Expected a moment with its zone, such as 2026-01-31T12:00:00Z."
+        )
+    with suppress(OverflowError):  # of the year 1 or 9999, whose UTC would lie outside of them
+        return moment.astimezone(dt.UTC)
+    raise serializers.ValidationError("Expected a moment from this age.")

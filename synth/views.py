@@ -5,10 +5,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponseBase
 from django.urls import reverse
@@ -47,6 +46,7 @@ from ttsweb.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.pagination import IndexCursorPagination
 from ttsweb.parsers import ClipJSONParser
+from ttsweb.query_filters import check_list_query, read_condition
 from ttsweb.ranged import ObjectMissingError, StoredObject, object_response
 from ttsweb.schema import problems
 
@@ -67,11 +67,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
         """Return the jobs that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
             return RenderJob.objects.none()
-        names = JobFilterSerializer().fields
-        given = {name: value for name, value in self.request.query_params.items() if name in names}
-        filters = JobFilterSerializer(data=given)
-        filters.is_valid(raise_exception=True)
-        condition = reduce(lambda left, right: left & right, filters.validated_data.values(), Q())
+        condition = read_condition(self.request, JobFilterSerializer)
         return _shown(visible_jobs(self.request.user).filter(condition).distinct()).defer("text")
 
     @extend_schema(
@@ -81,7 +77,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List jobs, newest first."""
-        check_query(request, ("cursor", "limit", *JobFilterSerializer().fields))
+        check_list_query(request, JobFilterSerializer)
         return super().get(request, *args, **kwargs)
 
     @extend_schema(

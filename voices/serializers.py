@@ -223,6 +223,7 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
             "clips",
             "audio_url",
             "cache_codes",
+            "archived",
             "consent_statement",
             "consent_by",
             "consent_at",

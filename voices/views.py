@@ -22,6 +22,7 @@ from synth.removal import delete_voice
 from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.parsers import BoundedJSONParser
+from ttsweb.query_filters import check_list_query, read_condition
 from ttsweb.ranged import StoredObject, object_response
 from ttsweb.schema import problems
 from voices import submit
@@ -30,6 +31,7 @@ from voices.clip_checks import ClipRejectedError
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.serializers import VoiceCreateSerializer, VoiceSerializer, VoiceUpdateSerializer
 from voices.transitions import request_encoding
+from voices.voice_filters import VoiceFilterSerializer
 
 ENCODING_RETRY_SECONDS = 2
 CONTENT_TYPES = {
@@ -54,15 +56,19 @@ class VoicesView(generics.ListAPIView[Voice]):
 
     def get_queryset(self) -> QuerySet[Voice]:
         """Return the voices of the library, each with its versions and clips."""
-        return _with_versions(visible_voices(self.request.user))
+        if getattr(self, "swagger_fake_view", False):
+            return Voice.objects.none()
+        condition = read_condition(self.request, VoiceFilterSerializer)
+        return _with_versions(visible_voices(self.request.user).filter(condition))
 
     @extend_schema(
         operation_id="list_voices",
+        parameters=[VoiceFilterSerializer],
         responses={200: VoiceSerializer(many=True), **problems(400, 401)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List voices, newest first."""
-        check_query(request, ("cursor", "limit"))
+        check_list_query(request, VoiceFilterSerializer)
         return super().get(request, *args, **kwargs)
 
     @extend_schema(

@@ -41,6 +41,10 @@ def test_list_is_filtered(api: APIClient, operator: User) -> None:
     assert ids(ids=f"{new.pk}, {uuid.uuid4()}") == {str(new.pk)}
     assert ids(created_after=yesterday) == {str(new.pk)}
     assert ids(created_after=yesterday, status="succeeded") == set()
+    assert ids(created_before=yesterday) == {str(old.pk)}
+    assert ids(created_before=yesterday, created_after=yesterday) == set()
+    assert ids(kind="speech") == {str(new.pk), str(old.pk)}
+    assert ids(kind="book,batch") == set()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +54,9 @@ def test_list_is_filtered(api: APIClient, operator: User) -> None:
         {"ids": "1"}, {"ids": ",".join(["7b6b1de4-6f2c-4a3c-9e0a-111111111111"] * 201)},
         {"created_after": "yesterday"}, {"created_after": "2026-01-01T00:00:00"},
         {"created_after": "2026-13-01T00:00:00Z"}, {"created_after": "2026-01-01"},
+        {"created_after": "0001-01-01T00:00:00+14:00"}, {"created_before": ""},
+        {"created_before": "9999-12-31T23:59:59-12:00"}, {"created_before": "2026-01-01T00:00:00"},
+        {"kind": "song"}, {"kind": "speech,"}, {"kind": ""}, {"colour": "red"},
         {"limit": "0"}, {"limit": "201"}, {"limit": "x"},
     ],
 )  # fmt: skip
@@ -58,6 +65,14 @@ def test_filter_that_cannot_be_read_is_a_400(api: APIClient, query: dict[str, st
 
     assert response.status_code == 400
     assert response.json()["errors"][0]["attr"] == next(iter(query))
+
+
+def test_filter_that_is_given_twice_is_a_400(api: APIClient) -> None:
+    response = api.get(f"{URL}?status=queued&status=failed")
+
+    assert response.status_code == 400
+    errors = [(item["attr"], item["code"]) for item in response.json()["errors"]]
+    assert errors == [("status", "repeated")]
 
 
 @pytest.mark.parametrize("wait", ["abc", "-1", "nan", "inf", "", "1e999", "\uff11", "1_0"])

@@ -1,0 +1,52 @@
+"""Read which voices a list is to show; a filter that cannot be read is an error, not ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import OuterRef, Q, Subquery
+from rest_framework import serializers
+
+from ttsweb.query_filters import read_choices
+from voices.models import VoiceVersion
+from voices.serializers import LANGUAGE_TAG
+
+_TRUTHS = {"true": True, "false": False}
+
+
+class VoiceFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the voice list, as a condition on voices."""
+
+    name = serializers.CharField(required=False, help_text="The whole name, in whatever case.")
+    language = serializers.CharField(
+        required=False, help_text="Language tag; `en` also finds `en-GB`."
+    )
+    status = serializers.CharField(
+        required=False, help_text="Of the newest version; one or several, by commas."
+    )
+    archived = serializers.CharField(required=False, help_text="`true` or `false`.")
+
+    def validate_name(self, value: str) -> Q:
+        """Return the condition for a name."""
+        return Q(name__iexact=value)
+
+    def validate_language(self, value: str) -> Q:
+        """Return the condition for a language and its regions."""
+        if not LANGUAGE_TAG.fullmatch(value):
+            raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
+        return Q(language__iexact=value) | Q(language__istartswith=f"{value}-")
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses of the newest version."""
+        names = read_choices(value, VoiceVersion.Status.values)
+        newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
+        found = VoiceVersion.objects.filter(
+            status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
+        )
+        return Q(pk__in=found.values("voice"))
+
+    def validate_archived(self, value: str) -> Q:
+        """Return the condition for voices that are put aside, or are not."""
+        if value not in _TRUTHS:
+            raise serializers.ValidationError("Expected true or false.")
+        return Q(archived=_TRUTHS[value])
