@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from contrib.gpu_parts.forced import forced_steps
 from contrib.gpu_parts.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
 from synth.engine.bench.agreement import measure_agreement
-from synth.engine.dual_ar import DualAR
+from synth.engine.bench.stepping import has_kernels, without_kernels
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_dual_ar, preset_models
 
 FORCED_FRAMES = {"cuda": 512, "cpu": 24}
 FORCED_COLUMNS = (
-    "dtype",
     "kernels",
     "frames",
     "logits_error",
     "largest_error",
     "top1_agreement",
-    "allowed",
+    "cache_error",
+    "same_tokens",
+    "same_codes",
 )
 # Of the difference's norm over the logits' norm. With random weights bfloat16 is some 1 % off;
 # the equality of the most likely token is told and not judged, as random logits lie close together.
@@ -37,44 +38,33 @@ STRICT_COLUMNS = ("arrangement", "codes_equal", "audio_equal")
 
 
 def check_forced(context: Context) -> Found:
-    """Run the same speech through a plain float32 model and the fast path's; compare all logits.
+    """Run the same speech through a plain float32 model and the fast path's; compare.
 
-    Where kernels can be left out, bfloat16 is compared without them as well: what they add to the
-    error of the format itself.
+    Logits are compared of PyTorch's own steps. What kernels compute is compared by what it leaves:
+    the last layer's keys and values of every position, and the tokens and codes taken.
     """
     frames = FORCED_FRAMES[context.device.type]
-    found, rows = Found(columns=FORCED_COLUMNS), []
-    exact = _transformers(context, "float32", "off")
-    choices = ("auto", "off") if _HAS_CHOICE else ("auto",)
-    for kernels in choices:
-        model = _transformers(context, "bfloat16", kernels)
-        agreement = measure_agreement(model, exact, frames=frames, seed=0)
-        allowed = ALLOWED_ERROR
-        rows.append(
-            {
-                "dtype": "bfloat16",
-                "kernels": kernels,
-                "frames": frames,
-                "allowed": allowed,
-                **asdict(agreement),
-            }
-        )
-        if not agreement.logits_error <= allowed:
-            found.mismatches.append(
-                f"bfloat16 logits, kernels {kernels}, are off by {agreement.logits_error:.3g}"
-            )
-    found.rows = rows
-    if not _HAS_CHOICE:
-        found.notes.append("kernels cannot be left out: both models compute as the engine does")
+    shape, device = preset(context.preset), context.device
+    exact = without_kernels(preset_dual_ar(shape, device=device, dtype="float32"))
+    model = preset_dual_ar(shape, device=device, dtype="bfloat16")
+    plain = without_kernels(model)
+    agreement = measure_agreement(plain, exact, frames=frames, seed=0)
+    expected = forced_steps(exact, frames=frames)
+    rows: list[dict[str, Any]] = [{"kernels": "off", **asdict(agreement)}]
+    rows[0] |= expected.compared(forced_steps(plain, frames=frames))
+    if has_kernels(model):
+        rows.append({"kernels": "on"} | expected.compared(forced_steps(model, frames=frames)))
+    found = Found(rows=[{**row, "frames": frames} for row in rows], columns=FORCED_COLUMNS)
+    for row in rows:
+        errors = {key: row[key] for key in ("logits_error", "cache_error") if key in row}
+        found.mismatches += [
+            f"kernels {row['kernels']}: {name} {error:.3g}, more than {ALLOWED_ERROR}"
+            for name, error in errors.items()
+            if not error <= ALLOWED_ERROR
+        ]
+    if not has_kernels(model):
+        found.notes.append("this device or this engine computes no step with kernels")
     return found
-
-
-_HAS_CHOICE = "kernels" in signature(preset_dual_ar).parameters
-
-
-def _transformers(context: Context, dtype: str, kernels: str) -> DualAR:
-    choice: dict[str, Any] = {"kernels": kernels} if _HAS_CHOICE else {}
-    return preset_dual_ar(preset(context.preset), device=context.device, dtype=dtype, **choice)
 
 
 def check_strict(context: Context) -> Found:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from contrib.gpu_parts.benches import found_of, run_bench, value_of
 from contrib.gpu_parts.kernels import cases_on, first_line
-from contrib.gpu_parts.steps import Context, Found, NotMeasuredError, Step
+from contrib.gpu_parts.steps import Context, Found, Step
 from contrib.gpu_parts.timing import COLD_BYTES, seconds_of
 from synth.engine import Engine, EngineConfig
 from synth.engine.bench.machine import copy_bandwidth, matmul_rate
-from synth.engine.bench.segments import kernel_setting
-from synth.engine.errors import InvalidSpecError
 from synth.engine.presets import preset_models
 
 MEMORY_SLOTS, MEMORY_POSITIONS = 64, 2048
@@ -74,7 +70,8 @@ def measure_fast(context: Context) -> Found:
     if not context.on_gpu:
         report = run_bench(context, "fast", "--batch", "1,2", "--frames", "4", "--windows", "2")
         return found_of(report, fast_ms=value_of(report.rows, "milliseconds", batch=1))
-    report = run_bench(context, "fast", "--batch", "1,8,64", "--graphs", "off,on")
+    kernels = ("--kernels", "auto,off")  # the figure is of the first of them
+    report = run_bench(context, "fast", "--batch", "1,8,64", "--graphs", "off,on", *kernels)
     return found_of(report, fast_ms=value_of(report.rows, "milliseconds", batch=1, graphs="on"))
 
 
@@ -146,19 +143,10 @@ def measure_kernels(context: Context) -> Found:
 
 
 def measure_kernels_off(context: Context) -> Found:
-    """Render segments with all kernels on and off, in one slot and in 64."""
+    """Measure whole frames with all kernels and with none, replayed as graphs."""
     context.need_gpu("leaving kernels out")
-    try:
-        kernel_setting("off")
-    except InvalidSpecError as error:
-        raise NotMeasuredError(str(error)) from error
-    rows: list[Mapping[str, Any]] = []
-    for slots, segments in ((1, 3), (64, 96)):
-        for choice in ("auto", "off"):
-            sizes = ("--slots", str(slots), "--segments", str(segments), "--frames", "100")
-            report = run_bench(context, "segments", *sizes, "--kernels", choice)
-            rows += report.rows
-    return Found(rows=rows, columns=report.columns)
+    sizes = ("--batch", "1,8,64", "--kernels", "auto,off", "--frames", "32", "--windows", "3")
+    return found_of(run_bench(context, "ar", *sizes, "--graphs", "on"))
 
 
 def _used(device: torch.device) -> int:

@@ -105,8 +105,8 @@ def preset_models(
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed, kernels=kernels),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
-        encoder=_codec_half(CodecEncoder, shape, place, encoding, seed),
-        decoder=_codec_half(CodecDecoder, shape, place, decoding, seed),
+        encoder=_codec_half(CodecEncoder, shape, place, encoding, seed, kernels),
+        decoder=_codec_half(CodecDecoder, shape, place, decoding, seed, kernels),
         device=place,
         resampler=ResamplerChoice.AUTO,
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),
@@ -153,11 +153,16 @@ def write_preset_checkpoint(
 
 
 def _codec_half(
-    half_type: type[Half], shape: Preset, device: torch.device, precision: Precision, seed: int
+    half_type: type[Half],
+    shape: Preset,
+    device: torch.device,
+    precision: Precision,
+    seed: int,
+    kernels: str,
 ) -> Half:
     """Return a codec half that computes as a loaded one of this precision does."""
     half = codec_half(half_type, shape, device=device, dtype=precision.dtype, seed=seed)
-    return prepare_half(half, tf32=precision.tf32, kernels="auto")
+    return prepare_half(half, tf32=precision.tf32, kernels=kernels)
 
 
 def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch.dtype) -> None:

@@ -14,7 +14,7 @@ from synth.contract import Sampling
 from synth.engine.bench.agreement import Agreement, measure_agreement
 from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
 from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
-from synth.engine.bench.contenders import Ours, Plain, faster
+from synth.engine.bench.contenders import Ours, Plain, baseline_dtypes, baseline_facts, faster
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import (
@@ -106,7 +106,7 @@ def run(options: Options, progress: Progress) -> Report:
         InvalidSpecError: the preset, the device or a context is not to be had.
     """
     shape, device = preset(options["preset"]), resolve_device(options["device"])
-    options = {**options, "baseline_dtype": _baseline_dtypes(options, device)}
+    options = {**options, "baseline_dtype": baseline_dtypes(options, device)}
     graphs = list(dict.fromkeys(wants_graphs(name, device) for name in options["graphs"]))
     for context in options["context"]:
         longest = prompt_positions(context, options["frames"]) + options["frames"] + 1
@@ -115,7 +115,7 @@ def run(options: Options, progress: Progress) -> Report:
     facts |= {
         "frames_per_window": options["frames"],
         "windows": options["windows"],
-        "baseline": _baseline_facts(options) if options["baseline"] else None,
+        "baseline": baseline_facts(options) if options["baseline"] else None,
     }
     bench = _Bench(shape, device, options, graphs, facts, progress)
     rows = [row for dtype in options["dtype"] for row in bench.rows_of(dtype)]
@@ -288,20 +288,5 @@ class _Bench:
         return make_row(self.facts, values, why_null=why)
 
 
-def _baseline_dtypes(options: Options, device: torch.device) -> list[str]:
-    """Return the formats of the plain loop: on CUDA float32 is slower and takes 18 GB more."""
-    both = ["bfloat16", "float32"]
-    return options["baseline_dtype"] or (both[:1] if device.type == "cuda" else both)
-
-
 def _on_off(is_on: bool) -> str:
     return "on" if is_on else "off"
-
-
-def _baseline_facts(options: Options) -> dict[str, Any]:
-    return {
-        "what": "eager plain loop, batch 1, attention over the whole cache, full head and sorts",
-        "cache_length": CACHE_LENGTH,
-        "frames_per_window": options["baseline_frames"],
-        "dtypes_measured": options["baseline_dtype"],
-    }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import torch
 
 from synth.contract import Sampling
-from synth.engine.bench.baseline import BaselineLoop
+from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
+from synth.engine.bench.report import Options
 from synth.engine.bench.stepping import DecodeBatch
 from synth.engine.bench.windows import Series
 
@@ -56,3 +60,19 @@ def faster(plain: Sequence[Plain], series: Sequence[Series]) -> tuple[str, Serie
         return None
     best = max(range(len(plain)), key=lambda index: series[index].median())
     return plain[best].dtype, series[best]
+
+
+def baseline_dtypes(options: Options, device: torch.device) -> list[str]:
+    """Return the formats of the plain loop: on CUDA float32 is slower and takes 18 GB more."""
+    both = ["bfloat16", "float32"]
+    return options["baseline_dtype"] or (both[:1] if device.type == "cuda" else both)
+
+
+def baseline_facts(options: Options) -> dict[str, Any]:
+    """Return what a report says of the plain loop."""
+    return {
+        "what": "eager plain loop, batch 1, attention over the whole cache, full head and sorts",
+        "cache_length": CACHE_LENGTH,
+        "frames_per_window": options["baseline_frames"],
+        "dtypes_measured": options["baseline_dtype"],
+    }

@@ -6,7 +6,6 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Progress, Report
 from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
-from synth.engine.errors import InvalidSpecError
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_models
 
@@ -95,7 +93,7 @@ def run(options: Options, progress: Progress) -> Report:
         slots=options["slots"],
         max_positions=positions,
         graphs=options["graphs"],
-        **kernel_setting(options["kernels"]),
+        kernels=options["kernels"],
     )
     progress(f"starting an engine of {options['slots']} slots")
     models = preset_models(
@@ -104,6 +102,7 @@ def run(options: Options, progress: Progress) -> Report:
         dtype=options["dtype"],
         codec_decode_dtype=options["codec_dtype"],
         seed=options["seed"],
+        kernels=options["kernels"],
     )
     engine = Engine(config, models)
     try:
@@ -112,26 +111,13 @@ def run(options: Options, progress: Progress) -> Report:
         row = bench.row(progress) | {
             "dtype": models.dual_ar.weight_format,
             "codec_dtype": options["codec_dtype"],
-            "kernels": options["kernels"],
-            "graphs": engine.describe().get("graphs"),
-            "graph_nodes": engine.describe().get("graph_nodes"),
+            "kernels": engine.describe()["kernels"],
+            "graphs": engine.describe()["graphs"],
+            "graph_nodes": engine.describe()["graph_nodes"],
         }
     finally:
         engine.close()
     return Report("segments", facts, [make_row(facts, row, why_null=_WHY_NULL)], COLUMNS)
-
-
-def kernel_setting(choice: str) -> dict[str, Any]:
-    """Return what an engine's configuration says of kernels.
-
-    Raises:
-        InvalidSpecError: they are to be off and the engine has no such setting.
-    """
-    if "kernels" in {one.name for one in fields(EngineConfig)}:
-        return {"kernels": choice}
-    if choice != "auto":
-        raise InvalidSpecError("This engine has no setting that leaves its kernels out.")
-    return {}
 
 
 class _Bench:

@@ -10,7 +10,6 @@ import pytest
 from synth.contract import FinishReason, RenderSpec, Sampling, SegmentAudio, Timings
 from synth.engine.bench import segments
 from synth.engine.bench.report import BenchFailedError
-from synth.engine.errors import InvalidSpecError
 from tests.synth.engine.bench.bench_options import run
 
 
@@ -24,6 +23,7 @@ def test_all_frames_of_all_segments_are_counted() -> None:
     assert row["frames_per_second"] == pytest.approx(row["frames"] / row["wall_seconds"])
     assert row["acoustic_tokens_per_second"] == pytest.approx(10 * row["frames_per_second"])
     assert row["batch"] == 2
+    assert (row["kernels"], row["graphs"], row["graph_nodes"]) == ("off", "off", None)
 
 
 def test_the_full_rate_ends_where_slots_begin_to_stand_empty() -> None:
@@ -32,25 +32,6 @@ def test_the_full_rate_ends_where_slots_begin_to_stand_empty() -> None:
     assert segments.full_rate(frames, ended, slots=2) == (20 + 30) / 2.0
     assert segments.full_rate(frames, ended, slots=1) == (10 + 20 + 30) / 4.0
     assert segments.full_rate(frames, ended, slots=3) is None
-
-
-def test_kernels_are_off_only_where_the_engine_can_leave_them_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    @dataclasses.dataclass
-    class Without:
-        slots: int
-
-    @dataclasses.dataclass
-    class With:
-        kernels: str
-
-    monkeypatch.setattr(segments, "EngineConfig", Without)
-    assert segments.kernel_setting("auto") == {}
-    with pytest.raises(InvalidSpecError, match="no setting"):
-        segments.kernel_setting("off")
-    monkeypatch.setattr(segments, "EngineConfig", With)
-    assert segments.kernel_setting("off") == {"kernels": "off"}
 
 
 def test_a_segment_that_ends_early_is_no_figure() -> None:
