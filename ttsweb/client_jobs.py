@@ -1,0 +1,146 @@
+"""The jobs of a server, as the client sees them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Unpack, cast
+
+from ttsweb.client_download import OnBytes, download
+from ttsweb.client_errors import retry_after_of
+from ttsweb.client_http import WAIT_RETRIES, Http, read_json
+from ttsweb.client_paths import deadline_after, path_of, within
+from ttsweb.client_types import JOB_FINAL, Clip, Job, JobOptions, Segment
+
+POLL_SECONDS = 25.0  # how long the server is asked to keep an answer back
+UPDATE_SECONDS = 1.0  # the same where somebody watches
+
+
+class Jobs:
+    """The jobs of the key's user; every method raises `ClientError`s."""
+
+    def __init__(self, http: Http) -> None:
+        """Use a connection pool; `Client` makes this."""
+        self._http = http
+
+    def create(
+        self,
+        text: str,
+        *,
+        voice: str | None = None,
+        reference: Clip | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Job:
+        """Queue a text, spoken by a voice (its id or name) or as in a clip of its own.
+
+        The request carries an `Idempotency-Key`, made here unless given: however often it is
+        repeated, one job is made.
+        """
+        fields: dict[str, Any] = {"text": text, **options}
+        if voice is not None:
+            fields["voice"] = voice
+        body: dict[str, Any] = {"json": fields}
+        if reference is not None:
+            fields["reference_text"] = reference.transcript
+            body = {"data": fields, "files": {"reference_audio": reference.read()}}
+        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
+        answer = self._http.send("POST", "/api/v1/jobs", headers=headers, **body)
+        return cast("Job", read_json(answer))
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        voice: str | None = None,
+        created_after: str | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Iterator[Job]:
+        """Yield jobs, newest first.
+
+        Args:
+            status: one or several, by commas.
+            voice: id or name.
+            created_after: a moment with its zone, such as 2026-01-31T12:00:00Z.
+            ids: at most 200; those that are not there are left out.
+        """
+        given = {"status": status, "voice": voice, "created_after": created_after}
+        params = {name: value for name, value in given.items() if value is not None}
+        if ids is not None:
+            params["ids"] = ",".join(ids)
+        return cast("Iterator[Job]", self._http.pages("/api/v1/jobs", params))
+
+    def get(self, job_id: str) -> Job:
+        """Return a job."""
+        return cast("Job", read_json(self._http.get(path_of("jobs", job_id))))
+
+    def poll(self, job_id: str, seconds: float) -> Job:
+        """Return a job once it has ended or about so many seconds are over."""
+        started = time.monotonic()
+        answer = self._http.get(
+            path_of("jobs", job_id),
+            {"wait": f"{seconds:.3f}"},
+            wait_seconds=seconds,
+            retries=WAIT_RETRIES,
+        )
+        job = cast("Job", read_json(answer))
+        if job["status"] not in JOB_FINAL:
+            # A server with too many waiting polls answers at once.
+            pause = min(seconds, retry_after_of(answer) or 0.0)
+            self._http.sleep(max(0.0, pause - (time.monotonic() - started)))
+        return job
+
+    def wait(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,
+        on_update: Callable[[Job], None] | None = None,
+    ) -> Job:
+        """Return a job once it has ended, in whatever way; its `status` says how.
+
+        Args:
+            on_update: called with the job about once a second.
+
+        Raises:
+            WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
+        """
+        deadline = deadline_after(timeout)
+        longest = UPDATE_SECONDS if on_update is not None else POLL_SECONDS
+        while True:
+            job = self.poll(job_id, within(deadline, longest, f"the job {job_id}"))
+            if on_update is not None:
+                on_update(job)
+            if job["status"] in JOB_FINAL:
+                return job
+
+    def segments(self, job_id: str) -> Iterator[Segment]:
+        """Yield the segments of a job in their order."""
+        pages = self._http.pages(path_of("jobs", job_id, "/segments"))
+        return cast("Iterator[Segment]", pages)
+
+    def cancel(self, job_id: str) -> Job:
+        """Cancel a job; one that has ended stays as it is."""
+        return cast("Job", read_json(self._http.send("POST", path_of("jobs", job_id, "/cancel"))))
+
+    def retry(self, job_id: str) -> Job:
+        """Queue once more what failed or was cancelled; what is finished is kept."""
+        answer = self._http.send("POST", path_of("jobs", job_id, "/retry"), repeatable=False)
+        return cast("Job", read_json(answer))
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job in whatever state, and its files."""
+        self._http.send("DELETE", path_of("jobs", job_id), repeatable=False)
+
+    def download(self, job_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
+        """Write a job's file, all of it or nothing; a broken download is gone on with.
+
+        Raises:
+            ConflictError: job_not_finished.
+            NotFoundError: job_without_audio, it failed or was cancelled.
+            DownloadError: the connection broke too often.
+            OSError: the file cannot be written.
+        """
+        return download(self._http, path_of("jobs", job_id, "/audio"), Path(target), on_bytes)

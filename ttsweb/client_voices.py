@@ -1,0 +1,112 @@
+"""The voices of a server, as the client sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+from ttsweb.client_errors import NotFoundError, VoiceFailedError, retry_after_of
+from ttsweb.client_http import WAIT_RETRIES, Http, read_json
+from ttsweb.client_paths import deadline_after, is_id, path_of, within
+from ttsweb.client_types import Clip, Voice
+
+ENCODING_POLL_SECONDS = 2.0
+NAMES_LISTED = 20
+
+
+class Voices:
+    """The voices of a server; every method raises `ClientError`s."""
+
+    def __init__(self, http: Http) -> None:
+        """Use a connection pool; `Client` makes this."""
+        self._http = http
+
+    def list(self) -> Iterator[Voice]:
+        """Yield all voices, newest first."""
+        return cast("Iterator[Voice]", self._http.pages("/api/v1/voices"))
+
+    def get(self, voice_id: str) -> Voice:
+        """Return a voice."""
+        return cast("Voice", read_json(self._http.get(path_of("voices", voice_id))))
+
+    def find(self, name_or_id: str) -> Voice:
+        """Return a voice by its id, or by its name in whatever case.
+
+        Raises:
+            NotFoundError: voice_not_found, with the names that there are.
+        """
+        if is_id(name_or_id):
+            return self.get(name_or_id)
+        names = []
+        for voice in self.list():
+            if voice["name"].casefold() == name_or_id.casefold():
+                return voice
+            names.append(voice["name"])
+        raise NotFoundError(
+            404, "voice_not_found", f"No voice is named {name_or_id!r}. {_listing(names)}"
+        )
+
+    def create(
+        self,
+        name: str,
+        clips: Sequence[Clip],
+        *,
+        consent: str,
+        description: str = "",
+        language: str = "",
+        cache_codes: bool = True,
+    ) -> Voice:
+        """Make a voice; it speaks once it was encoded, see `wait_ready`.
+
+        Args:
+            consent: how the speaker agreed; the server keeps it.
+            cache_codes: False makes workers keep nothing of this voice in memory.
+        """
+        files = [("audio", clip.read()) for clip in clips]
+        data = {
+            "name": name,
+            "consent_statement": consent,
+            "transcript": [clip.transcript for clip in clips],
+            "description": description,
+            "language": language,
+            "cache_codes": "true" if cache_codes else "false",
+        }
+        answer = self._http.send("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
+        return cast("Voice", read_json(answer))
+
+    def delete(self, voice_id: str) -> None:
+        """Delete a voice and its clips; queued jobs that need it fail."""
+        self._http.send("DELETE", path_of("voices", voice_id), repeatable=False)
+
+    def wait_ready(
+        self,
+        voice_id: str,
+        *,
+        timeout: float | None = None,
+        on_update: Callable[[Voice], None] | None = None,
+    ) -> Voice:
+        """Return a voice once it is encoded.
+
+        Raises:
+            VoiceFailedError: it cannot be encoded; code and sentence say why.
+            WaitTimeoutError: it was not ready after `timeout` seconds.
+        """
+        deadline = deadline_after(timeout)
+        while True:
+            answer = self._http.get(path_of("voices", voice_id), retries=WAIT_RETRIES)
+            voice = cast("Voice", read_json(answer))
+            if on_update is not None:
+                on_update(voice)
+            if voice["status"] == "ready":
+                return voice
+            if voice["status"] == "failed":
+                raise VoiceFailedError(voice["error_code"], voice["error_message"])
+            pause = retry_after_of(answer) or ENCODING_POLL_SECONDS
+            self._http.sleep(within(deadline, pause, f"the voice {voice['name']!r}"))
+
+
+def _listing(names: Sequence[str]) -> str:
+    if not names:
+        return "There is none yet."
+    more = " and more" if len(names) > NAMES_LISTED else ""
+    return f"There are: {', '.join(sorted(names)[:NAMES_LISTED])}{more}."
