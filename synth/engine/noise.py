@@ -69,10 +69,9 @@ class CounterFrame:
 
     def uniform(self, draw: int, ids: Tensor) -> Tensor:
         """Return odd multiples of 2**-24, so neither 0 nor 1 and exact in float32."""
-        words = self.words[:, draw]
-        mixed = _mix((ids + words[:, :1]) & _MASK32)
-        mixed = _mix(mixed ^ words[:, 1:])
-        return ((mixed >> 9).to(torch.float32) + 0.5) * 2.0**-23
+        first, second = self.words[:, draw].split(1, dim=1)
+        mixed = _mix((ids + first).bitwise_and_(_MASK32)).bitwise_xor_(second)
+        return _mix(mixed).bitwise_right_shift_(9).to(torch.float32).add_(0.5).mul_(2.0**-23)
 
 
 class TorchNoise:
@@ -139,7 +138,7 @@ def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Scatter 32 bits over 32 bits, one to one."""
-    x = (x ^ (x >> 16)).mul_(_MIX_MULTIPLIERS[0]).bitwise_and_(_MASK32)
-    x = (x ^ (x >> 15)).mul_(_MIX_MULTIPLIERS[1]).bitwise_and_(_MASK32)
-    return x ^ (x >> 15)
+    """Scatter 32 bits over 32 bits, one to one, in place."""
+    x.bitwise_xor_(x >> 16).mul_(_MIX_MULTIPLIERS[0]).bitwise_and_(_MASK32)
+    x.bitwise_xor_(x >> 15).mul_(_MIX_MULTIPLIERS[1]).bitwise_and_(_MASK32)
+    return x.bitwise_xor_(x >> 15)
