@@ -15,21 +15,15 @@ import logging
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+
+from synth.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
 
 WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
 POLL_SECONDS = 0.3
-_HEADER_NAME = WAIT_HEADER.lower().encode()
 _PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})", re.IGNORECASE)
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
 
 logger = logging.getLogger(__name__)
@@ -68,36 +62,24 @@ class JobWait:
         if job_id is None:
             await self._app(scope, receive, send)
             return
-        answer = await self._ask(scope)
-        if answer.wait_seconds > 0 and self._num_waiters < self._max_waiters:
-            if not await self._wait(job_id, answer.wait_seconds, receive):
+        answer = await ask(self._app, scope, WAIT_HEADER)
+        seconds = float(answer.said or 0)
+        if seconds > 0 and self.has_room:
+            if not await self.wait(job_id, seconds, receive):
                 return  # the client has gone
-            answer = await self._ask(scope)
+            answer = await ask(self._app, scope, WAIT_HEADER)
         for message in answer.messages:
             await send(message)
 
-    async def _ask(self, scope: Scope) -> _Answer:
-        """Return what the application answers to this request, which has no body."""
-        answer = _Answer([])
-        is_read = False
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may wait."""
+        return self._num_waiters < self._max_waiters
 
-        async def receive_nothing() -> Message:
-            nonlocal is_read
-            if is_read:
-                await asyncio.Event().wait()  # Django watches for the end of the connection here
-            is_read = True
-            return {"type": "http.request", "body": b"", "more_body": False}
-
-        async def keep(message: Message) -> None:
-            answer.add(message)
-
-        await self._app(dict(scope), receive_nothing, keep)
-        return answer
-
-    async def _wait(self, job_id: uuid.UUID, seconds: float, receive: Receive) -> bool:
+    async def wait(self, job_id: uuid.UUID, seconds: float, receive: Receive) -> bool:
         """Wait until the job has ended or the time is over; False when the client left before."""
         ended = asyncio.ensure_future(self._watcher.wait(job_id, seconds))
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         self._num_waiters += 1
         try:
             await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -107,25 +89,6 @@ class JobWait:
             for future in (ended, gone):
                 future.cancel()
             await asyncio.gather(ended, gone, return_exceptions=True)
-
-
-@dataclass
-class _Answer:
-    """Hold the messages of one answer, and how long its job may be waited for."""
-
-    messages: list[Message]
-    wait_seconds: float = 0.0
-
-    def add(self, message: Message) -> None:
-        """Keep a message, without the header that is meant for us."""
-        if message["type"] == "http.response.start":
-            headers = list(message.get("headers", ()))
-            for name, value in headers:
-                if name.lower() == _HEADER_NAME:
-                    self.wait_seconds = float(value)
-            kept = [header for header in headers if header[0].lower() != _HEADER_NAME]
-            message = {**message, "headers": kept}
-        self.messages.append(message)
 
 
 class _Watcher:
@@ -188,12 +151,6 @@ def _waiting_for(scope: Scope) -> uuid.UUID | None:
         return uuid.UUID(found[1]) if found else None
     except ValueError:
         return None
-
-
-async def _disconnected(receive: Receive) -> None:
-    """Return once the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _close_connection() -> None:

@@ -7,6 +7,7 @@ import os
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 
+from synth.event_streams import EventStreams
 from synth.job_wait import JobWait
 from ttsweb.body_limit import BodyLimit
 
@@ -14,4 +15,5 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 
 _django = get_asgi_application()
 _waiting = JobWait(_django, max_waiters=settings.MAX_WAITERS)
-application = BodyLimit(_waiting, max_bytes=settings.MAX_BODY_BYTES)
+_streaming = EventStreams(_waiting, max_streams=settings.MAX_EVENT_STREAMS)
+application = BodyLimit(_streaming, max_bytes=settings.MAX_BODY_BYTES)

@@ -21,6 +21,7 @@ _MEANINGS = {
     415: "A media type that is not read here.",
     416: "The range lies outside of the file.",
     422: "The Idempotency-Key was used with another body.",
+    503: "Not now; `Retry-After` says when to come again.",
 }
 
 

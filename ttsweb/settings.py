@@ -154,6 +154,13 @@ MAX_WAITERS = env_int(
     high=10_000,
     help="Polls that one web process lets wait at once; beyond it they are answered at once.",
 )
+MAX_EVENT_STREAMS = env_int(
+    "TTS_MAX_EVENT_STREAMS",
+    default=200,
+    low=0,
+    high=10_000,
+    help="Event streams of jobs that one web process keeps open; beyond it they are refused.",
+)
 MIN_FREE_BYTES = env_int(
     "TTS_MIN_FREE_BYTES",
     default=200_000_000,

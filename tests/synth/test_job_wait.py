@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
 import statistics
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,8 @@ import pytest
 
 from synth import job_wait
 from synth.job_wait import WAIT_HEADER, JobWait
+from tests.synth.served import PROJECT, Served, environment, make_job, serving
 
-PROJECT = Path(__file__).resolve().parents[2]
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 URL = f"/api/v1/jobs/{JOB}"
 
@@ -207,80 +204,11 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("served")
 
 
-def environment(data_dir: Path) -> dict[str, str]:
-    """Return the environment of a process that uses this data folder."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    return kept | {
-        "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
-        "PYTHONPATH": str(PROJECT),
-        "TTS_DATA_DIR": str(data_dir),
-        "TTS_ENV_FILE": os.devnull,
-        "TTS_MAX_WAIT_SECONDS": "5",
-    }
-
-
-def in_project(data_dir: Path, code: str) -> str:
-    """Run code in a process of its own, with Django set up; return what it prints."""
-    code = f"import django; django.setup()\n{code}"
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(data_dir),
-        cwd=PROJECT,
-        check=True,
-        stdout=subprocess.PIPE,
-        text=True,
-    ).stdout.strip()
-
-
-@dataclass(frozen=True)
-class Served:
-    """A running server, and a client that has a key of the operator."""
-
-    client: httpx.Client
-    process_id: int
-
-
 @pytest.fixture(scope="module")
 def server(data_dir: Path) -> Iterator[Served]:
     """The project on a real server, in a process of its own."""
-    key = in_project(
-        data_dir,
-        "from django.core.management import call_command\n"
-        "call_command('migrate', verbosity=0)\n"
-        "from tests.factories import make_user\nfrom synth.keys import create_key\n"
-        "print(create_key(make_user('operator'), 'test')[1])",
-    )
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        arguments = ["-m", "uvicorn", "ttsweb.asgi:application", "--log-level", "warning"]
-        arguments += ["--lifespan", "off", "--fd", str(listening.fileno())]
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=environment(data_dir),
-            cwd=PROJECT,
-            pass_fds=[listening.fileno()],
-        )
-        try:
-            base_url = f"http://127.0.0.1:{listening.getsockname()[1]}/api/v1"
-            headers = {"Authorization": f"Bearer {key}"}
-            with httpx.Client(base_url=base_url, headers=headers, timeout=30) as client:
-                client.get("/jobs").raise_for_status()
-                yield Served(client, process.pid)
-        finally:
-            process.terminate()
-            process.wait(20)
-
-
-def make_job(data_dir: Path) -> str:
-    """Make a queued job of the operator and return its id."""
-    return in_project(
-        data_dir,
-        "from django.contrib.auth.models import User\n"
-        "from tests.factories import make_job, make_voice\n"
-        "owner = User.objects.get(username='operator')\n"
-        f"print(make_job(owner=owner, voice=make_voice('{uuid.uuid4()}')).pk)",
-    )
+    with serving(data_dir) as served:
+        yield served
 
 
 def test_real_server_keeps_a_poll_until_another_process_ends_the_job(

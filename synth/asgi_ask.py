@@ -1,0 +1,60 @@
+"""Ask an application behind an ASGI wrapper, and keep its answer instead of sending it.
+
+Views tell the wrappers around Django by a header what is to be done with their answer; that header
+never reaches the client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
+
+
+@dataclass
+class Answer:
+    """Hold the messages of one answer; `said` is what its view told the wrapper, if anything."""
+
+    messages: list[Message]
+    said: str | None = None
+
+
+async def ask(app: AsgiApp, scope: Scope, header: str) -> Answer:
+    """Return what the application answers to this request, which has no body.
+
+    Args:
+        header: the name of the header that is meant for the wrapper; it is taken out.
+    """
+    answer, name = Answer([]), header.lower().encode()
+    is_read = False
+
+    async def receive_nothing() -> Message:
+        nonlocal is_read
+        if is_read:
+            await asyncio.Event().wait()  # Django watches for the end of the connection here
+        is_read = True
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def keep(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = list(message.get("headers", ()))
+            said = [value for key, value in headers if key.lower() == name]
+            answer.said = said[-1].decode("latin-1") if said else None
+            message = {**message, "headers": [h for h in headers if h[0].lower() != name]}
+        answer.messages.append(message)
+
+    await app(dict(scope), receive_nothing, keep)
+    return answer
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return once the client has closed the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

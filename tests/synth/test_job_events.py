@@ -1,0 +1,170 @@
+"""What is told of a job follows from its rows, and from what was told before."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from pytest_django import DjangoAssertNumQueries
+
+from synth.event_ids import Seen
+from synth.job_events import MAX_IDS_PER_BATCH, JobState, news, read_changed
+from synth.models import RenderJob, Segment
+from synth.retry import retry
+from synth.transitions import cancel_job
+from tests.factories import make_job, make_take
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Told = list[tuple[str, dict[str, Any]]]
+Status = RenderJob.Status
+
+
+def state_of(job: RenderJob) -> JobState:
+    """Read one job."""
+    state: JobState = read_changed({job.pk: (None,)})[job.pk]
+    return state
+
+
+def parse(text: str) -> tuple[Told, list[str]]:
+    """Return name and data of each event of a stream, and the ids."""
+    told, ids = [], []
+    for block in text.split("\n\n")[:-1]:
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        if "event" in fields:
+            told.append((fields["event"], json.loads(fields["data"])))
+        if "id" in fields:
+            ids.append(fields["id"])
+    return told, ids
+
+
+def tell(seen: Seen, job: RenderJob) -> list[str]:
+    """Return short forms of what is new: `state running`, `segment 0 done`, `progress 1`."""
+    told, _ = parse("".join(news(seen, state_of(job))))
+    short = {
+        "state": lambda data: f"state {data['status']}",
+        "segment": lambda data: f"segment {data['index']} {data['status']}",
+        "progress": lambda data: f"progress {data['segments_done']}",
+    }
+    return [short[name](data) for name, data in told]
+
+
+def close(job: RenderJob, index: int, status: str = "done") -> None:
+    """Close a segment as a worker does: the segment's row, and the job's counter."""
+    job.segments.filter(index=index).update(status=status)
+    if status == "done":
+        make_take([job.segments.get(index=index)], audio_seconds=1.5)
+    job.refresh_from_db()
+    job.status = Status.RUNNING
+    setattr(job, f"segments_{status}", getattr(job, f"segments_{status}") + 1)
+    job.save()
+
+
+def test_events_follow_a_job_from_the_queue_to_its_end() -> None:
+    job, seen = make_job(segments=2), Seen()
+
+    assert tell(seen, job) == ["state queued", "progress 0"]
+    assert tell(seen, job) == []
+    close(job, 1)
+    assert tell(seen, job) == ["state running", "segment 1 done", "progress 1"]
+    close(job, 0, "failed")
+    RenderJob.objects.filter(pk=job.pk).update(status=Status.PARTIAL)
+    assert tell(seen, job) == ["segment 0 failed", "progress 1", "state partial"]
+    assert tell(seen, job) == []
+
+
+def test_events_say_what_a_client_needs_to_go_on() -> None:
+    job = make_job(segments=1)
+    close(job, 0)
+    RenderJob.objects.filter(pk=job.pk).update(status=Status.SUCCEEDED, audio_seconds=1.8)
+
+    told, _ = parse("".join(news(Seen(), state_of(job))))
+
+    assert told == [
+        (
+            "segment",
+            {"chapter": 0, "index": 0, "status": "done", "error_code": "", "audio_seconds": 1.5},
+        ),
+        (
+            "progress",
+            {
+                "progress": 1.0,
+                "segments_total": 1,
+                "segments_done": 1,
+                "segments_failed": 0,
+                "segments_cancelled": 0,
+                "audio_seconds": 1.8,
+            },
+        ),
+        (
+            "state",
+            {
+                "status": "succeeded",
+                "final": True,
+                "error_code": "",
+                "error_message": "",
+                "audio_url": f"/api/v1/jobs/{job.pk}/audio",
+            },
+        ),
+    ]
+
+
+def test_every_id_leads_to_exactly_what_came_after_it() -> None:
+    job = make_job(segments=4)
+    for index in (0, 2, 3):
+        close(job, index)
+    state = state_of(job)
+    told, ids = parse("".join(news(Seen(), state)))
+    assert len(ids) == len(told) == 5
+
+    for number, event_id in enumerate(ids, start=1):
+        again = Seen.from_event_id(event_id, max_segments=4)
+        assert parse("".join(news(again, state)))[0] == told[number:]
+
+
+def test_long_replay_has_few_ids_and_the_last_event_has_one() -> None:
+    job = make_job(segments=0)
+    chapter = job.chapters.get()
+    Segment.objects.bulk_create(
+        Segment(job=job, chapter=chapter, index=i, text="a", spoken_text="a", seed=i, status="done")
+        for i in range(1000)
+    )
+
+    text = "".join(news(Seen(), state_of(job)))
+
+    told, ids = parse(text)
+    assert len(told) == 1002
+    assert 50 < len(ids) <= MAX_IDS_PER_BATCH
+    assert text.rstrip("\n").rsplit("\n\n", 1)[-1].startswith("id: queued!0.0.0!0:0-999!!")
+
+
+def test_cancelled_and_retried_job_takes_its_segments_back() -> None:
+    job, seen = make_job(segments=2), Seen()
+    close(job, 0)
+    tell(seen, job)
+
+    cancel_job(job.pk)
+    assert tell(seen, job) == ["segment 1 cancelled", "progress 1", "state cancelled"]
+    job.refresh_from_db()
+    retry(job)
+    again = tell(Seen.from_event_id(seen.event_id(), max_segments=2), job)
+    assert again == ["state queued", "segment 1 queued", "progress 1"]
+
+
+def test_look_at_jobs_that_did_not_change_is_one_query(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    jobs = [make_job(segments=3) for _ in range(3)]
+    marks = {job.pk: [state_of(job).mark] for job in jobs}
+    gone = uuid.uuid4()
+
+    with django_assert_num_queries(1):
+        assert read_changed(marks) == {}
+    close(jobs[1], 0)
+    with django_assert_num_queries(2):
+        found = read_changed({**marks, gone: [None]})
+
+    assert set(found) == {jobs[1].pk, gone}
+    assert found[gone] is None
