@@ -9,11 +9,13 @@ from django.core.asgi import get_asgi_application
 
 from synth.event_streams import EventStreams
 from synth.job_wait import JobWait
+from synth.openai.speech_wait import SpeechWait
 from ttsweb.body_limit import BodyLimit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 
 _django = get_asgi_application()
 _waiting = JobWait(_django, max_waiters=settings.MAX_WAITERS)
-_streaming = EventStreams(_waiting, max_streams=settings.MAX_EVENT_STREAMS)
+_speaking = SpeechWait(_waiting)
+_streaming = EventStreams(_speaking, max_streams=settings.MAX_EVENT_STREAMS)
 application = BodyLimit(_streaming, max_bytes=settings.MAX_BODY_BYTES)

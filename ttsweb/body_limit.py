@@ -10,6 +10,9 @@ import json
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from synth.openai.error_body import START as OPENAI_START
+from synth.openai.error_body import error_body
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -29,7 +32,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         if _declared_bytes(scope) > self._max_bytes:
-            await self._refuse(send)
+            await self._refuse(scope, send)
             return
         received = 0
 
@@ -44,21 +47,27 @@ class BodyLimit:
         try:
             await self._app(scope, receive_counted, send)
         except _BodyTooLargeError:  # while the body was read, so no answer has begun
-            await self._refuse(send)
+            await self._refuse(scope, send)
 
-    async def _refuse(self, send: Send) -> None:
-        """Answer with problem+json and end the connection: the rest of the body is not read."""
-        problem = {
+    async def _refuse(self, scope: Scope, send: Send) -> None:
+        """Answer with an error and end the connection: the rest of the body is not read."""
+        detail = f"A request may have {self._max_bytes} bytes at most."
+        content_type = b"application/problem+json"
+        told: dict[str, Any] = {
             "type": "about:blank",
             "title": "Request Entity Too Large",
             "status": 413,
-            "detail": f"A request may have {self._max_bytes} bytes at most.",
+            "detail": detail,
             "code": "body_too_large",
             "errors": [],
         }
-        body = json.dumps(problem).encode()
+        path: str = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if path.startswith(OPENAI_START):
+            content_type = b"application/json"
+            told = error_body(413, "body_too_large", detail)
+        body = json.dumps(told).encode()
         headers = [
-            (b"content-type", b"application/problem+json"),
+            (b"content-type", content_type),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]

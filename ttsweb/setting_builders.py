@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,27 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
             "celery.worker.strategy": {"level": "WARNING"},
         },
     }
+
+
+def model_aliases(names: Sequence[str]) -> list[str]:
+    """Return the other names of the checkpoint; `none` alone stands for no name."""
+    return [] if list(names) == ["none"] else list(names)
+
+
+def voice_aliases(pairs: Sequence[str]) -> dict[str, str]:
+    """Return `name=voice` pairs as a mapping from the name in lower case.
+
+    Raises:
+        ImproperlyConfigured: a pair lacks a side, or a name comes twice.
+    """
+    aliases: dict[str, str] = {}
+    for pair in pairs:
+        name, _, voice = (part.strip() for part in pair.partition("="))
+        if not name or not voice:
+            raise ImproperlyConfigured(
+                f"TTS_OPENAI_VOICE_ALIASES: {pair!r} is not like alloy=Ada, a name and a voice"
+            )
+        if name.lower() in aliases:
+            raise ImproperlyConfigured(f"TTS_OPENAI_VOICE_ALIASES: {name!r} comes twice")
+        aliases[name.lower()] = voice
+    return aliases

@@ -20,7 +20,9 @@ from ttsweb.setting_builders import (
     broker_settings,
     database_settings,
     logging_settings,
+    model_aliases,
     read_or_make_secret_key,
+    voice_aliases,
 )
 
 BASE_DIR = PROJECT_DIR
@@ -69,6 +71,14 @@ HOST = env_str("TTS_HOST", default="127.0.0.1", help="Address that `./tts serve`
 PORT = env_int(
     "TTS_PORT", default=8000, low=1, high=65535, help="Port that `./tts serve` listens on."
 )
+SERVER_URL = env_url(
+    "TTS_URL",
+    default=None,
+    schemes=("http", "https"),
+    default_text="this machine, at `TTS_HOST` and `TTS_PORT`",
+    help="Server that `say`, `render`, `voices` and `jobs` talk to, such as https://tts.example.org.",
+)
+API_KEY = env_secret("TTS_API_KEY", help="API key that those commands send.")
 ALLOWED_HOSTS = env_list(
     "TTS_ALLOWED_HOSTS",
     default=["localhost", "127.0.0.1", "[::1]"],
@@ -172,6 +182,50 @@ KEEP_INLINE_REFERENCES = env_bool(
     "TTS_KEEP_INLINE_REFERENCES",
     default=False,
     help="Keep the clip and codes of a reference that came with a job after the job has ended.",
+)
+
+# --- calls as OpenAI's API has them ---------------------------------------------------------------
+OPENAI_WAIT_SECONDS = env_float(
+    "TTS_OPENAI_WAIT_SECONDS",
+    default=300.0,
+    low=0.0,
+    high=3600.0,
+    help="How long a call of /v1/audio/speech waits for its audio; then it is answered with an "
+    "error that names the job, which goes on.",
+)
+OPENAI_REPEAT_SECONDS = env_float(
+    "TTS_OPENAI_REPEAT_SECONDS",
+    default=600.0,
+    low=0.0,
+    high=86400.0,
+    help="An equal call of the same user gets the audio of a job that succeeded this recently.",
+)
+OPENAI_MAX_INPUT_CHARS = env_int(
+    "TTS_OPENAI_MAX_INPUT_CHARS",
+    default=4096,
+    low=1,
+    high=100_000,
+    help="Longest text of one call of /v1/audio/speech, in characters.",
+)
+OPENAI_ALIASES = model_aliases(
+    env_list(
+        "TTS_OPENAI_ALIASES",
+        default=["tts-1", "tts-1-hd", "gpt-4o-mini-tts"],
+        help="Names of models under which calls of /v1 also reach the checkpoint; `none` has none.",
+    )
+)
+OPENAI_VOICE_ALIASES = voice_aliases(
+    env_list(
+        "TTS_OPENAI_VOICE_ALIASES",
+        default=[],
+        help="Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice that "
+        "has the name itself comes first.",
+    )
+)
+OPENAI_PUBLIC_VOICES = env_bool(
+    "TTS_OPENAI_PUBLIC_VOICES",
+    default=False,
+    help="Answer GET /v1/audio/voices without a key: some clients send none.",
 )
 
 # --- engine (read by workers) -----------------------------------------------------------------

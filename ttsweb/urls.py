@@ -1,4 +1,4 @@
-"""Route requests: the start page, the admin, the REST API, its schema, and the health checks."""
+"""Route requests: start page, admin, REST API and schema, calls like OpenAI's, health checks."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ urlpatterns = [
     path("api/v1/", include("synth.urls")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
+    path("v1/", include("synth.openai.urls")),
     path("api/v1/docs", DocsView.as_view(), name="docs"),
 ]
 

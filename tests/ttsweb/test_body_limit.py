@@ -12,8 +12,8 @@ from ttsweb.body_limit import BodyLimit, Message
 class Exchange:
     """One request to an application that reads the whole body, and what came back."""
 
-    def __init__(self, parts: list[bytes], *, length: str | None = None) -> None:
-        self.parts, self.headers = parts, []
+    def __init__(self, parts: list[bytes], *, length: str | None = None, path: str = "/x") -> None:
+        self.parts, self.headers, self.path = parts, [], path
         if length is not None:
             self.headers = [(b"content-length", length.encode())]
         self.taken = self.seen = 0
@@ -41,7 +41,7 @@ class Exchange:
 
     def run(self, max_bytes: int) -> int:
         """Serve the request; return the status."""
-        scope = {"type": "http", "headers": self.headers}
+        scope = {"type": "http", "path": self.path, "headers": self.headers}
         limited = BodyLimit(self.app, max_bytes=max_bytes)
         asyncio.run(limited(scope, self.receive, self.send))
         return int(self.sent[0]["status"])
@@ -61,6 +61,14 @@ def test_a_declared_length_above_the_limit_is_refused_before_a_byte_is_read() ->
     assert exchange.taken == 0
     assert json.loads(exchange.sent[1]["body"])["code"] == "body_too_large"
     assert (b"connection", b"close") in exchange.sent[0]["headers"]
+
+
+def test_a_call_like_openais_is_refused_in_its_form() -> None:
+    exchange = Exchange([b"1"], length="11", path="/v1/audio/voices")
+
+    assert exchange.run(max_bytes=10) == 413
+    error = json.loads(exchange.sent[1]["body"])["error"]
+    assert (error["code"], error["type"]) == ("body_too_large", "invalid_request_error")
 
 
 def test_a_body_that_is_longer_than_declared_is_cut_off() -> None:

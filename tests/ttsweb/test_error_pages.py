@@ -1,4 +1,4 @@
-"""What nobody caught is a problem below /api/ and a page elsewhere."""
+"""What nobody caught is a problem below /api/, OpenAI's error below /v1/, a page elsewhere."""
 
 from __future__ import annotations
 
@@ -44,6 +44,13 @@ def test_a_wrong_host_is_a_problem() -> None:
     response = Client().get("/api/v1/stats", HTTP_HOST="evil.example")
 
     assert (response.status_code, response.json()["code"]) == (400, "bad_request")
+
+
+def test_a_wrong_host_is_an_error_of_openais_form_below_v1() -> None:
+    response = Client().get("/v1/models", HTTP_HOST="evil.example")
+
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "bad_request")
 
 
 @pytest.mark.parametrize(

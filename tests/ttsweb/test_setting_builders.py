@@ -12,7 +12,13 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from ttsweb.log_format import LineFormatter, log_context
-from ttsweb.setting_builders import broker_settings, database_settings, read_or_make_secret_key
+from ttsweb.setting_builders import (
+    broker_settings,
+    database_settings,
+    model_aliases,
+    read_or_make_secret_key,
+    voice_aliases,
+)
 
 PROJECT = Path(__file__).parents[2]
 
@@ -153,3 +159,21 @@ def test_a_command_with_a_bad_setting_says_one_sentence(tmp_path: Path) -> None:
 
     assert result.returncode == 1
     assert result.stderr == "settings: TTS_PORT='x': expected a whole number from 1 to 65535\n"
+
+
+def test_other_names_of_voices_are_read_as_pairs_in_any_case() -> None:
+    assert voice_aliases(["Alloy=Ada", "nova = Grace Hopper"]) == {
+        "alloy": "Ada",
+        "nova": "Grace Hopper",
+    }
+
+
+@pytest.mark.parametrize("pairs", [["alloy"], ["=Ada"], ["alloy="], ["alloy=Ada", "ALLOY=Bob"]])
+def test_pair_that_is_none_or_comes_twice_stops_the_start(pairs: list[str]) -> None:
+    with pytest.raises(ImproperlyConfigured, match="TTS_OPENAI_VOICE_ALIASES"):
+        voice_aliases(pairs)
+
+
+def test_other_names_of_the_model_may_be_none() -> None:
+    assert model_aliases(["none"]) == []
+    assert model_aliases(["tts-1", "none"]) == ["tts-1", "none"]

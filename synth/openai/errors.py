@@ -1,0 +1,57 @@
+"""Turn what goes wrong below /v1/ into errors of OpenAI's shape, and say what to try again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.response import Response
+
+from synth.openai.error_body import error_body
+from synth.rejections import SubmitRejectedError
+from ttsweb.api import ApiProblem, problem_response
+from ttsweb.card import CardError
+
+NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
+_PARAMS = {  # our names of fields -> theirs
+    "text": "input",
+    "format": "response_format",
+    "audio": "audio_sample",
+    "audio.0": "audio_sample",
+    "transcript.0": "transcript",
+    "consent_statement": "consent",
+}
+_WORTH_RETRYING = (408, 429)
+
+logger = logging.getLogger(__name__)
+
+
+def error_response(exc: Exception, context: Mapping[str, Any]) -> Response:
+    """Answer any exception of a view; one that nobody foresaw is logged and a 500."""
+    problem = problem_response(_as_problem(exc), context)
+    if problem is None:
+        logger.error("a request below /v1/ failed unexpectedly", exc_info=exc)
+        return Response(
+            error_body(500, "server_error", "The server failed; its log says more."), status=500
+        )
+    told = problem.data
+    attr = next((item["attr"] for item in told["errors"] if item["attr"]), None)
+    headers = {name: value for name, value in problem.items() if name.lower() != "content-type"}
+    if 400 <= problem.status_code < 500 and problem.status_code not in _WORTH_RETRYING:
+        # Where waiting helps, Retry-After says so: a voice that is being encoded.
+        headers = ({} if "Retry-After" in headers else NO_RETRY) | headers
+    param = _PARAMS.get(attr, attr) if attr else None
+    body = error_body(problem.status_code, told["code"], told["detail"], param=param)
+    return Response(body, status=problem.status_code, headers=headers)
+
+
+def _as_problem(exc: Exception) -> Exception:
+    """Return the problem that says the same as a refusal of ours."""
+    if isinstance(exc, SubmitRejectedError):
+        return ApiProblem(
+            exc.status, exc.code, str(exc), attr=exc.attr, retry_after=exc.retry_after
+        )
+    if isinstance(exc, CardError):
+        return ApiProblem(503, "checkpoint_card_invalid", str(exc), headers=NO_RETRY)
+    return exc

@@ -1,0 +1,77 @@
+"""Read what a request for speech says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from rest_framework import serializers
+
+from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
+from synth.request_fields import StrictNumberField, StrictTextField
+from ttsweb.api import StrictSerializer, check_query
+
+STREAM_FORMATS = ("audio", "sse")
+_MAX_NAME_CHARS = 100
+
+
+class VoiceField(serializers.Field[Any, Any, Any, Any]):
+    """Take a voice as its name, its id, or `{"id": …}`."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the name or the id."""
+        if isinstance(data, dict) and list(data) == ["id"]:
+            data = data["id"]
+        if not isinstance(data, str) or not 1 <= len(data) <= _MAX_NAME_CHARS or "\0" in data:
+            raise serializers.ValidationError(
+                'Expected the name or id of a voice, or {"id": …}.', code="invalid"
+            )
+        return data
+
+
+class SpeechSerializer(StrictSerializer):
+    """A text to be spoken at once."""
+
+    model = StrictTextField(max_length=200)
+    input = StrictTextField(raw=True)
+    voice = VoiceField()
+    instructions = StrictTextField(raw=True, required=False, allow_null=True)
+    response_format = serializers.ChoiceField(choices=list(FORMATS), default="mp3")
+    speed = StrictNumberField(low=MIN_SPEED, high=MAX_SPEED, default=1.0)
+    stream_format = serializers.ChoiceField(choices=STREAM_FORMATS, default="audio")
+
+    def validate_input(self, value: str) -> str:
+        """Refuse a text that is better queued than waited for."""
+        limit = settings.OPENAI_MAX_INPUT_CHARS
+        if len(value) > limit:
+            raise serializers.ValidationError(
+                f"The text has {len(value)} characters; {limit} are allowed here. POST "
+                f"/api/v1/jobs takes up to {settings.MAX_TEXT_CHARS} and is not waited for.",
+                code="input_too_long",
+            )
+        return value
+
+    def validate_instructions(self, value: str | None) -> str | None:
+        """Refuse what would not be heard."""
+        if value and value.strip():
+            raise serializers.ValidationError(
+                "This model takes no instructions; leave them out. The voice's clip decides how "
+                "it speaks.",
+                code="instructions_not_supported",
+            )
+        return value
+
+
+class ResultQuerySerializer(StrictSerializer):
+    """How a finished speech is to be sent."""
+
+    stream_format = serializers.ChoiceField(choices=STREAM_FORMATS, default="audio")
+
+
+def read_result_query(request: Any) -> str:
+    """Return the query's `stream_format`; anything beside it is refused."""
+    check_query(request, ("stream_format",))
+    query = ResultQuerySerializer(data=request.query_params.dict())
+    query.is_valid(raise_exception=True)
+    stream_format: str = query.validated_data["stream_format"]
+    return stream_format

@@ -1,0 +1,52 @@
+"""Speak a text and answer with its audio, over the same queue as every other job."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.http import HttpResponseBase
+from rest_framework.request import Request
+
+from synth.access import visible_jobs
+from synth.job_requests import read_idempotency_key
+from synth.models import ApiKey
+from synth.openai.base_view import OpenAIView
+from synth.openai.models_view import check_model
+from synth.openai.speech_answer import speech_answer
+from synth.openai.speech_order import order_speech
+from synth.openai.speech_request import SpeechSerializer, read_result_query
+from ttsweb.api import ApiProblem, check_query
+
+
+class SpeechView(OpenAIView):
+    """Speech that is waited for."""
+
+    def post(self, request: Request) -> HttpResponseBase:
+        """Queue the text, or join the job of an equal request; answer with the audio."""
+        check_query(request, ())
+        idempotency_key = read_idempotency_key(request)
+        serializer = SpeechSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
+        check_model(values["model"])
+        job = order_speech(
+            values,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=request.auth if isinstance(request.auth, ApiKey) else None,
+            idempotency_key=idempotency_key,
+        )
+        return speech_answer(
+            request._request, job, stream_format=values["stream_format"], may_wait=True
+        )
+
+
+class SpeechResultView(OpenAIView):
+    """The speech of a job that was ordered above; SpeechWait asks here once the job has ended."""
+
+    def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
+        """Answer with the audio; an unfinished job is not waited for here."""
+        stream_format = read_result_query(request)
+        job = visible_jobs(request.user).filter(pk=job_id).first()
+        if job is None:
+            raise ApiProblem(404, "job_not_found", "There is no such job.")
+        return speech_answer(request._request, job, stream_format=stream_format)
