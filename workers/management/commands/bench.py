@@ -18,10 +18,12 @@ from workers.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
 # Each module has add_arguments(parser) and run(options, progress) -> Report.
 BENCHES = {
     "ar": ("synth.engine.bench.ar", "frames per second of decode steps, by batch and context"),
+    "fast": ("synth.engine.bench.fast", "the fast transformer's part of a frame"),
     "prefill": ("synth.engine.bench.prefill", "prompts, with and without a cached voice"),
     "codec": ("synth.engine.bench.codec", "codes to audio, by length, batch and precision"),
     "encode": ("synth.engine.bench.encode", "audio to codes, and what bfloat16 changes in them"),
     "stream": ("synth.engine.bench.stream", "time from a request to its first audio"),
+    "segments": ("synth.engine.bench.segments", "many segments at once, from text to audio"),
     "cold": ("synth.engine.bench.cold", "each part of a process's start, and its memory"),
     "e2e": ("workers.bench.e2e", "a book through queue, database and storage"),
     "inline-vs-stored": (
