@@ -1,0 +1,1 @@
+"""The REST API as a whole: what holds for every route."""

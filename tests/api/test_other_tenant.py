@@ -1,0 +1,200 @@
+"""Every route of the API, asked by another user: nothing of the first one's jobs is there for him.
+
+The routes are read from the URL conf. A route or method without a case here fails the test, so that
+whoever adds one has to say whose it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from rest_framework.test import APIClient
+
+from synth.models import Export, RenderJob, Segment
+from tests.factories import make_ended_job, make_job, make_user, make_voice
+from voices.models import Voice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Route = tuple[str, str]  # name, method
+SECRET = "A secret sentence of the owner."
+KEY = "a-key-that-both-use"
+
+# A job and all that is below it is its owner's: for everybody else it does not exist.
+OWNED = {
+    ("job", "GET"),
+    ("job", "DELETE"),
+    ("job-audio", "GET"),
+    ("job-segments", "GET"),
+    ("job-events", "GET"),
+    ("job-cancel", "POST"),
+    ("job-retry", "POST"),
+}
+# A list shows what is one's own.
+LISTS = {("jobs", "GET")}
+# Something new is made for whoever asks.
+MAKING = {("jobs", "POST")}
+# All users share the library of voices, and see how busy the service is; see README, "Security".
+SHARED = {
+    ("voices", "GET"),
+    ("voices", "POST"),
+    ("voice", "GET"),
+    ("voice", "PATCH"),
+    ("voice", "DELETE"),
+    ("voice-encode", "POST"),
+    ("voice-audio", "GET"),
+    ("stats", "GET"),
+}
+PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
+CASES = OWNED | LISTS | MAKING | SHARED | PUBLIC
+
+
+def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
+    """Yield the path of each route below some patterns."""
+    for pattern in patterns:
+        path = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from walk(pattern.url_patterns, path)
+        else:
+            yield path, pattern
+
+
+def api_routes() -> set[Route]:
+    """Return name and method of each route below /api/; a plain function counts as `ANY`."""
+    routes: set[Route] = set()
+    for path, pattern in walk(get_resolver().url_patterns):
+        if not path.startswith("api/"):
+            continue
+        view: Any = getattr(pattern.callback, "view_class", None)
+        methods = [name for name in getattr(view, "http_method_names", []) if hasattr(view, name)]
+        names = {name.upper() for name in methods} - {"OPTIONS", "HEAD"} or {"ANY"}
+        routes |= {(pattern.name or path, name) for name in names}
+    return routes
+
+
+@dataclass(frozen=True)
+class Tenants:
+    """Two users; the first has jobs in several states."""
+
+    first: APIClient
+    second: APIClient
+    jobs: tuple[RenderJob, ...]
+    voice: Voice
+
+    def rows(self) -> list[Any]:
+        """Return all that is stored of the jobs."""
+        tables: list[Any] = [RenderJob.objects, Segment.objects, Export.objects]
+        return [list(table.order_by("pk").values()) for table in tables]
+
+
+@pytest.fixture
+def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenants:
+    """Two users, one with jobs."""
+    first, voice = make_user("first"), make_voice("Ada")
+    status = RenderJob.Status
+    jobs = (
+        make_job(owner=first, voice=voice, text=SECRET, idempotency_key=KEY),
+        make_job(owner=first, voice=voice, text=SECRET, status=status.RUNNING),
+        make_ended_job(first, voice=voice, text=SECRET),
+        make_job(owner=first, voice=voice, text=SECRET, status=status.FAILED, segments_failed=1),
+    )
+    return Tenants(client_of(first), client_of(make_user("second")), jobs, voice)
+
+
+def test_every_route_has_a_case_and_every_case_a_route() -> None:
+    groups = [OWNED, LISTS, MAKING, SHARED, PUBLIC]
+
+    assert api_routes() == CASES
+    assert sum(map(len, groups)) == len(CASES)
+
+
+@pytest.mark.parametrize("route", sorted(OWNED))
+def test_job_of_another_user_does_not_exist(route: Route, tenants: Tenants) -> None:
+    name, method = route
+    before = tenants.rows()
+
+    for job in tenants.jobs:
+        path = reverse(name, args=[job.pk])
+        methods = [method, "HEAD"] if method == "GET" else [method]
+        answers = [tenants.second.generic(method, path) for method in methods]
+
+        assert [answer.status_code for answer in answers] == [404] * len(methods), job.status
+        assert answers[0].json()["code"] == "job_not_found"
+    assert tenants.rows() == before
+
+
+@pytest.mark.parametrize("route", sorted(OWNED))
+def test_what_another_user_is_refused_its_owner_gets(route: Route, tenants: Tenants) -> None:
+    name, method = route
+    answers = [tenants.first.generic(method, reverse(name, args=[j.pk])) for j in tenants.jobs]
+
+    assert any(answer.status_code < 300 for answer in answers)
+
+
+@pytest.mark.parametrize("route", sorted(LISTS))
+def test_list_holds_nothing_of_another_user_whatever_the_filter(
+    route: Route, tenants: Tenants
+) -> None:
+    path = reverse(route[0])
+    own = tenants.first.get(path, {"limit": 2}).json()
+    assert len(own["results"]) == 2
+    cursor = own["next"].split("cursor=")[1].split("&")[0]
+    ids = ",".join(str(job.pk) for job in tenants.jobs)
+
+    for query in (
+        "",
+        f"ids={ids}",
+        "voice=Ada",
+        f"voice={tenants.voice.pk}",
+        "status=queued,running,succeeded,failed",
+        f"cursor={cursor}&limit=2",
+    ):
+        answer = tenants.second.get(f"{path}?{query}")
+        assert (answer.status_code, answer.json()["results"]) == (200, []), query
+
+
+@pytest.mark.parametrize("route", sorted(MAKING))
+def test_same_idempotency_key_of_another_user_makes_a_job_of_his_own(
+    route: Route, tenants: Tenants
+) -> None:
+    answer = tenants.second.post(
+        reverse(route[0]),
+        {"text": "Something else.", "voice": "Ada"},
+        headers={"Idempotency-Key": KEY},
+    )
+
+    assert answer.status_code == 202
+    assert answer.json()["id"] not in {str(job.pk) for job in tenants.jobs}
+    assert SECRET not in answer.content.decode()
+
+
+@pytest.mark.parametrize("route", sorted(route for route in SHARED if route[1] == "GET"))
+def test_what_all_users_share_tells_nothing_of_ones_jobs(route: Route, tenants: Tenants) -> None:
+    needs_voice = route[0] not in ("voices", "stats")
+
+    answer = tenants.second.get(reverse(route[0], args=[tenants.voice.pk] if needs_voice else []))
+
+    text = "" if answer.streaming else json.dumps(answer.json())
+    assert SECRET not in text
+    assert not [job for job in tenants.jobs if str(job.pk) in text]
+
+
+@pytest.mark.parametrize("route", sorted(CASES - PUBLIC))
+def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
+    name, method = route
+    things = {"job": tenants.jobs[0].pk, "voice": tenants.voice.pk}
+    kind = name.split("-")[0]
+    before = tenants.rows()
+
+    answer = APIClient().generic(
+        method, reverse(name, args=[things[kind]] if kind in things else [])
+    )
+
+    assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
+    assert tenants.rows() == before
