@@ -69,8 +69,8 @@ class CounterFrame:
 
     def uniform(self, draw: int, ids: Tensor) -> Tensor:
         """Return odd multiples of 2**-24, so neither 0 nor 1 and exact in float32."""
-        first, second = self.words[:, draw].split(1, dim=1)
-        mixed = _mix((ids + first).bitwise_and_(_MASK32)).bitwise_xor_(second)
+        words = self.words[:, draw]
+        mixed = _mix((ids + words[:, :1]).bitwise_and_(_MASK32)).bitwise_xor_(words[:, 1:])
         return _mix(mixed).bitwise_right_shift_(9).to(torch.float32).add_(0.5).mul_(2.0**-23)
 
 

@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
@@ -74,11 +75,12 @@ def test_poisoned_slot_fails_alone_among_kernels(loaded: Loaded, state: DecodeSt
 
 
 def test_model_of_another_form_is_refused(loaded: Loaded) -> None:
-    block = loaded.model.slow.blocks[0]
-    weight = block.attention.wo.weight
-    block.attention.wo.weight = torch.nn.Parameter(weight.T.contiguous().T, requires_grad=False)
+    matrix = loaded.model.slow.blocks[0].attention.wo
+    assert isinstance(matrix, nn.Linear)
+    weight = matrix.weight
+    matrix.weight = nn.Parameter(weight.T.contiguous().T, requires_grad=False)
 
     with pytest.raises(CheckpointError, match="TTS_ENGINE_KERNELS=off"):
         loaded.model.use_kernels()
-    block.attention.wo.weight = weight
+    matrix.weight = weight
     assert not loaded.model.has_kernels
