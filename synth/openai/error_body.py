@@ -9,6 +9,15 @@ _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit
 
 
 def error_body(status: int, code: str, message: str, *, param: str | None = None) -> dict[str, Any]:
-    """Return `{"error": {message, type, param, code}}`; `param` is the request field at fault."""
+    """Return `{"error": {message, type, param, code}}`; `param` is the request field at fault.
+
+    What a request says may come back in it, so halves of surrogate pairs, which UTF-8 cannot write,
+    are replaced.
+    """
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    told = {"message": _writable(message), "type": kind, "code": code}
+    return {"error": told | {"param": None if param is None else _writable(param)}}
+
+
+def _writable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

@@ -9,6 +9,7 @@ from typing import Any
 from rest_framework.response import Response
 
 from synth.openai.error_body import error_body
+from synth.openai.speech_wait import THEN_HEADER
 from synth.rejections import SubmitRejectedError
 from ttsweb.api import ApiProblem, problem_response
 from ttsweb.card import CardError
@@ -43,7 +44,11 @@ def error_response(exc: Exception, context: Mapping[str, Any]) -> Response:
         headers = ({} if "Retry-After" in headers else NO_RETRY) | headers
     param = _PARAMS.get(attr, attr) if attr else None
     body = error_body(problem.status_code, told["code"], told["detail"], param=param)
-    return Response(body, status=problem.status_code, headers=headers)
+    answer = Response(body, status=problem.status_code, headers=headers)
+    if THEN_HEADER in headers:
+        # Django would log an error for every call that waits; this answer is seldom the last one.
+        answer._has_been_logged = True  # type: ignore[attr-defined]  # Django's own mark
+    return answer
 
 
 def _as_problem(exc: Exception) -> Exception:

@@ -32,6 +32,13 @@ def jobs_of(serving: Serving) -> list[dict[str, Any]]:
     return jobs
 
 
+def attempts_of(serving: Serving, job_id: str) -> list[int]:
+    """Return how often each segment of a job was rendered."""
+    headers = {"Authorization": f"Bearer {serving.key}"}
+    url = f"{serving.url}/api/v1/jobs/{job_id}/segments"
+    return [segment["attempts"] for segment in httpx.get(url, headers=headers).json()["results"]]
+
+
 def decoded(content: bytes) -> tuple[np.ndarray, int, str]:
     """Return a file's samples, its rate and its codec's name."""
     with av.open(io.BytesIO(content), "r") as opened:
@@ -161,6 +168,7 @@ def test_retries_of_the_client_get_the_audio_of_the_one_job(
     assert len(decoded(answer.content)[0]) > 10_000
     assert [job["text_start"] for job in made] == [text]
     assert (made[0]["segments_total"], made[0]["segments_done"]) == (1, 1)
+    assert attempts_of(serving, made[0]["id"]) == [1]
 
 
 def test_client_that_gave_up_waiting_joins_its_job_when_it_comes_again(serving: Serving) -> None:

@@ -124,6 +124,28 @@ def test_wrong_value_is_refused_with_its_name_and_no_job(
     assert not RenderJob.objects.exists()
 
 
+@pytest.mark.parametrize("field", ["input", "voice", "model", "instructions", "speed", "\ud800"])
+def test_half_of_a_surrogate_pair_is_refused_and_no_server_error(
+    api: APIClient, field: str
+) -> None:
+    make_voice("Ada")
+    values = {"model": "tts-1", "input": "Hello.", "voice": "Ada", field: "\ud800"}
+
+    answer = api.generic("POST", URL, json.dumps(values), content_type="application/json")
+
+    assert answer.status_code == 400
+    assert error_of(answer)["param"] in (field, "?")
+
+
+def test_first_answer_of_a_call_that_waits_is_not_logged_as_an_error(
+    api: APIClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_voice("Ada")
+
+    assert post(api).status_code == 503
+    assert "Service Unavailable" not in caplog.text
+
+
 @pytest.mark.parametrize("field", ["model", "input", "voice"])
 def test_field_that_is_missing_is_named(api: APIClient, field: str) -> None:
     answer = post(api, without=field)
