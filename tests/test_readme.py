@@ -47,7 +47,7 @@ def test_every_command_that_the_script_lists_exists() -> None:
     script = (PROJECT / "tts").read_text(encoding="utf-8")
     listed = re.findall(r"^  ([a-z][a-z-]*)  +[a-z]", script, re.MULTILINE)
 
-    usual = {"demo", "say", "serve", "worker", "doctor", "verify-golden", "bench", "test"}
+    usual = {"demo", "say", "render", "serve", "worker", "doctor", "verify-golden", "bench", "test"}
     assert usual == set(listed)
     assert sorted(set(listed) - known_commands()) == []
 

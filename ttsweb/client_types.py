@@ -40,6 +40,7 @@ class Job(TypedDict):
     text_start: str
     voices: list[JobVoice]
     format: str
+    speed: float
     priority: str
     seed: int
     temperature: float
@@ -55,6 +56,7 @@ class JobOptions(TypedDict, total=False):
     """What a job may be told beside its text and voice; the server's defaults hold otherwise."""
 
     format: str
+    speed: float
     seed: int
     temperature: float
     top_p: float

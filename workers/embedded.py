@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
-from typing import IO, NoReturn
+from typing import IO
 
 from django.conf import settings
+
+from ttsweb.interrupts import signals_interrupt as signals_interrupt
 
 logger = logging.getLogger(__name__)
 
@@ -130,22 +129,6 @@ def stop_all(children: Sequence[Child]) -> None:
     except KeyboardInterrupt:  # asked a second time: now
         for child in children:
             child.wait_stopped(0.0)
-
-
-@contextmanager
-def signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that its clean-up runs."""
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, _interrupt) for number in wanted}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def open_standard_streams() -> None:

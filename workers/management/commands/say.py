@@ -15,9 +15,10 @@ from django.core.management.base import BaseCommand
 from synth.formats import FORMATS
 from synth.models import RenderJob
 from synth.transitions import cancel_job
-from ttsweb.command_errors import StepError, errors_told
+from ttsweb.command_errors import errors_told
 from ttsweb.migration import migrate_once
 from ttsweb.progress import Progress
+from ttsweb.remote_say import RemoteSay, format_of
 from voices.models import VoiceVersion
 from workers.embedded import open_standard_streams, signals_interrupt
 from workers.local_worker import LocalWorker
@@ -33,7 +34,7 @@ class Command(BaseCommand):
 
     help = (
         "Speak a text with a voice, into a file. Uses the worker that runs, else one of its own "
-        "for as long as it takes."
+        "for as long as it takes; with TTS_URL set, the server there."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -46,7 +47,12 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Return when the file is written; a signal cancels the job."""
+        """Return when the file is written; a signal cancels the job, of a server's it goes on."""
+        if settings.SERVER_URL:
+            remote = RemoteSay()
+            remote.stdout, remote.stderr = self.stdout, self.stderr
+            remote.handle(*args, **options)
+            return
         open_standard_streams()
         chosen = Namespace(**options)
         try:
@@ -95,22 +101,6 @@ class Command(BaseCommand):
             "job": str(job.pk),
         }
         self.stdout.write(json.dumps(answer))
-
-
-def format_of(path: Path) -> str:
-    """Return the format that a file's suffix names.
-
-    Raises:
-        StepError: format_unknown.
-    """
-    suffix = path.suffix.lower().removeprefix(".")
-    if suffix not in FORMATS:
-        raise StepError(
-            "format_unknown",
-            f"{path.name} names no format: end it in {', '.join('.' + name for name in FORMATS)}, "
-            "or give --format.",
-        )
-    return suffix
 
 
 def wait_or_cancel(job: RenderJob, worker: LocalWorker, progress: Progress) -> RenderJob:

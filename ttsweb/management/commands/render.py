@@ -1,0 +1,127 @@
+"""Render text files over the API: one job and one audio file for each."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from django.core.management.base import CommandError
+
+from synth.formats import FORMATS
+from ttsweb.client import ApiError, Client
+from ttsweb.command_errors import StepError
+from ttsweb.following import Followed, outcome, submit
+from ttsweb.remote_command import RemoteCommand
+
+SUFFIXES = (".txt", ".md")
+
+
+class Command(RemoteCommand):
+    """Queue a job for each file; with `--follow` wait for the audio."""
+
+    help = (
+        "Render text files, one job and one audio file for each, on the server that TTS_URL "
+        "names. Without --follow it returns at once and prints how to fetch the audio later."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take the files, the voice, and where the audio goes."""
+        parser.add_argument(
+            "files", nargs="+", type=Path, metavar="FILE", help="text, .txt or .md, in UTF-8"
+        )
+        parser.add_argument("--voice", required=True, help="name or id of a voice")
+        parser.add_argument(
+            "--out", type=Path, default=Path(), help="folder for the audio; the current one"
+        )
+        parser.add_argument("--format", choices=tuple(FORMATS), default="wav")
+        parser.add_argument("--seed", type=int, default=0, help="another seed, another take")
+        parser.add_argument(
+            "--priority",
+            choices=("interactive", "bulk"),
+            default="bulk",
+            help="bulk lets short requests of others go first",
+        )
+        parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def run(self, client: Client, chosen: Namespace) -> None:
+        """Check all files, queue all, then follow all."""
+        targets = targets_of(chosen.files, chosen.out, chosen.format)
+        texts = [read_text(path) for path in chosen.files]
+        for path, text, target in zip(chosen.files, texts, targets, strict=True):
+            self.followed.append(self._submit(client, path, text, target, chosen))
+        if chosen.follow:
+            self.follow(client)
+        self._tell_outcome(chosen)
+        failed = [item for item in self.followed if item.error is not None]
+        if failed:
+            sys.stdout.flush()
+            raise SystemExit(1)
+
+    def _submit(
+        self, client: Client, path: Path, text: str, target: Path, chosen: Namespace
+    ) -> Followed:
+        try:
+            job = submit(
+                client,
+                text,
+                chosen.voice,
+                tell=self.note,
+                format=chosen.format,
+                seed=chosen.seed,
+                priority=chosen.priority,
+            )
+        except ApiError as error:
+            # What is wrong with one text is told with its name.
+            if any(found.get("attr") == "text" for found in error.errors):
+                error.args = (f"{path}: {error.detail}",)
+            raise
+        return Followed(str(path), job, target)
+
+    def _tell_outcome(self, chosen: Namespace) -> None:
+        if chosen.json:
+            rows = [{"file": item.label, **item.as_object()} for item in self.followed]
+            self.tell({"jobs": rows})
+            return
+        for item in self.followed:
+            end = outcome(item) if chosen.follow else item.come_back
+            self.stdout.write(f"{item.label}  {end}")
+
+
+def targets_of(files: list[Path], folder: Path, audio_format: str) -> list[Path]:
+    """Return the audio file of each text file.
+
+    Raises:
+        CommandError: with exit code 2, when two texts would have the same one, or a file is none
+            that can be rendered.
+    """
+    targets: dict[Path, Path] = {}
+    for path in files:
+        if path.suffix.lower() not in SUFFIXES:
+            raise CommandError(f"{path}: expected a name in {' or '.join(SUFFIXES)}", returncode=2)
+        target = folder / f"{path.stem}.{FORMATS[audio_format].extension}"
+        if target in targets:
+            raise CommandError(
+                f"{targets[target]} and {path} would both become {target}", returncode=2
+            )
+        targets[target] = path
+    if folder.exists() and not folder.is_dir():
+        raise CommandError(f"{folder} is no folder", returncode=2)
+    return list(targets)
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        StepError: text_not_utf8 or text_empty.
+        OSError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise StepError("text_not_utf8", f"{path} is not UTF-8 text: {error.reason}.") from error
+    if not text.strip():
+        raise StepError("text_empty", f"{path} holds no text.")
+    return text

@@ -1,0 +1,82 @@
+"""Open the server that commands talk to, and tell its errors as commands do."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.conf import settings
+from django.core.management.base import OutputWrapper
+
+from ttsweb.client import (
+    ApiError,
+    AuthenticationError,
+    Client,
+    ClientError,
+    ServerUnreachableError,
+)
+from ttsweb.command_errors import StepError, errors_told
+
+RETRIES = 3  # about three seconds: a person waits
+
+
+def server_url() -> str:
+    """Return TTS_URL, else where `./tts serve` listens on this machine."""
+    if settings.SERVER_URL:
+        return str(settings.SERVER_URL)
+    host = settings.HOST
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return f"http://{host}:{settings.PORT}"
+    if address.is_unspecified:  # all addresses, of which this is one
+        host = "127.0.0.1" if address.version == 4 else "::1"
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.PORT}"
+
+
+def open_client() -> Client:
+    """Return a client of the server with the key of the settings.
+
+    Raises:
+        StepError: api_key_missing, with how to get one.
+        ClientError: TTS_URL or TTS_API_KEY cannot be used.
+    """
+    if not settings.API_KEY:
+        raise StepError(
+            "api_key_missing",
+            f"Set TTS_API_KEY to an API key of {server_url()}: its admin makes keys under "
+            '"API keys", and ./tts create_key --user NAME --name LABEL does where it runs.',
+        )
+    return Client(server_url(), settings.API_KEY, retries=RETRIES)
+
+
+@contextmanager
+def remote_errors_told(stdout: OutputWrapper, *, as_json: bool) -> Iterator[None]:
+    """Turn what ends a command into one line and exit code 1; with JSON also into one object.
+
+    Raises:
+        CommandError: `code: sentence`.
+    """
+    with errors_told(stdout, as_json=as_json):
+        try:
+            yield
+        except ClientError as error:
+            raise StepError(error.code, _sentence(error)) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            where = f"{error.filename}: " if error.filename else ""
+            raise StepError("file_error", f"{where}{reason}.") from error
+
+
+def _sentence(error: ClientError) -> str:
+    """Return what to do about an error, in the words of who sits at the command line."""
+    if isinstance(error, ServerUnreachableError):
+        if settings.SERVER_URL:
+            return f"{error} Is TTS_URL right?"
+        return f"{error} ./tts serve starts one here; TTS_URL names another one."
+    if isinstance(error, AuthenticationError):
+        return f"{error} TTS_API_KEY must be a key of {server_url()}."
+    if isinstance(error, ApiError) and error.code == "job_not_finished":
+        return f"{error} --follow waits for it."
+    return str(error)
