@@ -24,6 +24,7 @@ from ttsweb.csp import STRICT_POLICY
 
 SEEN_HEADER = "TTS-Seen"  # set by the view while the job goes on; never sent on
 POLL_SECONDS = 0.5
+REST_PER_LOOK = 4.0  # looks at jobs of ten thousand segments take a fifth of the time at most
 KEEP_ALIVE_SECONDS = 15.0  # proxies close what is silent for a minute
 MAX_STREAM_SECONDS = 900.0  # then the client comes again, and its key is looked at again
 RETRY_SECONDS = 10
@@ -120,8 +121,10 @@ class _Watcher:
                 known: dict[uuid.UUID, set[Mark | None]] = {}
                 for stream in streams:
                     known.setdefault(stream.job_id, set()).add(stream.mark)
+                started = loop.time()
                 _hand_out(await loop.run_in_executor(thread, self._look, known), streams)
-                await asyncio.sleep(POLL_SECONDS)
+                took = loop.time() - started
+                await asyncio.sleep(max(POLL_SECONDS, REST_PER_LOOK * took))
         finally:
             thread.submit(_close_connection)
             thread.shutdown(wait=False)  # waiting here would hold up every other request

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from synth.event_ids import CLOSED, Seen, SegmentKey
 
@@ -20,8 +20,7 @@ MAX_IDS_PER_BATCH = 100  # an id is made from all segments; a replay of a book w
 Mark = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class ClosedSegment:
+class ClosedSegment(NamedTuple):
     """A segment that is done, failed or cancelled."""
 
     status: str

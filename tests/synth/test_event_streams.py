@@ -250,6 +250,27 @@ def test_many_streams_cost_one_look_per_round() -> None:
     play(jobs, scene, max_streams=50)
 
 
+def test_slow_look_leaves_most_of_the_time_to_others() -> None:
+    jobs = Jobs()
+    real_read = jobs.read
+
+    def read(known: Any) -> dict[uuid.UUID, Any]:
+        time.sleep(0.1)
+        return real_read(known)
+
+    jobs.read = read  # type: ignore[method-assign]  # jobs of very many segments
+
+    async def scene(app: EventStreams) -> None:
+        started = time.monotonic()
+        client = Listener(app)
+        await asyncio.sleep(1)
+        assert jobs.num_looks <= (time.monotonic() - started) / (0.1 * 5) + 1
+        jobs.now[JOB] = state("succeeded")
+        await client.end()
+
+    play(jobs, scene)
+
+
 def test_stream_that_opens_during_a_look_is_not_told_of_an_older_state() -> None:
     jobs = Jobs()
     real_read = jobs.read
