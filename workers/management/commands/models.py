@@ -1,0 +1,172 @@
+"""Provide `models pull` and `models ls`: bring published weights here, and list what is here."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import logging
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from ttsweb.command_errors import StepError, errors_told
+from workers.model_pull.declaration import (
+    FILE_NAME,
+    USES,
+    Declaration,
+    read_declaration,
+    write_declaration,
+)
+from workers.model_pull.found import find_models
+from workers.model_pull.listing import Listing
+from workers.model_pull.pull import pull
+from workers.model_pull.source import S2_PRO, SOURCES, ModelSource
+
+EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
+
+
+class Command(BaseCommand):
+    """Pull a model's weights, or list the models that are here; needs no database."""
+
+    help = "Download published weights (pull), or list the models that are here (ls)."
+    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare both subcommands."""
+        actions = parser.add_subparsers(dest="action", required=True, metavar="pull|ls")
+        get = actions.add_parser("pull", help="download a model's weights; resumes, checks digests")
+        get.add_argument("model", nargs="?", default=S2_PRO.name, choices=sorted(SOURCES))
+        get.add_argument("--revision", type=_revision, help="another commit, branch or tag")
+        get.add_argument("--to", type=Path, metavar="DIR", help="folder (TTS_DATA_DIR/models/NAME)")
+        use = get.add_mutually_exclusive_group()
+        use.add_argument(
+            "--yes-i-accept-the-research-licence",
+            dest="use",
+            action="store_const",
+            const="research",
+            help="declare research or non-commercial use alone",
+        )
+        use.add_argument(
+            "--yes-i-have-a-written-licence",
+            dest="use",
+            action="store_const",
+            const="written-licence",
+            help="declare a written licence of one's own from the publisher",
+        )
+        get.add_argument("--declared-by", default="", help="who declares it (the user's name)")
+        get.add_argument("--json", action="store_true", help="print one JSON object")
+        ls = actions.add_parser("ls", help="list the models that are here")
+        ls.add_argument("--json", action="store_true", help="print one JSON list")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do what was asked for; Ctrl-C leaves what was downloaded, and the next pull goes on."""
+        chosen = Namespace(**options)
+        with errors_told(self.stdout, as_json=chosen.json):
+            if chosen.action == "ls":
+                self._list(as_json=chosen.json)
+                return
+            try:
+                self._pull(chosen)
+            except KeyboardInterrupt:
+                self._tell("Stopped; the same command goes on where this one stopped.")
+                sys.exit(EXIT_INTERRUPTED)
+
+    def _pull(self, chosen: Namespace) -> None:
+        _quiet_the_hub_library()
+        source = SOURCES[chosen.model]
+        folder = (chosen.to or settings.DATA_DIR / "models" / source.name).expanduser().resolve()
+        declaration = self._declaration(source, folder, chosen)
+        revision = chosen.revision or source.revision
+        listing = pull(source, folder, revision, self._tell)
+        if chosen.json:
+            self.stdout.write(json.dumps(_pulled(folder, listing, declaration)))
+            return
+        size = sum(file.size for file in listing.files)
+        self.stdout.write(
+            f"{source.title} at {listing.revision[:12]} is whole in {folder}: "
+            f"{len(listing.files)} files, {size / 1e9:.2f} GB, digests checked."
+        )
+        self.stdout.write(f"Next: TTS_CHECKPOINT={folder} ./tts doctor")
+
+    def _declaration(self, source: ModelSource, folder: Path, chosen: Namespace) -> Declaration:
+        """Return the folder's declaration, asked for if there is none yet."""
+        known = read_declaration(folder)
+        if known is not None and known.model == source.name:
+            return known
+        use = chosen.use or self._ask(source)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return write_declaration(folder, source, use, chosen.declared_by or _user())
+        except OSError as error:
+            raise StepError("disk_error", f"{folder} cannot be written: {error}.") from error
+
+    def _ask(self, source: ModelSource) -> str:
+        """Let a person at a terminal declare the use; a program has to say it by an option."""
+        if not sys.stdin.isatty():
+            raise CommandError(
+                f"{source.title} is under the {source.licence}: declare your use by "
+                "--yes-i-accept-the-research-licence (research or non-commercial use alone) or "
+                "--yes-i-have-a-written-licence (everything else, such as a hosted service)",
+                returncode=2,
+            )
+        self._tell(
+            f"{source.title} is under the {source.licence}. Research and non-commercial use are "
+            "free; a hosted service or API, internal business use and any revenue need a written "
+            f"licence from the publisher. What you declare is stored in {FILE_NAME}."
+        )
+        answers = dict(zip("12", USES, strict=True))
+        for number, use in answers.items():
+            self._tell(f"  {number}  {USES[use]}")
+        self._tell("Which is it? Anything else stops here.")
+        answer = sys.stdin.readline().strip()
+        if answer not in answers:
+            raise StepError("not_declared", "No use was declared; nothing was downloaded.")
+        return answers[answer]
+
+    def _tell(self, line: str) -> None:
+        """Write what is no result; it is no error either, so it is not shown in red."""
+        self.stderr.write(line, lambda text: text)
+        self.stderr.flush()
+
+    def _list(self, *, as_json: bool) -> None:
+        found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
+        if as_json:
+            self.stdout.write(json.dumps([model.as_dict() for model in found]))
+            return
+        for model in found:
+            self.stdout.write(model.line())
+
+
+def _revision(text: str) -> str:
+    """Accept what can be a git revision; anything else would become part of an address."""
+    if not text or len(text) > 100 or not all(c.isalnum() or c in "._-" for c in text):
+        raise ArgumentTypeError(f"{text!r} is no revision: letters, digits and . _ - (100 at most)")
+    return text
+
+
+def _quiet_the_hub_library() -> None:
+    """Leave out a line for each request, and the second copy of each of its warnings."""
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub").propagate = False
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "unknown"
+
+
+def _pulled(folder: Path, listing: Listing, declaration: Declaration) -> dict[str, Any]:
+    return {
+        "folder": str(folder),
+        "model": listing.model,
+        "revision": listing.revision,
+        "files": len(listing.files),
+        "bytes": sum(file.size for file in listing.files),
+        "declared_use": declaration.use,
+    }

@@ -1,0 +1,1 @@
+"""Bring a model's published weights into a folder: resumable, checked, under their licence."""
