@@ -90,6 +90,15 @@ class Client:
         self.voices = Voices(self._http)
         self.jobs = Jobs(self._http)
 
+    @property
+    def retries(self) -> int:
+        """Repetitions of one request; may be changed at any time."""
+        return self._http.retries
+
+    @retries.setter
+    def retries(self, number: int) -> None:
+        self._http.retries = number
+
     def close(self) -> None:
         """Close the connections."""
         self._http.close()

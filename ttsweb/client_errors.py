@@ -120,7 +120,10 @@ def error_of(response: httpx.Response) -> ApiError:
         target = response.headers.get("Location", "another address")
         return kind(status, "redirected", f"The server redirects to {target}: use that address.")
     return kind(
-        status, f"http_{status}", f"The server answered {_plain(response)}.", retry_after=after
+        status,
+        f"http_{status}",
+        f"{response.url.copy_with(query=None)} was answered with {_plain(response)}.",
+        retry_after=after,
     )
 
 

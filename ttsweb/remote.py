@@ -75,7 +75,7 @@ def _sentence(error: ClientError) -> str:
         if settings.SERVER_URL:
             return f"{error} Is TTS_URL right?"
         return f"{error} ./tts serve starts one here; TTS_URL names another one."
-    if isinstance(error, AuthenticationError):
+    if isinstance(error, AuthenticationError) and error.status == 401:
         return f"{error} TTS_API_KEY must be a key of {server_url()}."
     if isinstance(error, ApiError) and error.code == "job_not_finished":
         return f"{error} --follow waits for it."

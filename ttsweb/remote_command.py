@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from ttsweb.client import Client, ClientError
+from ttsweb.client_http import WAIT_RETRIES
 from ttsweb.following import Followed, follow
 from ttsweb.interrupts import EXIT_INTERRUPTED, signals_interrupt
 from ttsweb.job_bars import JobBars
@@ -59,7 +60,8 @@ class RemoteCommand(BaseCommand):
         self.stderr.write(line, str)  # it is no error, so not in red
 
     def follow(self, client: Client) -> None:
-        """Wait for the files of all jobs in `followed`."""
+        """Wait for the files of all jobs in `followed`; a server that starts again ends nothing."""
+        client.retries = WAIT_RETRIES
         with JobBars(sys.stderr, len(self.followed)) as bars:
             follow(client, self.followed, bars)
 

@@ -60,6 +60,14 @@ def test_repetitions_are_bounded(client: Client, faulty: FaultyServer) -> None:
     assert len(faulty.requests) == 4
 
 
+def test_number_of_repetitions_can_be_raised_later(client: Client, faulty: FaultyServer) -> None:
+    faulty.script = [*[problem(503, "starting") for _ in range(6)], json_answer(JOB)]
+
+    client.retries = 6
+
+    assert dict(client.jobs.get(JOB_ID)) == JOB
+
+
 def test_connection_that_broke_is_tried_again(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [Answer(cut=0), json_answer(JOB)]
 
@@ -172,7 +180,7 @@ def test_error_has_its_class_code_sentence_and_fields(
 def test_page_of_a_proxy_is_told_by_its_status(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [Answer(413, b"<html>too large</html>")]
 
-    with pytest.raises(InvalidRequestError, match="413") as caught:
+    with pytest.raises(InvalidRequestError, match=f"{faulty.url}.* 413") as caught:
         client.jobs.get(JOB_ID)
 
     assert caught.value.code == "http_413"
