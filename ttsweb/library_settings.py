@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import reverse_lazy
+
 from ttsweb.env import PROJECT_DIR
 
 INSTALLED_APPS = [
@@ -104,4 +106,5 @@ UNFOLD: dict[str, Any] = {
     ],
     "SHOW_HISTORY": True,
     "STYLES": ["ttsweb.start_page.admin_style"],
+    "ACCOUNT": {"navigation": [{"title": "Licences", "link": reverse_lazy("licences")}]},
 }

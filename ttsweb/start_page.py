@@ -9,12 +9,16 @@ from django.templatetags.static import static
 from django.views.decorators.http import require_safe
 
 from ttsweb.card import CardError, read_card
+from ttsweb.licence_page import is_fish_audio
 
 
 @require_safe
 def start_page(request: HttpRequest) -> HttpResponse:
     """Show links to the admin and the API, and the checkpoint's card."""
-    context: dict[str, object] = {"folder": settings.CHECKPOINT.name}
+    context: dict[str, object] = {
+        "folder": settings.CHECKPOINT.name,
+        "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
+    }
     try:
         context["card"] = read_card(settings.CHECKPOINT)
     except CardError:

@@ -8,11 +8,13 @@ from drf_spectacular.views import SpectacularAPIView
 
 from ttsweb.docs_page import DocsView
 from ttsweb.health import healthz, readyz
+from ttsweb.licence_page import licence_page
 from ttsweb.start_page import start_page
 from ttsweb.stats import StatsView
 
 urlpatterns = [
     path("", start_page, name="start"),
+    path("licences", licence_page, name="licences"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),
     path("admin/", admin.site.urls),
