@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+COUNTED = "tts.counted"  # in the scope of a request that is asked once more: it counts once
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -51,6 +53,7 @@ async def ask(app: AsgiApp, scope: Scope, header: str) -> Answer:
         answer.messages.append(message)
 
     await app(dict(scope), receive_nothing, keep)
+    scope[COUNTED] = True
     return answer
 
 

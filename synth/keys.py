@@ -6,17 +6,19 @@ import datetime as dt
 import hashlib
 import re
 import secrets
+from collections.abc import Collection, Mapping
 from hmac import compare_digest
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils import timezone
 
-from synth.models import ApiKey
+from synth.models import ApiKey, default_scopes
 
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
 _KEY = re.compile(rf"{KEY_START}(?P<prefix>[0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 USE_IS_NOTED_EVERY = dt.timedelta(minutes=1)
+LIMITS = ("max_queued_chars", "max_unfinished_jobs", "max_requests_per_minute", "max_voice_bytes")
 
 
 class KeyRejectedError(Exception):
@@ -28,16 +30,35 @@ class KeyRejectedError(Exception):
 
 
 def create_key(
-    user: AbstractBaseUser, name: str, expires_at: dt.datetime | None = None
+    user: AbstractBaseUser,
+    name: str,
+    expires_at: dt.datetime | None = None,
+    *,
+    scopes: Collection[str] | None = None,
+    limits: Mapping[str, int | None] | None = None,
 ) -> tuple[ApiKey, str]:
     """Make a key of a user and return its row and the key itself, which cannot be read again.
 
     The key is `tts_<prefix>_<secret>`; the prefix finds the row, the secret has 256 random bits.
+
+    Args:
+        scopes: what it may do, of `ApiKey.Scope`; None is all but `admin`.
+        limits: any of LIMITS; what is left out or None does not limit.
     """
+    chosen = default_scopes() if scopes is None else list(scopes)
+    unknown = (set(chosen) - set(ApiKey.Scope.values)) | (set(limits or {}) - set(LIMITS))
+    if unknown:
+        raise ValueError(f"no scope or limit of a key: {', '.join(sorted(unknown))}")
     prefix = secrets.token_hex(6)
     key = f"{KEY_START}{prefix}_{secrets.token_urlsafe(32)}"
     row = ApiKey.objects.create(
-        user_id=user.pk, name=name, prefix=prefix, digest=digest_of(key), expires_at=expires_at
+        user_id=user.pk,
+        name=name,
+        prefix=prefix,
+        digest=digest_of(key),
+        expires_at=expires_at,
+        scopes=[scope for scope in ApiKey.Scope.values if scope in chosen],
+        **(limits or {}),
     )
     return row, key
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from synth.models import JobVoice, RenderJob, Segment
+from django.db import transaction
+from django.db.models import Sum
+from django.db.models.functions import Length
+
+from synth.key_limits import check_job
+from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED, retry_job
 from voices.models import VoiceVersion
 
@@ -15,10 +20,14 @@ class RetryRefusedError(Exception):
         self.code = code
 
 
-def retry(job: RenderJob) -> None:
+def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
     """Queue the failed and cancelled segments of an ended job again, or its file alone.
 
+    Args:
+        api_key: the key that asks for it; the job counts towards its limits from now on.
+
     Raises:
+        KeyLimitError: the key would have too much in the queue.
         RetryRefusedError: job_not_ended, nothing_to_retry, voice_deleted, voice_failed,
             reference_gone.
     """
@@ -28,10 +37,27 @@ def retry(job: RenderJob) -> None:
     if job.segments.filter(status__in=unspoken).exists():
         for pinned in job.voices.select_related("version__voice"):
             _check_voice(pinned)
-    if not retry_job(job.pk):
+    if not _queue(job, api_key):
         raise RetryRefusedError(
             "nothing_to_retry", "All of the job was rendered; there is nothing to do again."
         )
+
+
+@transaction.atomic
+def _queue(job: RenderJob, api_key: ApiKey | None) -> bool:
+    """Queue the job again within the limits of the key; False when there is nothing to do."""
+    if api_key is not None:
+        check_job(api_key, job, chars=_chars_again(job))
+    is_queued = retry_job(job.pk)
+    if is_queued and api_key is not None:
+        RenderJob.objects.filter(pk=job.pk).update(api_key=api_key)
+    return is_queued
+
+
+def _chars_again(job: RenderJob) -> int:
+    """Return how many characters are to be rendered once more."""
+    unspoken = job.segments.exclude(status=Segment.Status.DONE)
+    return unspoken.aggregate(chars=Sum(Length("text")))["chars"] or 0
 
 
 def _check_voice(pinned: JobVoice) -> None:

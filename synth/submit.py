@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
+from synth.key_limits import check_job
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
 from synth.rejections import SubmitRejectedError, clip_rejected, text_rejected
 from synth.text.normalise import TextRejectedError, clean_text
@@ -69,6 +70,7 @@ def submit_job(
     Raises:
         SubmitRejectedError: text_*, voice_*, speaker_unknown, clip_*, transcript_*,
             idempotency_key_reused, checkpoint_card_invalid.
+        KeyLimitError: the API key would have too much in the queue; nothing is kept.
         OSError: a reference cannot be stored; nothing is kept.
     """
     known = _made_before(owner, idempotency_key, body_digest)
@@ -240,6 +242,8 @@ def _write_rows(
     reference: NewClip | None,
 ) -> None:
     row.save(force_insert=True)  # first: it is what another request with the same key collides with
+    if row.api_key is not None:
+        check_job(row.api_key, row, chars=len(row.text))
     if version is None:
         version = create_version(None, [reference] if reference else [])
     else:

@@ -42,7 +42,7 @@ from synth.serializers import (
 )
 from synth.submit import submit_job
 from synth.transitions import UNFINISHED, cancel_job
-from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.pagination import IndexCursorPagination
 from ttsweb.parsers import ClipJSONParser
@@ -60,6 +60,7 @@ _ACCEPTED_HEADERS = [
 class JobsView(generics.ListAPIView[RenderJob]):
     """All jobs of the user."""
 
+    write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = JobListSerializer
     parser_classes = (ClipJSONParser, MultiPartParser)
 
@@ -108,7 +109,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
             job, _ = submit_job(
                 serializer.validated_data["order"],
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                api_key=request.auth if isinstance(request.auth, ApiKey) else None,
+                api_key=key_of(request),
                 idempotency_key=key,
                 body_digest=digest_of_body(request.data) if key else "",
             )
@@ -117,6 +118,8 @@ class JobsView(generics.ListAPIView[RenderJob]):
 
 class JobView(APIView):
     """One job."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
         operation_id="get_job",
@@ -150,6 +153,8 @@ class JobView(APIView):
 class JobCancelView(APIView):
     """The cancelling of a job."""
 
+    write_scopes = (ApiKey.Scope.JOBS,)
+
     @extend_schema(
         operation_id="cancel_job",
         request=None,
@@ -165,6 +170,8 @@ class JobCancelView(APIView):
 class JobRetryView(APIView):
     """The retrying of a job."""
 
+    write_scopes = (ApiKey.Scope.JOBS,)
+
     @extend_schema(
         operation_id="retry_job",
         request=None,
@@ -175,7 +182,7 @@ class JobRetryView(APIView):
         """Queue what failed or was cancelled once more; what is finished is kept."""
         _check_no_fields(request)
         try:
-            retry(_find(request, job_id))
+            retry(_find(request, job_id), api_key=key_of(request))
         except RetryRefusedError as error:
             raise ApiProblem(409, error.code, str(error)) from error
         return _answer(_find(request, job_id), accepted=True)

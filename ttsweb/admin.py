@@ -9,16 +9,17 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, User
 from django.db.models import Model, QuerySet
-from django.forms import BaseModelForm
+from django.forms import BaseModelForm, ModelForm, MultipleChoiceField
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.keys import create_key, revoke_key
-from synth.models import ApiKey
+from synth.keys import LIMITS, create_key, revoke_key
+from synth.models import ApiKey, default_scopes
 
 admin.site.unregister(User)
 admin.site.unregister(Group)
@@ -38,11 +39,36 @@ class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """Groups in the look of the other pages."""
 
 
+class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
+    """A key with its scopes as boxes to tick."""
+
+    scopes = MultipleChoiceField(
+        choices=ApiKey.Scope.choices,
+        initial=default_scopes,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text="What the key may do; never more than its user.",
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ("name", "user", "expires_at", "scopes", *LIMITS)
+
+
 @admin.register(ApiKey)
 class ApiKeyAdmin(ModelAdmin):
     """API keys: a new one is shown once, an old one can be revoked or deleted."""
 
-    list_display = ("name", "user", "prefix", "state", "last_used_at", "expires_at", "created_at")
+    form = ApiKeyForm
+    list_display = (
+        "name",
+        "user",
+        "prefix",
+        "state",
+        "may",
+        "last_used_at",
+        "expires_at",
+        "created_at",
+    )
     list_select_related = ("user",)
     search_fields = ("name", "prefix", "user__username")
     actions = ("revoke",)
@@ -64,12 +90,12 @@ class ApiKeyAdmin(ModelAdmin):
 
     def get_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
         """Return what a new key is asked for, or all that is known of one; never the digest."""
-        asked = ("name", "user", "expires_at")
+        asked = ("name", "user", "expires_at", "scopes", *LIMITS)
         known = ("prefix", "state", "created_at", "last_used_at", "revoked_at")
         return asked if obj is None else asked + known
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Let a key's name and expiry be changed; whose key it is stays."""
+        """Let a key's name, expiry, scopes and limits be changed; whose key it is stays."""
         if obj is None:
             return ()
         return ("user", "prefix", "state", "created_at", "last_used_at", "revoked_at")
@@ -89,14 +115,25 @@ class ApiKeyAdmin(ModelAdmin):
             return "expired"
         return "active"
 
+    @display(description="may")
+    def may(self, key: ApiKey) -> str:
+        """Return the scopes of the key."""
+        return ", ".join(key.scopes) or "nothing"
+
     def save_model(
         self, request: HttpRequest, obj: ApiKey, form: BaseModelForm[ApiKey], change: bool
     ) -> None:
-        """Make a key and show it this once, or save its new name and expiry."""
+        """Make a key and show it this once, or save what was changed of it."""
         if change:
             obj.save(update_fields=form.changed_data)
             return
-        row, key = create_key(obj.user, obj.name, obj.expires_at)
+        row, key = create_key(
+            obj.user,
+            obj.name,
+            obj.expires_at,
+            scopes=obj.scopes,
+            limits={limit: getattr(obj, limit) for limit in LIMITS},
+        )
         obj.pk, obj.prefix = row.pk, row.prefix
         text = format_html("The new key, shown this once: <code>{}</code>", key)
         self.message_user(request, text, messages.WARNING)

@@ -14,6 +14,7 @@ from ttsweb.api import PROBLEM_TYPE
 _MEANINGS = {
     400: "A field is missing, unknown or not to be used.",
     401: "No key, or one that is not known, revoked or expired.",
+    403: "The key lacks the scope for this: `scope_missing` names it.",
     404: "There is no such thing.",
     409: "Not in this state; `Retry-After` is set where waiting helps.",
     410: "It was there, and its bytes are gone.",
@@ -21,6 +22,7 @@ _MEANINGS = {
     415: "A media type that is not read here.",
     416: "The range lies outside of the file.",
     422: "The Idempotency-Key was used with another body.",
+    429: "The key is at a limit, `key_limit_…`; `Retry-After` is set where waiting helps.",
     503: "Not now; `Retry-After` says when to come again.",
 }
 
@@ -53,13 +55,16 @@ def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
 
 
 class ProblemAutoSchema(AutoSchema):
-    """Add to each operation that whatever else goes wrong is a problem as well."""
+    """Add to each operation what a key may be refused for, and that all else is a problem too."""
 
     def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
-        """Return the operation's answers with `default` among them."""
+        """Return the operation's answers with 403, 429 and `default` among them."""
         answers: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[arg-type]  # a Literal
         problem = OpenApiResponse(ProblemSerializer, "Any other error.")
         build: Any = self._get_response_for_code
+        for status in (403, 429):
+            answer = OpenApiResponse(ProblemSerializer, _MEANINGS[status])
+            answers[str(status)] = build(answer, str(status), [PROBLEM_TYPE])
         answers["default"] = build(problem, "default", [PROBLEM_TYPE])
         return answers
 

@@ -15,6 +15,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from synth.key_limits import check_voice_bytes
+from synth.models import ApiKey
 from synth.removal import evict_voice
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
@@ -73,6 +75,7 @@ def create_voice(
     description: str = "",
     language: str = "",
     cache_codes: bool = True,
+    api_key: ApiKey | None = None,
 ) -> Voice:
     """Make a voice with its first version, which is encoded once the transaction has committed.
 
@@ -82,6 +85,7 @@ def create_voice(
     Raises:
         ClipRejectedError: a clip or a transcript is not taken.
         VoiceNameTakenError: the name belongs to another voice.
+        KeyLimitError: the user of the API key has too many bytes of voices.
         OSError: the storage cannot be written; nothing is kept.
     """
     voice = Voice(
@@ -97,6 +101,7 @@ def create_voice(
     with _stored(clips) as stored_clips, transaction.atomic():
         _save(voice)
         create_version(voice, stored_clips)
+        check_voice_bytes(api_key, voice)
     return voice
 
 
@@ -106,6 +111,7 @@ def update_voice(
     by: str,
     changes: Mapping[str, Any] | None = None,
     clips: Sequence[NewClip] | None = None,
+    api_key: ApiKey | None = None,
 ) -> VoiceVersion | None:
     """Change a voice; return the version that other clips or transcripts made, or None.
 
@@ -115,7 +121,7 @@ def update_voice(
         clips: all clips of the voice from now on; None leaves them, and equal ones change nothing.
 
     Raises:
-        ClipRejectedError, VoiceNameTakenError, OSError: as for `create_voice`.
+        ClipRejectedError, VoiceNameTakenError, KeyLimitError, OSError: as for `create_voice`.
         VoiceDeletedError: the voice was deleted meanwhile.
     """
     unknown = set(changes or {}) - _CHANGEABLE
@@ -127,7 +133,9 @@ def update_voice(
         if clips is None or not _are_new(voice, stored_clips):
             return None
         evict_voice(voice)
-        return create_version(voice, stored_clips)
+        version = create_version(voice, stored_clips)
+        check_voice_bytes(api_key, voice)
+        return version
 
 
 def create_version(voice: Voice | None, clips: Sequence[NewClip]) -> VoiceVersion:

@@ -18,8 +18,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.models import ApiKey
 from synth.removal import delete_voice
-from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.parsers import BoundedJSONParser
 from ttsweb.query_filters import check_list_query, read_condition
@@ -51,6 +52,7 @@ _ACCEPTED_HEADERS = [
 class VoicesView(generics.ListAPIView[Voice]):
     """All voices."""
 
+    write_scopes = (ApiKey.Scope.VOICES,)
     serializer_class = VoiceSerializer
     parser_classes = (MultiPartParser,)
 
@@ -84,7 +86,10 @@ class VoicesView(generics.ListAPIView[Voice]):
         serializer.is_valid(raise_exception=True)
         with _refusals_as_problems():
             voice = submit.create_voice(
-                **serializer.validated_data, by=request.user.get_username(), owner=request.user
+                **serializer.validated_data,
+                by=request.user.get_username(),
+                owner=request.user,
+                api_key=key_of(request),
             )
         return _accepted(voice)
 
@@ -92,6 +97,7 @@ class VoicesView(generics.ListAPIView[Voice]):
 class VoiceView(APIView):
     """One voice."""
 
+    write_scopes = (ApiKey.Scope.VOICES,)
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
     @extend_schema(
@@ -132,7 +138,11 @@ class VoiceView(APIView):
         clips = changes.pop("clips")
         with _refusals_as_problems():
             version = submit.update_voice(
-                voice, by=request.user.get_username(), changes=changes, clips=clips
+                voice,
+                by=request.user.get_username(),
+                changes=changes,
+                clips=clips,
+                api_key=key_of(request),
             )
         return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
 
@@ -147,6 +157,8 @@ class VoiceView(APIView):
 
 class VoiceEncodeView(APIView):
     """The encoding of a voice."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
 
     @extend_schema(
         operation_id="encode_voice",

@@ -15,11 +15,13 @@ from synth.openai.models_view import check_model
 from synth.openai.speech_answer import speech_answer
 from synth.openai.speech_order import order_speech
 from synth.openai.speech_request import SpeechSerializer, read_result_query
-from ttsweb.api import ApiProblem, check_query
+from ttsweb.api import ApiProblem, check_query, key_of
 
 
 class SpeechView(OpenAIView):
     """Speech that is waited for."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
 
     def post(self, request: Request) -> HttpResponseBase:
         """Queue the text, or join the job of an equal request; answer with the audio."""
@@ -32,7 +34,7 @@ class SpeechView(OpenAIView):
         job = order_speech(
             values,
             owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            api_key=request.auth if isinstance(request.auth, ApiKey) else None,
+            api_key=key_of(request),
             idempotency_key=idempotency_key,
         )
         return speech_answer(
@@ -42,6 +44,9 @@ class SpeechView(OpenAIView):
 
 class SpeechResultView(OpenAIView):
     """The speech of a job that was ordered above; SpeechWait asks here once the job has ended."""
+
+    # It is the end of the answer to the POST above, which a key without `read` may send.
+    read_scopes = (ApiKey.Scope.READ, ApiKey.Scope.JOBS)
 
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
         """Answer with the audio; an unfinished job is not waited for here."""

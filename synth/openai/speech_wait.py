@@ -11,7 +11,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from synth.asgi_ask import Message, Receive, Scope, Send
+from synth.asgi_ask import COUNTED, Message, Receive, Scope, Send
 from synth.job_wait import JobWait
 
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on
@@ -111,6 +111,7 @@ def _second_scope(scope: Scope, then: _Then) -> Scope:
         "raw_path": then.path.encode(),
         "query_string": then.query.encode(),
         "headers": headers,
+        COUNTED: True,
     }
 
 

@@ -14,9 +14,10 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from synth.models import ApiKey
 from synth.openai.base_view import OpenAIView
 from synth.removal import delete_voice
-from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
 from voices.access import visible_voices
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
@@ -55,6 +56,7 @@ class VoiceSampleSerializer(StrictSerializer):
 class VoicesView(OpenAIView):
     """All voices."""
 
+    write_scopes = (ApiKey.Scope.VOICES,)
     parser_classes = (MultiPartParser,)
 
     def get_permissions(self) -> Any:
@@ -93,6 +95,7 @@ class VoicesView(OpenAIView):
                 clips=read_clips([values["audio_sample"]], [values["transcript"]]),
                 by=request.user.get_username(),
                 owner=request.user,
+                api_key=key_of(request),
             )
         except ClipRejectedError as error:
             raise ApiProblem(error.status, error.code, str(error), attr="audio") from error
@@ -103,6 +106,8 @@ class VoicesView(OpenAIView):
 
 class VoiceView(OpenAIView):
     """One voice."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
 
     def get(self, request: Request, voice_id: str) -> Response:
         """Return a voice."""

@@ -12,6 +12,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.keys import create_key
+from synth.models import ApiKey
 from tests.factories import make_user
 from ttsweb.setting_builders import broker_settings
 from workers.celery import app, make_app
@@ -93,10 +94,11 @@ def operator(job_services: None) -> User:
 
 @pytest.fixture
 def client_of() -> Callable[[User], APIClient]:
-    """A function that makes an API client with a key of a user."""
+    """A function that makes an API client with a key that has all rights of a user."""
 
     def make(user: User) -> APIClient:
-        _, key = create_key(user, "test")
+        scopes = ApiKey.Scope.values if user.is_superuser else None
+        _, key = create_key(user, "test", scopes=scopes)
         return APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")
 
     return make

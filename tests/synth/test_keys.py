@@ -166,6 +166,64 @@ def test_the_command_prints_a_key_that_opens() -> None:
     assert find_key(json.loads(as_json.getvalue())["key"]).name == "script"
 
 
+def test_the_command_sets_scopes_an_end_and_limits() -> None:
+    make_user("boss")
+    told = StringIO()
+    options = ["--scopes", "jobs, read", "--days", "30", "--max-queued-chars", "1000", "--json"]
+
+    call_command("create_key", "--user", "boss", "--name", "x", *options, stdout=told)
+
+    answer = json.loads(told.getvalue())
+    row = find_key(answer["key"])
+    assert row.scopes == answer["scopes"] == ["read", "jobs"]
+    assert (row.max_queued_chars, row.max_unfinished_jobs) == (1000, None)
+    assert answer["max_queued_chars"] == 1000
+    assert row.expires_at is not None
+    assert answer["expires_at"] == row.expires_at.isoformat()
+    assert (row.expires_at - timezone.now()).days == 29
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--scopes", "jobs,write"], "--scopes takes"),
+        (["--scopes", ","], "--scopes takes"),
+        (["--days", "0"], "--days must"),
+        (["--days", "9999999999"], "--days must"),
+        (["--max-unfinished-jobs", "-1"], "--max-unfinished-jobs must"),
+        (["--max-queued-chars", str(2**31)], "--max-queued-chars must"),
+        (["--max-voice-bytes", str(2**63)], "--max-voice-bytes must"),
+    ],
+)
+def test_the_command_refuses_what_a_key_cannot_have(options: list[str], words: str) -> None:
+    make_user("boss")
+
+    with pytest.raises(CommandError, match=words):
+        call_command("create_key", "--user", "boss", "--name", "x", *options)
+
+    assert not ApiKey.objects.exists()
+
+
+def test_the_admin_makes_no_key_that_may_do_nothing() -> None:
+    boss = make_user("boss", is_superuser=True)
+    page = Client()
+    page.force_login(boss)
+
+    answer = page.post("/admin/synth/apikey/add/", {"name": "phone", "user": boss.pk})
+
+    assert answer.status_code == 200
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_has_no_scope_or_limit_of_another_name() -> None:
+    user = make_user()
+
+    with pytest.raises(ValueError, match="write"):
+        create_key(user, "x", scopes=["write"])
+    with pytest.raises(ValueError, match="digest"):
+        create_key(user, "x", limits={"digest": 1})
+
+
 def test_the_command_names_a_user_that_is_not_there() -> None:
     with pytest.raises(CommandError, match="no active user named 'nobody'"):
         call_command("create_key", "--user", "nobody", "--name", "curl")
@@ -177,12 +235,14 @@ def test_the_admin_shows_a_new_key_once_and_it_opens() -> None:
     page.force_login(boss)
     add = "/admin/synth/apikey/add/"
 
-    response = page.post(add, {"name": "phone", "user": boss.pk}, follow=True)
+    fields = {"name": "phone", "user": boss.pk, "scopes": ["read", "jobs"]}
+    response = page.post(add, fields | {"max_unfinished_jobs": "3"}, follow=True)
     text = response.content.decode()
     key = text.split("<code>")[1].split("</code>")[0]
     row = find_key(key)
 
     assert row.name == "phone"
+    assert (row.scopes, row.max_unfinished_jobs, row.max_voice_bytes) == (["read", "jobs"], 3, None)
     change = page.get(f"/admin/synth/apikey/{row.pk}/change/").content.decode()
     assert key not in change
     assert row.digest not in change
@@ -196,8 +256,8 @@ def test_staff_makes_no_key_of_a_superuser_and_sees_none() -> None:
     page = Client()
     page.force_login(clerk)
 
-    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": boss.pk})
-    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": clerk.pk})
+    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": boss.pk, "scopes": "read"})
+    page.post("/admin/synth/apikey/add/", {"name": "mine", "user": clerk.pk, "scopes": "read"})
     revoke = {"action": "revoke", "_selected_action": [str(row.pk)]}
     page.post("/admin/synth/apikey/", revoke)
 
@@ -212,8 +272,11 @@ def test_the_admin_revokes_keys_and_renames_them() -> None:
     page.force_login(boss)
     row, key = create_key(boss, "phone")
 
-    page.post(f"/admin/synth/apikey/{row.pk}/change/", {"name": "tablet"})
-    assert find_key(key).name == "tablet"
+    change = {"name": "tablet", "scopes": "read", "max_requests_per_minute": "60"}
+    page.post(f"/admin/synth/apikey/{row.pk}/change/", change)
+    changed = find_key(key)
+    assert (changed.name, changed.scopes) == ("tablet", ["read"])
+    assert changed.max_requests_per_minute == 60
     page.post("/admin/synth/apikey/", {"action": "revoke", "_selected_action": [str(row.pk)]})
 
     assert code_of(key) == "key_revoked"

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from argparse import ArgumentParser
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
 
-from synth.keys import create_key
+from synth.keys import LIMITS, create_key
+from synth.models import ApiKey, default_scopes
+
+MOST_DAYS = 36_500
+_COLUMN = 2**31 - 1
+MOST = dict.fromkeys(LIMITS, _COLUMN) | {"max_voice_bytes": 2**63 - 1}
 
 
 class Command(BaseCommand):
-    """`create_key --user NAME --name LABEL [--json]`."""
+    """`create_key --user NAME --name LABEL [--scopes LIST] [--days N] [limits] [--json]`."""
 
     help = "Make an API key of a user and print it; it cannot be shown again."
 
@@ -21,6 +28,17 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("--user", required=True, help="Name of the user whose key it is.")
         parser.add_argument("--name", required=True, help="What the key is for.")
+        parser.add_argument(
+            "--scopes",
+            default=",".join(default_scopes()),
+            help=f"What it may do, of {', '.join(ApiKey.Scope.values)}; default: %(default)s.",
+        )
+        parser.add_argument("--days", type=int, help="Days until it expires; default: never.")
+        for limit in LIMITS:
+            words = str(ApiKey._meta.get_field(limit).verbose_name)  # type: ignore[union-attr]
+            parser.add_argument(
+                _option(limit), type=int, metavar="N", help=f"Limit: {words}; default: none."
+            )
         parser.add_argument("--json", action="store_true", help="Print one JSON object.")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -32,8 +50,49 @@ class Command(BaseCommand):
         name = options["name"].strip()
         if not 1 <= len(name) <= 100:
             raise CommandError("--name must have 1 to 100 characters")
-        row, key = create_key(user, name)
+        row, key = create_key(
+            user,
+            name,
+            _expiry(options["days"]),
+            scopes=_scopes(options["scopes"]),
+            limits={limit: _limit(limit, options[limit]) for limit in LIMITS},
+        )
         if options["json"]:
-            self.stdout.write(json.dumps({"id": str(row.pk), "name": row.name, "key": key}))
+            expires_at = row.expires_at.isoformat() if row.expires_at else None
+            limits = {limit: getattr(row, limit) for limit in LIMITS}
+            told = {"id": str(row.pk), "name": row.name, "key": key, "scopes": row.scopes}
+            self.stdout.write(json.dumps(told | {"expires_at": expires_at} | limits))
         else:
             self.stdout.write(key)
+
+
+def _option(limit: str) -> str:
+    return f"--{limit.replace('_', '-')}"
+
+
+def _scopes(text: str) -> list[str]:
+    """Return the scopes of a list with commas."""
+    scopes = [scope.strip() for scope in text.split(",") if scope.strip()]
+    unknown = [scope for scope in scopes if scope not in ApiKey.Scope.values]
+    if unknown or not scopes:
+        raise CommandError(
+            f"--scopes takes one or several of {', '.join(ApiKey.Scope.values)}, with commas "
+            f"between them; not {text!r}"
+        )
+    return scopes
+
+
+def _limit(name: str, value: int | None) -> int | None:
+    """Return a limit that the database can hold."""
+    if value is not None and not 0 <= value <= MOST[name]:
+        raise CommandError(f"{_option(name)} must be 0 to {MOST[name]}")
+    return value
+
+
+def _expiry(days: int | None) -> dt.datetime | None:
+    """Return the moment that is so many days from now."""
+    if days is None:
+        return None
+    if not 1 <= days <= MOST_DAYS:
+        raise CommandError(f"--days must be 1 to {MOST_DAYS}")
+    return timezone.now() + dt.timedelta(days=days)

@@ -1,0 +1,105 @@
+"""Refuse what takes an API key over its limits, in the transaction that would do it.
+
+The key's row is locked while its use is counted, so that two requests of one key follow each other
+and cannot both take the last place. Keys without the limit in question cost nothing.
+"""
+
+from __future__ import annotations
+
+from django.db.models import Q, Sum
+from django.db.models.functions import Length
+
+from synth.models import ApiKey, RenderJob, Segment
+from synth.transitions import UNFINISHED
+from voices.models import StoredClip, Voice
+
+RETRY_SECONDS = 10  # how soon a place in the queue is free is not known
+
+
+class KeyLimitError(Exception):
+    """A key is at a limit: status, code `key_limit_…`, sentence; seconds where waiting helps."""
+
+    def __init__(
+        self, code: str, message: str, *, status: int = 429, retry_after: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.status, self.retry_after = code, status, retry_after
+
+
+def check_job(key: ApiKey, job: RenderJob, *, chars: int) -> None:
+    """Refuse a job that a key has no place for; call it in the transaction that queues the job.
+
+    Args:
+        job: the job, whose row may be written already; it is left out of what is counted.
+        chars: how many characters of it are to be rendered.
+
+    Raises:
+        KeyLimitError: key_limit_jobs or key_limit_chars, both 429.
+    """
+    if key.max_unfinished_jobs is None and key.max_queued_chars is None:
+        return
+    _lock(key)
+    others = RenderJob.objects.filter(api_key=key, status__in=UNFINISHED).exclude(pk=job.pk)
+    if key.max_unfinished_jobs is not None:
+        _check_jobs(others.count(), key.max_unfinished_jobs)
+    if key.max_queued_chars is not None:
+        waiting = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+        segments = Segment.objects.filter(job__in=others, status__in=waiting)
+        queued = segments.aggregate(chars=Sum(Length("text")))["chars"] or 0
+        _check_chars(queued, chars, key.max_queued_chars)
+
+
+def check_voice_bytes(key: ApiKey | None, voice: Voice) -> None:
+    """Refuse clips that are too many bytes; call it where the voice's rows were just written.
+
+    What counts are the clips of all versions of all voices of the key's user, each clip once, and
+    those of this voice, whoever it belongs to. The transaction takes the rows back.
+
+    Raises:
+        KeyLimitError: key_limit_voice_bytes, 413.
+    """
+    if key is None or key.max_voice_bytes is None:
+        return
+    _lock(key)
+    own = Q(deleted_at__isnull=True, owner_id=key.user_id)
+    voices = Voice.objects.filter(own | Q(pk=voice.pk)).values("pk")
+    clips = StoredClip.objects.filter(uses__version__voice__in=voices).values("pk")
+    distinct = StoredClip.objects.filter(pk__in=clips)
+    total = distinct.aggregate(size=Sum("size_bytes"))["size"] or 0
+    if total > key.max_voice_bytes:
+        raise KeyLimitError(
+            "key_limit_voice_bytes",
+            f"With this the voices would have {total} bytes of clips, and this API key allows "
+            f"{key.max_voice_bytes}; delete a voice or send smaller clips.",
+            status=413,
+        )
+
+
+def _lock(key: ApiKey) -> None:
+    """Let one request of a key follow the other; SQLite lets one transaction write at a time."""
+    ApiKey.objects.select_for_update(no_key=True).filter(pk=key.pk).first()
+
+
+def _check_jobs(unfinished: int, most: int) -> None:
+    if unfinished < most:
+        return
+    raise KeyLimitError(
+        "key_limit_jobs",
+        f"This API key has {unfinished} unfinished jobs and may have {most}; "
+        "wait until one has ended, or cancel one.",
+        retry_after=RETRY_SECONDS if most else None,
+    )
+
+
+def _check_chars(queued: int, chars: int, most: int) -> None:
+    """Refuse more characters than there is room for; no time to wait is told where none helps."""
+    if queued + chars <= most:
+        return
+    fits = chars <= most
+    advice = "wait until more is rendered" if fits else "it never fits; send shorter texts"
+    raise KeyLimitError(
+        "key_limit_chars",
+        f"This API key may have {most} characters in the queue; {queued} are in it and this job "
+        f"adds {chars}: {advice}.",
+        retry_after=RETRY_SECONDS if fits else None,
+    )

@@ -1,0 +1,276 @@
+"""What an API key is refused once it is at its limits."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from rest_framework.test import APIClient
+
+from synth import key_rate
+from synth.key_limits import KeyLimitError
+from synth.keys import create_key
+from synth.models import ApiKey, RenderJob
+from tests.factories import make_job, make_user, make_voice
+from tests.voices.clips import clip_bytes
+from voices.models import StoredClip, Voice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+TEXT = "Good morning to you."  # 20 characters
+
+
+def limited(user: User, **limits: int) -> tuple[ApiKey, APIClient]:
+    """Return a key with these limits and a client that sends it."""
+    row, key = create_key(user, "limited", limits=limits)
+    return row, APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")
+
+
+def order(client: APIClient, text: str = TEXT, **headers: str) -> Any:
+    """Send a job."""
+    return client.post("/api/v1/jobs", {"text": text, "voice": "Ada"}, headers=headers)
+
+
+@pytest.fixture(autouse=True)
+def ada(job_services: None) -> Voice:
+    """A voice that is ready; and no count of another test is known."""
+    key_rate.forget_counts()
+    return make_voice("Ada")
+
+
+def test_a_key_without_limits_is_not_limited(operator: User) -> None:
+    _, client = limited(operator)
+
+    assert [order(client).status_code for _ in range(3)] == [202, 202, 202]
+
+
+def test_one_unfinished_job_too_many_is_refused_and_nothing_of_it_is_kept(operator: User) -> None:
+    _, client = limited(operator, max_unfinished_jobs=1)
+    first = order(client)
+
+    refused = order(client)
+
+    assert (first.status_code, refused.status_code) == (202, 429)
+    assert refused.json()["code"] == "key_limit_jobs"
+    assert "1 unfinished jobs and may have 1" in refused.json()["detail"]
+    assert int(refused["Retry-After"]) > 0
+    assert RenderJob.objects.count() == 1
+
+
+def test_a_job_that_ended_makes_place_for_another(operator: User) -> None:
+    _, client = limited(operator, max_unfinished_jobs=1)
+    first = order(client).json()["id"]
+
+    assert order(client).status_code == 429
+    client.post(f"/api/v1/jobs/{first}/cancel")
+    assert order(client).status_code == 202
+
+
+def test_jobs_of_another_key_of_the_same_user_do_not_count(operator: User) -> None:
+    other, _ = limited(operator)
+    make_job(owner=operator, api_key=other)
+    _, client = limited(operator, max_unfinished_jobs=1)
+
+    assert order(client).status_code == 202
+
+
+def test_a_repeated_request_gets_its_job_although_the_key_is_full(operator: User) -> None:
+    _, client = limited(operator, max_unfinished_jobs=1)
+    headers = {"Idempotency-Key": "once"}
+
+    first, second = order(client, **headers), order(client, **headers)
+
+    assert second.status_code == 202
+    assert second.json()["id"] == first.json()["id"]
+
+
+def test_characters_in_the_queue_are_added_up(operator: User) -> None:
+    _, client = limited(operator, max_queued_chars=2 * len(TEXT))
+
+    assert order(client).status_code == 202
+    assert order(client).status_code == 202
+    refused = order(client, text="Hi.")
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "key_limit_chars")
+    assert "40 characters" in refused.json()["detail"]
+    assert "adds 3" in refused.json()["detail"]
+    assert int(refused["Retry-After"]) > 0
+
+
+def test_a_text_that_never_fits_is_told_no_time_to_wait(operator: User) -> None:
+    _, client = limited(operator, max_queued_chars=len(TEXT) - 1)
+
+    refused = order(client)
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "key_limit_chars")
+    assert "never fits" in refused.json()["detail"]
+    assert "Retry-After" not in refused
+
+
+def test_a_retried_job_counts_for_the_key_that_retries_it(operator: User) -> None:
+    row, client = limited(operator, max_unfinished_jobs=1)
+    done = [make_job(owner=operator, status=RenderJob.Status.CANCELLED) for _ in range(2)]
+    for job in done:
+        job.segments.update(status="cancelled")
+
+    answers = [client.post(f"/api/v1/jobs/{job.pk}/retry") for job in done]
+
+    assert [answer.status_code for answer in answers] == [202, 429]
+    assert answers[1].json()["code"] == "key_limit_jobs"
+    for job in done:
+        job.refresh_from_db()
+    assert [(job.status, job.api_key) for job in done] == [("queued", row), ("cancelled", None)]
+
+
+def test_speech_in_openais_form_has_the_same_limit_in_its_own_form(operator: User) -> None:
+    _, client = limited(operator, max_unfinished_jobs=0)
+    body = {"model": "tts-1", "voice": "Ada", "input": TEXT}
+
+    refused = client.post("/v1/audio/speech", body)
+
+    assert refused.status_code == 429
+    assert refused.json()["error"]["code"] == "key_limit_jobs"
+    assert refused.json()["error"]["type"] == "rate_limit_error"
+
+
+def new_voice(client: APIClient, name: str, clip: bytes, path: str = "/api/v1/voices") -> Any:
+    """Send a voice of one clip."""
+    file = SimpleUploadedFile("clip.wav", clip)
+    fields = {"name": name, "transcript": "What is said.", "consent_statement": "Agreed."}
+    if path.startswith("/v1"):
+        form = {"name": name, "transcript": "What is said.", "consent": "Agreed."}
+        return client.post(path, form | {"audio_sample": file}, format="multipart")
+    return client.post(path, fields | {"audio": file}, format="multipart")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/voices", "/v1/audio/voices"])
+def test_bytes_of_voices_are_limited_and_a_refused_clip_is_not_kept(
+    path: str, operator: User, stored_objects: Any
+) -> None:
+    clip, other = clip_bytes(seconds=1.0), clip_bytes(seconds=1.5)
+    _, client = limited(operator, max_voice_bytes=len(clip) + 10)
+
+    first = new_voice(client, "Bea", clip, path)
+    kept = stored_objects()
+    refused = new_voice(client, "Cleo", other, path)
+
+    assert (first.status_code // 100, refused.status_code) == (2, 413)
+    body = refused.json()
+    assert body.get("error", body)["code"] == "key_limit_voice_bytes"
+    assert str(len(clip) + len(other)) in refused.content.decode()
+    assert not Voice.objects.filter(name="Cleo").exists()
+    assert stored_objects() == kept
+
+
+def test_a_new_clip_of_a_voice_is_limited_too_whoever_owns_the_voice(
+    ada: Voice, operator: User
+) -> None:
+    clip = clip_bytes(seconds=1.0)
+    _, client = limited(operator, max_voice_bytes=len(clip) - 1)
+    form = {"audio": SimpleUploadedFile("clip.wav", clip), "transcript": "Other words."}
+
+    refused = client.patch(f"/api/v1/voices/{ada.pk}", form, format="multipart")
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_voice_bytes")
+    assert ada.versions.count() == 1
+
+
+def test_a_clip_that_two_voices_share_counts_once(operator: User) -> None:
+    clip = clip_bytes(seconds=1.0)
+    _, client = limited(operator, max_voice_bytes=len(clip))
+
+    answers = [new_voice(client, name, clip) for name in ("Bea", "Cleo")]
+
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert StoredClip.objects.filter(size_bytes=len(clip)).count() == 1
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The clock of the counter, at the tenth second of a minute; `now` moves it."""
+    clock = {"now": dt.datetime(2026, 5, 3, 12, 0, 10, tzinfo=dt.UTC).timestamp()}
+    monkeypatch.setattr("synth.key_rate.time.time", lambda: clock["now"])
+    return clock
+
+
+def test_requests_beyond_the_limit_wait_for_the_next_minute(
+    operator: User, clock: dict[str, float]
+) -> None:
+    _, client = limited(operator, max_requests_per_minute=3)
+
+    answers = [client.get("/api/v1/jobs") for _ in range(5)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+    assert answers[3].json()["code"] == "key_limit_requests"
+    assert "3 requests a minute" in answers[3].json()["detail"]
+    assert answers[3]["Retry-After"] == "50"
+    clock["now"] += 50
+    assert client.get("/api/v1/jobs").status_code == 200
+
+
+@pytest.mark.parametrize("limit", [1, 7, 99, 100, 149, 151, 500])
+def test_all_of_the_limit_passes_and_not_one_more(
+    limit: int, operator: User, clock: dict[str, float]
+) -> None:
+    row, _ = limited(operator, max_requests_per_minute=limit)
+
+    assert passes(row, limit + 5) == limit
+
+
+@pytest.mark.parametrize("limit", [5, 99, 500])
+def test_several_processes_share_one_limit(
+    limit: int, operator: User, clock: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, _ = limited(operator, max_requests_per_minute=limit)
+    memories: list[dict[Any, Any]] = [{}, {}, {}]
+
+    passed = 0
+    for index in range(3 * limit):
+        monkeypatch.setattr(key_rate, "_minutes", memories[index % 3])
+        passed += passes(row, 1)
+
+    lost = 2 * (limit // key_rate.BLOCKS_PER_MINUTE) if limit >= 100 else 0
+    assert limit - lost <= passed <= limit
+
+
+def passes(row: ApiKey, requests: int) -> int:
+    """Return how many of so many requests pass."""
+    passed = 0
+    for _ in range(requests):
+        try:
+            key_rate.count_request(row)
+        except KeyLimitError:
+            continue
+        passed += 1
+    return passed
+
+
+def test_few_requests_of_many_write_and_none_once_the_key_is_used_up(
+    operator: User, clock: dict[str, float], django_assert_max_num_queries: Any
+) -> None:
+    row, _ = limited(operator, max_requests_per_minute=1000)
+
+    with django_assert_max_num_queries(60):
+        assert passes(row, 1000) == 1000
+        passes(row, 1)
+    with django_assert_max_num_queries(0):
+        assert passes(row, 100) == 0
+
+
+def test_a_limit_that_was_raised_holds_at_once(operator: User, clock: dict[str, float]) -> None:
+    row, _ = limited(operator, max_requests_per_minute=1)
+    assert passes(row, 2) == 1
+
+    row.max_requests_per_minute = 3
+
+    assert passes(row, 5) == 2
+
+
+def test_a_key_of_another_user_has_its_own_count(operator: User, clock: dict[str, float]) -> None:
+    first, _ = limited(operator, max_requests_per_minute=1)
+    second, _ = limited(make_user(), max_requests_per_minute=1)
+
+    assert (passes(first, 2), passes(second, 2)) == (1, 1)
