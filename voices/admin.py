@@ -105,7 +105,7 @@ class VoiceAdmin(ModelAdmin):
     search_fields = ("name", "description")
     ordering = ("name",)
     actions = ("encode_again",)
-    actions_detail = ("encode_this_again",)
+    actions_detail = ("encode_this_again", "export_this")
     fieldsets = (
         (None, {"fields": ("state", "name", "language", "description", "cache_codes")}),
         ("Consent", {"fields": ("consent_statement", ("consent_by", "consent_at"))}),
@@ -184,6 +184,11 @@ class VoiceAdmin(ModelAdmin):
         self.encode_again(request, [voice])
         url = reverse("admin:voices_voice_change", args=[object_id])
         return HttpResponse(headers={"HX-Redirect": url})
+
+    @action(description="Export", permissions=["view"])
+    def export_this(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Download the voice of this page as one file, as the API gives it."""
+        return HttpResponseRedirect(reverse("voice-export", args=[object_id]))
 
     def changeform_view(
         self,

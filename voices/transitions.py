@@ -15,7 +15,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth import queue
 from ttsweb import leases
-from voices.models import ClipCodes, CodesCounter, StoredClip, VoiceVersion
+from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
 
 Status = VoiceVersion.Status
 WORKER_LOST_MESSAGE = (
@@ -101,6 +101,31 @@ def release_version(
         _held(version_id, token).update(
             status=Status.PENDING,
             **leases.free(spend_attempt=spend_attempt, not_before=not_before),
+        )
+    )
+
+
+def ready_version(version: VoiceVersion, codec_fingerprint: str) -> bool:
+    """Move PENDING -> READY where each clip has its codes of this codec already; False elsewhere.
+
+    Call inside the transaction that made the version, whose clips are locked.
+    """
+    clips = list(ReferenceClip.objects.filter(version=version).select_related("stored"))
+    rows = ClipCodes.objects.filter(
+        clip__in={clip.stored_id for clip in clips},
+        codec_fingerprint=codec_fingerprint,
+        encoded_at__isnull=False,
+    )
+    frames = dict(rows.values_list("clip_id", "frames"))
+    if not clips or any(clip.stored_id not in frames for clip in clips):
+        return False
+    return bool(
+        VoiceVersion.objects.filter(pk=version.pk, status=Status.PENDING).update(
+            status=Status.READY,
+            codec_fingerprint=codec_fingerprint,
+            frames=sum(frames[clip.stored_id] for clip in clips),
+            warnings=[one for clip in clips for one in clip.stored.measures.get("warnings", [])],
+            encoded_at=leases.database_now(),
         )
     )
 
@@ -214,6 +239,27 @@ def finish_codes(
         if finished:
             count("encoder_run", 1)
     return bool(finished)
+
+
+def adopt_codes(
+    clip: StoredClip, codec_fingerprint: str, *, key: str, frames: int, resampler: str
+) -> bool:
+    """Publish codes that were made elsewhere; False when the clip has some or they are being made.
+
+    Call inside a transaction that holds the clip.
+    """
+    now = leases.database_now()
+    row, _ = ClipCodes.objects.get_or_create(clip=clip, codec_fingerprint=codec_fingerprint)
+    free = ClipCodes.objects.filter(Q(claim_token__isnull=True) | leases.expired(now), pk=row.pk)
+    return bool(
+        free.filter(encoded_at__isnull=True).update(
+            key=key,
+            frames=frames,
+            resampler=resampler,
+            encoded_at=now,
+            **leases.free(spend_attempt=True),
+        )
+    )
 
 
 def release_codes(row: ClipCodes, token: uuid.UUID) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
+from voices.portable.views import VoiceCodesImportView, VoiceExportView, VoiceImportView
 from voices.views import VoiceAudioView, VoiceEncodeView, VoicesView, VoiceView
 
 urlpatterns: list[URLPattern] = [
     path("voices", VoicesView.as_view(), name="voices"),
+    path("voices/import", VoiceImportView.as_view(), name="voices-import"),
+    path("voices/import/codes", VoiceCodesImportView.as_view(), name="voices-import-codes"),
     path("voices/<uuid:voice_id>", VoiceView.as_view(), name="voice"),
     path("voices/<uuid:voice_id>/encode", VoiceEncodeView.as_view(), name="voice-encode"),
     path("voices/<uuid:voice_id>/audio", VoiceAudioView.as_view(), name="voice-audio"),
+    path("voices/<uuid:voice_id>/export", VoiceExportView.as_view(), name="voice-export"),
 ]

@@ -49,6 +49,9 @@ SHARED = {
     ("voice", "DELETE"),
     ("voice-encode", "POST"),
     ("voice-audio", "GET"),
+    ("voice-export", "GET"),
+    ("voices-import", "POST"),
+    ("voices-import-codes", "POST"),
     ("stats", "GET"),
 }
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well

@@ -1,0 +1,325 @@
+"""Archives that lie, bombs and codes that are no codes: refused with a code, nothing kept."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from pytest_django import Settings
+from rest_framework.test import APIClient
+from safetensors.numpy import save
+
+from synth.removal import delete_voice
+from tests.voices.test_portable import (
+    CLIP,
+    CODEC,
+    CODES,
+    Listing,
+    export,
+    send,
+    start_worker,
+    voice,  # noqa: F401  # a fixture
+)
+from voices.models import ClipCodes, StoredClip, Voice
+from voices.portable.codes_file import check_codes
+from voices.portable.errors import ImportRefusedError
+from workers.codes_object import pack_codes
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Entries = dict[str, bytes]
+CODES_FILE = f"codes/0-{CODEC}.safetensors"
+TEXTS = {"clip": "a" * 64, "codec": CODEC, "frames": "4", "resampler": "builtin"}
+
+
+@pytest.fixture
+def entries(client: APIClient, voice: Voice) -> Entries:  # noqa: F811
+    """The entries of a good archive, whose voice is not there any more."""
+    start_worker()
+    content = export(client, voice)
+    delete_voice(voice)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture
+def refused(client: APIClient, stored_objects: Listing) -> Callable[[bytes], tuple[int, str]]:
+    """Return a function that sends an archive and sees that nothing of it was kept."""
+
+    def refused(content: bytes) -> tuple[int, str]:
+        answer = send(client, content)
+        assert not Voice.objects.filter(deleted_at__isnull=True).exists()
+        assert not StoredClip.objects.exists() and not ClipCodes.objects.exists()
+        assert stored_objects() == []
+        return answer.status_code, answer.json()["code"]
+
+    return refused
+
+
+Refused = Callable[[bytes], tuple[int, str]]
+
+
+def pack(entries: Entries, method: int = zipfile.ZIP_STORED) -> bytes:
+    """Return a zip of entries."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def changed(entries: Entries, change: Callable[[Any], Any]) -> bytes:
+    """Return an archive whose manifest was changed."""
+    manifest = json.loads(entries["manifest.json"])
+    change(manifest)
+    return pack(entries | {"manifest.json": json.dumps(manifest).encode()})
+
+
+def with_codes(entries: Entries, content: bytes) -> bytes:
+    """Return an archive with other codes of clip 0, their digest right."""
+
+    def change(manifest: Any) -> None:
+        manifest["clips"][0]["codes"][0]["sha256"] = hashlib.sha256(content).hexdigest()
+
+    return changed(entries | {CODES_FILE: content}, change)
+
+
+def test_archive_packed_again_by_another_program_is_taken(
+    client: APIClient, entries: Entries
+) -> None:
+    with_folder: Entries = {"clips/": b""} | entries
+
+    assert send(client, pack(with_folder, zipfile.ZIP_DEFLATED)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda content: b"",
+        lambda content: b"no zip at all, but some bytes of text",
+        lambda content: content[:-1],
+        lambda content: content[: len(content) // 2],
+        lambda content: content + b"x",
+        lambda content: b"x" + content,
+        lambda content: content.replace(b"clips/0.wav", b"clips/9.wav", 1),
+        lambda content: CLIP,
+        lambda content: struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 0, 0, 0, 0, 0),
+    ],
+    ids=["empty", "text", "cut", "half", "more behind", "more before", "names differ", "a clip",
+         "no entries"],
+)  # fmt: skip
+def test_what_is_no_whole_archive_is_refused(
+    spoil: Callable[[bytes], bytes], entries: Entries, refused: Refused
+) -> None:
+    status, code = refused(spoil(pack(entries)))
+
+    assert (status, code) in {(400, "archive_invalid"), (400, "empty")}
+
+
+def test_byte_that_changed_on_the_way_is_found(entries: Entries, refused: Refused) -> None:
+    content = bytearray(pack(entries))
+    content[content.find(CLIP) + 500] ^= 1
+
+    assert refused(bytes(content)) == (400, "archive_invalid")
+
+
+@pytest.mark.parametrize("name", ["clips/0.wav", CODES_FILE])
+def test_file_that_is_not_the_exported_one_is_refused(
+    name: str, entries: Entries, refused: Refused
+) -> None:
+    spoiled = entries[name][:-1] + bytes([entries[name][-1] ^ 1])
+
+    assert refused(pack(entries | {name: spoiled})) == (400, "archive_digest_mismatch")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(format="other"),
+        lambda m: m.pop("name"),
+        lambda m: m.update(name=""),
+        lambda m: m.update(name="x" * 101),
+        lambda m: m.update(name="a\u0000b"),
+        lambda m: m.update(colour="red"),
+        lambda m: m.update(language="no tag"),
+        lambda m: m.update(clips=[]),
+        lambda m: m.update(clips={}),
+        lambda m: m.update(consent=None),
+        lambda m: m["consent"].pop("statement"),
+        lambda m: m["consent"].update(at="yesterday"),
+        lambda m: m["clips"][0].update(file="../../clips/0.wav"),
+        lambda m: m["clips"][0].update(file="/etc/passwd"),
+        lambda m: m["clips"][0].update(file="clips/../0.wav"),
+        lambda m: m["clips"][0].update(file="clips/7.wav"),
+        lambda m: m["clips"][0].update(file="clips/1.flac"),
+        lambda m: m["clips"][0].update(sha256="no digest"),
+        lambda m: m["clips"][0].update(container="exe"),
+        lambda m: m["clips"][0]["measures"].update(duration_seconds=1e300),
+        lambda m: m["clips"][0]["measures"].update(rms_dbfs=float("nan")),
+        lambda m: m["clips"][0]["measures"].update(more=1),
+        lambda m: m["clips"][0]["codes"][0].update(codec_fingerprint="C" * 64),
+    ],
+)
+def test_manifest_with_something_wrong_in_it_is_refused(
+    change: Callable[[Any], Any], entries: Entries, refused: Refused
+) -> None:
+    assert refused(changed(entries, change)) == (400, "archive_invalid")
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b"\xff\xfe", b"[" * 100_000])
+def test_manifest_that_is_no_json_object_is_refused(
+    content: bytes, entries: Entries, refused: Refused
+) -> None:
+    assert refused(pack(entries | {"manifest.json": content})) == (400, "archive_invalid")
+
+
+def test_archive_of_a_later_format_is_refused_as_such(entries: Entries, refused: Refused) -> None:
+    content = changed(entries, lambda manifest: manifest.update(format_version=2, more="yes"))
+
+    assert refused(content) == (400, "archive_version_unknown")
+
+
+def test_file_that_the_manifest_does_not_name_is_refused(
+    entries: Entries, refused: Refused
+) -> None:
+    assert refused(pack(entries | {"clips/9.wav": CLIP})) == (400, "archive_invalid")
+
+
+def test_entry_that_is_there_twice_is_refused(entries: Entries, refused: Refused) -> None:
+    buffer = io.BytesIO(pack(entries))
+    with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("clips/0.wav", CLIP)
+
+    assert refused(buffer.getvalue()) == (400, "archive_invalid")
+
+
+def test_clip_that_unpacks_to_more_than_a_clip_is_refused(
+    entries: Entries, refused: Refused, settings: Settings
+) -> None:
+    settings.MAX_CLIP_BYTES = 200_000
+    bomb = pack(entries | {"clips/0.wav": bytes(10_000_000)}, zipfile.ZIP_DEFLATED)
+
+    assert refused(bomb) == (413, "archive_too_large")
+
+
+def test_clip_whose_size_is_a_lie_is_counted(
+    entries: Entries, refused: Refused, settings: Settings
+) -> None:
+    settings.MAX_CLIP_BYTES = 200_000
+    bomb = pack(entries | {"clips/0.wav": bytes(10_000_000)}, zipfile.ZIP_DEFLATED)
+    size = struct.pack("<L", 10_000_000)
+    assert bomb.count(size) == 2
+
+    status, code = refused(bomb.replace(size, struct.pack("<L", 100)))
+
+    assert (status, code) in {(400, "archive_invalid"), (413, "archive_too_large")}
+
+
+def test_all_entries_together_are_bounded(
+    entries: Entries, refused: Refused, settings: Settings
+) -> None:
+    settings.MAX_BODY_BYTES = len(CLIP) + len(entries["manifest.json"])
+
+    assert refused(pack(entries)) == (413, "archive_too_large")
+
+
+def test_archive_of_very_many_entries_is_refused_before_they_are_read(
+    entries: Entries, refused: Refused
+) -> None:
+    many = {f"clips/{number}.wav": b"" for number in range(500)}
+
+    assert refused(pack(entries | many)) == (413, "archive_too_large")
+
+
+def test_archive_of_more_clips_than_a_voice_has_is_refused(
+    entries: Entries, refused: Refused, settings: Settings
+) -> None:
+    settings.MAX_CLIPS_PER_VOICE = 1
+
+    assert refused(pack(entries)) == (413, "archive_too_large")
+
+
+def test_clip_that_is_no_audio_is_refused(entries: Entries, refused: Refused) -> None:
+    content = b"MZ" + bytes(1000)
+
+    def change(manifest: Any) -> None:
+        manifest["clips"][0]["sha256"] = hashlib.sha256(content).hexdigest()
+
+    archive = changed(entries | {"clips/0.wav": content}, change)
+    assert refused(archive) == (400, "clip_not_audio")
+
+
+def test_codes_of_another_clip_are_refused(entries: Entries, refused: Refused) -> None:
+    codes = pack_codes(CODES, clip="a" * 64, codec=CODEC, resampler="builtin")
+
+    assert refused(with_codes(entries, codes)) == (400, "codes_invalid")
+
+
+def test_codes_whose_object_names_another_codec_are_refused(
+    entries: Entries, refused: Refused
+) -> None:
+    clip = hashlib.sha256(CLIP).hexdigest()
+    codes = pack_codes(CODES, clip=clip, codec="d" * 64, resampler="builtin")
+
+    assert refused(with_codes(entries, codes)) == (400, "codes_invalid")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short",
+        b"\xff" * 200,
+        struct.pack("<Q", 5) + b"[1,2]",
+        save({"codes": CODES}, metadata=TEXTS)[:-1],
+        save({"codes": CODES}, metadata=TEXTS) + b"\0\0",
+        save({"codes": CODES}),
+        save({"codes": CODES}, metadata=TEXTS | {"frames": "5"}),
+        save({"codes": CODES}, metadata=TEXTS | {"more": "x"}),
+        save({"codes": CODES, "other": CODES}, metadata=TEXTS),
+        save({"codes": CODES.astype(np.int32)}, metadata=TEXTS),
+        save({"codes": CODES[0]}, metadata=TEXTS),
+        save({"codes": CODES - 1}, metadata=TEXTS),
+        save({"codes": CODES[:, :0]}, metadata=TEXTS | {"frames": "0"}),
+        save({"codes": np.zeros((65, 4), dtype=np.int16)}, metadata=TEXTS),
+    ],
+)
+def test_what_is_no_whole_object_of_codes_is_refused(content: bytes) -> None:
+    with pytest.raises(ImportRefusedError) as refusal:
+        check_codes(content)
+
+    assert refusal.value.code == "codes_invalid"
+
+
+def test_codes_that_a_worker_wrote_are_taken() -> None:
+    checked = check_codes(pack_codes(CODES, clip="a" * 64, codec=CODEC, resampler="builtin"))
+
+    assert (checked.codebooks, checked.frames, checked.resampler) == (10, 4, "builtin")
+
+
+def test_request_field_that_is_not_acted_on_is_refused(client: APIClient, entries: Entries) -> None:
+    answer = send(client, pack(entries), colour="red")
+
+    assert (answer.status_code, answer.json()["code"]) == (400, "unknown_field")
+    assert not Voice.objects.filter(deleted_at__isnull=True).exists()
+
+
+def test_name_of_blanks_is_refused_and_not_taken_for_none(
+    client: APIClient, entries: Entries
+) -> None:
+    answer = send(client, pack(entries), name=" ")
+
+    assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (400, "name")
+
+
+def test_import_without_a_file_is_refused(client: APIClient) -> None:
+    answer = client.post("/api/v1/voices/import", {"name": "Ada"}, format="multipart")
+
+    assert (answer.status_code, answer.json()["errors"][0]["attr"]) == (400, "archive")

@@ -1,0 +1,102 @@
+"""Make a voice of clips and codes that somebody has made already with the codec loaded here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db import transaction
+
+from synth.models import ApiKey
+from voices.clip_checks import check_clip
+from voices.models import Voice
+from voices.objects import delete_objects, store_clip
+from voices.portable.adopt import adopt, store_codes
+from voices.portable.codecs import loaded_codecs
+from voices.portable.codes_file import CheckedCodes, check_codes
+from voices.portable.errors import ImportRefusedError
+from voices.portable.kept import Kept
+from voices.submit import NewClip, create_voice
+
+
+def create_voice_with_codes(
+    fields: Mapping[str, Any],
+    *,
+    clips: Sequence[NewClip],
+    codes: Sequence[bytes],
+    by: str,
+    owner: AbstractBaseUser | AnonymousUser | None = None,
+    api_key: ApiKey | None = None,
+) -> Voice:
+    """Make a voice whose clips bring their codes, safetensors objects in the same order.
+
+    Codes that a clip has here already stay instead of those that were sent.
+
+    Args:
+        fields: name, consent_statement, description, language and cache_codes, as for
+            `create_voice`.
+
+    Raises:
+        ImportRefusedError: the codes are damaged, or not of these clips and the loaded codec.
+        ClipRejectedError, VoiceNameTakenError, KeyLimitError, OSError: as for `create_voice`.
+    """
+    checked = _check(clips, codes)
+    kept = Kept()
+    try:
+        stored = [_store(clip, one, kept) for clip, one in zip(clips, checked, strict=True)]
+        with transaction.atomic():
+            voice = create_voice(**fields, clips=stored, by=by, owner=owner, api_key=api_key)
+            unused = adopt(voice, kept.codes)
+    except BaseException:
+        kept.let_go()
+        raise
+    delete_objects(unused)
+    return voice
+
+
+def _check(clips: Sequence[NewClip], codes: Sequence[bytes]) -> list[CheckedCodes]:
+    """Return the codes, each of its clip and all of one loaded codec."""
+    if len(clips) != len(codes):
+        raise ImportRefusedError(
+            "codes_required", f"{len(clips)} clips need {len(clips)} codes; there are {len(codes)}."
+        )
+    checked = [check_codes(content) for content in codes]
+    for index, (clip, one) in enumerate(zip(clips, checked, strict=True)):
+        if one.clip_fingerprint != clip.fingerprint:
+            raise ImportRefusedError(
+                "codes_of_other_clip",
+                f"Codes {index} are of another clip: their `clip` is "
+                f"{one.clip_fingerprint[:64]!r}, and the clip's sha256 is {clip.fingerprint}.",
+            )
+    _check_codecs({one.codec_fingerprint for one in checked})
+    return checked
+
+
+def _check_codecs(given: set[str]) -> None:
+    """Refuse codes of a codec that no worker has loaded at the moment."""
+    loaded = loaded_codecs()
+    if not loaded:
+        raise ImportRefusedError(
+            "codec_unknown",
+            "No worker is ready, so that nobody can say which codec is loaded: start one, or send "
+            "the clips without codes.",
+            status=409,
+        )
+    if len(given) > 1 or not given <= loaded:
+        raise ImportRefusedError(
+            "codes_of_other_codec",
+            f"The codes are of the codec {', '.join(one[:64] for one in sorted(given))}; loaded is "
+            f"{', '.join(sorted(loaded))}. Send the clips without codes to have them encoded here.",
+            status=409,
+        )
+
+
+def _store(clip: NewClip, codes: CheckedCodes, kept: Kept) -> NewClip:
+    """Store a clip's bytes and its codes."""
+    content = clip.content or b""
+    stored = store_clip(content, container=check_clip(content))
+    kept.clips.append(stored.pk)
+    kept.codes.append(store_codes(stored, codes))
+    return replace(clip, content=None, stored=stored)

@@ -1,0 +1,217 @@
+"""Serve voices as files over REST: export one, import one."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.files.uploadhandler import TemporaryFileUploadHandler
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.models import ApiKey
+from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
+from ttsweb.ranged import ObjectResponse
+from ttsweb.schema import problems
+from voices.access import visible_voices
+from voices.clip_checks import ClipRejectedError
+from voices.models import Voice
+from voices.portable.codes_file import MAX_CODES_BYTES
+from voices.portable.direct import create_voice_with_codes
+from voices.portable.errors import ImportRefusedError
+from voices.portable.export import ArchiveFile, ClipLostError, export_voice
+from voices.portable.import_ import import_voice
+from voices.serializers import FormCharField, VoiceCreateSerializer, VoiceSerializer
+from voices.submit import VoiceNameTakenError
+
+ENCODING_RETRY_SECONDS = 2
+_MADE_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class VoiceImportSerializer(StrictSerializer):
+    """An exported voice, and the name that it is to have here."""
+
+    archive = serializers.FileField(help_text="A file of `GET /api/v1/voices/{id}/export`.")
+    name = FormCharField(
+        max_length=100, required=False, help_text="Instead of the name in the archive."
+    )
+
+
+class VoiceCodesSerializer(VoiceCreateSerializer):
+    """A voice to be made, with the codes of each of its clips."""
+
+    codes = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        help_text="For each clip a safetensors file with `codes` int16 [K, T] and the metadata "
+        "clip (sha256 of the clip), codec (its fingerprint), frames and resampler.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Replace the files of the codes by their bytes."""
+        files = attrs.pop("codes")
+        codes = [file.read(MAX_CODES_BYTES + 1) for file in files]
+        return super().validate(attrs) | {"codes": codes}
+
+
+class VoiceExportView(APIView):
+    """A voice as one file."""
+
+    @extend_schema(
+        operation_id="export_voice",
+        responses={
+            (200, "application/zip"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 409, 410),
+        },
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+        """Return clips, transcripts, codes and the consent record of a voice as one archive."""
+        check_query(request, ())
+        voice = visible_voices(request.user).filter(pk=voice_id).first()
+        if voice is None:
+            raise ApiProblem(404, "voice_not_found", "There is no such voice.")
+        return archive_response(voice, head_only=request.method == "HEAD")
+
+
+class VoiceImportView(APIView):
+    """Voices that come as files."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
+    parser_classes = (MultiPartParser,)
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Take an archive to disk: it may be larger than one clip, so that limit is not for it."""
+        request.upload_handlers = [TemporaryFileUploadHandler(request)]
+        return super().initialize_request(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="import_voice",
+        request={"multipart/form-data": VoiceImportSerializer},
+        parameters=_MADE_HEADERS,
+        responses={
+            201: VoiceSerializer,
+            202: VoiceSerializer,
+            **problems(400, 401, 409, 413, 415),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Make a voice of an exported one: 201 if it can speak at once, 202 if it is encoded first.
+
+        It can speak at once where the archive has codes of the codec that a worker has loaded.
+        """
+        check_query(request, ())
+        serializer = VoiceImportSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = serializer.validated_data
+        with _refusals_as_problems(attr="archive"):
+            voice = import_voice(
+                fields["archive"].file,
+                name=fields.get("name", ""),
+                by=request.user.get_username(),
+                owner=request.user,
+                api_key=key_of(request),
+            )
+        return _made(voice)
+
+
+class VoiceCodesImportView(APIView):
+    """Voices that come with their codes."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
+    parser_classes = (MultiPartParser,)
+
+    @extend_schema(
+        operation_id="import_voice_codes",
+        request={"multipart/form-data": VoiceCodesSerializer},
+        parameters=_MADE_HEADERS,
+        responses={
+            201: VoiceSerializer,
+            202: VoiceSerializer,
+            **problems(400, 401, 409, 413, 415),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Make a voice of clips and their codes, which have to be of the codec that is loaded.
+
+        Codes that a clip has here already stay instead of those that are sent.
+        """
+        check_query(request, ())
+        serializer = VoiceCodesSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = dict(serializer.validated_data)
+        with _refusals_as_problems(attr="codes"):
+            voice = create_voice_with_codes(
+                fields,
+                clips=fields.pop("clips"),
+                codes=fields.pop("codes"),
+                by=request.user.get_username(),
+                owner=request.user,
+                api_key=key_of(request),
+            )
+        return _made(voice)
+
+
+def archive_response(voice: Voice, *, head_only: bool = False) -> HttpResponseBase:
+    """Return a voice's archive as a download.
+
+    Raises:
+        ApiProblem: 409 voice_without_clips, 410 clip_lost.
+    """
+    version = voice.current_version
+    if version is None or not version.clips.exists():
+        raise ApiProblem(409, "voice_without_clips", "The voice has no clip to export.")
+    try:
+        archive = export_voice(voice, version)
+    except ClipLostError as error:
+        raise ApiProblem(410, error.code, str(error)) from error
+    response = _body(archive, head_only=head_only)
+    name = "".join(one if one.isalnum() or one in " -_." else "_" for one in voice.name)
+    disposition = content_disposition_header(True, f"{name}.voice.zip")
+    response.headers["Content-Disposition"] = disposition or "attachment"
+    response.headers["Content-Length"] = str(archive.size)
+    response.headers["Cache-Control"] = "private, no-store"
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+def _body(archive: ArchiveFile, *, head_only: bool) -> HttpResponseBase:
+    if head_only:
+        archive.close()
+        return HttpResponse(content_type="application/zip")
+    return ObjectResponse(archive, content_type="application/zip")
+
+
+def _made(voice: Voice) -> Response:
+    """Return the 201 of a voice that is ready, or the 202 of one that waits for the encoder."""
+    voice = Voice.objects.get(pk=voice.pk)  # its rows were changed beside it
+    version = voice.current_version
+    is_ready = version is not None and version.status == version.Status.READY
+    headers = {"Location": reverse("voice", args=[voice.pk])}
+    if not is_ready:
+        headers["Retry-After"] = str(ENCODING_RETRY_SECONDS)
+    return Response(VoiceSerializer(voice).data, status=201 if is_ready else 202, headers=headers)
+
+
+@contextmanager
+def _refusals_as_problems(*, attr: str) -> Iterator[None]:
+    """Turn what an import refuses into problems of the field `attr`."""
+    try:
+        yield
+    except ClipRejectedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
+    except ImportRefusedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
+    except VoiceNameTakenError as error:
+        raise ApiProblem(409, error.code, str(error), attr="name") from error
