@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import AsyncRequestFactory
+from rest_framework.request import Request
 from rest_framework.test import APIClient
 
 from synth import key_rate
+from synth.asgi_ask import COUNTED, ask
 from synth.key_limits import KeyLimitError
 from synth.keys import create_key
 from synth.models import ApiKey, RenderJob
 from tests.factories import make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
+from ttsweb.api import ApiKeyAuthentication, ApiProblem
 from voices.models import StoredClip, Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -267,6 +273,25 @@ def test_a_limit_that_was_raised_holds_at_once(operator: User, clock: dict[str, 
     row.max_requests_per_minute = 3
 
     assert passes(row, 5) == 2
+
+
+def test_a_request_that_is_asked_again_after_its_client_waited_counts_once(
+    operator: User, clock: dict[str, float]
+) -> None:
+    _, key = create_key(operator, "limited", limits={"max_requests_per_minute": 1})
+    request = AsyncRequestFactory().get("/", headers={"Authorization": f"Bearer {key}"})
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        request.scope = scope
+        await sync_to_async(ApiKeyAuthentication().authenticate)(Request(request))
+
+    async def ask_thrice(scope: Any) -> None:
+        for _ in range(3):
+            await ask(application, scope, "TTS-Wait")
+
+    asyncio.run(ask_thrice(dict(request.scope)))
+    with pytest.raises(ApiProblem, match="1 requests a minute"):
+        asyncio.run(ask_thrice(dict(request.scope) | {COUNTED: False}))
 
 
 def test_a_key_of_another_user_has_its_own_count(operator: User, clock: dict[str, float]) -> None:
