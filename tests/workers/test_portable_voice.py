@@ -52,8 +52,11 @@ def test_voice_that_was_exported_deleted_and_imported_speaks_without_an_encoder_
         worker.stop()
         delete_voice(back)
         waiting = import_voice(file, by="tester", name="Later")
-    second = submit(waiting, text="Ox two.")
+    assert waiting.current_version is not None
+    assert waiting.current_version.status == "pending"  # nobody has the codec loaded
     pair.start_worker("w1")
+    wait_encoded(waiting)
+    second = submit(waiting, text="Ox two.")
     wait_ended(second)
 
     assert_whole(first, second)
