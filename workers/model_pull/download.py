@@ -6,7 +6,9 @@ import fcntl
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ttsweb.command_errors import StepError
 from workers.model_pull.listing import Listing, RemoteFile
@@ -92,6 +94,7 @@ def _fetch(source: ModelSource, revision: str, file: RemoteFile, folder: Path) -
             headers=headers,
             expected_size=file.size,
             displayed_filename=file.path,
+            tqdm_class=drawn_bar(),
         )
     if not file.matches(part):
         part.unlink()
@@ -102,6 +105,16 @@ def _fetch(source: ModelSource, revision: str, file: RemoteFile, folder: Path) -
             "files.",
         )
     part.replace(folder / file.path)
+
+
+def drawn_bar() -> Any:
+    """Return the library's progress bar, drawn on a terminal and nowhere else.
+
+    Left to itself the library draws none unless its logger was given a level.
+    """
+    from huggingface_hub.utils.tqdm import tqdm
+
+    return partial(tqdm, disable=None)
 
 
 def _part_size(folder: Path, file: RemoteFile) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
 import shutil
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.workers.model_pull.conftest import CODEC, WEIGHTS
 from tests.workers.model_pull.hub import GOOD_TOKEN, OTHER_COMMIT, Hub
 from ttsweb.card import read_card
 from ttsweb.command_errors import StepError
+from workers.model_pull.download import drawn_bar
 from workers.model_pull.pull import pull
 from workers.model_pull.source import ModelSource
 
@@ -249,3 +251,19 @@ def test_a_damaged_record_is_made_anew(source: ModelSource, folder: Path, hub: H
     run(source, folder)
 
     assert json.loads((folder / ".pulled.json").read_text())["revision"] == source.revision
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+@pytest.mark.parametrize(("stream", "is_drawn"), [(Terminal(), True), (io.StringIO(), False)])
+def test_a_bar_is_drawn_on_a_terminal_alone(stream: io.StringIO, is_drawn: bool) -> None:
+    with drawn_bar()(total=5, file=stream, desc="codec.pth") as bar:
+        bar.update(5)
+
+    assert ("codec.pth" in stream.getvalue()) is is_drawn
