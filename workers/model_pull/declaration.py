@@ -38,7 +38,7 @@ def read_declaration(folder: Path) -> Declaration | None:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         declaration = Declaration(**given)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:
         raise _invalid(path) from error

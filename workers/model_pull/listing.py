@@ -79,7 +79,10 @@ def read_listing(folder: Path) -> Listing | None:
     """Return what was pulled into a folder; None where nothing was, or the file is damaged."""
     try:
         given: dict[str, Any] = json.loads((folder / FILE_NAME).read_text(encoding="utf-8"))
-        files = tuple(RemoteFile(**entry) for entry in given["files"])
+        files = tuple(
+            RemoteFile(Path(entry["path"]).name, int(entry["size"]), str(entry["digest"]))
+            for entry in given["files"]
+        )
         return Listing(str(given["model"]), str(given["revision"]), files)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None  # it is asked for again

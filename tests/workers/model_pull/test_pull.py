@@ -244,9 +244,10 @@ def test_two_pulls_never_write_to_one_folder(source: ModelSource, folder: Path) 
         assert failure(source, folder).code == "pull_running"
 
 
-def test_a_damaged_record_is_made_anew(source: ModelSource, folder: Path, hub: Hub) -> None:
+@pytest.mark.parametrize("record", ["{", "[]", '{"files": [5]}', '{"files": [{"path": "a"}]}'])
+def test_a_damaged_record_is_made_anew(source: ModelSource, folder: Path, record: str) -> None:
     run(source, folder)
-    (folder / ".pulled.json").write_text("{")
+    (folder / ".pulled.json").write_text(record)
 
     run(source, folder)
 

@@ -106,6 +106,14 @@ def test_a_damaged_declaration_is_never_taken_for_one(
     assert pulled == []
 
 
+@pytest.mark.parametrize("below", ["file", "file/below"])
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(CommandError, match="disk_error: .*cannot be written"):
+        call_command("models", "pull", "--to", str(tmp_path / below), ACCEPT)
+
+
 @pytest.mark.parametrize("revision", ["", "../main", "a b", "x" * 101, "main?x=1"])
 def test_a_revision_that_is_none_is_wrong_use(revision: str) -> None:
     with pytest.raises(CommandError, match="revision"):
