@@ -110,7 +110,7 @@ def test_a_damaged_declaration_is_never_taken_for_one(
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(CommandError, match="disk_error: .*cannot be written"):
+    with pytest.raises(CommandError, match=r"disk_error: .*cannot be written"):
         call_command("models", "pull", "--to", str(tmp_path / below), ACCEPT)
 
 
