@@ -1,0 +1,73 @@
+"""Store the API keys of users: what each may do, and how much of it."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+
+def default_scopes() -> list[str]:
+    """Return what a key may do unless something else is said."""
+    return [ApiKey.Scope.READ.value, ApiKey.Scope.VOICES.value, ApiKey.Scope.JOBS.value]
+
+
+class ApiKey(models.Model):
+    """A named key of a user. Only its secret's digest is kept; it is shown once.
+
+    It never has more rights than its user. A limit that is None does not limit.
+    """
+
+    class Scope(models.TextChoices):
+        READ = "read", "read what the user sees"
+        VOICES = "voices", "make, change and delete voices"
+        JOBS = "jobs", "make, cancel, retry and delete jobs"
+        ADMIN = "admin", "see the jobs of all users, where the user is a superuser"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_keys"
+    )
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=16, unique=True)
+    digest = models.CharField(max_length=64)
+    created_at = models.DateTimeField(auto_now_add=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    scopes = models.JSONField(default=default_scopes)
+    max_queued_chars = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        verbose_name="most queued characters",
+        help_text="Of the texts of this key that are not rendered yet; empty does not limit.",
+    )
+    max_unfinished_jobs = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        verbose_name="most unfinished jobs",
+        help_text="Jobs of this key that are queued or running; empty does not limit.",
+    )
+    max_requests_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        verbose_name="most requests per minute",
+        help_text="Counted per minute of the clock; empty does not limit.",
+    )
+    max_voice_bytes = models.PositiveBigIntegerField(
+        null=True,
+        blank=True,
+        verbose_name="most stored bytes of voices",
+        help_text="Clips of all voices of the key's user together; empty does not limit.",
+    )
+    # Requests that processes have taken for themselves in a minute since 1970; see key_rate.
+    rate_minute = models.PositiveIntegerField(default=0, editable=False)
+    rate_taken = models.PositiveIntegerField(default=0, editable=False)
+
+    class Meta:
+        verbose_name = "API key"
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
