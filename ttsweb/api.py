@@ -187,15 +187,24 @@ def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | N
 def problem_body(
     status: int, code: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Return the members of a problem: type, title, status, detail, code, errors."""
+    """Return the members of a problem: type, title, status, detail, code, errors.
+
+    What a request says may come back in it, so halves of surrogate pairs, which UTF-8 cannot write,
+    are replaced.
+    """
     return {
         "type": "about:blank",
         "title": HTTPStatus(status).phrase,
         "status": status,
-        "detail": detail,
+        "detail": _writable(detail),
         "code": code,
-        "errors": list(errors),
+        "errors": [{name: _writable(value) for name, value in one.items()} for one in errors],
     }
+
+
+def _writable(value: Any) -> Any:
+    """Return a text that can be written as UTF-8; anything else as it is."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:

@@ -180,6 +180,8 @@ def test_half_of_a_surrogate_pair_is_refused_and_no_server_error(api: APIClient)
 
     assert post_raw(api, r'{"text": "\ud800 x", "voice": "Ada"}').json()["code"] == "text_not_text"
     assert post_raw(api, r'{"text": "x", "voice": "\ud800"}').status_code == 400
+    named = post_raw(api, r'{"text": "x", "voice": "Ada", "\ud800": 1}')
+    assert (named.status_code, named.json()["code"]) == (400, "unknown_field")
 
 
 def data_url(content: bytes) -> str:
