@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.http import Http404
 from rest_framework import exceptions, serializers
@@ -259,12 +260,18 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
     if isinstance(exc, PermissionDenied):
         return exceptions.PermissionDenied()
     if isinstance(exc, RequestDataTooBig):
-        return ApiProblem(413, getattr(exc, "code", "body_too_large"), str(exc))
+        return ApiProblem(413, getattr(exc, "code", "body_too_large"), _too_large(exc))
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return ApiProblem(507, "storage_full", "The disk is full; nothing was saved.")
     if isinstance(exc, SuspiciousOperation):  # too many fields or files
         return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
     return None
+
+
+def _too_large(exc: RequestDataTooBig) -> str:
+    """Return the sentence of a body that is too large; Django's own names a setting of its own."""
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return f"The body has more than {limit} bytes." if "settings." in str(exc) else str(exc)
 
 
 def _body_of(error: exceptions.APIException) -> dict[str, Any]:

@@ -206,6 +206,14 @@ def test_an_error_of_the_framework_is_a_problem(error: Exception, status: int, c
     assert errors_of(response) == []
 
 
+def test_a_body_over_the_limit_is_told_without_names_of_django() -> None:
+    theirs = "Request body exceeded settings.DATA_UPLOAD_MAX_MEMORY_SIZE."
+
+    detail = serve_raising(RequestDataTooBig(theirs)).data["detail"]
+
+    assert "bytes" in detail and "settings." not in detail
+
+
 def test_a_throttled_request_says_when_to_come_back() -> None:
     response = serve_raising(exceptions.Throttled(wait=1.4))
 
