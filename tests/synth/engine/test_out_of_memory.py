@@ -36,7 +36,8 @@ def test_memory_that_runs_out_halves_the_slots_and_loses_nothing(
 
     takes = [future.result(60) for future in [engine.submit(one) for one in specs]]
 
-    assert engine.describe()["slot_limit"] == 2
+    # 8, 4, 2; or 3, 1 where the first requests were begun before the others had come.
+    assert engine.describe()["slot_limit"] in (1, 2)
     assert all(np.array_equal(a.codes, b.codes) for a, b in zip(expected, takes, strict=True))
 
 
