@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -25,19 +26,28 @@ def fail_above(most: int) -> Callable[[DecodeState], None]:
     return check
 
 
+@pytest.mark.parametrize("most", [4, 2])
 def test_memory_that_runs_out_halves_the_slots_and_loses_nothing(
-    start: Start, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     engine = start(slots=8)
     specs = [spec(f"Number {n}.", seed=n, max_frames=5 + n) for n in range(10)]
     expected = [engine.render(one) for one in specs]
-    frames = watch_frames(monkeypatch)
-    frames.before = fail_above(2)
+    frames, all_waiting, fail = watch_frames(monkeypatch), threading.Event(), fail_above(most)
 
-    takes = [future.result(60) for future in [engine.submit(one) for one in specs]]
+    def hold_then_fail(state: DecodeState) -> None:
+        all_waiting.wait(60)
+        fail(state)
 
-    # 8, 4, 2; or 3, 1 where the first requests were begun before the others had come.
-    assert engine.describe()["slot_limit"] in (1, 2)
+    frames.before = hold_then_fail
+    first = engine.submit(spec("Hold.", max_frames=3))
+    wait_until(lambda: engine.describe()["slots_in_use"] == 1)
+    futures = [engine.submit(one) for one in specs]
+    all_waiting.set()
+    takes = [future.result(60) for future in futures]
+
+    first.result(60)
+    assert engine.describe()["slot_limit"] == most
     assert all(np.array_equal(a.codes, b.codes) for a, b in zip(expected, takes, strict=True))
 
 
