@@ -11,7 +11,7 @@ from torch import Tensor
 
 from synth.contract import MAX_TOP_K
 from synth.engine.decode_state import ENDED, FAILED, RUNNING, DecodeState
-from synth.engine.dual_ar import DualAR
+from synth.engine.dual_ar import KERNELS, DualAR
 from synth.engine.noise import SLOW_DRAWS, CounterFrame, FrameNoise, NoiseSource
 from synth.engine.sampling import (
     SECOND_TEMPERATURE,
@@ -22,8 +22,6 @@ from synth.engine.sampling import (
     probabilities,
     replace_repeated,
 )
-
-KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 
 
 @dataclass(frozen=True, slots=True, eq=False)
