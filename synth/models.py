@@ -10,6 +10,11 @@ from django.db.models import Q
 
 from synth.key_models import ApiKey as ApiKey
 from synth.key_models import default_scopes as default_scopes
+from synth.lexicon_models import Lexicon as Lexicon
+from synth.lexicon_models import LexiconEntry as LexiconEntry
+from synth.webhook_models import WebhookDelivery as WebhookDelivery
+from synth.webhook_models import WebhookEndpoint as WebhookEndpoint
+from synth.webhook_models import WebhookSecret as WebhookSecret
 from ttsweb.leases import LeasedModel
 from voices.models import VoiceVersion
 
@@ -49,10 +54,33 @@ class RenderJob(models.Model):
     api_key = models.ForeignKey(
         ApiKey, null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs"
     )
-    text = models.TextField()
+    # Whose share of the workers it takes: its key's, else its owner's; see segment_claims.
+    lane = models.CharField(max_length=40, blank=True, default="")
+    # A batch is a job without a text whose items are jobs; each knows its place and its name in it.
+    batch = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.CASCADE, related_name="items"
+    )
+    item_index = models.PositiveIntegerField(null=True, blank=True)
+    custom_id = models.CharField(max_length=200, blank=True, default="")
+    items_total = models.PositiveIntegerField(default=0)
+    items_ended = models.PositiveIntegerField(default=0)
+    text = models.TextField(blank=True)
+    language = models.CharField(max_length=35, blank=True, default="")
     priority = models.PositiveSmallIntegerField(choices=Priority, default=Priority.INTERACTIVE)
     format = models.CharField(max_length=10, default="wav")
     speed = models.FloatField(default=1.0)  # of the file alone: takes keep their own pace
+    sample_rate = models.PositiveIntegerField(null=True, blank=True)  # Hz; None is the takes' own
+    bit_rate = models.PositiveIntegerField(null=True, blank=True)  # bits per second
+    loudness = models.FloatField(null=True, blank=True)  # target of the file in LUFS
+    pauses = models.JSONField(default=dict, blank=True)  # milliseconds by the pause's name
+    lexicon = models.JSONField(default=list, blank=True)  # entries that this job alone has
+    normalise = models.BooleanField(default=False)  # numbers and the like are spelled out
+    max_retakes = models.PositiveSmallIntegerField(null=True, blank=True)
+    deadline_at = models.DateTimeField(null=True, blank=True)
+    retention_seconds = models.PositiveIntegerField(null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)  # set when it ends; None keeps it
+    webhook_url = models.CharField(max_length=2000, blank=True, default="")
+    live_requested_at = models.DateTimeField(null=True, blank=True)
     seed = models.BigIntegerField(default=0)
     temperature = models.FloatField()
     top_p = models.FloatField()
@@ -80,9 +108,14 @@ class RenderJob(models.Model):
                 condition=~Q(idempotency_key=""),
                 name="render_job_idempotency_key_unique_per_owner",
             ),
+            models.UniqueConstraint(
+                fields=("batch", "item_index"), name="render_job_item_index_unique_per_batch"
+            ),
         )
         indexes = (
             models.Index(fields=("status", "priority", "created_at"), name="render_job_queue"),
+            models.Index(fields=("status", "lane"), name="render_job_lane"),
+            models.Index(fields=("expires_at",), name="render_job_expiry"),
         )
 
     def __str__(self) -> str:
@@ -137,7 +170,11 @@ class Take(models.Model):
     sample_rate = models.PositiveIntegerField()
     audio_seconds = models.FloatField()
     finish_reason = models.CharField(max_length=20)
+    size_bytes = models.PositiveBigIntegerField(default=0)  # of both objects
     measures = models.JSONField(default=dict, blank=True)
+    # 1 is beyond suspicion, 0 the worst; None where nothing was screened.
+    quality_score = models.FloatField(null=True, blank=True)
+    quality_flags = models.JSONField(default=list, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
@@ -163,6 +200,9 @@ class Segment(LeasedModel):
     speaker = models.PositiveSmallIntegerField(default=0)
     seed = models.BigIntegerField()
     pause_after_ms = models.PositiveIntegerField(default=0)
+    # Takes with other seeds that followed a suspicious one, and what was found of each.
+    retakes = models.PositiveSmallIntegerField(default=0)
+    candidates = models.JSONField(default=list, blank=True)
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
     take = models.ForeignKey(
         Take, null=True, blank=True, on_delete=models.SET_NULL, related_name="segments"
@@ -202,6 +242,8 @@ class Export(LeasedModel):
     size_bytes = models.PositiveBigIntegerField(default=0)
     sha256 = models.CharField(max_length=64, blank=True, default="")
     duration_seconds = models.FloatField(default=0.0)
+    report = models.JSONField(default=dict, blank=True)  # what was measured of the file
+    peaks = models.JSONField(default=list, blank=True)  # at most 1,000 of 0 to 255, for a waveform
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -215,6 +257,49 @@ class Export(LeasedModel):
 
     def __str__(self) -> str:
         return f"{self.job_id}.{self.format}"
+
+
+class LiveChunk(models.Model):
+    """About half a second of a segment's audio, to be heard before the segment is done.
+
+    `key` names an object of s16le samples, mono. The chunks of one attempt have its claim's token;
+    those of the segment's newest attempt, by `index`, are its audio so far.
+    """
+
+    segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="live_chunks")
+    attempt = models.UUIDField()
+    index = models.PositiveIntegerField()
+    key = models.CharField(max_length=300)
+    num_samples = models.PositiveIntegerField()
+    sample_rate = models.PositiveIntegerField()
+    is_last = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("segment", "pk")
+        constraints = (
+            models.UniqueConstraint(
+                fields=("segment", "attempt", "index"), name="live_chunk_index_unique"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.segment_id} chunk {self.index}"
+
+
+class RenderedDay(models.Model):
+    """Count what was rendered on one day (UTC), which stays when jobs are deleted."""
+
+    day = models.DateField(primary_key=True)
+    segments = models.PositiveBigIntegerField(default=0)
+    reused = models.PositiveBigIntegerField(default=0)  # takes that were there already
+    audio_seconds = models.FloatField(default=0.0)  # of new takes
+
+    class Meta:
+        ordering = ("-day",)
+
+    def __str__(self) -> str:
+        return str(self.day)
 
 
 class WorkerStatus(models.Model):

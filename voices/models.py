@@ -26,6 +26,8 @@ class Voice(models.Model):
         on_delete=models.SET_NULL,
         related_name="voices",
     )
+    shared = models.BooleanField(default=False)  # every user may speak with it, none but its owner
+    # (or a superuser) may change it
     consent_statement = models.TextField(max_length=2000)
     consent_by = models.CharField(max_length=200)
     consent_at = models.DateTimeField()
@@ -42,8 +44,14 @@ class Voice(models.Model):
         constraints = (
             models.UniqueConstraint(
                 Lower("name"),
-                condition=Q(deleted_at__isnull=True),
-                name="voice_name_unique_while_it_exists",
+                "owner",
+                condition=Q(deleted_at__isnull=True, owner__isnull=False),
+                name="voice_name_unique_per_owner",
+            ),
+            models.UniqueConstraint(
+                Lower("name"),
+                condition=Q(deleted_at__isnull=True, owner__isnull=True),
+                name="voice_name_unique_without_owner",
             ),
         )
 

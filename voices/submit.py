@@ -23,7 +23,7 @@ from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip
 from voices.transitions import enqueue_version
 
-_NAME_CONSTRAINT = "voice_name_unique_while_it_exists"
+_NAME_CONSTRAINT = "voice_name_unique"
 _CHANGEABLE = {"name", "description", "language", "cache_codes", "consent_statement", "archived"}
 
 
