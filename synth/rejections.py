@@ -21,6 +21,12 @@ class SubmitRejectedError(Exception):
         super().__init__(message)
         self.status, self.code, self.attr, self.retry_after = status, code, attr, retry_after
 
+    def at(self, attr: str | None) -> SubmitRejectedError:
+        """Return the same refusal, of another request field."""
+        return SubmitRejectedError(
+            self.status, self.code, str(self), attr=attr, retry_after=self.retry_after
+        )
+
 
 def text_rejected(error: TextRejectedError) -> SubmitRejectedError:
     """Return the error for a text that cannot be rendered."""

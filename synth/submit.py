@@ -1,25 +1,24 @@
-"""Take a job: text and a voice become a job, its chapter and its segments, in one transaction."""
+"""Take a job: what was planned is written, in one transaction, and its messages go out."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
 from synth.key_limits import check_job
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
-from synth.rejections import SubmitRejectedError, clip_rejected, text_rejected
-from synth.text.normalise import TextRejectedError, clean_text
-from synth.text.segments import Piece, cut_text
+from synth.planning import Order as Order
+from synth.planning import PlannedJob, plan_job
+from synth.rejections import SubmitRejectedError, clip_rejected
+from synth.text.segments import Piece
 from synth.transitions import enqueue_segments
-from synth.voice_choice import find_voice, note_use, speaking_version
-from ttsweb.card import Card, CardError, read_card
+from synth.voice_choice import note_use
 from voices.clip_checks import ClipRejectedError, check_clip
-from voices.models import Voice, VoiceVersion
+from voices.models import VoiceVersion
 from voices.objects import collect_clips, store_clip
 from voices.submit import NewClip, create_version
 
@@ -28,24 +27,13 @@ _STORE_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Order:
-    """Say what is to be rendered, and how.
+class JobRows:
+    """Hold the unsaved rows of a job, to be written in this order."""
 
-    `voice` is a voice, its id or its name; `reference` is a clip that comes with the job; exactly
-    one of them is given. What is None is taken from the checkpoint's card. `seed` is in
-    [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the file.
-    """
-
-    text: str
-    voice: Voice | str | None = None
-    reference: NewClip | None = None
-    seed: int = 0
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    format: str = "wav"
-    speed: float = 1.0
-    priority: RenderJob.Priority = RenderJob.Priority.INTERACTIVE
+    job: RenderJob
+    voices: list[JobVoice]
+    chapter: Chapter
+    segments: list[Segment]
 
 
 def submit_job(
@@ -58,7 +46,7 @@ def submit_job(
 ) -> tuple[RenderJob, bool]:
     """Make a job with all its rows, or return the one that this owner's key has made before.
 
-    Messages go out on commit, and only where the voice is ready: otherwise the rows wait for it.
+    Messages go out on commit, and only where all voices are ready: otherwise the rows wait.
 
     Args:
         idempotency_key: at most 255 characters; empty makes a new job in any case.
@@ -73,37 +61,22 @@ def submit_job(
         KeyLimitError: the API key would have too much in the queue; nothing is kept.
         OSError: a reference cannot be stored; nothing is kept.
     """
-    known = _made_before(owner, idempotency_key, body_digest)
+    known = made_before(owner, idempotency_key, body_digest)
     if known is not None:
         return known, False
-    card = _card()
-    version = _version_of(order, owner)
-    text, pieces = _cut(order.text, card, version)
-    row = RenderJob(
-        owner_id=owner.pk if owner else None,
-        api_key=api_key,
-        text=text,
-        priority=order.priority,
-        format=order.format,
-        speed=order.speed,
-        seed=order.seed,
-        temperature=card.temperature if order.temperature is None else order.temperature,
-        top_p=card.top_p if order.top_p is None else order.top_p,
-        top_k=card.top_k if order.top_k is None else order.top_k,
-        idempotency_key=idempotency_key,
-        body_digest=body_digest,
-        segments_total=len(pieces),
-    )
+    planned = plan_job(order, owner=owner)
     try:
-        _save(row, pieces, version, order.reference)
+        job = write_job(
+            planned, api_key=api_key, idempotency_key=idempotency_key, body_digest=body_digest
+        )
     except IntegrityError as error:
         if _KEY_COLUMN not in str(error):  # the rule's name holds it, and so does the column's
             raise
-        known = _made_before(owner, idempotency_key, body_digest)
+        known = made_before(owner, idempotency_key, body_digest)
         if known is None:
             raise
         return known, False
-    return row, True
+    return job, True
 
 
 def check_order(order: Order, *, owner: AbstractBaseUser | None) -> None:
@@ -112,8 +85,89 @@ def check_order(order: Order, *, owner: AbstractBaseUser | None) -> None:
     Raises:
         SubmitRejectedError: as `submit_job`, as far as that shows before rows are written.
     """
-    card = _card()
-    _cut(order.text, card, _version_of(order, owner))
+    plan_job(order, owner=owner)
+
+
+def write_job(
+    planned: PlannedJob,
+    *,
+    api_key: ApiKey | None = None,
+    idempotency_key: str = "",
+    body_digest: str = "",
+    batch: RenderJob | None = None,
+    item_index: int | None = None,
+    custom_id: str = "",
+) -> RenderJob:
+    """Store the references' bytes, then write all rows of a job in one transaction.
+
+    Args:
+        batch: the batch that the job is an item of; `item_index` and `custom_id` are its place and
+            its name there.
+
+    Raises:
+        SubmitRejectedError: clip_*, transcript_*, voice_not_found (deleted meanwhile).
+        KeyLimitError: the API key would have too much in the queue; nothing is kept.
+        IntegrityError: another request has made a job with this idempotency key meanwhile.
+        OSError: a reference cannot be stored; nothing is kept.
+    """
+    bind_job(
+        planned.job,
+        api_key=api_key,
+        idempotency_key=idempotency_key,
+        body_digest=body_digest,
+        batch=batch,
+        item_index=item_index,
+        custom_id=custom_id,
+    )
+    # The bytes may be let go between the two steps, when another job with the same clip ends then.
+    for attempt in range(1, _STORE_ATTEMPTS + 1):
+        clips: dict[int, NewClip] = {}
+        try:
+            for speaker, reference in planned.references.items():
+                clips[speaker] = _stored(reference)
+            _write_rows(planned, clips)
+            break
+        except BaseException as error:
+            collect_clips(clip.stored.pk for clip in clips.values() if clip.stored is not None)
+            is_gone = isinstance(error, ClipRejectedError) and error.code == "clip_gone"
+            if is_gone and attempt < _STORE_ATTEMPTS:
+                continue
+            if isinstance(error, ClipRejectedError):
+                raise clip_rejected(error) from error
+            raise
+    return planned.job
+
+
+def bind_job(
+    job: RenderJob,
+    *,
+    api_key: ApiKey | None = None,
+    idempotency_key: str = "",
+    body_digest: str = "",
+    batch: RenderJob | None = None,
+    item_index: int | None = None,
+    custom_id: str = "",
+) -> None:
+    """Fill the columns of an unsaved row that say who asked for it, and in which batch."""
+    job.api_key = api_key
+    job.idempotency_key, job.body_digest = idempotency_key, body_digest
+    job.batch, job.item_index, job.custom_id = batch, item_index, custom_id
+
+
+def rows_of(planned: PlannedJob, versions: Mapping[int, VoiceVersion]) -> JobRows:
+    """Return the unsaved rows of a planned job; a batch writes those of many jobs together.
+
+    Args:
+        versions: who speaks, by speaker; those of references are made by then.
+    """
+    job = planned.job
+    chapter = Chapter(job=job)
+    return JobRows(
+        job,
+        [JobVoice(job=job, speaker=speaker, version=one) for speaker, one in versions.items()],
+        chapter,
+        [_segment(job, chapter, index, piece) for index, piece in enumerate(planned.pieces)],
+    )
 
 
 def segment_seed(job_seed: int, spoken_text: str, speaker: int) -> int:
@@ -125,10 +179,10 @@ def segment_seed(job_seed: int, spoken_text: str, speaker: int) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def _made_before(
+def made_before(
     owner: AbstractBaseUser | None, idempotency_key: str, body_digest: str
 ) -> RenderJob | None:
-    """Return the job of this key.
+    """Return the job that this owner's key has made.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, the key came with another body.
@@ -147,79 +201,22 @@ def _made_before(
     return job
 
 
-def _card() -> Card:
-    try:
-        return read_card(settings.CHECKPOINT)
-    except CardError as error:
-        raise SubmitRejectedError(503, "checkpoint_card_invalid", str(error)) from error
+def speaking_versions(planned: PlannedJob, clips: Mapping[int, NewClip]) -> dict[int, VoiceVersion]:
+    """Return who speaks, by speaker; call it in the transaction that writes the job.
 
+    The voices' rows are locked, in one order, and the versions of inline clips are made.
 
-def _version_of(order: Order, owner: AbstractBaseUser | None) -> VoiceVersion | None:
-    """Return the version that will speak; None for a job that brings its own reference.
+    Args:
+        clips: the job's references with their bytes stored.
 
     Raises:
-        SubmitRejectedError: voice_required, voice_ambiguous, voice_not_found, voice_not_ready,
-            voice_failed.
+        SubmitRejectedError: voice_not_found, a voice was deleted meanwhile.
+        ClipRejectedError: clip_gone, a clip was being removed at this moment.
     """
-    if order.voice and order.reference:
-        raise SubmitRejectedError(
-            400, "voice_ambiguous", "Give either a voice or a reference, not both.", attr="voice"
-        )
-    if order.reference:
-        return None
-    if not order.voice:
-        raise SubmitRejectedError(
-            400, "voice_required", "Give a voice (its id or name) or a reference.", attr="voice"
-        )
-    if isinstance(order.voice, str):
-        return speaking_version(find_voice(owner, order.voice))
-    return speaking_version(order.voice)
-
-
-def _cut(text: str, card: Card, version: VoiceVersion | None) -> tuple[str, list[Piece]]:
-    """Return the cleaned text and its pieces, which all have a speaker."""
-    voice = version.voice if version else None
-    language = (voice.language if voice else "") or next(iter(card.languages), "en")
-    try:
-        cleaned = clean_text(text, max_chars=settings.MAX_TEXT_CHARS)
-        pieces = cut_text(cleaned, max_chars=card.segment_chars, language=language)
-    except TextRejectedError as error:
-        raise text_rejected(error) from error
-    unknown = [piece.speaker for piece in pieces if piece.speaker != 0]
-    if unknown:
-        raise SubmitRejectedError(
-            400,
-            "speaker_unknown",
-            f"The text names speaker {unknown[0]}; this job has one voice, speaker 0.",
-            attr="text",
-        )
-    return cleaned, pieces
-
-
-def _save(
-    row: RenderJob,
-    pieces: Sequence[Piece],
-    version: VoiceVersion | None,
-    reference: NewClip | None,
-) -> None:
-    """Store the reference's bytes, then write all rows in one transaction.
-
-    The bytes may be let go between the two, when another job with the same clip ends just then.
-    """
-    for attempt in range(1, _STORE_ATTEMPTS + 1):
-        clip = _stored(reference) if reference else None
-        try:
-            _write_rows(row, pieces, version, clip)
-            return
-        except BaseException as error:
-            if clip is not None and clip.stored is not None:
-                collect_clips([clip.stored.pk])
-            is_gone = isinstance(error, ClipRejectedError) and error.code == "clip_gone"
-            if is_gone and attempt < _STORE_ATTEMPTS:
-                continue
-            if isinstance(error, ClipRejectedError):
-                raise clip_rejected(error) from error
-            raise
+    for version in sorted(set(planned.versions.values()), key=lambda one: str(one.voice_id)):
+        note_use(version)
+    made = {speaker: create_version(None, [clip]) for speaker, clip in clips.items()}
+    return dict(sorted({**planned.versions, **made}.items()))
 
 
 def _stored(reference: NewClip) -> NewClip:
@@ -235,37 +232,28 @@ def _stored(reference: NewClip) -> NewClip:
 
 
 @transaction.atomic
-def _write_rows(
-    row: RenderJob,
-    pieces: Sequence[Piece],
-    version: VoiceVersion | None,
-    reference: NewClip | None,
-) -> None:
-    row.save(force_insert=True)  # first: it is what another request with the same key collides with
-    if row.api_key is not None:
-        check_job(row.api_key, row, chars=len(row.text))
-    if version is None:
-        version = create_version(None, [reference] if reference else [])
-    else:
-        note_use(version)
-    JobVoice.objects.create(job=row, version=version)
-    chapter = Chapter.objects.create(job=row)
-    segments = Segment.objects.bulk_create(
-        [_segment(row, chapter, index, piece) for index, piece in enumerate(pieces)],
-        batch_size=1000,
-    )
-    if version.status == VoiceVersion.Status.READY:
+def _write_rows(planned: PlannedJob, clips: Mapping[int, NewClip]) -> None:
+    job = planned.job
+    job.save(force_insert=True)  # first: it is what another request with the same key collides with
+    if job.api_key is not None:
+        check_job(job.api_key, job, chars=len(job.text))
+    versions = speaking_versions(planned, clips)
+    rows = rows_of(planned, versions)
+    JobVoice.objects.bulk_create(rows.voices)
+    rows.chapter.save(force_insert=True)
+    segments = Segment.objects.bulk_create(rows.segments, batch_size=1000)
+    if all(one.status == VoiceVersion.Status.READY for one in versions.values()):
         enqueue_segments([segment.pk for segment in segments])
 
 
-def _segment(row: RenderJob, chapter: Chapter, index: int, piece: Piece) -> Segment:
+def _segment(job: RenderJob, chapter: Chapter, index: int, piece: Piece) -> Segment:
     return Segment(
-        job=row,
+        job=job,
         chapter=chapter,
         index=index,
         text=piece.text,
         spoken_text=piece.spoken_text,
         speaker=piece.speaker,
-        seed=segment_seed(row.seed, piece.spoken_text, piece.speaker),
+        seed=segment_seed(job.seed, piece.spoken_text, piece.speaker),
         pause_after_ms=piece.pause_after_ms,
     )

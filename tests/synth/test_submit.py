@@ -292,11 +292,11 @@ def test_lost_race_for_a_key_returns_the_winners_job(
 
     def other_request_wins(folder: Path) -> Card:
         """Submit as the other request between our look for the key and our insert."""
-        monkeypatch.setattr("synth.submit.read_card", real_read)
+        monkeypatch.setattr("synth.planning.read_card", real_read)
         submit_job(order, **keys)
         return real_read(folder)
 
-    monkeypatch.setattr("synth.submit.read_card", other_request_wins)
+    monkeypatch.setattr("synth.planning.read_card", other_request_wins)
 
     job, made = submit_job(order, **keys)
 

@@ -1,0 +1,200 @@
+"""Plan a job: look at all that an order says, and build its rows without writing any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+
+from synth.models import RenderJob
+from synth.rejections import SubmitRejectedError, text_rejected
+from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.segments import Piece, cut_text
+from synth.voice_choice import find_voice, speaking_version
+from ttsweb.card import Card, CardError, read_card
+from voices.models import Voice, VoiceVersion
+from voices.submit import NewClip
+
+_NO_VOICES: Mapping[int, Voice | str] = {}
+_NO_REFERENCES: Mapping[int, NewClip] = {}
+
+
+@dataclass(frozen=True)
+class Order:
+    """Say what is to be rendered, and how.
+
+    `voice` is a voice, its id or its name; `reference` is a clip that comes with the job. Both are
+    those of speaker 0; `voices` and `references` give several by the numbers of `<|speaker:N|>`.
+    Each speaker has exactly one. What is None is taken from the checkpoint's card. `seed` is in
+    [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the file.
+    """
+
+    text: str
+    voice: Voice | str | None = None
+    reference: NewClip | None = None
+    seed: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    format: str = "wav"
+    speed: float = 1.0
+    priority: RenderJob.Priority = RenderJob.Priority.INTERACTIVE
+    voices: Mapping[int, Voice | str] = field(default_factory=lambda: _NO_VOICES)
+    references: Mapping[int, NewClip] = field(default_factory=lambda: _NO_REFERENCES)
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """Hold a job that may be written: its unsaved row, its pieces, and who speaks them.
+
+    `versions` and `references` are by speaker; a speaker is in one of the two.
+    """
+
+    job: RenderJob
+    pieces: list[Piece]
+    versions: Mapping[int, VoiceVersion]
+    references: Mapping[int, NewClip]
+
+
+def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
+    """Look at an order and return the job that it makes; nothing is written.
+
+    Raises:
+        SubmitRejectedError: text_*, voice_*, speaker_unknown, checkpoint_card_invalid.
+    """
+    return Planner(owner).plan(order)
+
+
+class Planner:
+    """Plan jobs of one owner; what several of them share is looked up once.
+
+    Use one for a request and no longer: what it has found of voices is not looked up again.
+    """
+
+    def __init__(self, owner: AbstractBaseUser | None) -> None:
+        """Plan for a user; None is the system itself."""
+        self.owner = owner
+        self._card: Card | None = None
+        self._versions: dict[str, VoiceVersion | SubmitRejectedError] = {}
+
+    @property
+    def card(self) -> Card:
+        """Return the checkpoint's card.
+
+        Raises:
+            SubmitRejectedError: checkpoint_card_invalid.
+        """
+        if self._card is None:
+            try:
+                self._card = read_card(settings.CHECKPOINT)
+            except CardError as error:
+                raise SubmitRejectedError(503, "checkpoint_card_invalid", str(error)) from error
+        return self._card
+
+    def plan(self, order: Order) -> PlannedJob:
+        """Look at an order and return its job; as `plan_job`."""
+        card = self.card
+        voices, references = _speakers(order)
+        versions = {
+            speaker: self._version(voice, "voice" if order.voice else f"voices.{speaker}")
+            for speaker, voice in sorted(voices.items())
+        }
+        language = _language(versions, card)
+        text, pieces = _cut(order.text, card, language)
+        _check_speakers(pieces, {*versions, *references})
+        job = RenderJob(
+            owner_id=self.owner.pk if self.owner else None,
+            text=text,
+            priority=order.priority,
+            format=order.format,
+            speed=order.speed,
+            seed=order.seed,
+            temperature=card.temperature if order.temperature is None else order.temperature,
+            top_p=card.top_p if order.top_p is None else order.top_p,
+            top_k=card.top_k if order.top_k is None else order.top_k,
+            segments_total=len(pieces),
+        )
+        return PlannedJob(job, pieces, versions, references)
+
+    def _version(self, wanted: Voice | str, attr: str) -> VoiceVersion:
+        """Return the version that will speak.
+
+        Raises:
+            SubmitRejectedError: voice_not_found, voice_not_ready, voice_failed.
+        """
+        key = wanted if isinstance(wanted, str) else str(wanted.pk)
+        if key not in self._versions:
+            try:
+                voice = find_voice(self.owner, wanted) if isinstance(wanted, str) else wanted
+                self._versions[key] = speaking_version(voice)
+            except SubmitRejectedError as error:
+                self._versions[key] = error
+        found = self._versions[key]
+        if isinstance(found, SubmitRejectedError):
+            raise found.at(attr)
+        return found
+
+
+def _speakers(order: Order) -> tuple[dict[int, Voice | str], dict[int, NewClip]]:
+    """Return voices and clips by speaker.
+
+    Raises:
+        SubmitRejectedError: voice_required, voice_ambiguous.
+    """
+    if order.voice and order.voices:
+        raise _ambiguous("Give either `voice`, which is speaker 0, or `voices`, not both.", "voice")
+    if order.reference and order.references:
+        raise _ambiguous("Give either `reference` or `references`, not both.", "reference")
+    voices = {0: order.voice} if order.voice else dict(order.voices)
+    references = {0: order.reference} if order.reference else dict(order.references)
+    both = sorted(voices.keys() & references.keys())
+    if both and order.voice and order.reference:
+        raise _ambiguous("Give either a voice or a reference, not both.", "voice")
+    if both:
+        raise _ambiguous(
+            f"Speaker {both[0]} has a voice and a reference; give it one of the two.", "voices"
+        )
+    if not voices and not references:
+        raise SubmitRejectedError(
+            400, "voice_required", "Give a voice (its id or name) or a reference.", attr="voice"
+        )
+    return voices, references
+
+
+def _ambiguous(sentence: str, attr: str) -> SubmitRejectedError:
+    return SubmitRejectedError(400, "voice_ambiguous", sentence, attr=attr)
+
+
+def _language(versions: Mapping[int, VoiceVersion], card: Card) -> str:
+    """Return the language that a text is cut in."""
+    voices = [version.voice for _, version in sorted(versions.items())]
+    spoken = [voice.language for voice in voices if voice is not None and voice.language]
+    return next(iter([*spoken, *card.languages]), "en")
+
+
+def _cut(text: str, card: Card, language: str) -> tuple[str, list[Piece]]:
+    """Return the cleaned text and its pieces."""
+    try:
+        cleaned = clean_text(text, max_chars=settings.MAX_TEXT_CHARS)
+        pieces = cut_text(cleaned, max_chars=card.segment_chars, language=language)
+    except TextRejectedError as error:
+        raise text_rejected(error) from error
+    return cleaned, pieces
+
+
+def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
+    """Refuse a text that names a speaker without a voice: never another one speaks for it."""
+    unknown = sorted({piece.speaker for piece in pieces} - known)
+    if not unknown:
+        return
+    names = ", ".join(str(speaker) for speaker in sorted(known))
+    said = f"The text names speaker {unknown[0]}" if unknown[0] else "Speaker 0 has words to speak"
+    raise SubmitRejectedError(
+        400,
+        "speaker_unknown",
+        f"{said}, who has no voice here; this job has voices for speaker {names}. Give one by "
+        "`voices`, or take the tag out.",
+        attr="text",
+    )
