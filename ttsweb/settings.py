@@ -184,6 +184,33 @@ KEEP_INLINE_REFERENCES = env_bool(
     help="Keep the clip and codes of a reference that came with a job after the job has ended.",
 )
 
+# --- URLs that users name -------------------------------------------------------------------------
+URL_REFERENCES = env_bool(
+    "TTS_URL_REFERENCES",
+    default=False,
+    help="Let a job's reference be a URL, from which the clip is then fetched.",
+)
+FETCH_SECONDS = env_float(
+    "TTS_FETCH_SECONDS",
+    default=10.0,
+    low=0.5,
+    high=120.0,
+    help="Time that fetching such a URL may take, redirects included.",
+)
+ALLOW_PRIVATE_URLS = env_bool(
+    "TTS_ALLOW_PRIVATE_URLS",
+    default=False,
+    help="Let URLs of references and webhooks lead to private addresses, such as those of this "
+    "machine and its network: whoever has a key can then reach what listens there.",
+)
+WEBHOOK_HOURS = env_float(
+    "TTS_WEBHOOK_HOURS",
+    default=24.0,
+    low=0.001,
+    high=720.0,
+    help="A webhook that is not taken is sent again, with growing pauses, for this long.",
+)
+
 # --- calls as OpenAI's API has them ---------------------------------------------------------------
 OPENAI_WAIT_SECONDS = env_float(
     "TTS_OPENAI_WAIT_SECONDS",
