@@ -15,6 +15,7 @@ from workers.claiming import take_work
 from workers.heartbeat import end_process
 from workers.held_claims import HeldClaim, Kind
 from workers.loop_thread import LoopThread
+from workers.throughput import resident_bytes
 from workers.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -114,9 +115,9 @@ def _abandon_lost(claims: list[HeldClaim], found: Iterable[tuple[object, object]
             claim.abandon()
 
 
-def figures(process: WorkerProcess) -> dict[str, int]:
+def figures(process: WorkerProcess) -> dict[str, float]:
     """Return the counts that pages show of this worker."""
-    found = {
+    found: dict[str, float] = {
         "segments_in_flight": process.held.count(Kind.SEGMENT),
         "clips_in_flight": process.held.count(Kind.VERSION),
         "exports_in_flight": process.held.count(Kind.EXPORT),
@@ -127,5 +128,12 @@ def figures(process: WorkerProcess) -> dict[str, int]:
     if process.host.is_ready:
         engine = process.host.engine
         found["slots"] = engine.slots
-        found["slots_in_use"] = int(engine.describe().get("slots_in_use", 0))
+        described = engine.describe()
+        found["slots_in_use"] = int(described.get("slots_in_use", 0))
+        frames = int(described.get("frames_made", 0))
+        found["frames_per_second"] = round(process.frame_rate.note(frames), 1)
+        found["engine_bytes"] = int(described.get("memory", {}).get("held", 0))
+    memory = resident_bytes()
+    if memory is not None:
+        found["memory_bytes"] = memory
     return found

@@ -22,6 +22,7 @@ from workers.outages import DATABASE_AWAY
 from workers.rendered import Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
+from workers.throughput import FrameRate
 
 if TYPE_CHECKING:
     from synth.engine import Engine
@@ -49,6 +50,7 @@ class WorkerProcess:
         self.ahead = ClaimAhead()
         self.rendered = RenderedQueue(self._settle_soon)
         self.spoken = SpokenVoices()
+        self.frame_rate = FrameRate()
         self.status = StatusReport(name=name, role=role, checkpoint=str(settings.CHECKPOINT))
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled

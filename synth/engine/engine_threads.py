@@ -76,6 +76,7 @@ class EngineThreads:
         batch = self.slots.batch
         return {
             "slots_in_use": batch.num_running,
+            "frames_made": self.slots.frames_made,
             "slot_limit": self.slots.limit.now,
             "bucket": batch.bucket,
             "kernels": "on" if self._has_kernels else "off",

@@ -50,6 +50,7 @@ class SlotLoop:
         self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
         self._unread: Look | None = None
         self._looked_at = 0
+        self.frames_made = 0  # of all segments, since the start
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._admission = Admission(self._queue, batch, codec, self.limit)
         self._deadlines = Deadlines()
@@ -207,6 +208,7 @@ class SlotLoop:
         if can_go_on:
             self.batch.step()
             self.limit.note_frame()
+            self.frames_made += len(running)
             self._counter.note()
         in_haste = not can_go_on or any(_is_unheard(slot) for slot in running)
         if in_haste or self.batch.frames - self._looked_at >= self._look_every:
