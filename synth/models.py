@@ -92,6 +92,8 @@ class RenderJob(models.Model):
     segments_done = models.PositiveIntegerField(default=0)
     segments_failed = models.PositiveIntegerField(default=0)
     segments_cancelled = models.PositiveIntegerField(default=0)
+    takes_rendered = models.PositiveIntegerField(default=0)  # further takes of a segment as well
+    takes_reused = models.PositiveIntegerField(default=0)  # that were there already
     audio_seconds = models.FloatField(default=0.0)
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
@@ -203,6 +205,9 @@ class Segment(LeasedModel):
     # Takes with other seeds that followed a suspicious one, and what was found of each.
     retakes = models.PositiveSmallIntegerField(default=0)
     candidates = models.JSONField(default=list, blank=True)
+    candidate_takes = models.ManyToManyField(Take, blank=True, related_name="candidate_of")
+    # A person asked for this seed or chose this take: it is kept, whatever the screen finds.
+    is_hand_picked = models.BooleanField(default=False)
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
     take = models.ForeignKey(
         Take, null=True, blank=True, on_delete=models.SET_NULL, related_name="segments"
@@ -219,6 +224,7 @@ class Segment(LeasedModel):
         indexes = (
             models.Index(fields=("status", "not_before"), name="segment_queue"),
             models.Index(fields=("job", "status"), name="segment_of_job"),
+            models.Index(fields=("finished_at",), name="segment_finished"),
         )
 
     def __str__(self) -> str:
@@ -257,6 +263,23 @@ class Export(LeasedModel):
 
     def __str__(self) -> str:
         return f"{self.job_id}.{self.format}"
+
+
+class ExportCues(models.Model):
+    """Say where each segment lies in a file; apart from its row, since those of a book are many.
+
+    `cues` holds lists of segment id, first sample and the sample after its last one, without the
+    pause that follows, in order and counted at `sample_rate`, which the file was made at.
+    """
+
+    export = models.OneToOneField(
+        Export, primary_key=True, on_delete=models.CASCADE, related_name="cues"
+    )
+    sample_rate = models.PositiveIntegerField()
+    cues = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"cues of {self.export_id}"
 
 
 class LiveChunk(models.Model):

@@ -171,6 +171,29 @@ MAX_EVENT_STREAMS = env_int(
     high=10_000,
     help="Event streams of jobs that one web process keeps open; beyond it they are refused.",
 )
+MAX_LIVE_STREAMS = env_int(
+    "TTS_MAX_LIVE_STREAMS",
+    default=100,
+    low=0,
+    high=10_000,
+    help="Listeners to jobs that are being rendered, in one web process; beyond it they are "
+    "refused.",
+)
+LIVE_START_SECONDS = env_float(
+    "TTS_LIVE_START_SECONDS",
+    default=50.0,
+    low=1.0,
+    high=3600.0,
+    help="How long a listener waits for a job's first audio; then it is told to come again.",
+)
+LIVE_KEEP_SECONDS = env_float(
+    "TTS_LIVE_KEEP_SECONDS",
+    default=600.0,
+    low=5.0,
+    high=86400.0,
+    help="How long the pieces of audio that listeners get stay, once the job has ended and nobody "
+    "listens any more.",
+)
 MIN_FREE_BYTES = env_int(
     "TTS_MIN_FREE_BYTES",
     default=200_000_000,
@@ -209,6 +232,15 @@ WEBHOOK_HOURS = env_float(
     low=0.001,
     high=720.0,
     help="A webhook that is not taken is sent again, with growing pauses, for this long.",
+)
+RETENTION_DAYS = env_float(
+    "TTS_RETENTION_DAYS",
+    default=0.0,
+    low=0.0,
+    high=36_500.0,
+    default_text="0 (for ever)",
+    help="Days after which an ended job is deleted with its files, where the job says nothing of "
+    "its own; 0 keeps it. It counts from the end of a job and changes nothing for ended ones.",
 )
 
 # --- calls as OpenAI's API has them ---------------------------------------------------------------

@@ -60,6 +60,7 @@ def sweep_if_due() -> bool:
     if overdue < dt.timedelta(seconds=settings.LEASE_SECONDS / 2):
         free_lost(leases.expired(leases.database_now()))
     transitions.close_cancelled_jobs()
+    transitions.stop_overdue_jobs()
     transitions.fail_jobs_of_failed_versions()
     resend()
     return True

@@ -58,6 +58,7 @@ def store_take(content_key: str, rendered: SegmentAudio) -> Take:
         sample_rate=rendered.sample_rate,
         audio_seconds=len(rendered.audio) / rendered.sample_rate,
         finish_reason=str(rendered.finish_reason),
+        size_bytes=len(packed) + default_storage.size(audio_key),
         measures=measures,
     )
 

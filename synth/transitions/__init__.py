@@ -4,8 +4,10 @@ Each step is one conditional UPDATE, fenced by the claim's token: a late worker 
 """
 
 from synth.transitions.claims import Claim, SegmentClaim
+from synth.transitions.deadlines import stop_overdue_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.exports import (
+    FileFacts,
     claim_export,
     claimable_exports,
     fail_export,
@@ -35,6 +37,7 @@ from synth.transitions.segments import (
 __all__ = [
     "UNFINISHED",
     "Claim",
+    "FileFacts",
     "SegmentClaim",
     "cancel_job",
     "cancel_segment",
@@ -58,4 +61,5 @@ __all__ = [
     "release_segment",
     "reopen_segments",
     "retry_job",
+    "stop_overdue_jobs",
 ]

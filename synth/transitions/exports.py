@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from synth.models import Export, RenderJob, Segment
+from synth.models import Export, ExportCues, RenderJob, Segment
 from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
-from synth.transitions.jobs import JobStatus, end_job
+from synth.transitions.jobs import DEADLINE_PASSED, JobStatus, end_job, telling_failure
 from ttsweb import leases
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What is known of a file beside its bytes.
+
+    `report` is what was measured of it, `peaks` its waveform, at most 1,000 values of 0 to 255;
+    `cues` holds (segment id, first sample, sample after the last) at `sample_rate`.
+    """
+
+    report: dict[str, Any] = field(default_factory=dict)
+    peaks: Sequence[int] = ()
+    cues: Sequence[tuple[int, int, int]] = ()
+    sample_rate: int = 0
 
 
 def claimable_exports() -> QuerySet[Export]:
@@ -36,9 +53,16 @@ def claim_export(export_id: uuid.UUID, *, worker: str) -> Claim | None:
 
 
 def finish_export(
-    claim: Claim, *, key: str, size_bytes: int, sha256: str, duration_seconds: float
+    claim: Claim,
+    *,
+    key: str,
+    size_bytes: int,
+    sha256: str,
+    duration_seconds: float,
+    facts: FileFacts | None = None,
 ) -> bool:
     """Publish a job's file and end the job; False when the claim is gone."""
+    facts = facts or FileFacts()
     with transaction.atomic():
         lock_jobs(RenderJob.objects.filter(exports=claim.pk))
         done = _held_export(claim).update(
@@ -47,25 +71,37 @@ def finish_export(
             size_bytes=size_bytes,
             sha256=sha256,
             duration_seconds=duration_seconds,
+            report=facts.report,
+            peaks=list(facts.peaks),
             finished_at=leases.database_now(),
             **leases.free(spend_attempt=True),
         )
         if not done:
             return False
-        job = RenderJob.objects.get(exports=claim.pk)
-        first = job.segments.filter(status=Segment.Status.FAILED).order_by("pk").first()
-        if first is None:
-            end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=duration_seconds)
-        else:
-            end_job(
-                job.pk,
-                JobStatus.PARTIAL,
-                audio_seconds=duration_seconds,
-                error_code="segments_failed",
-                error_message=f"{job.segments_failed} of {job.segments_total} segments have no "
-                f"audio; the first is number {first.index}: {first.error_message}",
+        if facts.cues:
+            ExportCues.objects.update_or_create(
+                export_id=claim.pk,
+                defaults={"sample_rate": facts.sample_rate, "cues": list(facts.cues)},
             )
+        _end_with_file(RenderJob.objects.defer("text").get(exports=claim.pk), duration_seconds)
     return True
+
+
+def _end_with_file(job: RenderJob, seconds: float) -> None:
+    """End a job whose file is there: as succeeded, or as partial with why something is missing."""
+    failure = telling_failure(job)
+    if failure is None:
+        end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)
+        return
+    missing = f"{job.segments_failed} of {job.segments_total} segments have no audio"
+    if failure.error_code == DEADLINE_PASSED:
+        code, message = DEADLINE_PASSED, f"{missing}: {failure.error_message}"
+    else:
+        code = "segments_failed"
+        message = f"{missing}; the first is number {failure.index}: {failure.error_message}"
+    end_job(
+        job.pk, JobStatus.PARTIAL, audio_seconds=seconds, error_code=code, error_message=message
+    )
 
 
 def fail_export(claim: Claim, *, code: str, message: str) -> bool:

@@ -11,11 +11,13 @@ from django.db.models import F
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
+from synth.transitions.expiry import expiry_of_ended
 from ttsweb import leases
 from voices.models import VoiceVersion
 
 JobStatus = RenderJob.Status
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+DEADLINE_PASSED = "deadline_passed"
 
 
 def count_closed(job_id: uuid.UUID, **amounts: float) -> None:
@@ -35,7 +37,7 @@ def complete_job(job_id: uuid.UUID) -> None:
     if job.cancel_requested:
         end_job(job_id, JobStatus.CANCELLED)
     elif job.segments_done == 0:
-        first = job.segments.filter(status=Segment.Status.FAILED).order_by("pk").first()
+        first = telling_failure(job)
         end_job(
             job_id,
             JobStatus.FAILED,
@@ -48,11 +50,24 @@ def complete_job(job_id: uuid.UUID) -> None:
             enqueue_export(export.pk)
 
 
+def telling_failure(job: RenderJob) -> Segment | None:
+    """Return the failed segment that says why a job failed: the first, but a deadline before all.
+
+    A deadline stops whatever is left, so that its sentence explains the most.
+    """
+    failed = job.segments.filter(status=Segment.Status.FAILED).order_by("pk")
+    return failed.filter(error_code=DEADLINE_PASSED).first() or failed.first()
+
+
 def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
     """Move an unfinished job to a final status; inline references go once this has committed."""
     now = leases.database_now()
     ended = RenderJob.objects.filter(pk=job_id, status__in=UNFINISHED).update(
-        status=status, finished_at=now, updated_at=now, **changes
+        status=status,
+        finished_at=now,
+        updated_at=now,
+        expires_at=expiry_of_ended(job_id, now),
+        **changes,
     )
     if ended:
         drop_inline_references(job_id)
@@ -137,6 +152,8 @@ def retry_job(job_id: uuid.UUID) -> bool:
             error_code="",
             error_message="",
             finished_at=None,
+            expires_at=None,
+            deadline_at=None,  # it may have passed; who tries again wants it done
             updated_at=leases.database_now(),
         )
         if not moved:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions.claims import SegmentClaim
@@ -25,13 +25,15 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
     Within a class the oldest job goes first and its text in order: what is in the engine together
     mostly has one voice, and no job waits for a younger one.
     """
+    now = leases.database_now()
     unready = JobVoice.objects.filter(job=OuterRef("job")).exclude(
         version__status=VoiceVersion.Status.READY, version__codec_fingerprint=codec_fingerprint
     )
     return Segment.objects.filter(
         ~Exists(unready),
+        Q(job__deadline_at__isnull=True) | Q(job__deadline_at__gt=now),
         status=Segment.Status.QUEUED,
-        not_before__lte=leases.database_now(),
+        not_before__lte=now,
         job__cancel_requested=False,
         job__status__in=UNFINISHED,
     ).order_by("job__priority", "job__created_at", "pk")
