@@ -7,16 +7,14 @@ import unicodedata
 from collections.abc import Iterator
 
 from synth.text import marks
+from synth.text.pauses import DEFAULT_PAUSES, Pauses
 
-CLAUSE_PAUSE_MS = 150
-SENTENCE_PAUSE_MS = 300
-WORD_PAUSE_MS = 50  # a cut that the text does not ask for: as short as can be joined cleanly
 MIN_SHARE = (
     0.35  # a cut earlier than this share of the limit leaves a piece too short to speak well
 )
 
-# Where to cut, best first, and the pause there. Latin marks count only before a blank, so that
-# 3.14, 1,000, 12:30 and addresses stay whole; full-width marks stand without one.
+# Where to cut, best first, and the name of the pause there. Latin marks count only before a blank,
+# so that 3.14, 1,000, 12:30 and addresses stay whole; full-width marks stand without one.
 _CLOSING = f"[{re.escape(marks.CLOSERS)}]*"
 
 
@@ -26,44 +24,46 @@ def _after(spaced: str, full_width: str) -> re.Pattern[str]:
 
 
 _PLACES = (
-    (_after(marks.SPACED_ENDS, marks.FULL_WIDTH_ENDS), SENTENCE_PAUSE_MS),
-    (_after(marks.SPACED_CLAUSE_ENDS, marks.FULL_WIDTH_CLAUSE_ENDS), CLAUSE_PAUSE_MS),
-    (_after(marks.SPACED_COMMAS + marks.DASHES, marks.FULL_WIDTH_COMMAS), CLAUSE_PAUSE_MS),
-    (re.compile(r" (?=[(\[])"), CLAUSE_PAUSE_MS),
-    (re.compile(r" "), WORD_PAUSE_MS),
+    (_after(marks.SPACED_ENDS, marks.FULL_WIDTH_ENDS), "sentence"),
+    (_after(marks.SPACED_CLAUSE_ENDS, marks.FULL_WIDTH_CLAUSE_ENDS), "phrase"),
+    (_after(marks.SPACED_COMMAS + marks.DASHES, marks.FULL_WIDTH_COMMAS), "phrase"),
+    (re.compile(r" (?=[(\[])"), "phrase"),
+    (re.compile(r" "), "word"),
 )
 _ZWJ = "\u200d"
 _VIRAMA_CLASS = 9  # a consonant after a virama is written into the same character
 
 
-def cut_long(text: str, start: int, end: int, max_chars: int) -> Iterator[tuple[int, int, int]]:
+def cut_long(
+    text: str, start: int, end: int, max_chars: int, pauses: Pauses = DEFAULT_PAUSES
+) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, pause after it in ms) of each part of text[start:end].
 
     Each part has at most `max_chars` characters, and they are cut where they come out even. The
     last part's pause is that of a sentence.
     """
     while end - start > max_chars:
-        cut, pause_ms = _best_cut(text, start, end, max_chars)
-        yield start, cut, pause_ms
+        cut, pause = _best_cut(text, start, end, max_chars)
+        yield start, cut, getattr(pauses, pause) if pause else 0
         start = cut
         while text[start] == " ":
             start += 1
-    yield start, end, SENTENCE_PAUSE_MS
+    yield start, end, pauses.sentence
 
 
-def _best_cut(text: str, start: int, end: int, max_chars: int) -> tuple[int, int]:
-    """Return the best place to end the part that begins at `start`, and its pause."""
+def _best_cut(text: str, start: int, end: int, max_chars: int) -> tuple[int, str]:
+    """Return the best place to end the part that begins at `start`, and its pause's name."""
     parts = -(-(end - start) // max_chars)
     even = start + (end - start) / parts
     lowest, highest = start + max(1, int(max_chars * MIN_SHARE)), start + max_chars
-    for pattern, pause_ms in _PLACES:
+    for pattern, pause in _PLACES:
         # One character further, for the blank that a mark must stand before.
         found = pattern.finditer(text, lowest - 1, min(end, highest + 1))
         ends = [match.start() if match[0] == " " else match.end() for match in found]
         ends = [place for place in ends if lowest <= place <= highest]
         if ends:
-            return min(ends, key=lambda place: abs(place - even)), pause_ms
-    return _character_end(text, start, highest), 0
+            return min(ends, key=lambda place: abs(place - even)), pause
+    return _character_end(text, start, highest), ""  # inside a word: no pause
 
 
 def _character_end(text: str, start: int, highest: int) -> int:

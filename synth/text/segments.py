@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from synth.text import marks
-from synth.text.long_sentences import SENTENCE_PAUSE_MS, cut_long
+from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
+from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.sentences import split_sentences
-
-# Pauses of a calm reading voice, in ms; a cut inside a sentence has those of long_sentences.
-PARAGRAPH_PAUSE_MS = 700
-HEADING_PAUSE_MS = 900
-SCENE_PAUSE_MS = 1200  # a line of ornaments, such as * * *, is not spoken but heard as a break
 
 # A model speaks one or two words badly on their own, so they join a neighbour.
 TINY_CHARS = 25
@@ -48,6 +44,15 @@ class _Block:
 
     text: str
     pause_ms: int
+    ends_paragraph: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Hold a piece and whether a paragraph ends with it; what it speaks may be an ornament."""
+
+    piece: Piece
+    ends_paragraph: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,9 @@ class _Span:
     pause_ms: int
 
 
-def cut_text(text: str, *, max_chars: int, language: str = "en") -> list[Piece]:
+def cut_text(
+    text: str, *, max_chars: int, language: str = "en", pauses: Pauses = DEFAULT_PAUSES
+) -> list[Piece]:
     """Cut a cleaned text by paragraphs, lines, speakers, sentences and size.
 
     One sentence makes one piece: text put in elsewhere then leaves a piece, and so its take, as it
@@ -70,6 +77,7 @@ def cut_text(text: str, *, max_chars: int, language: str = "en") -> list[Piece]:
         text: as `clean_text` returns it.
         max_chars: most characters of a piece's spoken text, 1 or more.
         language: the tag of the text's language.
+        pauses: how long the silence after each cut is; nothing else depends on them.
 
     Raises:
         TextRejectedError: `text_unspeakable`, there is no letter and no digit in the text.
@@ -80,39 +88,40 @@ def cut_text(text: str, *, max_chars: int, language: str = "en") -> list[Piece]:
         raise TextRejectedError(
             "text_unspeakable", "The text has no letter and no digit: there is nothing to speak."
         )
-    pieces = _absorb_ornaments(list(_pieces(text, max_chars, language)))
+    pieces = _absorb_ornaments(_parts(text, max_chars, language, pauses), pauses)
     pieces[-1] = replace(pieces[-1], pause_after_ms=0)
     return pieces
 
 
-def _pieces(text: str, max_chars: int, language: str) -> Iterator[Piece]:
+def _parts(text: str, max_chars: int, language: str, pauses: Pauses) -> Iterator[_Part]:
     """Yield the pieces in order; those of ornaments have nothing to speak yet."""
     speaker = 0
-    for block in _blocks(text):
+    for block in _blocks(text, pauses):
         turns = list(_turns(block.text, speaker))
         for number, (tag, speaker, said) in enumerate(turns, 1):
-            spans = _spans(said, max_chars, language)
-            for place, span in enumerate(spans):
+            spans = _spans(said, max_chars, language, pauses)
+            for place, span in enumerate(spans, 1):
+                ends_turn, ends_block = place == len(spans), number == len(turns)
                 pause_ms = span.pause_ms
-                if place == len(spans) - 1:
-                    pause_ms = block.pause_ms if number == len(turns) else SENTENCE_PAUSE_MS
+                if ends_turn:
+                    pause_ms = block.pause_ms if ends_block else pauses.speaker
                 spoken = said[span.start : span.end]
-                yield Piece(tag + spoken if place == 0 else spoken, spoken, pause_ms, speaker)
+                piece = Piece(tag + spoken if place == 1 else spoken, spoken, pause_ms, speaker)
+                yield _Part(piece, ends_turn and ends_block and block.ends_paragraph)
             if not spans and tag:
-                yield Piece(tag, "", 0, speaker)
+                yield _Part(Piece(tag, "", 0, speaker), ends_paragraph=False)
 
 
-def _blocks(text: str) -> Iterator[_Block]:
+def _blocks(text: str, pauses: Pauses) -> Iterator[_Block]:
     """Yield headings, lines and paragraphs with the pause after each."""
     paragraphs = [part for part in _PARAGRAPH_BREAK.split(text) if part.strip()]
     for number, paragraph in enumerate(paragraphs, 1):
         lines = _unwrapped(paragraph)
         is_heading = len(lines) == 1 and number < len(paragraphs) and _looks_like_heading(lines[0])
         for place, line in enumerate(lines, 1):
-            pause_ms = SENTENCE_PAUSE_MS
-            if place == len(lines):
-                pause_ms = HEADING_PAUSE_MS if is_heading else PARAGRAPH_PAUSE_MS
-            yield _Block(line, pause_ms)
+            pause_ms = pauses.heading if is_heading else pauses.paragraph
+            is_last = place == len(lines)
+            yield _Block(line, pause_ms if is_last else pauses.line, is_last)
 
 
 def _unwrapped(paragraph: str) -> list[str]:
@@ -154,13 +163,13 @@ def _turns(text: str, speaker: int) -> Iterator[tuple[str, int, str]]:
         yield f"<|speaker:{digits}|>", number, said.strip()
 
 
-def _spans(text: str, max_chars: int, language: str) -> list[_Span]:
+def _spans(text: str, max_chars: int, language: str, pauses: Pauses) -> list[_Span]:
     """Return the sentences of a block, long ones cut, tiny ones joined."""
     spans: list[_Span] = []
     place = 0
     for sentence in split_sentences(text, language):
         end = place + len(sentence.rstrip())
-        spans += [_Span(*part) for part in cut_long(text, place, end, max_chars)]
+        spans += [_Span(*part) for part in cut_long(text, place, end, max_chars, pauses)]
         place += len(sentence)
     return _join_tiny(spans, max_chars)
 
@@ -186,23 +195,25 @@ def _is_tiny(span: _Span) -> bool:
     return span.end - span.start < TINY_CHARS
 
 
-def _absorb_ornaments(pieces: list[Piece]) -> list[Piece]:
+def _absorb_ornaments(parts: Iterable[_Part], pauses: Pauses) -> list[Piece]:
     """Give pieces without letters or digits to a neighbour's text; they are not spoken."""
     kept: list[Piece] = []
     texts: list[list[str]] = [[]]  # of each kept piece; the first starts before it is found
-    for piece in pieces:
+    for part in parts:
+        piece = part.piece
         if is_speakable(piece.spoken_text):
             if kept:
                 texts.append([])
             kept.append(piece)
         elif kept:
-            kept[-1] = replace(kept[-1], pause_after_ms=_pause_with_ornament(kept[-1], piece))
+            pause_ms = _pause_with_ornament(kept[-1], part, pauses)
+            kept[-1] = replace(kept[-1], pause_after_ms=pause_ms)
         texts[-1].append(piece.text)
-    return [replace(piece, text=" ".join(parts)) for piece, parts in zip(kept, texts, strict=True)]
+    return [replace(piece, text=" ".join(said)) for piece, said in zip(kept, texts, strict=True)]
 
 
-def _pause_with_ornament(piece: Piece, ornament: Piece) -> int:
+def _pause_with_ornament(piece: Piece, ornament: _Part, pauses: Pauses) -> int:
     """Return the pause after a piece that an ornament follows; one on a line of its own is long."""
-    if ornament.spoken_text and ornament.pause_after_ms == PARAGRAPH_PAUSE_MS:
-        return SCENE_PAUSE_MS
-    return max(piece.pause_after_ms, ornament.pause_after_ms)
+    if ornament.piece.spoken_text and ornament.ends_paragraph:
+        return pauses.scene
+    return max(piece.pause_after_ms, ornament.piece.pause_after_ms)

@@ -7,9 +7,6 @@ import time
 import pytest
 
 from synth.text.long_sentences import (
-    CLAUSE_PAUSE_MS,
-    SENTENCE_PAUSE_MS,
-    WORD_PAUSE_MS,
     cut_long,
     is_inside_character,
 )
@@ -27,19 +24,19 @@ def parts(text: str, max_chars: int) -> list[tuple[str, int]]:
         (
             "“One ends here. Two, is here, and goes on.”",
             30,
-            [("“One ends here.", SENTENCE_PAUSE_MS), ("Two, is here, and goes on.”", 300)],
+            [("“One ends here.", 300), ("Two, is here, and goes on.”", 300)],
         ),
         (
             "first, a clause; then, another one",
             25,
-            [("first, a clause;", CLAUSE_PAUSE_MS), ("then, another one", 300)],
+            [("first, a clause;", 150), ("then, another one", 300)],
         ),
         (
             "a price of 1,000.50 at 12:30, nothing more to say",
             40,
-            [("a price of 1,000.50 at 12:30,", CLAUSE_PAUSE_MS), ("nothing more to say", 300)],
+            [("a price of 1,000.50 at 12:30,", 150), ("nothing more to say", 300)],
         ),
-        ("one two three four", 10, [("one two", WORD_PAUSE_MS), ("three four", 300)]),
+        ("one two three four", 10, [("one two", 50), ("three four", 300)]),
         ("abcdefghij", 4, [("abcd", 0), ("efgh", 0), ("ij", 300)]),
         (
             "これは長い文で、途中に読点がある",

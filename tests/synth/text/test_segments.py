@@ -9,12 +9,9 @@ import time
 
 import pytest
 
-from synth.text.long_sentences import SENTENCE_PAUSE_MS
 from synth.text.normalise import TextRejectedError, clean_text, is_speakable
+from synth.text.pauses import Pauses
 from synth.text.segments import (
-    HEADING_PAUSE_MS,
-    PARAGRAPH_PAUSE_MS,
-    SCENE_PAUSE_MS,
     Piece,
     cut_text,
 )
@@ -111,7 +108,7 @@ def test_pauses_are_those_of_the_cuts() -> None:
     )
 
     assert pauses(text) == [
-        HEADING_PAUSE_MS, SENTENCE_PAUSE_MS, PARAGRAPH_PAUSE_MS, SCENE_PAUSE_MS, 0,
+        900, 300, 700, 1200, 0,
     ]  # fmt: skip
 
 
@@ -170,3 +167,45 @@ def test_time_grows_no_faster_than_the_text(unit: str) -> None:
     cut_text(unit * 40_000 + "a", max_chars=60)
 
     assert time.process_time() - started < 8
+
+
+EVERY_PAUSE = """A heading
+
+One sentence that is said here. Another sentence follows it.
+- An item of a list.
+
+* * *
+
+<|speaker:1|>This speaker says so. <|speaker:2|>And that one does too.
+
+It has, as is seen, a phrase; long ones have words without any marks to be cut at anywhere in them.
+"""
+
+
+def test_pauses_that_are_given_replace_the_ones_of_their_names_alone() -> None:
+    names = ("sentence", "phrase", "word", "line", "speaker", "paragraph", "heading", "scene")
+    usual = cut_text(EVERY_PAUSE, max_chars=40)
+    lengths = {name: 1000 + place for place, name in enumerate(names)}
+
+    given = cut_text(EVERY_PAUSE, max_chars=40, pauses=Pauses.of(lengths))
+
+    said = [(piece.text, piece.spoken_text, piece.speaker) for piece in usual]
+    assert [(piece.text, piece.spoken_text, piece.speaker) for piece in given] == said
+    pairs = {(a.pause_after_ms, b.pause_after_ms) for a, b in zip(usual, given, strict=True)}
+    assert pairs == {
+        (0, 0), (300, 1000), (150, 1001), (50, 1002), (300, 1003), (300, 1004),
+        (700, 1005), (900, 1006), (1200, 1007),
+    }  # fmt: skip
+
+
+def test_lines_and_speakers_pause_as_sentences_do_unless_told_otherwise() -> None:
+    pauses = Pauses.of({"sentence": 20})
+
+    assert (pauses.line, pauses.speaker, pauses.paragraph) == (20, 20, 700)
+    assert Pauses.of({"sentence": 20, "speaker": 90}).speaker == 90
+
+
+@pytest.mark.parametrize("lengths", [{"breath": 5}, {"sentence": -1}, {"word": 10_001}])
+def test_pause_without_a_place_or_out_of_range_is_an_error(lengths: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="no pause"):
+        Pauses.of(lengths)
