@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -12,7 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from synth.contract import CodesArray, Reference, RenderSpec, Sampling, SegmentAudio
+from synth.contract import (
+    AudioArray,
+    CodesArray,
+    Reference,
+    RenderSpec,
+    Sampling,
+    SegmentAudio,
+)
 from synth.engine.codec import ChunkSchedule, encode_reference
 from synth.engine.engine_config import EngineConfig
 from synth.engine.engine_threads import EngineThreads
@@ -80,19 +88,28 @@ class Engine:
         return cls(config, load_models(config), plan)
 
     def submit(
-        self, spec: RenderSpec, *, priority: int = 0, deadline_seconds: float | None = None
+        self,
+        spec: RenderSpec,
+        *,
+        priority: int = 0,
+        deadline_seconds: float | None = None,
+        on_audio: Callable[[AudioArray], None] | None = None,
     ) -> Future[SegmentAudio]:
         """Queue a segment; the future may be cancelled at any time, honoured between two frames.
 
         Args:
             priority: lower goes first among what waits.
             deadline_seconds: from now; what is not done then ends with DeadlineExceededError.
+            on_audio: is given the samples in order, float32 [N] each, while they are made; all of
+                them before the future is done. An engine's thread calls it: it returns at once.
 
         Returns:
             A future of the segment, or of the EngineError that says what is wrong with it.
         """
         try:
             request = self._request(spec, priority, deadline_seconds)
+            if on_audio is not None:
+                request.live = LiveAudio(ChunkSchedule(first=_FIRST_CHUNK), on_audio)
         except Exception as error:
             future: Future[SegmentAudio] = Future()
             future.set_exception(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from queue import SimpleQueue
 from types import TracebackType
@@ -20,9 +20,15 @@ class LiveAudio:
     """Hold what a stream has handed on: codes to the codec, audio to its listener.
 
     `codec` and `waves` belong to the codec's thread, the rest to the one that makes codes.
+
+    Args:
+        on_audio: is given the samples in place of `pieces`, by the codec's thread: it returns at
+            once and raises nothing.
     """
 
-    def __init__(self, schedule: ChunkSchedule) -> None:
+    def __init__(
+        self, schedule: ChunkSchedule, on_audio: Callable[[AudioArray], None] | None = None
+    ) -> None:
         self._sizes = schedule.sizes()
         self._wanted = next(self._sizes)
         self._handed: list[Tensor] = []  # codes [K, n] on the device
@@ -30,6 +36,7 @@ class LiveAudio:
         self.codec: CodecStream | None = None
         self.waves: list[AudioArray] = []
         self.pieces: SimpleQueue[AudioArray | None] = SimpleQueue()  # None: the end
+        self._on_audio = on_audio or self.pieces.put
 
     def next_chunk(self, num_frames: int) -> int:
         """Return how many of `num_frames` frames made are the next chunk; 0 for too few yet."""
@@ -53,7 +60,7 @@ class LiveAudio:
     def give(self, wave: AudioArray) -> None:
         """Hand the next samples to the listener."""
         self.waves.append(wave)
-        self.pieces.put(wave)
+        self._on_audio(wave)
 
 
 class AudioStream(Iterator[AudioArray]):

@@ -53,7 +53,8 @@ class RequestQueue:
 
     A lower `priority` goes first without exception. Within a class a voice that is at work already
     goes first, then the longest request, so that the last ones to end are short; but a request is
-    passed over by at most `patience` later ones.
+    passed over by at most `patience` later ones, and one whose audio is heard meanwhile by none
+    once it is the oldest.
     """
 
     def __init__(self, *, patience: int) -> None:
@@ -66,7 +67,7 @@ class RequestQueue:
     def push(self, request: SlotRequest) -> None:
         """Add a request behind those of its class."""
         one = self._classes.setdefault(request.priority, _Class())
-        request.turn = one.pushed + self._patience
+        request.turn = one.pushed + (self._patience if request.live is None else 0)
         one.pushed += 1
         one.waiting.append(request)
 

@@ -277,3 +277,18 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+def test_samples_are_given_while_they_are_made_and_are_those_of_the_answer(
+    engine: Engine, reference: Reference
+) -> None:
+    heard: list[np.ndarray] = []
+
+    future = engine.submit(spec(reference, max_frames=12), on_audio=heard.append)
+    take = future.result()
+
+    assert len(heard) > 2
+    assert np.array_equal(np.concatenate(heard), take.audio)
+    plain = engine.render(spec(reference, max_frames=12))
+    assert np.array_equal(take.codes, plain.codes)
+    assert np.abs(take.audio - plain.audio).max() < 1e-4

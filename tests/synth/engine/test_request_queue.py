@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from synth.contract import Sampling
+from synth.engine.codec import ChunkSchedule
+from synth.engine.live_audio import LiveAudio
 from synth.engine.request_queue import RequestQueue, SlotRequest
 
 
@@ -117,3 +119,11 @@ def test_forgetting_what_is_over_leaves_the_rest() -> None:
     assert queue.next_priority() == 2
     assert queue.drain() == [good]
     assert queue.next_priority() is None
+
+
+def test_what_is_heard_meanwhile_goes_in_the_order_it_came() -> None:
+    heard = [request("a", tokens=tokens) for tokens in (5, 40, 9)]
+    for one in heard:
+        one.live = LiveAudio(ChunkSchedule())
+
+    assert order(filled(*heard), "a") == heard
