@@ -65,13 +65,14 @@ class Voice(models.Model):
 
 
 class StoredClip(models.Model):
-    """The bytes of one uploaded clip, shared by all versions that use them; keyed by sha256.
+    """The bytes of one uploaded clip, shared by all versions of one tenant; keyed by sha256.
 
     `original_key` is the upload as it came; `used_key` is the mono FLAC that the encoder was given.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    fingerprint = models.CharField(max_length=64, unique=True)
+    fingerprint = models.CharField(max_length=64)
+    tenant = models.CharField(max_length=40, blank=True, default="")  # see objects.tenant_of
     original_key = models.CharField(max_length=300)
     used_key = models.CharField(max_length=300, blank=True, default="")
     container = models.CharField(max_length=20)
@@ -80,6 +81,13 @@ class StoredClip(models.Model):
     # silence_share, clipped_share, codec, warnings.
     measures = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(
+                fields=("fingerprint", "tenant"), name="stored_clip_unique_per_tenant"
+            ),
+        )
 
     def __str__(self) -> str:
         return self.fingerprint[:12]

@@ -18,8 +18,20 @@ from voices.models import CacheEviction, ClipCodes, StoredClip
 logger = logging.getLogger(__name__)
 
 
-def store_clip(content: bytes, *, container: str) -> StoredClip:
-    """Return the stored clip with these bytes, writing them if no row has them yet.
+def tenant_of(owner_id: int | None) -> str:
+    """Return the name under which a user's clips are kept apart from those of others.
+
+    Empty is the installation itself: voices without an owner.
+    """
+    return "" if owner_id is None else f"user:{owner_id}"
+
+
+def store_clip(content: bytes, *, container: str, tenant: str = "") -> StoredClip:
+    """Return the tenant's stored clip with these bytes, writing them if no row has them yet.
+
+    Tenants share no rows: an upload that were ready at once, or had measures before a worker saw
+    it, would tell that somebody else has the same clip, and codes that one user imports would be
+    the sound of another one's voice.
 
     The object's name holds the content's digest and a part of its own, so that a deletion of an
     earlier object with the same content can never remove this one.
@@ -28,7 +40,7 @@ def store_clip(content: bytes, *, container: str) -> StoredClip:
         OSError: the storage cannot be written; no row is made.
     """
     fingerprint = hashlib.sha256(content).hexdigest()
-    found = StoredClip.objects.filter(fingerprint=fingerprint).first()
+    found = StoredClip.objects.filter(fingerprint=fingerprint, tenant=tenant).first()
     if found is not None:
         return found
     key = default_storage.save(
@@ -38,13 +50,14 @@ def store_clip(content: bytes, *, container: str) -> StoredClip:
         with transaction.atomic():
             return StoredClip.objects.create(
                 fingerprint=fingerprint,
+                tenant=tenant,
                 original_key=key,
                 container=container,
                 size_bytes=len(content),
             )
     except IntegrityError:  # another request stored the same bytes meanwhile: use that row
         delete_objects([key])
-        return StoredClip.objects.get(fingerprint=fingerprint)
+        return StoredClip.objects.get(fingerprint=fingerprint, tenant=tenant)
 
 
 def collect_clips(clip_ids: Iterable[uuid.UUID]) -> int:

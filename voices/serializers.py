@@ -66,6 +66,10 @@ class VoiceCreateSerializer(StrictSerializer):
     language = serializers.CharField(
         max_length=35, default="", allow_blank=True, validators=[check_language]
     )
+    shared = FormBooleanField(
+        default=False,
+        help_text="True: every user may speak with it; only its owner or a superuser changes it.",
+    )
     cache_codes = FormBooleanField(
         default=True, help_text="False: workers never keep this voice's codes in memory."
     )
@@ -97,7 +101,13 @@ class VoiceUpdateSerializer(StrictSerializer):
     language = FormCharField(
         max_length=35, required=False, allow_blank=True, validators=[check_language]
     )
+    shared = FormBooleanField(
+        required=False, help_text="Whether every user may speak with it, and not you alone."
+    )
     cache_codes = FormBooleanField(required=False)
+    archived = FormBooleanField(
+        required=False, help_text="Put aside: it speaks where it is named, but is offered less."
+    )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Replace `audio` and `transcript` by `clips`; None where neither was sent."""
@@ -204,6 +214,12 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
     version = serializers.IntegerField(source="current_version.number")
     clips = ClipSerializer(many=True, source="current_version.clips")
     versions = VersionSerializer(many=True)
+    owner = serializers.CharField(
+        source="owner.username",
+        allow_null=True,
+        default=None,
+        help_text="Whose voice it is; null for one that came with the installation.",
+    )
     audio_url = serializers.SerializerMethodField()
 
     class Meta:
@@ -213,6 +229,8 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
             "name",
             "description",
             "language",
+            "owner",
+            "shared",
             "status",
             "error_code",
             "error_message",

@@ -20,15 +20,17 @@ from synth.models import ApiKey
 from synth.removal import evict_voice
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
-from voices.objects import collect_clips, store_clip
+from voices.objects import collect_clips, store_clip, tenant_of
 from voices.transitions import enqueue_version
 
 _NAME_CONSTRAINT = "voice_name_unique"
-_CHANGEABLE = {"name", "description", "language", "cache_codes", "consent_statement", "archived"}
+_CHANGEABLE = {
+    "name", "description", "language", "shared", "cache_codes", "consent_statement", "archived",
+}  # fmt: skip
 
 
 class VoiceNameTakenError(Exception):
-    """Another voice that exists has this name, in whatever case."""
+    """Another voice of the same owner has this name, in whatever case."""
 
     code = "voice_name_taken"
 
@@ -74,6 +76,7 @@ def create_voice(
     owner: AbstractBaseUser | AnonymousUser | None = None,
     description: str = "",
     language: str = "",
+    shared: bool = False,
     cache_codes: bool = True,
     api_key: ApiKey | None = None,
 ) -> Voice:
@@ -81,10 +84,12 @@ def create_voice(
 
     Args:
         by: who says that the speaker has agreed; kept with the moment of saying so.
+        owner: whose voice it is; None makes one that is everybody's and that superusers change.
+        shared: whether every other user may speak with it too.
 
     Raises:
         ClipRejectedError: a clip or a transcript is not taken.
-        VoiceNameTakenError: the name belongs to another voice.
+        VoiceNameTakenError: the name belongs to another voice of this owner.
         KeyLimitError: the user of the API key has too many bytes of voices.
         OSError: the storage cannot be written; nothing is kept.
     """
@@ -96,9 +101,10 @@ def create_voice(
         consent_statement=consent_statement,
         consent_by=by[:200],
         consent_at=timezone.now(),
+        shared=shared,
         cache_codes=cache_codes,
     )
-    with _stored(clips) as stored_clips, transaction.atomic():
+    with _stored(clips, tenant_of(voice.owner_id)) as stored_clips, transaction.atomic():
         _save(voice)
         create_version(voice, stored_clips)
         check_voice_bytes(api_key, voice)
@@ -117,7 +123,8 @@ def update_voice(
 
     Args:
         by: who made the change; kept with a consent statement that changed.
-        changes: any of name, description, language, cache_codes, consent_statement, archived.
+        changes: any of name, description, language, shared, cache_codes, consent_statement,
+            archived.
         clips: all clips of the voice from now on; None leaves them, and equal ones change nothing.
 
     Raises:
@@ -127,7 +134,8 @@ def update_voice(
     unknown = set(changes or {}) - _CHANGEABLE
     if unknown:
         raise ValueError(f"not to be changed here: {', '.join(sorted(unknown))}")
-    with _stored(clips or ()) as stored_clips, transaction.atomic():
+    tenant = tenant_of(voice.owner_id)
+    with _stored(clips or (), tenant) as stored_clips, transaction.atomic():
         _lock(voice)
         _apply(voice, changes or {}, by=by)
         if clips is None or not _are_new(voice, stored_clips):
@@ -138,18 +146,22 @@ def update_voice(
         return version
 
 
-def create_version(voice: Voice | None, clips: Sequence[NewClip]) -> VoiceVersion:
+def create_version(
+    voice: Voice | None, clips: Sequence[NewClip], *, tenant: str = ""
+) -> VoiceVersion:
     """Make a pending version with these clips in one transaction; enqueue it on commit.
 
     Args:
         voice: whose version it is; None makes the inline reference of a job, which then pins it.
+        tenant: of an inline reference whose bytes are not stored yet, see `tenant_of`.
 
     Raises:
         ClipRejectedError: a clip or transcript is not taken, or there are too few or too many.
         VoiceDeletedError: the voice was deleted meanwhile.
         OSError: the storage cannot be written; nothing is kept.
     """
-    with _stored(clips) as stored_clips, transaction.atomic():
+    tenant = tenant_of(voice.owner_id) if voice is not None else tenant
+    with _stored(clips, tenant) as stored_clips, transaction.atomic():
         number = 1
         if voice is not None:
             _lock(voice)
@@ -173,7 +185,7 @@ def current_clips(voice: Voice) -> list[NewClip]:
 
 
 @contextmanager
-def _stored(clips: Sequence[NewClip]) -> Iterator[list[NewClip]]:
+def _stored(clips: Sequence[NewClip], tenant: str) -> Iterator[list[NewClip]]:
     """Give the checked clips, their bytes stored; on an error let go of the bytes again.
 
     The bytes are written before the rows, so that no transaction is held open by a disk.
@@ -184,7 +196,7 @@ def _stored(clips: Sequence[NewClip]) -> Iterator[list[NewClip]]:
         kept = []
         for clip in checked:
             if clip.content is not None:
-                row = store_clip(clip.content, container=clip.container)
+                row = store_clip(clip.content, container=clip.container, tenant=tenant)
                 written.append(row.pk)
                 clip = replace(clip, content=None, stored=row)
             kept.append(clip)
@@ -256,7 +268,8 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
     except IntegrityError as error:
         if _NAME_CONSTRAINT not in str(error):
             raise
-        raise VoiceNameTakenError(f"Another voice is named {voice.name!r}.") from error
+        whose = "Another voice of yours" if voice.owner_id else "Another voice without an owner"
+        raise VoiceNameTakenError(f"{whose} is named {voice.name!r}.") from error
 
 
 def _are_new(voice: Voice, clips: Sequence[NewClip]) -> bool:

@@ -30,6 +30,7 @@ from voices import submit
 from voices.access import visible_voices
 from voices.clip_checks import ClipRejectedError
 from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.ownership import check_own
 from voices.serializers import VoiceCreateSerializer, VoiceSerializer, VoiceUpdateSerializer
 from voices.transitions import request_encoding
 from voices.voice_filters import VoiceFilterSerializer
@@ -50,14 +51,14 @@ _ACCEPTED_HEADERS = [
 
 
 class VoicesView(generics.ListAPIView[Voice]):
-    """All voices."""
+    """All voices that the user may speak with."""
 
     write_scopes = (ApiKey.Scope.VOICES,)
     serializer_class = VoiceSerializer
     parser_classes = (MultiPartParser,)
 
     def get_queryset(self) -> QuerySet[Voice]:
-        """Return the voices of the library, each with its versions and clips."""
+        """Return the voices that the user may see, each with its versions and clips."""
         if getattr(self, "swagger_fake_view", False):
             return Voice.objects.none()
         condition = read_condition(self.request, VoiceFilterSerializer)
@@ -124,13 +125,13 @@ class VoiceView(APIView):
         responses={
             200: VoiceSerializer,
             202: VoiceSerializer,
-            **problems(400, 401, 404, 409, 413, 415),
+            **problems(400, 401, 403, 404, 409, 413, 415),
         },
     )
     def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Change a voice; other clips or transcripts make a version, which answers 202."""
         check_query(request, ())
-        voice = _find(request, voice_id)
+        voice = _find_own(request, voice_id)
         context = {"clips": submit.current_clips(voice)}
         serializer = VoiceUpdateSerializer(data=request.data, partial=True, context=context)
         serializer.is_valid(raise_exception=True)
@@ -146,11 +147,11 @@ class VoiceView(APIView):
             )
         return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
 
-    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 404)})
+    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
     def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Delete a voice and its clips; queued work that needs it fails."""
         check_query(request, ())
-        if not delete_voice(_find(request, voice_id)):
+        if not delete_voice(_find_own(request, voice_id)):
             raise _not_found()
         return Response(status=204)
 
@@ -164,13 +165,13 @@ class VoiceEncodeView(APIView):
         operation_id="encode_voice",
         request=None,
         parameters=_ACCEPTED_HEADERS,
-        responses={202: VoiceSerializer, **problems(400, 401, 404, 409)},
+        responses={202: VoiceSerializer, **problems(400, 401, 403, 404, 409)},
     )
     def post(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Run the encoder again; jobs that need the voice wait for it."""
         check_query(request, ())
         NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
-        voice = _find(request, voice_id)
+        voice = _find_own(request, voice_id)
         if voice.current_version is None or not request_encoding(voice.current_version):
             raise ApiProblem(
                 409,
@@ -227,7 +228,7 @@ class ClipQuerySerializer(serializers.Serializer[Any]):
 
 def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
     versions = VoiceVersion.objects.order_by("-number").prefetch_related("clips__stored")
-    return voices.prefetch_related(Prefetch("versions", queryset=versions))
+    return voices.select_related("owner").prefetch_related(Prefetch("versions", queryset=versions))
 
 
 def _find(request: Request, voice_id: uuid.UUID) -> Voice:
@@ -235,6 +236,13 @@ def _find(request: Request, voice_id: uuid.UUID) -> Voice:
     voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
     if voice is None:
         raise _not_found()
+    return voice
+
+
+def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
+    """Return a voice that this user may change, or raise the 404 or the 403."""
+    voice = _find(request, voice_id)
+    check_own(request, voice)
     return voice
 
 

@@ -25,6 +25,7 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
         required=False, help_text="Of the newest version; one or several, by commas."
     )
     archived = serializers.CharField(required=False, help_text="`true` or `false`.")
+    shared = serializers.CharField(required=False, help_text="`true` or `false`.")
 
     def validate_name(self, value: str) -> Q:
         """Return the condition for a name."""
@@ -47,6 +48,14 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
 
     def validate_archived(self, value: str) -> Q:
         """Return the condition for voices that are put aside, or are not."""
-        if value not in _TRUTHS:
-            raise serializers.ValidationError("Expected true or false.")
-        return Q(archived=_TRUTHS[value])
+        return Q(archived=_truth(value))
+
+    def validate_shared(self, value: str) -> Q:
+        """Return the condition for voices that all users may speak with, or not all."""
+        return Q(shared=_truth(value))
+
+
+def _truth(value: str) -> bool:
+    if value not in _TRUTHS:
+        raise serializers.ValidationError("Expected true or false.")
+    return _TRUTHS[value]

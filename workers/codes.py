@@ -55,7 +55,7 @@ class CodesLookup:
         Raises:
             OSError: the storage cannot be read at the moment.
         """
-        codes = self.cache.get((clip.fingerprint, codec)) if keep else None
+        codes = self.cache.get((clip.fingerprint, codec, clip.tenant)) if keep else None
         if codes is not None:
             self._found("memory_hit", clip)
             return codes
@@ -143,7 +143,8 @@ class CodesLookup:
             raise ClipBusyError
         logger.info("encoder run: clip=%s frames=%d", clip.fingerprint[:12], codes.shape[1])
         if keep:
-            self.cache.put((clip.fingerprint, row.codec_fingerprint), codes, epoch=epoch)
+            place = (clip.fingerprint, row.codec_fingerprint, clip.tenant)
+            self.cache.put(place, codes, epoch=epoch)
         return codes
 
     def _read(self, row: ClipCodes, clip: StoredClip, *, keep: bool) -> CodesArray | None:
@@ -160,7 +161,8 @@ class CodesLookup:
             return None
         self._found("storage_hit", clip)
         if keep:
-            self.cache.put((clip.fingerprint, row.codec_fingerprint), codes, epoch=epoch)
+            place = (clip.fingerprint, row.codec_fingerprint, clip.tenant)
+            self.cache.put(place, codes, epoch=epoch)
         return codes
 
     def _found(self, where: str, clip: StoredClip) -> None:

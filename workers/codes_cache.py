@@ -7,7 +7,9 @@ from collections import OrderedDict
 
 from synth.contract import CodesArray
 
-CodesKey = tuple[str, str]  # clip fingerprint, codec fingerprint: content, so nothing goes stale
+# Clip fingerprint, codec fingerprint, tenant: content, so nothing goes stale; and nobody gets codes
+# that another tenant has imported for the same clip.
+CodesKey = tuple[str, ...]
 
 
 class CodesCache:

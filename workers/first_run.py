@@ -65,7 +65,8 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
     Raises:
         StepError: the clip cannot be read, or is refused with a code and a sentence.
     """
-    voice = Voice.objects.filter(name__iexact=source.voice_name, deleted_at__isnull=True).first()
+    own = Voice.objects.filter(owner=owner, deleted_at__isnull=True)
+    voice = own.filter(name__iexact=source.voice_name).first()
     clip = _read(source)
     try:
         if voice is None:
@@ -75,6 +76,7 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
                 by=owner.get_username(),
                 clips=[clip],
                 owner=owner,
+                shared=True,  # users who are made later find it too
             )
         else:
             update_voice(voice, by=owner.get_username(), clips=[clip])

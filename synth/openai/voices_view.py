@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.permissions import AllowAny
@@ -18,9 +17,10 @@ from synth.models import ApiKey
 from synth.openai.base_view import OpenAIView
 from synth.removal import delete_voice
 from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
-from voices.access import visible_voices
+from voices.access import public_voices, visible_voices
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
+from voices.ownership import check_own
 from voices.serializers import check_language, read_clips
 from voices.submit import VoiceNameTakenError, create_voice
 
@@ -68,9 +68,8 @@ class VoicesView(OpenAIView):
     def get(self, request: Request) -> Response:
         """List voices that are not archived, in OpenAI's form and in the one of other servers."""
         check_query(request, ())
-        voices: QuerySet[Voice] = Voice.objects.filter(deleted_at__isnull=True)
-        if request.user.is_authenticated:
-            voices = visible_voices(request.user)
+        is_known = request.user.is_authenticated
+        voices = visible_voices(request.user) if is_known else public_voices()
         found = list(voices.filter(archived=False).order_by("name").prefetch_related("versions"))
         return Response(
             {
@@ -118,6 +117,7 @@ class VoiceView(OpenAIView):
         """Delete a voice and its clip; queued work that needs it fails."""
         check_query(request, ())
         voice = _find(request, voice_id)
+        check_own(request, voice)
         if not delete_voice(voice):
             raise _not_found()
         return Response({"id": str(voice.pk), "object": "audio.voice", "deleted": True})

@@ -12,7 +12,7 @@ from django.db import transaction
 from synth.models import ApiKey
 from voices.clip_checks import check_clip
 from voices.models import Voice
-from voices.objects import delete_objects, store_clip
+from voices.objects import delete_objects, store_clip, tenant_of
 from voices.portable.adopt import adopt, store_codes
 from voices.portable.codecs import loaded_codecs
 from voices.portable.codes_file import CheckedCodes, check_codes
@@ -35,7 +35,7 @@ def create_voice_with_codes(
     Codes that a clip has here already stay instead of those that were sent.
 
     Args:
-        fields: name, consent_statement, description, language and cache_codes, as for
+        fields: name, consent_statement, description, language, shared and cache_codes, as for
             `create_voice`.
 
     Raises:
@@ -45,7 +45,9 @@ def create_voice_with_codes(
     checked = _check(clips, codes)
     kept = Kept()
     try:
-        stored = [_store(clip, one, kept) for clip, one in zip(clips, checked, strict=True)]
+        tenant = tenant_of(owner.pk if owner else None)
+        pairs = zip(clips, checked, strict=True)
+        stored = [_store(clip, one, kept, tenant) for clip, one in pairs]
         with transaction.atomic():
             voice = create_voice(**fields, clips=stored, by=by, owner=owner, api_key=api_key)
             unused = adopt(voice, kept.codes)
@@ -93,10 +95,10 @@ def _check_codecs(given: set[str]) -> None:
         )
 
 
-def _store(clip: NewClip, codes: CheckedCodes, kept: Kept) -> NewClip:
+def _store(clip: NewClip, codes: CheckedCodes, kept: Kept, tenant: str) -> NewClip:
     """Store a clip's bytes and its codes."""
     content = clip.content or b""
-    stored = store_clip(content, container=check_clip(content))
+    stored = store_clip(content, container=check_clip(content), tenant=tenant)
     kept.clips.append(stored.pk)
     kept.codes.append(store_codes(stored, codes))
     return replace(clip, content=None, stored=stored)

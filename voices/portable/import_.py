@@ -13,7 +13,7 @@ from django.db import transaction
 from synth.models import ApiKey
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import StoredClip, Voice
-from voices.objects import delete_objects, store_clip
+from voices.objects import delete_objects, store_clip, tenant_of
 from voices.portable.adopt import adopt, store_codes
 from voices.portable.archive import Archive, open_archive
 from voices.portable.codecs import known_codecs
@@ -33,6 +33,7 @@ def import_voice(
     owner: AbstractBaseUser | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
     name: str = "",
+    shared: bool = False,
 ) -> Voice:
     """Make a voice of the archive in a seekable file; it is ready at once if its codes can be used.
 
@@ -42,6 +43,7 @@ def import_voice(
     Args:
         by: who imports it; added to who gave the consent.
         name: instead of the name in the archive.
+        shared: whether every user may speak with it; what it was elsewhere is not in the archive.
 
     Raises:
         ImportRefusedError, ClipRejectedError, VoiceNameTakenError, KeyLimitError: it is not taken.
@@ -51,9 +53,11 @@ def import_voice(
     try:
         with open_archive(file, max_bytes=settings.MAX_BODY_BYTES) as archive:
             manifest = read_manifest(archive)
-            clips = _store(archive, manifest["clips"], kept)
+            clips = _store(archive, manifest["clips"], kept, tenant_of(owner.pk if owner else None))
         with transaction.atomic():
-            voice = _create(manifest, clips, by=by, owner=owner, api_key=api_key, name=name)
+            voice = _create(
+                manifest, clips, by=by, owner=owner, api_key=api_key, name=name, shared=shared
+            )
             unused = adopt(voice, kept.codes)
     except BaseException:
         kept.let_go()
@@ -62,12 +66,14 @@ def import_voice(
     return voice
 
 
-def _store(archive: Archive, members: Sequence[dict[str, Any]], kept: Kept) -> list[NewClip]:
+def _store(
+    archive: Archive, members: Sequence[dict[str, Any]], kept: Kept, tenant: str
+) -> list[NewClip]:
     """Store the clips, and the codes of known codecs; one of them is in memory at a time."""
     codecs = known_codecs()
     clips = []
     for member in members:
-        stored = _store_clip(archive, member)
+        stored = _store_clip(archive, member, tenant)
         kept.clips.append(stored.pk)
         for codes in member["codes"]:
             if codes["codec_fingerprint"] in codecs:
@@ -77,7 +83,7 @@ def _store(archive: Archive, members: Sequence[dict[str, Any]], kept: Kept) -> l
     return clips
 
 
-def _store_clip(archive: Archive, member: dict[str, Any]) -> StoredClip:
+def _store_clip(archive: Archive, member: dict[str, Any], tenant: str) -> StoredClip:
     """Return the stored clip of an entry whose bytes are those that the manifest promises."""
     content = _read(archive, member, max_bytes=settings.MAX_CLIP_BYTES)
     container = check_clip(content)
@@ -86,7 +92,7 @@ def _store_clip(archive: Archive, member: dict[str, Any]) -> StoredClip:
             "clip_not_audio",
             f"The clip {member['file']!r} is {container}, not {member['container']}.",
         )
-    stored = store_clip(content, container=container)
+    stored = store_clip(content, container=container, tenant=tenant)
     if member["measures"] and not stored.measures:
         # A worker that decodes the clip puts its own in their place.
         StoredClip.objects.filter(pk=stored.pk, used_key="").update(measures=member["measures"])
@@ -122,6 +128,7 @@ def _create(
     owner: AbstractBaseUser | AnonymousUser | None,
     api_key: ApiKey | None,
     name: str,
+    shared: bool,
 ) -> Voice:
     consent = manifest["consent"]
     importer = f" (imported by {by[:100]})"
@@ -129,6 +136,7 @@ def _create(
         name=name or manifest["name"],
         description=manifest["description"],
         language=manifest["language"],
+        shared=shared,
         cache_codes=manifest["cache_codes"],
         consent_statement=consent["statement"],
         by=consent["by"][: _BY_LENGTH - len(importer)] + importer,

@@ -31,7 +31,7 @@ from voices.portable.direct import create_voice_with_codes
 from voices.portable.errors import ImportRefusedError
 from voices.portable.export import ArchiveFile, ClipLostError, export_voice
 from voices.portable.import_ import import_voice
-from voices.serializers import FormCharField, VoiceCreateSerializer, VoiceSerializer
+from voices.serializers import FormBooleanField, FormCharField, VoiceCreateSerializer, VoiceSerializer
 from voices.submit import VoiceNameTakenError
 
 ENCODING_RETRY_SECONDS = 2
@@ -47,6 +47,9 @@ class VoiceImportSerializer(StrictSerializer):
     archive = serializers.FileField(help_text="A file of `GET /api/v1/voices/{id}/export`.")
     name = FormCharField(
         max_length=100, required=False, help_text="Instead of the name in the archive."
+    )
+    shared = FormBooleanField(
+        default=False, help_text="True: every user may speak with it; it is yours in any case."
     )
 
 
@@ -119,6 +122,7 @@ class VoiceImportView(APIView):
             voice = import_voice(
                 fields["archive"].file,
                 name=fields.get("name", ""),
+                shared=fields["shared"],
                 by=request.user.get_username(),
                 owner=request.user,
                 api_key=key_of(request),
@@ -195,7 +199,7 @@ def _body(archive: ArchiveFile, *, head_only: bool) -> HttpResponseBase:
 
 def _made(voice: Voice) -> Response:
     """Return the 201 of a voice that is ready, or the 202 of one that waits for the encoder."""
-    voice = Voice.objects.get(pk=voice.pk)  # its rows were changed beside it
+    voice = Voice.objects.select_related("owner").get(pk=voice.pk)  # its rows were changed beside it
     version = voice.current_version
     is_ready = version is not None and version.status == version.Status.READY
     headers = {"Location": reverse("voice", args=[voice.pk])}
