@@ -6,6 +6,7 @@ Rows go first, in a transaction; their objects go after it has committed.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from functools import partial
 
 from django.conf import settings
@@ -13,9 +14,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from synth.models import Export, RenderJob, Take
+from synth.models import Export, RenderJob, Segment, Take
+from ttsweb import leases
 from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
+
+ITEMS_AT_ONCE = 200  # of a batch, in one transaction
 
 
 def lock_jobs(jobs: QuerySet[RenderJob]) -> list[uuid.UUID]:
@@ -54,14 +58,41 @@ def _drop_references(versions: QuerySet[VoiceVersion]) -> None:
 
 
 def delete_job(job: RenderJob) -> None:
-    """Delete a job in any state, its files, and the takes that no other job uses."""
+    """Delete a job in any state, its files, and the takes that no other job uses.
+
+    The items of a batch go before it, some at a time; broken off, the same call goes on. Where an
+    item of a batch goes alone, the batch is counted again.
+    """
+    if job.kind == RenderJob.Kind.BATCH:
+        _delete_items(job.pk)
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(pk=job.pk))
-        inline = VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job=job.pk)
+        _delete_jobs([job.pk])
+        if job.batch_id is not None:
+            from synth.transitions.batches import forget_item  # transitions import this module
+
+            forget_item(job.batch_id)
+
+
+def _delete_items(batch_id: uuid.UUID) -> None:
+    """Delete the items of a batch with bounded memory; it is cancelled, so that none is made."""
+    now = leases.database_now()
+    RenderJob.objects.filter(pk=batch_id).update(cancel_requested=True, updated_at=now)
+    items = RenderJob.objects.filter(batch=batch_id).order_by("item_index")
+    while chunk := list(items.values_list("pk", flat=True)[:ITEMS_AT_ONCE]):
+        _delete_jobs(chunk)
+
+
+def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
+    """Delete some jobs with all that is theirs alone."""
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(pk__in=job_ids))
+        inline = VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job__in=job_ids)
         inline_ids = list(inline.values_list("pk", flat=True))
-        takes = list(job.segments.exclude(take=None).values_list("take_id", flat=True))
-        drop_exports(Export.objects.filter(job=job))
-        RenderJob.objects.filter(pk=job.pk).delete()
+        segments = Segment.objects.filter(job__in=job_ids)
+        spoken = segments.exclude(take=None).order_by()
+        takes = list(spoken.values_list("take_id", flat=True).distinct())
+        drop_exports(Export.objects.filter(job__in=job_ids))
+        RenderJob.objects.filter(pk__in=job_ids).delete()
         orphans = Take.objects.filter(pk__in=takes, segments__isnull=True)
         keys = [key for pair in orphans.values_list("codes_key", "audio_key") for key in pair]
         orphans.delete()

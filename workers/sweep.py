@@ -62,6 +62,7 @@ def sweep_if_due() -> bool:
     transitions.close_cancelled_jobs()
     transitions.stop_overdue_jobs()
     transitions.fail_jobs_of_failed_versions()
+    transitions.settle_stalled_batches()
     resend()
     return True
 

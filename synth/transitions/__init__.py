@@ -3,6 +3,14 @@
 Each step is one conditional UPDATE, fenced by the claim's token: a late worker changes nothing.
 """
 
+from synth.transitions.batches import (
+    cancel_batch,
+    remake_items,
+    reopen_batch,
+    retry_batch,
+    settle_batch,
+    settle_stalled_batches,
+)
 from synth.transitions.claims import Claim, SegmentClaim
 from synth.transitions.deadlines import stop_overdue_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
@@ -39,6 +47,7 @@ __all__ = [
     "Claim",
     "FileFacts",
     "SegmentClaim",
+    "cancel_batch",
     "cancel_job",
     "cancel_segment",
     "claim_export",
@@ -59,7 +68,12 @@ __all__ = [
     "free_lost_segments",
     "release_export",
     "release_segment",
+    "remake_items",
+    "reopen_batch",
     "reopen_segments",
+    "retry_batch",
     "retry_job",
+    "settle_batch",
+    "settle_stalled_batches",
     "stop_overdue_jobs",
 ]

@@ -12,8 +12,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from synth.models import Export, ExportCues, RenderJob, Segment
+from synth.models import Export, ExportCues, RenderJob
 from synth.removal import lock_jobs
+from synth.transitions.batches import finish_batch
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import DEADLINE_PASSED, JobStatus, end_job, telling_failure
 from ttsweb import leases
@@ -89,6 +90,9 @@ def finish_export(
 
 def _end_with_file(job: RenderJob, seconds: float) -> None:
     """End a job whose file is there: as succeeded, or as partial with why something is missing."""
+    if job.kind == RenderJob.Kind.BATCH:
+        finish_batch(job, audio_seconds=seconds)
+        return
     failure = telling_failure(job)
     if failure is None:
         end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)

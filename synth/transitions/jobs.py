@@ -71,7 +71,17 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
     )
     if ended:
         drop_inline_references(job_id)
+        settle_batch_of(job_id)
     return bool(ended)
+
+
+def settle_batch_of(job_id: uuid.UUID) -> None:
+    """Have the batch counted that a job is an item of, once this transaction has committed."""
+    from synth.transitions.batches import settle_batch_on_commit  # it imports this module
+
+    batch_id = RenderJob.objects.values_list("batch_id", flat=True).get(pk=job_id)
+    if batch_id is not None:
+        settle_batch_on_commit(batch_id)
 
 
 def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:
@@ -172,6 +182,16 @@ def retry_job(job_id: uuid.UUID) -> bool:
             not_before=leases.database_now(),
         )
         RenderJob.objects.filter(pk=job_id).update(segments_failed=0, segments_cancelled=0)
+        reopen_batch_of(job_id)
         enqueue_segments(ids)
         complete_job(job_id)  # where only the file was missing
     return True
+
+
+def reopen_batch_of(job_id: uuid.UUID) -> None:
+    """Open the batch again that a reopened job is an item of; its zip is made anew."""
+    from synth.transitions.batches import reopen_batch  # it imports this module
+
+    batch_id = RenderJob.objects.values_list("batch_id", flat=True).get(pk=job_id)
+    if batch_id is not None:
+        reopen_batch(batch_id)

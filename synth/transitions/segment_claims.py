@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth.models import JobVoice, RenderJob, Segment
+from synth.transitions.batches import start_batches
 from synth.transitions.claims import SegmentClaim
 from synth.transitions.jobs import UNFINISHED, JobStatus
 from ttsweb import leases
@@ -73,9 +74,11 @@ def claim_segments(
         # On its own: with the rows still locked it could wait for a cancel that waits for them.
         now = leases.database_now()
         jobs = {claim.job_id for claim in claims}
-        RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED).update(
+        begun = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED).update(
             status=JobStatus.RUNNING, started_at=now, updated_at=now
         )
+        if begun:
+            start_batches(jobs)
     return claims
 
 

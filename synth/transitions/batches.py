@@ -1,0 +1,302 @@
+"""Move batches: they start, end, are cancelled and tried again as their items are.
+
+An item is a job and locks its own row first; a batch's row is locked after it, never before. What a
+batch knows of its items is counted anew each time from their rows, in a transaction of its own once
+an item's end has committed: a count that a killed process left out is made by the sweep.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from django.db import transaction
+from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
+from django.db.models.functions import Coalesce
+
+from synth.models import Export, RenderJob, Segment
+from synth.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs
+from synth.transitions.enqueue import enqueue_export, enqueue_segments
+from synth.transitions.jobs import UNFINISHED, JobStatus, complete_job, end_job
+from ttsweb import leases
+from voices.models import VoiceVersion
+
+ZIP = "zip"  # the format of a batch's export
+WITH_AUDIO = (JobStatus.SUCCEEDED, JobStatus.PARTIAL)
+_AGAIN = (JobStatus.FAILED, JobStatus.PARTIAL, JobStatus.CANCELLED)
+
+
+def start_batches(job_ids: Collection[uuid.UUID]) -> None:
+    """Move the batches of jobs that have just begun QUEUED -> RUNNING."""
+    batches = RenderJob.objects.filter(pk__in=job_ids, batch__isnull=False).values("batch")
+    now = leases.database_now()
+    RenderJob.objects.filter(pk__in=batches, status=JobStatus.QUEUED).update(
+        status=JobStatus.RUNNING, started_at=Coalesce("started_at", now), updated_at=now
+    )
+
+
+def settle_batch_on_commit(batch_id: uuid.UUID) -> None:
+    """Count a batch once the current transaction has committed; an error then is only logged."""
+    transaction.on_commit(partial(settle_batch, batch_id), robust=True)
+
+
+def settle_batch(batch_id: uuid.UUID) -> None:
+    """Count the ended items of an unfinished batch; after the last one order its zip, or end it."""
+    with transaction.atomic():
+        if not lock_jobs(RenderJob.objects.filter(pk=batch_id, status__in=UNFINISHED)):
+            return
+        batch = RenderJob.objects.get(pk=batch_id)
+        counts = count_items([batch_id]).get(batch_id, {})
+        ended = sum(counts.get(status, 0) for status in RenderJob.FINAL)
+        RenderJob.objects.filter(pk=batch_id).update(
+            items_ended=ended,
+            items_total=sum(counts.values()),
+            updated_at=leases.database_now(),
+        )
+        if ended == sum(counts.values()):
+            _complete(batch, counts)
+
+
+def count_items(batch_ids: Collection[uuid.UUID]) -> dict[uuid.UUID | None, dict[str, int]]:
+    """Return how many items of each batch are in each state; states without items are left out."""
+    rows = RenderJob.objects.filter(batch__in=batch_ids).order_by()
+    found: dict[uuid.UUID | None, dict[str, int]] = {}
+    for batch_id, status, count in rows.values_list("batch", "status").annotate(Count("pk")):
+        found.setdefault(batch_id, {})[status] = count
+    return found
+
+
+def finish_batch(batch: RenderJob, *, audio_seconds: float) -> None:
+    """End a batch whose zip was made; call it with the batch's row locked."""
+    counts = count_items([batch.pk]).get(batch.pk, {})
+    total = sum(counts.values())
+    whole = counts.get(JobStatus.SUCCEEDED, 0)
+    if whole == total:
+        end_job(batch.pk, JobStatus.SUCCEEDED, audio_seconds=audio_seconds)
+        return
+    end_job(
+        batch.pk,
+        JobStatus.PARTIAL,
+        audio_seconds=audio_seconds,
+        error_code="items_failed",
+        error_message=f"{total - whole} of {total} items are not whole; {_first_bad(batch)}",
+    )
+
+
+def cancel_batch(batch_id: uuid.UUID) -> bool:
+    """Cancel an unfinished batch and its items, some at a time; False when it had ended.
+
+    The sweep goes on with what a killed process has left.
+    """
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(pk=batch_id))
+        asked = RenderJob.objects.filter(
+            pk=batch_id, kind=RenderJob.Kind.BATCH, status__in=UNFINISHED
+        ).update(cancel_requested=True, updated_at=leases.database_now())
+        if not asked:
+            return False
+        drop_exports(Export.objects.filter(job=batch_id))
+    _cancel_items(batch_id)
+    settle_batch(batch_id)
+    return True
+
+
+def retryable_items(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
+    """Return the items that have something to do again, and a voice that can do it."""
+    return (
+        RenderJob.objects.filter(batch=batch_id, status__in=_AGAIN, segments_total__gt=0)
+        .exclude(voices__version__voice__deleted_at__isnull=False)
+        .exclude(voices__version__status=VoiceVersion.Status.FAILED)
+    )
+
+
+def retry_batch(batch_id: uuid.UUID) -> int:
+    """Queue again what the items of an ended batch did not finish, some items at a time.
+
+    A batch whose zip alone could not be made gets another one. What is rendered is kept.
+
+    Returns:
+        How many items were queued again.
+    """
+    count = 0
+    ids = list(retryable_items(batch_id).order_by("pk").values_list("pk", flat=True))
+    for start in range(0, len(ids), ITEMS_AT_ONCE):
+        with transaction.atomic():
+            chunk = lock_jobs(retryable_items(batch_id).filter(
+                pk__in=ids[start : start + ITEMS_AT_ONCE])
+            )  # fmt: skip
+            if not reopen_batch(batch_id):
+                break  # it was cancelled meanwhile
+            _queue_again(chunk)
+            count += len(chunk)
+    if not ids:
+        reopen_batch(batch_id)
+    settle_batch(batch_id)
+    return count
+
+
+def reopen_batch(batch_id: uuid.UUID) -> bool:
+    """Open a batch again because of an item; its zip goes. False where it is being cancelled."""
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(pk=batch_id))
+        RenderJob.objects.filter(pk=batch_id, status__in=RenderJob.FINAL).update(
+            status=JobStatus.QUEUED,
+            cancel_requested=False,
+            error_code="",
+            error_message="",
+            finished_at=None,
+            expires_at=None,
+            deadline_at=None,
+            updated_at=leases.database_now(),
+        )
+        if not RenderJob.objects.filter(pk=batch_id, cancel_requested=False).exists():
+            return False
+        drop_exports(Export.objects.filter(job=batch_id))
+        settle_batch_on_commit(batch_id)
+    return True
+
+
+def forget_item(batch_id: uuid.UUID) -> None:
+    """Make a batch do without an item that was deleted; a zip that holds it is made again."""
+    made = Export.objects.filter(job=batch_id, format=ZIP).exists()
+    if made or not RenderJob.objects.filter(batch=batch_id).exists():
+        reopen_batch(batch_id)
+    else:
+        settle_batch_on_commit(batch_id)
+
+
+def remake_items(batch_id: uuid.UUID, item_ids: Sequence[uuid.UUID]) -> int:
+    """Have the lost files of ended items made again from their takes; the zip follows them."""
+    count = 0
+    with transaction.atomic():
+        for item_id in lock_jobs(RenderJob.objects.filter(pk__in=item_ids, status__in=WITH_AUDIO)):
+            count += RenderJob.objects.filter(pk=item_id).update(
+                status=JobStatus.RUNNING,
+                error_code="",
+                error_message="",
+                finished_at=None,
+                updated_at=leases.database_now(),
+            )
+            drop_exports(Export.objects.filter(job=item_id))
+            complete_job(item_id)
+        reopen_batch(batch_id)
+    return count
+
+
+def settle_stalled_batches() -> int:
+    """Go on with batches whose count or cancel was broken off; return how many."""
+    open_items = RenderJob.objects.filter(batch=OuterRef("pk"), status__in=UNFINISHED)
+    batches = RenderJob.objects.filter(kind=RenderJob.Kind.BATCH, status__in=UNFINISHED)
+    halfway = batches.filter(
+        Exists(open_items.filter(cancel_requested=False)), cancel_requested=True
+    )
+    for batch_id in (cancelled := list(halfway.values_list("pk", flat=True))):
+        _cancel_items(batch_id)
+    zips = Export.objects.filter(job=OuterRef("pk"))
+    stalled = batches.filter(~Exists(open_items), ~Exists(zips))
+    for batch_id in (left := list(stalled.values_list("pk", flat=True))):
+        settle_batch(batch_id)
+    return len(cancelled) + len(left)
+
+
+def _complete(batch: RenderJob, counts: dict[str, int]) -> None:
+    """End a batch whose items have all ended, or order its zip."""
+    if batch.cancel_requested or counts.keys() == {JobStatus.CANCELLED}:
+        end_job(batch.pk, JobStatus.CANCELLED)
+    elif not counts:
+        end_job(
+            batch.pk,
+            JobStatus.FAILED,
+            error_code="no_items",
+            error_message="All items of this batch were deleted.",
+        )
+    elif not any(counts.get(status) for status in WITH_AUDIO):
+        end_job(
+            batch.pk,
+            JobStatus.FAILED,
+            error_code="items_failed",
+            error_message=f"None of the {sum(counts.values())} items has audio; "
+            f"{_first_bad(batch)}",
+        )
+    else:
+        export, made = Export.objects.get_or_create(job=batch, format=ZIP)
+        if made:
+            enqueue_export(export.pk)
+
+
+def _first_bad(batch: RenderJob) -> str:
+    """Return the sentence that names the first item that is not whole."""
+    items = batch.items.exclude(status=JobStatus.SUCCEEDED).order_by("item_index")
+    found = items.values_list("custom_id", "status", "error_message").first()
+    if found is None:
+        return "none is known any more."
+    custom_id, status, message = found
+    return f"the first is {custom_id!r}, {status}: {message}" if message else (
+        f"the first is {custom_id!r}, {status}."
+    )  # fmt: skip
+
+
+def _cancel_items(batch_id: uuid.UUID) -> None:
+    left = RenderJob.objects.filter(
+        batch=batch_id, status__in=UNFINISHED, cancel_requested=False
+    ).order_by("pk")
+    while chunk := list(left.values_list("pk", flat=True)[:ITEMS_AT_ONCE]):
+        _cancel_some(chunk)
+        settle_batch(batch_id)
+
+
+@transaction.atomic
+def _cancel_some(item_ids: Sequence[uuid.UUID]) -> None:
+    """Cancel items as `cancel_job` does one job, with a few statements for all of them."""
+    ids = lock_jobs(RenderJob.objects.filter(pk__in=item_ids, status__in=UNFINISHED))
+    now = leases.database_now()
+    RenderJob.objects.filter(pk__in=ids).update(cancel_requested=True, updated_at=now)
+    drop_exports(Export.objects.filter(job__in=ids))
+    Segment.objects.filter(job__in=ids, status=Segment.Status.QUEUED).update(
+        status=Segment.Status.CANCELLED, finished_at=now
+    )
+    cancelled = (
+        Segment.objects.filter(job=OuterRef("pk"), status=Segment.Status.CANCELLED)
+        .order_by()
+        .values("job")
+        .annotate(count=Count("pk"))
+        .values("count")
+    )
+    RenderJob.objects.filter(pk__in=ids).update(segments_cancelled=Coalesce(Subquery(cancelled), 0))
+    closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
+    RenderJob.objects.filter(pk__in=ids, segments_total__lte=closed).update(
+        status=JobStatus.CANCELLED, finished_at=now
+    )
+
+
+def _queue_again(item_ids: Sequence[uuid.UUID]) -> None:
+    """Queue items as `retry_job` does one job; call it with their rows locked."""
+    now = leases.database_now()
+    RenderJob.objects.filter(pk__in=item_ids).update(
+        status=JobStatus.QUEUED,
+        cancel_requested=False,
+        error_code="",
+        error_message="",
+        finished_at=None,
+        expires_at=None,
+        deadline_at=None,
+        segments_failed=0,
+        segments_cancelled=0,
+        updated_at=now,
+    )
+    drop_exports(Export.objects.filter(job__in=item_ids))
+    unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
+    rows = Segment.objects.filter(job__in=item_ids, status__in=unspoken)
+    opened = list(rows.values_list("job", "pk"))
+    rows.update(
+        status=Segment.Status.QUEUED,
+        error_code="",
+        error_message="",
+        finished_at=None,
+        attempts=0,
+        not_before=now,
+    )
+    enqueue_segments([pk for _, pk in opened])
+    for item_id in set(item_ids) - {job_id for job_id, _ in opened}:
+        complete_job(item_id)  # where only the file was missing
