@@ -5,95 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.forms import BaseModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin, StackedInline, TabularInline
+from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
 from synth.removal import delete_voice
 from voices import submit
 from voices.access import visible_voices
-from voices.admin_forms import ClipRowForm, ClipRowFormSet, VoiceForm
+from voices.admin_forms import ClipRowFormSet, VoiceForm
+from voices.admin_inlines import ClipInline, VersionInline
 from voices.clip_checks import ClipRejectedError
-from voices.models import Voice, VoiceVersion
+from voices.models import Voice
 from voices.transitions import request_encoding
 
 STATUS_COLOURS = {"pending": "info", "encoding": "warning", "ready": "success", "failed": "danger"}
 _REFUSALS = (submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedError, OSError)
-
-
-class ClipInline(StackedInline):
-    """The clips that a voice has, or is to have; the formset reads and the page saves them."""
-
-    model = VoiceVersion
-    form = ClipRowForm
-    formset = ClipRowFormSet
-    fields = ("clip", "audio", "transcript")
-    verbose_name = "clip"
-    verbose_name_plural = "clips"
-
-    def get_extra(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
-        """Return one row for each clip, and one for the first of a new voice."""
-        version = obj.current_version if isinstance(obj, Voice) else None
-        return version.clips.count() if version else 1
-
-    def get_max_num(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
-        """Return how many clips a voice may have."""
-        return int(settings.MAX_CLIPS_PER_VOICE)
-
-    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Let those add clips who may add or change the voice."""
-        name = "change" if obj is not None else "add"
-        return bool(request.user.has_perm(f"voices.{name}_voice"))
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the voice."""
-        return self.has_add_permission(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the voice: leaving a clip out is a change of it."""
-        return self.has_add_permission(request, obj)
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the voice."""
-        return bool(request.user.has_perm("voices.view_voice")) or self.has_add_permission(
-            request, obj
-        )
-
-
-class VersionInline(TabularInline):
-    """What versions a voice had; versions never change."""
-
-    model = VoiceVersion
-    fields = ("number", "status", "frames", "codec", "error_code", "created_at", "encoded_at")
-    readonly_fields = fields
-    verbose_name_plural = "version history"
-    can_delete = False
-    max_num = 0
-    classes = ("collapse",)
-
-    @admin.display(description="codec")
-    def codec(self, version: VoiceVersion) -> str:
-        """Return the beginning of the codec's fingerprint."""
-        return version.codec_fingerprint[:12] or "-"
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the voice."""
-        return bool(request.user.has_perm("voices.view_voice"))
-
-    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Let nobody."""
-        return False
-
-    has_change_permission = has_delete_permission = has_add_permission
 
 
 @admin.register(Voice)
@@ -101,16 +34,41 @@ class VoiceAdmin(ModelAdmin):
     """Voices: list, form, and the actions of encoding again and deleting."""
 
     form = VoiceForm
-    list_display = ("name", "language", "status", "frames", "clip", "updated_at")
+    list_display = (
+        "name",
+        "language",
+        "status",
+        "frames",
+        "clip",
+        "visibility",
+        "last_used_at",
+        "updated_at",
+    )
+    list_filter = ("archived", "shared", "language")
     search_fields = ("name", "description")
     ordering = ("name",)
-    actions = ("encode_again",)
+    actions = ("encode_again", "archive", "unarchive")
+    list_before_template = "voices/import_form.html"
+    change_form_outer_before_template = "voices/try_it.html"
     actions_detail = ("encode_this_again", "export_this")
     fieldsets = (
-        (None, {"fields": ("state", "name", "language", "description", "cache_codes")}),
+        (None, {"fields": ("state", "name", "language", "description", "shared", "cache_codes")}),
         ("Consent", {"fields": ("consent_statement", ("consent_by", "consent_at"))}),
     )
     readonly_fields = ("state", "consent_by", "consent_at")
+
+    class Media:
+        js = tuple(
+            f"ttsweb/{name}.js"
+            for name in (
+                "waveform",
+                "clip_report",
+                "recorder",
+                "clip_form",
+                "try_it",
+                "import_voice",
+            )
+        )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Voice]:
         """Return the voices that the user may see, each with its versions and clips."""
@@ -125,7 +83,7 @@ class VoiceAdmin(ModelAdmin):
         if obj is not None:
             return self.fieldsets
         return (
-            (None, {"fields": ("name", "language", "description", "cache_codes")}),
+            (None, {"fields": ("name", "language", "description", "shared", "cache_codes")}),
             ("Consent", {"fields": ("consent_statement",)}),
         )
 
@@ -141,12 +99,30 @@ class VoiceAdmin(ModelAdmin):
 
     @admin.display(description="clip")
     def clip(self, voice: Voice) -> SafeString:
-        """Return a player that loads nothing before it is asked to."""
-        return format_html(
-            '<audio controls preload="none" src="{}" aria-label="Play {}"></audio>',
-            reverse("voice-audio", args=[voice.pk]),
-            voice.name,
+        """Return the first clip's waveform and a player that loads nothing before it is asked."""
+        version = voice.current_version
+        first = next(iter(version.clips.all()), None) if version else None
+        if first is None:
+            return SafeString("-")
+        return SafeString(
+            render_to_string(
+                "voices/list_clip.html",
+                {
+                    "name": voice.name,
+                    "peaks": first.stored.measures.get("peaks"),
+                    "url": reverse("voice-audio", args=[voice.pk]),
+                },
+            )
         )
+
+    @display(
+        description="seen by", label={"archived": "warning", "all": "info", "its owner": "success"}
+    )
+    def visibility(self, voice: Voice) -> str:
+        """Return who can speak with it."""
+        if voice.archived:
+            return "archived"
+        return "all" if voice.shared or voice.owner_id is None else "its owner"
 
     @admin.display(description="state")
     def state(self, voice: Voice) -> SafeString:
@@ -166,6 +142,28 @@ class VoiceAdmin(ModelAdmin):
         if waiting:
             sentence = f"Waiting for the encoder already: {_names(waiting)}."
             self.message_user(request, sentence, messages.WARNING)
+
+    @action(description="Archive", permissions=["change"])
+    def archive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        """Take the chosen voices out of what is offered; nothing of them is lost."""
+        self._set_archived(request, voices, archived=True)
+
+    @action(description="Take out of the archive", permissions=["change"])
+    def unarchive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        """Offer the chosen voices again."""
+        self._set_archived(request, voices, archived=False)
+
+    def _set_archived(
+        self, request: HttpRequest, voices: QuerySet[Voice], *, archived: bool
+    ) -> None:
+        changed = 0
+        for voice in voices:
+            if voice.archived != archived:
+                by = request.user.get_username()
+                submit.update_voice(voice, by=by, changes={"archived": archived}, clips=None)
+                changed += 1
+        where = "now archived" if archived else "no longer archived"
+        self.message_user(request, f"{changed} voices are {where}.")
 
     @action(
         description="Encode again",

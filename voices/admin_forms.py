@@ -33,14 +33,15 @@ class VoiceForm(_VoiceForm):
 
     class Meta:
         model = Voice
-        fields = ("name", "language", "description", "cache_codes", "consent_statement")
-        labels = {"cache_codes": "Keep codes in memory"}  # noqa: RUF012  # Django's own form
+        fields = ("name", "language", "description", "shared", "cache_codes", "consent_statement")
+        labels = {"cache_codes": "Keep codes in memory", "shared": "Share with all users"}  # noqa: RUF012  # Django's own form
         widgets = {  # noqa: RUF012  # Django's own form
             "description": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
             "consent_statement": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
         }
         help_texts = {  # noqa: RUF012  # Django's own form
             "language": "A tag such as en or pt-BR; may be left empty.",
+            "shared": "All users may speak with it; only its owner may change it.",
             "cache_codes": "Off: workers read this voice's codes from the storage each time.",
             "consent_statement": "How the speaker agreed to this voice; kept with your name "
             "and the time.",
@@ -74,7 +75,13 @@ class ClipWidget(forms.Widget):
         clip = self.clips.get(_as_uuid(value))
         if clip is not None and clip.version.voice_id is not None:
             url = reverse("voice-audio", args=[clip.version.voice_id])
-            context |= {"clip": clip, "url": f"{url}?clip={clip.index}"}
+            measures = clip.stored.measures
+            context |= {
+                "clip": clip,
+                "url": f"{url}?clip={clip.index}",
+                "silence": round(100 * measures.get("silence_share", 0)),
+                "clipped": round(100 * measures.get("clipped_share", 0), 2),
+            }
         return context
 
 
@@ -94,7 +101,7 @@ class ClipRowForm(_VersionForm):
             attrs={"accept": "audio/*," + ",".join(f".{name}" for name in CONTAINERS)}
         ),
         help_text="3 to 30 seconds of one speaker, without music: "
-        "wav, flac, mp3, ogg, m4a or webm.",
+        "wav, flac, mp3, ogg, m4a or webm. Several dropped at once become several clips.",
     )
     transcript = forms.CharField(
         required=False,

@@ -1,0 +1,160 @@
+/* The clips of a voice's form: drop files, record, hear and look at a clip before it is saved. */
+"use strict";
+
+(() => {
+  const ttsweb = window.ttsweb;
+  const IS_CLIP = /^clips-\d+-audio$/;
+
+  const make = (tag, attributes, text) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
+    if (text) node.textContent = text;
+    return node;
+  };
+
+  const settings = () => {
+    const { shortest, longest, bytes } = document.getElementById("tts-clip-limits").dataset;
+    return { shortest: Number(shortest), longest: Number(longest), bytes: Number(bytes) };
+  };
+
+  const inputs = () =>
+    [...document.querySelectorAll('input[type="file"]')].filter((input) => IS_CLIP.test(input.name));
+
+  const put = (input, file) => {
+    const transfer = new DataTransfer();
+    transfer.items.add(file);
+    input.files = transfer.files;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+  };
+
+  const describe = (found) =>
+    `${found.seconds.toFixed(1)} s · ${found.channels === 1 ? "mono" : `${found.channels} channels`} · ` +
+    `peak ${found.peak.toFixed(1)} dBFS · level ${found.rms.toFixed(1)} dBFS · ` +
+    `${Math.round(100 * found.silenceShare)} % silence`;
+
+  const report = async (input, box) => {
+    const limits = settings();
+    box.replaceChildren();
+    const file = input.files[0];
+    if (!file) return;
+    if (box.heard) URL.revokeObjectURL(box.heard);
+    box.heard = URL.createObjectURL(file);
+    const player = make("audio", { controls: "", preload: "metadata", src: box.heard, "aria-label": `Play ${file.name}` });
+    const line = make("p", { class: "tts-quiet" }, "Measuring…");
+    box.append(player, line);
+    const remark = (isRefused, text) =>
+      box.append(make("p", { class: isRefused ? "tts-remark tts-bad" : "tts-remark" }, text));
+    if (limits.bytes && file.size > limits.bytes) {
+      remark(true, `The file has ${(file.size / 1e6).toFixed(1)} MB; ${(limits.bytes / 1e6).toFixed(1)} MB are taken.`);
+    }
+    try {
+      const found = await ttsweb.measureClip(file);
+      if (input.files[0] !== file) return; // another one was chosen meanwhile
+      const canvas = make("canvas", { class: "tts-wave tts-wave-wide", role: "img", "data-peaks": JSON.stringify(found.peaks), "aria-label": `Waveform of ${file.name}` });
+      box.insertBefore(canvas, line);
+      line.textContent = `${file.name} · ${describe(found)}`;
+      ttsweb.drawWaveform(canvas, found.peaks);
+      for (const [isRefused, text] of ttsweb.judgeClip(found, limits)) remark(isRefused, text);
+    } catch {
+      line.textContent = `${file.name}: this browser cannot read it; the server will look at it.`;
+    }
+  };
+
+  const recordButton = (input, zone) => {
+    const button = make("button", { type: "button", class: "tts-button" }, "Record");
+    const state = make("span", { class: "tts-quiet", "aria-live": "polite" });
+    const meter = make("meter", { min: 0, max: 1, high: 0.95, value: 0, class: "tts-meter", hidden: "", "aria-label": "Level of the recording" });
+    if (!ttsweb.canRecord()) {
+      button.disabled = true;
+      state.textContent = "Recording needs HTTPS or localhost.";
+    }
+    let recording = null;
+    button.addEventListener("click", async () => {
+      if (recording) {
+        recording.stop();
+        return;
+      }
+      button.disabled = true;
+      try {
+        recording = await ttsweb.startRecording(
+          settings().longest,
+          (level, seconds) => {
+            meter.value = level;
+            state.textContent = `${seconds.toFixed(0)} s`;
+          },
+          (file) => {
+            recording = null;
+            meter.hidden = true;
+            button.textContent = "Record again";
+            button.setAttribute("aria-pressed", "false");
+            state.textContent = "";
+            put(input, file);
+          },
+        );
+        meter.hidden = false;
+        button.textContent = "Stop";
+        button.setAttribute("aria-pressed", "true");
+      } catch (error) {
+        state.textContent = `The microphone cannot be used: ${error.message}`;
+      }
+      button.disabled = false;
+    });
+    zone.append(button, meter, state);
+  };
+
+  const setUp = (input) => {
+    if (input.dataset.ttsReady) return;
+    input.dataset.ttsReady = "yes";
+    const zone = make("div", { class: "tts-drop" });
+    zone.append(make("span", { class: "tts-quiet" }, "Drop files here, choose one, or"));
+    recordButton(input, zone);
+    const box = make("div", { class: "tts-report" });
+    const field = input.closest(".field-audio > div") || input.parentElement;
+    field.append(zone, box);
+    input.addEventListener("change", () => report(input, box));
+  };
+
+  const addRow = () => {
+    const link = document.querySelector("#clips-group a.add-row");
+    if (!link) return false;
+    const before = inputs().length;
+    link.click();
+    for (const input of inputs()) setUp(input);
+    return inputs().length > before;
+  };
+
+  /* Put files into rows: `first`, if it is said, then rows without one, then new rows. */
+  const take = (files, first) => {
+    const sounds = [...files].filter((file) => file.type.startsWith("audio/") || file.type.startsWith("video/") || /\.(wav|flac|mp3|ogg|opus|m4a|webm)$/i.test(file.name));
+    for (const file of sounds) {
+      const isFree = (input) => !input.files.length && !input.name.includes("__prefix__");
+      let target = first;
+      first = null;
+      if (!target) target = inputs().find((input) => isFree(input) && !document.getElementById(input.id.replace(/audio$/, "clip"))?.value);
+      if (!target && addRow()) target = inputs().filter(isFree).pop();
+      if (target) put(target, file);
+    }
+  };
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const group = document.getElementById("clips-group");
+    if (!group || !document.getElementById("tts-clip-limits")) return;
+    for (const input of inputs()) setUp(input);
+    document.addEventListener("formset:added", () => inputs().forEach(setUp));
+    const rowOf = (event) => event.target.closest(".inline-related, [data-inline-formset-row]");
+    group.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      group.classList.add("tts-dragging");
+    });
+    group.addEventListener("dragleave", (event) => {
+      if (!group.contains(event.relatedTarget)) group.classList.remove("tts-dragging");
+    });
+    group.addEventListener("drop", (event) => {
+      event.preventDefault();
+      group.classList.remove("tts-dragging");
+      const row = rowOf(event);
+      const input = row && [...row.querySelectorAll('input[type="file"]')].find((one) => IS_CLIP.test(one.name));
+      take(event.dataTransfer.files, event.dataTransfer.files.length === 1 ? input : null);
+    });
+  });
+})();
