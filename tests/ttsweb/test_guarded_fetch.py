@@ -21,6 +21,7 @@ from tests.ttsweb.listeners import Listener, listening
 from ttsweb import guarded_fetch, guarded_url
 from ttsweb.guarded_fetch import Fetched, FetchError, fetch, post
 from ttsweb.guarded_url import check_url
+from ttsweb.public_address import is_public
 
 REAL_LOOK_UP = socket.getaddrinfo
 
@@ -55,8 +56,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     """The resolver of this process; 127.0.0.1 counts as public, so that servers can be reached."""
     found = Names()
     monkeypatch.setattr(socket, "getaddrinfo", found.look_up)
-    real = guarded_url.is_public
-    monkeypatch.setattr(guarded_url, "is_public", lambda one: one == "127.0.0.1" or real(one))
+    monkeypatch.setattr(guarded_url, "is_public", lambda one: one == "127.0.0.1" or is_public(one))
     return found
 
 

@@ -1,0 +1,1 @@
+"""Tell users' own servers what happened, by the Standard Webhooks specification."""

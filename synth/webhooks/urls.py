@@ -1,0 +1,30 @@
+"""Refuse a webhook's URL as far as that can be told before it is used."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from ttsweb.guarded_url import FetchError, check_url
+
+
+class WebhookUrlError(Exception):
+    """A URL cannot be a webhook's: `code` is url_invalid, url_scheme or url_private_address."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def check_webhook_url(url: str) -> None:
+    """Return if messages may be sent to a URL as it is written.
+
+    No name server is asked here: a name may lead elsewhere tomorrow, so its addresses are checked
+    at each delivery.
+
+    Raises:
+        WebhookUrlError: syntax, scheme, or a private address in whatever spelling.
+    """
+    try:
+        check_url(url, allow_private=settings.ALLOW_PRIVATE_URLS)
+    except FetchError as error:
+        raise WebhookUrlError(error.code, str(error)) from error
