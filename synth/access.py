@@ -10,7 +10,19 @@ from synth.models import RenderJob
 
 
 def visible_jobs(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
-    """Return the jobs of this user; a superuser's are all."""
+    """Return the jobs of this user, items of batches too; a superuser's are all.
+
+    A batch itself is no job that speaks: `visible_batches` has those.
+    """
+    return _visible(user).exclude(kind=RenderJob.Kind.BATCH)
+
+
+def visible_batches(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
+    """Return the batches of this user; a superuser's are all."""
+    return _visible(user).filter(kind=RenderJob.Kind.BATCH)
+
+
+def _visible(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
     if not user.is_authenticated:
         return RenderJob.objects.none()
     if getattr(user, "is_superuser", False):
@@ -31,6 +43,7 @@ def with_queue_position(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
     )
     ahead = (
         RenderJob.objects.filter(is_before, status=RenderJob.Status.QUEUED)
+        .exclude(kind=RenderJob.Kind.BATCH)
         .order_by()
         .values("status")
         .annotate(count=Count("pk"))

@@ -26,12 +26,21 @@ class JobFilterSerializer(serializers.Serializer[Any]):
     voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
     ids = serializers.CharField(required=False, help_text="Up to 200 ids, by commas.")
     kind = serializers.CharField(required=False, help_text="One or several, by commas.")
+    batch = serializers.CharField(
+        required=False, help_text="Id of a batch; without it items of batches are left out."
+    )
     created_after = serializers.CharField(
         required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
     )
     created_before = serializers.CharField(
         required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Leave items of batches out, unless a batch or ids are asked for."""
+        if attrs.keys().isdisjoint(("batch", "ids")):
+            attrs["batch"] = Q(batch__isnull=True)
+        return attrs
 
     def validate_status(self, value: str) -> Q:
         """Return the condition for statuses."""
@@ -57,6 +66,13 @@ class JobFilterSerializer(serializers.Serializer[Any]):
             return Q(pk__in=[uuid.UUID(text.strip()) for text in texts])
         except ValueError as error:
             raise serializers.ValidationError("Expected ids of jobs, by commas.") from error
+
+    def validate_batch(self, value: str) -> Q:
+        """Return the condition for the items of a batch."""
+        try:
+            return Q(batch=uuid.UUID(value))
+        except ValueError as error:
+            raise serializers.ValidationError("Expected the id of a batch.") from error
 
     def validate_created_after(self, value: str) -> Q:
         """Return the condition for what came after a moment."""

@@ -22,7 +22,7 @@ from synth.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
 
 WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
 POLL_SECONDS = 0.3
-_PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})", re.IGNORECASE)
+_PATH = re.compile(r"/api/v1/(?:jobs|batches)/([0-9a-f-]{36})", re.IGNORECASE)
 
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
 

@@ -26,12 +26,14 @@ class KeyLimitError(Exception):
         self.code, self.status, self.retry_after = code, status, retry_after
 
 
-def check_job(key: ApiKey, job: RenderJob, *, chars: int) -> None:
+def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None:
     """Refuse a job that a key has no place for; call it in the transaction that queues the job.
 
     Args:
-        job: the job, whose row may be written already; it is left out of what is counted.
+        job: the job, whose row may be written already; it is left out of what is counted, and of a
+            batch its items are as well.
         chars: how many characters of it are to be rendered.
+        jobs: for how many jobs it counts: a batch for as many as it has items.
 
     Raises:
         KeyLimitError: key_limit_jobs or key_limit_chars, both 429.
@@ -39,9 +41,13 @@ def check_job(key: ApiKey, job: RenderJob, *, chars: int) -> None:
     if key.max_unfinished_jobs is None and key.max_queued_chars is None:
         return
     _lock(key)
-    others = RenderJob.objects.filter(api_key=key, status__in=UNFINISHED).exclude(pk=job.pk)
+    others = RenderJob.objects.filter(
+        ~Q(pk=job.pk) & (Q(batch__isnull=True) | ~Q(batch=job.pk)),
+        api_key=key,
+        status__in=UNFINISHED,
+    ).exclude(kind=RenderJob.Kind.BATCH)
     if key.max_unfinished_jobs is not None:
-        _check_jobs(others.count(), key.max_unfinished_jobs)
+        _check_jobs(others.count(), jobs, key.max_unfinished_jobs)
     if key.max_queued_chars is not None:
         waiting = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
         segments = Segment.objects.filter(job__in=others, status__in=waiting)
@@ -80,14 +86,17 @@ def _lock(key: ApiKey) -> None:
     ApiKey.objects.select_for_update(no_key=True).filter(pk=key.pk).first()
 
 
-def _check_jobs(unfinished: int, most: int) -> None:
-    if unfinished < most:
+def _check_jobs(unfinished: int, jobs: int, most: int) -> None:
+    if unfinished + jobs <= most:
         return
+    adds = f", this batch adds {jobs}," if jobs > 1 else ""
+    advice = "wait until one has ended, or cancel one"
+    if jobs > 1:
+        advice = "wait until more have ended" if jobs <= most else "it never fits; send fewer items"
     raise KeyLimitError(
         "key_limit_jobs",
-        f"This API key has {unfinished} unfinished jobs and may have {most}; "
-        "wait until one has ended, or cancel one.",
-        retry_after=RETRY_SECONDS if most else None,
+        f"This API key has {unfinished} unfinished jobs{adds} and may have {most}; {advice}.",
+        retry_after=RETRY_SECONDS if jobs <= most else None,
     )
 
 

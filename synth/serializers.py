@@ -45,6 +45,8 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
         fields: tuple[str, ...] = (
             "id",
             "kind",
+            "batch",
+            "custom_id",
             "status",
             "progress",
             "queue_position",

@@ -36,6 +36,7 @@ class ApiProblem(exceptions.APIException):
         attr: the request field that is at fault; it is then also in `errors`.
         retry_after: seconds after which another try makes sense, sent as `Retry-After`.
         headers: further headers of the answer.
+        errors: `{attr, code, detail}` of each error, where there are several.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class ApiProblem(exceptions.APIException):
         attr: str | None = None,
         retry_after: int | None = None,
         headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         super().__init__(detail, code)
         self.status_code = status_code
         self.code = code
         self.attr = attr
+        self.errors: Sequence[Mapping[str, Any]] = errors
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
@@ -291,7 +294,8 @@ def _body_of(error: exceptions.APIException) -> dict[str, Any]:
     code = str(error.detail.code or error.default_code)
     attr = getattr(error, "attr", None)
     items = [{"attr": attr, "code": code, "detail": str(error.detail)}] if attr else []
-    return problem_body(error.status_code, code, str(error.detail), items)
+    several = getattr(error, "errors", ())
+    return problem_body(error.status_code, code, str(error.detail), several or items)
 
 
 def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
