@@ -150,6 +150,16 @@ MAX_TEXT_CHARS = env_int(
     high=5_000_000,
     help="Longest text of one job, in characters.",
 )
+MAX_BATCH_ITEMS = env_int(
+    "TTS_MAX_BATCH_ITEMS", default=10_000, low=1, high=100_000, help="Most items of one batch."
+)
+MAX_BATCH_CHARS = env_int(
+    "TTS_MAX_BATCH_CHARS",
+    default=5_000_000,
+    low=1,
+    high=50_000_000,
+    help="Longest texts of all items of one batch together, in characters.",
+)
 MAX_WAIT_SECONDS = env_float(
     "TTS_MAX_WAIT_SECONDS",
     default=30.0,
@@ -241,6 +251,23 @@ RETENTION_DAYS = env_float(
     default_text="0 (for ever)",
     help="Days after which an ended job is deleted with its files, where the job says nothing of "
     "its own; 0 keeps it. It counts from the end of a job and changes nothing for ended ones.",
+)
+
+# --- lexicons -----------------------------------------------------------------------------------
+MAX_LEXICON_ENTRIES = env_int(
+    "TTS_MAX_LEXICON_ENTRIES",
+    default=5000,
+    low=1,
+    high=100_000,
+    help="Most entries of one lexicon.",
+)
+LEXICON_SECONDS = env_float(
+    "TTS_LEXICON_SECONDS",
+    default=2.0,
+    low=0.1,
+    high=60.0,
+    help="Time that the entries of lexicons may take for one request; then it is refused, and the "
+    "entry is named.",
 )
 
 # --- calls as OpenAI's API has them ---------------------------------------------------------------
@@ -463,7 +490,11 @@ STORAGES = {
 STATIC_ROOT = DATA_DIR / "static"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * MAX_TEXT_CHARS + 1_000_000  # a UTF-8 character has up to 4 bytes
 DATA_UPLOAD_MAX_NUMBER_FILES = 2 * MAX_CLIPS_PER_VOICE  # a clip may bring its codes
-MAX_BODY_BYTES = MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE
+# JSON may spell a character in six bytes; the rest of an item are its options.
+MAX_BATCH_BYTES = 6 * MAX_BATCH_CHARS + 1_000 * MAX_BATCH_ITEMS + 1_000_000
+MAX_BODY_BYTES = max(
+    MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE, MAX_BATCH_BYTES
+)
 LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if BEHIND_HTTPS_PROXY else None
