@@ -94,6 +94,7 @@ class RenderJob(models.Model):
     segments_cancelled = models.PositiveIntegerField(default=0)
     takes_rendered = models.PositiveIntegerField(default=0)  # further takes of a segment as well
     takes_reused = models.PositiveIntegerField(default=0)  # that were there already
+    takes_compared = models.BooleanField(default=False)  # with one another, once all were there
     audio_seconds = models.FloatField(default=0.0)
     error_code = models.CharField(max_length=60, blank=True, default="")
     error_message = models.TextField(blank=True, default="")
