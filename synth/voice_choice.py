@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from synth.rejections import SubmitRejectedError, voice_not_found
@@ -12,31 +13,50 @@ from voices.access import visible_voices
 from voices.models import Voice, VoiceVersion
 
 ENCODING_RETRY_SECONDS = 2
+MOST_LOOKED_AT = 100  # of voices with one name: enough to see whether one is spelled that way
 
 
 def find_voice(user: AbstractBaseUser | None, wanted: str) -> Voice:
     """Return the voice with this id or name, as far as the user may use it.
+
+    A name means the user's own voice; else the one without an owner, which nobody can take away
+    by sharing another of its name; else the shared one; else one that only a superuser sees.
 
     Args:
         user: None is the system itself, which may use all.
         wanted: an id, or a name in whatever case.
 
     Raises:
-        SubmitRejectedError: voice_not_found.
+        SubmitRejectedError: voice_not_found, voice_ambiguous_name.
     """
     voices = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
     try:
         found = voices.filter(pk=uuid.UUID(wanted)).first()
     except ValueError:
         found = None
-    if found is None:
-        # Two at once only where two databases' ideas of a letter's case differ: then spell it out.
-        named = list(voices.filter(name__iexact=wanted)[:2])
-        named = [voice for voice in named if voice.name == wanted] or named
-        found = named[0] if len(named) == 1 else None
-    if found is None:
-        raise voice_not_found()
-    return found
+    return found or _named(voices, wanted, user.pk if user else None)
+
+
+def _named(voices: QuerySet[Voice], name: str, user_id: int | None) -> Voice:
+    """Return the one voice of this name that is nearest to the user."""
+    named = voices.filter(name__iexact=name).order_by("pk")
+    own = Q(owner_id=user_id) if user_id is not None else Q(pk__in=())
+    others = Q(owner__isnull=False) & ~own
+    for near in (own, Q(owner__isnull=True), others & Q(shared=True), others):
+        found = list(named.filter(near)[:MOST_LOOKED_AT])
+        # Two of one owner only where two databases' ideas of a letter's case differ.
+        found = [voice for voice in found if voice.name == name] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise SubmitRejectedError(
+                409,
+                "voice_ambiguous_name",
+                f"Several voices that you may use are named {name!r}; give the id of the one that "
+                "is meant.",
+                attr="voice",
+            )
+    raise voice_not_found()
 
 
 def speaking_version(voice: Voice) -> VoiceVersion:

@@ -8,3 +8,9 @@ class VoicesConfig(AppConfig):
 
     name = "voices"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Have a user's voices go with the user."""
+        from voices.owner_removal import connect  # models are loaded only now
+
+        connect()

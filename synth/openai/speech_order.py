@@ -70,7 +70,9 @@ def find_named_voice(owner: AbstractBaseUser, wanted: str) -> Voice:
     """
     try:
         return find_voice(owner, wanted)
-    except SubmitRejectedError:
+    except SubmitRejectedError as error:
+        if error.code != "voice_not_found":
+            raise
         named = settings.OPENAI_VOICE_ALIASES.get(wanted.lower())
     if named is not None:
         return find_voice(owner, named)

@@ -27,7 +27,7 @@ from synth.removal import delete_voice
 from tests.factories import make_user, make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice
-from voices.objects import store_clip
+from voices.objects import store_clip, tenant_of
 from voices.submit import NewClip, create_voice
 from voices.transitions import ready_version
 from workers.clip_measures import warnings_for
@@ -72,7 +72,7 @@ def start_worker(codec: str = CODEC, **columns: Any) -> None:
 
 
 @pytest.fixture
-def voice() -> Voice:
+def voice(operator: User) -> Voice:
     """A voice of two clips that a worker has encoded."""
     voice = create_voice(
         name="Ada",
@@ -80,6 +80,7 @@ def voice() -> Voice:
         language="en-GB",
         consent_statement="She agreed in writing.",
         by="anna",
+        owner=operator,
         cache_codes=False,
         clips=[
             NewClip("Hello there.", "ada.wav", content=CLIP),
@@ -204,12 +205,12 @@ def test_codes_that_the_clip_has_here_stay(
 
 
 def test_name_that_is_taken_is_refused_and_nothing_is_kept(
-    client: APIClient, voice: Voice, stored_objects: Listing
+    client: APIClient, operator: User, voice: Voice, stored_objects: Listing
 ) -> None:
     start_worker()
     content = export(client, voice)
     delete_voice(voice)
-    make_voice("ADA")
+    make_voice("ADA", owner=operator)
     before = stored_objects()
 
     answer = send(client, content)
@@ -261,8 +262,10 @@ def test_measures_of_a_clip_that_was_decoded_here_are_not_replaced(
     assert {row.measures["duration_seconds"] for row in StoredClip.objects.all()} == {9.0}
 
 
-def test_clip_that_is_here_already_is_stored_once(client: APIClient, voice: Voice) -> None:
-    stored = store_clip(CLIP, container="wav")
+def test_clip_that_is_here_already_is_stored_once(
+    client: APIClient, operator: User, voice: Voice
+) -> None:
+    stored = store_clip(CLIP, container="wav", tenant=tenant_of(operator.pk))
 
     send(client, export(client, voice), name="Other")
 

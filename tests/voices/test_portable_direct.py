@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
@@ -89,10 +90,10 @@ def test_codes_are_refused_while_no_worker_says_which_codec_is_loaded(client: AP
 
 
 def test_name_that_is_taken_leaves_nothing_behind(
-    client: APIClient, stored_objects: Callable[[], list[str]]
+    client: APIClient, operator: User, stored_objects: Callable[[], list[str]]
 ) -> None:
     start_worker()
-    make_voice("ada", versions=0)
+    make_voice("ada", versions=0, owner=operator)
 
     answer = send(client, codes_of(CLIP))
 

@@ -370,8 +370,8 @@ def test_a_bad_change_is_refused_by_name(
     assert VoiceVersion.objects.count() == 1
 
 
-def test_a_change_to_a_taken_name_is_a_409(client: APIClient) -> None:
-    make_voice("Eve")
+def test_a_change_to_a_taken_name_is_a_409(client: APIClient, operator: User) -> None:
+    make_voice("Eve", owner=operator)
     voice_id = create(client)["id"]
 
     response = client.patch(f"{URL}/{voice_id}", {"name": "eve"})

@@ -31,7 +31,12 @@ from voices.portable.direct import create_voice_with_codes
 from voices.portable.errors import ImportRefusedError
 from voices.portable.export import ArchiveFile, ClipLostError, export_voice
 from voices.portable.import_ import import_voice
-from voices.serializers import FormBooleanField, FormCharField, VoiceCreateSerializer, VoiceSerializer
+from voices.serializers import (
+    FormBooleanField,
+    FormCharField,
+    VoiceCreateSerializer,
+    VoiceSerializer,
+)
 from voices.submit import VoiceNameTakenError
 
 ENCODING_RETRY_SECONDS = 2
@@ -199,7 +204,9 @@ def _body(archive: ArchiveFile, *, head_only: bool) -> HttpResponseBase:
 
 def _made(voice: Voice) -> Response:
     """Return the 201 of a voice that is ready, or the 202 of one that waits for the encoder."""
-    voice = Voice.objects.select_related("owner").get(pk=voice.pk)  # its rows were changed beside it
+    voice = Voice.objects.select_related("owner").get(
+        pk=voice.pk
+    )  # its rows were changed beside it
     version = voice.current_version
     is_ready = version is not None and version.status == version.Status.READY
     headers = {"Location": reverse("voice", args=[voice.pk])}

@@ -39,10 +39,12 @@ from tests.factories import (
     make_user,
     make_voice,
 )
+from tests.voices.clips import clip_bytes
 from tests.workers.pairs import Pair
 from ttsweb import leases
 from ttsweb.setting_builders import broker_settings, database_settings
-from voices.models import Voice, VoiceVersion
+from voices.models import StoredClip, Voice, VoiceVersion
+from voices.submit import NewClip, VoiceNameTakenError, create_voice
 
 Result = TypeVar("Result")
 NUM_THREADS = 6
@@ -327,3 +329,20 @@ def test_first_jobs_of_a_voice_wait_for_it_and_are_claimed_once_it_is_ready(
     assert claim(0, 100) == []
     VoiceVersion.objects.update(status=VoiceVersion.Status.READY)
     assert len(claim(0, 100)) == NUM_THREADS
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_of_voices_made_at_once_with_one_name_one_is_made(database: str, is_owned: bool) -> None:
+    owner = make_user() if is_owned else None
+
+    def make(number: int) -> bool:
+        clips = [NewClip("Hello.", content=clip_bytes("wav"))]
+        name = "Ada" if number % 2 else "ADA"
+        try:
+            create_voice(name=name, consent_statement="Yes.", by="ada", owner=owner, clips=clips)
+        except VoiceNameTakenError:
+            return False
+        return True
+
+    assert sorted(at_once(make)) == [False] * (NUM_THREADS - 1) + [True]
+    assert Voice.objects.count() == StoredClip.objects.count() == 1

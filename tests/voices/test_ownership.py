@@ -1,0 +1,289 @@
+"""Voices belong to users: who sees them, who changes them, and what a name means."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from synth.keys import create_key
+from synth.models import ApiKey, RenderJob
+from synth.rejections import SubmitRejectedError
+from synth.voice_choice import find_voice
+from tests.factories import make_job, make_user, make_voice
+from tests.voices.clips import clip_bytes
+from tests.voices.test_portable import CODEC, give_codes, start_worker
+from voices.access import visible_voices
+from voices.models import ClipCodes, StoredClip, Voice, VoiceVersion
+from voices.submit import NewClip, create_voice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "/api/v1/voices"
+CLIP = clip_bytes("wav")
+Listing = Callable[[], list[str]]
+
+
+def client_of(user: User, *scopes: str) -> APIClient:
+    """Return a client with a key of this user."""
+    _, key = create_key(user, "tests", scopes=scopes or None)
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")
+
+
+def form(name: str = "Ada", **fields: Any) -> dict[str, Any]:
+    """Return the fields of a voice to be made."""
+    return {
+        "name": name,
+        "consent_statement": "She agreed.",
+        "audio": SimpleUploadedFile("a.wav", CLIP),
+        "transcript": "Hello there.",
+    } | fields
+
+
+@pytest.fixture
+def ada_user() -> User:
+    """The user whose voices are looked at."""
+    return make_user("ada")
+
+
+@pytest.fixture
+def ada(ada_user: User) -> APIClient:
+    """Her client."""
+    return client_of(ada_user)
+
+
+@pytest.fixture
+def bob() -> APIClient:
+    """The client of somebody else."""
+    return client_of(make_user("bob"))
+
+
+def changes_of(client: APIClient, voice_id: Any) -> list[tuple[int, str]]:
+    """Return status and code of every way to change a voice."""
+    path = f"{URL}/{voice_id}"
+    clip = {"audio": SimpleUploadedFile("a.wav", clip_bytes("flac")), "transcript": "Other."}
+    answers = [
+        client.patch(path, {"description": "Other."}),
+        client.patch(path, {"shared": True}),
+        client.patch(path, clip, format="multipart"),
+        client.post(f"{path}/encode"),
+        client.delete(path),
+        client.delete(f"/v1/audio/voices/{voice_id}"),
+    ]
+    bodies = [answer.json() if answer.content else {} for answer in answers]
+    return [
+        (answer.status_code, body.get("error", body).get("code", ""))
+        for answer, body in zip(answers, bodies, strict=True)
+    ]
+
+
+def test_voice_is_its_makers_alone_unless_it_is_shared(ada: APIClient, bob: APIClient) -> None:
+    made = ada.post(URL, form(), format="multipart").json()
+    path = f"{URL}/{made['id']}"
+
+    assert (made["shared"], made["owner"]) == (False, "ada")
+    assert bob.get(URL).json()["results"] == []
+    assert bob.get("/v1/audio/voices").json()["voices"] == []
+    for hidden in (path, f"{path}/audio", f"{path}/export", f"/v1/audio/voices/{made['id']}"):
+        assert bob.get(hidden).status_code == 404, hidden
+    assert ada.patch(path, {"shared": True}).json()["shared"] is True
+    assert [one["id"] for one in bob.get(URL).json()["results"]] == [made["id"]]
+    assert bob.get(f"{path}/audio").status_code == 200
+
+
+def test_hidden_voice_cannot_be_changed_and_does_not_exist(ada_user: User, bob: APIClient) -> None:
+    voice = make_voice("Ada", owner=ada_user)
+    before = list(Voice.objects.values())
+
+    assert {status for status, _ in changes_of(bob, voice.pk)} == {404}
+    assert list(Voice.objects.values()) == before
+
+
+@pytest.mark.parametrize("is_owned", [True, False])
+def test_voice_that_all_may_use_is_changed_by_its_owner_and_superusers_alone(
+    ada_user: User, bob: APIClient, is_owned: bool
+) -> None:
+    voice = make_voice("Ada", owner=ada_user if is_owned else None, shared=is_owned)
+    before = list(Voice.objects.values()), list(VoiceVersion.objects.values())
+
+    assert set(changes_of(bob, voice.pk)) == {(403, "voice_not_yours")}
+    assert (list(Voice.objects.values()), list(VoiceVersion.objects.values())) == before
+    boss = make_user("boss", is_superuser=True)
+    assert client_of(boss).patch(f"{URL}/{voice.pk}", {"language": "en"}).status_code == 403
+    admin = client_of(boss, "read", "voices", "admin")
+    assert admin.patch(f"{URL}/{voice.pk}", {"language": "en"}).status_code == 200
+
+
+def test_superuser_sees_private_voices_with_the_scope_admin_alone(ada_user: User) -> None:
+    voice = make_voice("Ada", owner=ada_user)
+    boss = make_user("boss", is_superuser=True)
+
+    assert client_of(boss).get(f"{URL}/{voice.pk}").status_code == 404
+    assert client_of(boss, "read", "admin").get(f"{URL}/{voice.pk}").status_code == 200
+    assert voice in visible_voices(boss)
+
+
+def test_public_names_are_those_that_all_may_use(ada_user: User, settings: Settings) -> None:
+    settings.OPENAI_PUBLIC_VOICES = True
+    make_voice("private", owner=ada_user)
+    make_voice("shared", owner=ada_user, shared=True)
+    make_voice("built in")
+
+    names = [one["name"] for one in APIClient().get("/v1/audio/voices").json()["voices"]]
+
+    assert names == ["built in", "shared"]
+
+
+def test_archived_and_shared_are_set_and_filtered_by(ada: APIClient, ada_user: User) -> None:
+    first = make_voice("first", owner=ada_user)
+    make_voice("second", owner=ada_user, shared=True)
+
+    assert ada.patch(f"{URL}/{first.pk}", {"archived": True}).json()["archived"] is True
+
+    for query, expected in (("archived=true", ["first"]), ("shared=true", ["second"])):
+        found = ada.get(f"{URL}?{query}").json()["results"]
+        assert [one["name"] for one in found] == expected
+    assert ada.get(f"{URL}?shared=maybe").status_code == 400
+
+
+@pytest.mark.parametrize("field", ["shared", "archived"])
+@pytest.mark.parametrize("value", [None, "maybe", 3, [], {}])
+def test_flag_that_is_none_is_refused(
+    ada: APIClient, ada_user: User, field: str, value: Any
+) -> None:
+    voice = make_voice(owner=ada_user)
+
+    answer = ada.patch(f"{URL}/{voice.pk}", {field: value}, format="json")
+
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["attr"].startswith(field)
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+def test_two_users_may_give_one_name_and_neither_sees_the_others(
+    ada: APIClient, bob: APIClient
+) -> None:
+    assert ada.post(URL, form("Eve"), format="multipart").status_code == 202
+    assert bob.post(URL, form("eve"), format="multipart").status_code == 202
+    again = bob.post(URL, form("EVE"), format="multipart")
+    assert (again.status_code, again.json()["code"]) == (409, "voice_name_taken")
+
+
+def test_name_means_ones_own_voice_then_the_built_in_then_the_shared_one(ada_user: User) -> None:
+    bob = make_user("bob")
+    shared = make_voice("Eve", owner=bob, shared=True)
+    assert find_voice(ada_user, "eve") == shared
+    built_in = make_voice("EVE")
+    assert find_voice(ada_user, "eve") == built_in
+    own = make_voice("eve", owner=ada_user)
+    assert find_voice(ada_user, "Eve") == own
+    assert find_voice(bob, "eve") == shared
+    assert find_voice(ada_user, str(shared.pk)) == shared
+
+
+def test_name_that_two_others_share_is_refused_and_the_id_works(
+    ada: APIClient, ada_user: User
+) -> None:
+    both = [make_voice("Eve", owner=make_user(), shared=True) for _ in range(2)]
+
+    for path, body in (
+        ("/api/v1/jobs", {"text": "Hello.", "voice": "eve"}),
+        ("/v1/audio/speech", {"model": "tts-1", "input": "Hello.", "voice": "eve"}),
+    ):
+        answer = ada.post(path, body, format="json")
+        body = answer.json()
+        error = body.get("error", body)
+        assert (answer.status_code, error["code"]) == (409, "voice_ambiguous_name"), path
+        assert "id" in json.dumps(body)
+    assert not RenderJob.objects.exists()
+    by_id = ada.post("/api/v1/jobs", {"text": "Hello.", "voice": str(both[0].pk)}, format="json")
+    assert by_id.status_code == 202
+
+
+def test_private_voice_of_another_user_is_not_found_by_name_or_id(ada_user: User) -> None:
+    voice = make_voice("Eve", owner=make_user())
+
+    for wanted in ("Eve", str(voice.pk)):
+        with pytest.raises(SubmitRejectedError, match="voice"):
+            find_voice(ada_user, wanted)
+    assert find_voice(None, "Eve") == voice
+
+
+# --- clips ---------------------------------------------------------------------------------------
+
+
+def test_clip_that_another_user_has_is_as_new_as_any(
+    ada: APIClient, bob: APIClient, stored_objects: Listing
+) -> None:
+    """Neither codes, measures nor a quick answer tell that somebody else has the same bytes."""
+    start_worker()
+    ada.post(URL, form(), format="multipart")
+    known = StoredClip.objects.get()
+    give_codes(known)
+    StoredClip.objects.update(measures={"duration_seconds": 1.0})
+
+    shown = bob.post(URL, form("Mine"), format="multipart").json()
+
+    assert shown["clips"][0]["measures"] == {}
+    assert StoredClip.objects.filter(fingerprint=known.fingerprint).count() == 2
+    archive = b"".join(bob.get(f"{URL}/{shown['id']}/export").streaming_content)
+    with zipfile.ZipFile(io.BytesIO(archive)) as file:
+        assert not [name for name in file.namelist() if name.startswith("codes/")]
+    sent = bob.post(
+        f"{URL}/import",
+        {"archive": SimpleUploadedFile("v.zip", archive), "name": "Again", "shared": "true"},
+        format="multipart",
+    )
+    assert (sent.status_code, sent.json()["shared"]) == (202, True)
+    assert ada.post(URL, form("Again"), format="multipart").status_code == 202
+    assert StoredClip.objects.count() == 2, "one user's clips are stored once"
+
+
+def test_codes_that_one_user_imports_are_not_another_ones(ada_user: User) -> None:
+    bob = make_user("bob")
+    voices = [
+        create_voice(
+            name="Ada", consent_statement="Yes.", by="x", owner=owner,
+            clips=[NewClip("Hello.", content=CLIP)],
+        )
+        for owner in (bob, ada_user)
+    ]  # fmt: skip
+    first = voices[0].versions.get().clips.get().stored
+    give_codes(first)
+
+    assert first.fingerprint == hashlib.sha256(CLIP).hexdigest()
+    hers = voices[1].versions.get().clips.get().stored
+    assert not ClipCodes.objects.filter(clip=hers, codec_fingerprint=CODEC).exists()
+
+
+# --- a user who goes -----------------------------------------------------------------------------
+
+
+def test_voices_of_a_deleted_user_go_and_are_nobody_elses(
+    ada: APIClient, ada_user: User, bob: APIClient, stored_objects: Listing
+) -> None:
+    ada.post(URL, form("Built in"), format="multipart")
+    voice = Voice.objects.get()
+    job = make_job(voice=voice, owner=User.objects.get(username="bob"))
+    make_voice("Built in")  # without its owner the other one would have this name twice
+
+    ada_user.delete()
+
+    voice.refresh_from_db()
+    job.refresh_from_db()
+    assert voice.deleted_at is not None
+    assert job.status == RenderJob.Status.FAILED
+    assert bob.get(f"{URL}/{voice.pk}").status_code == 404
+    assert stored_objects() == []
+    assert not ApiKey.objects.filter(user__username="ada").exists()
