@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 ENCODE_VOICE_VERSION = "workers.encode_voice_version"
 RENDER_SEGMENTS = "workers.render_segments"
 ASSEMBLE = "workers.assemble"
+DELIVER = "workers.deliver"
+FILL_LIVE = "workers.fill_live"
 SEGMENTS_PER_MESSAGE = 8
 MOST_DOORBELLS = 8  # enough to wake the workers; their pumps find the rest
 
@@ -36,6 +38,16 @@ def send_segments(segment_ids: Sequence[int]) -> bool:
 def send_assemble(export_id: uuid.UUID) -> bool:
     """Ask a CPU worker to join a job's takes; return whether the broker took the message."""
     return _send(ASSEMBLE, str(export_id), queue="cpu")
+
+
+def send_fill_live(job_id: uuid.UUID) -> bool:
+    """Ask a CPU worker for the pieces of a job that is listened to; return whether it was sent."""
+    return _send(FILL_LIVE, str(job_id), queue="cpu")
+
+
+def send_deliver(delivery_id: uuid.UUID) -> bool:
+    """Ask a CPU worker to deliver a webhook; return whether the broker took the message."""
+    return _send(DELIVER, str(delivery_id), queue="cpu")
 
 
 def _send(name: str, argument: str | list[int], *, queue: str) -> bool:

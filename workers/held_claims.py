@@ -25,7 +25,8 @@ class Kind(enum.Enum):
 class HeldClaim:
     """One claim of ours; `is_lost`: the row is not ours any more, its result is not wanted.
 
-    Of a segment also its job and that job's priority.
+    Of a segment also its job and that job's priority, and, where somebody listens, the id that its
+    take is to have.
     """
 
     kind: Kind
@@ -35,6 +36,7 @@ class HeldClaim:
     priority: int = 0
     future: Future[Any] | None = None
     is_lost: bool = False
+    take_id: uuid.UUID | None = None
 
     def abandon(self) -> None:
         """Stop the work behind a claim that is not ours any more."""

@@ -63,6 +63,8 @@ class Pump:
     def _care(self) -> None:
         watch_disk(self.process)
         stop_unwanted(self.process)
+        if self.process.has_cpu_role:
+            self.process.live_filler.look()
         if self.process.codes is not None:
             forget_evicted(self.process, self.process.codes.drop_evicted())
             self.process.codes.counters.flush()

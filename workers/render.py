@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from functools import partial
 
 from django.conf import settings
 from django.db import IntegrityError
 
 from synth import transitions
+from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import RenderJob, Segment, Take
 from synth.transitions import Claim
@@ -63,13 +64,27 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
 def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> None:
     """Ask the engine; its answer is dealt with in our own threads, never in the engine's."""
     process.spoken.note(request.clips, request.spec.references)
-    future = process.host.engine.submit(request.spec, priority=request.priority)
+    future = _ask(process, claim, request)
     claim.future = future
     if claim.is_lost or process.handing_back.is_set():
         claim.stop()
     future.add_done_callback(
         lambda done: process.note_rendered(Rendered(claim, request.content_key, done))
     )
+
+
+def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Future[SegmentAudio]:
+    """Ask the engine; where somebody listens, the samples are written while they are made."""
+    engine = process.host.engine
+    if not request.is_live or claim.job_id is None:
+        return engine.submit(request.spec, priority=request.priority)
+    heard = process.live.begin(
+        job_id=claim.job_id, segment_id=claim.pk, sample_rate=engine.sample_rate
+    )
+    claim.take_id = heard.attempt
+    future = engine.submit(request.spec, priority=request.priority, on_audio=heard.take)
+    future.add_done_callback(heard.end)
+    return future
 
 
 def settle_rendered(process: WorkerProcess) -> None:
@@ -105,7 +120,10 @@ def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
 def _store(item: Rendered) -> Take | Exception:
     """Return a rendered segment's take, whose row is still to be written, or why there is none."""
     try:
-        return store_take(item.content_key, item.future.result())
+        take = store_take(item.content_key, item.future.result())
+        if item.claim.take_id is not None:  # by which the pieces are known that were heard of it
+            take.pk = item.claim.take_id
+        return take
     except Exception as error:
         return error
 

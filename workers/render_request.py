@@ -57,13 +57,15 @@ class VoiceDeletedError(EngineError):
 class RenderRequest:
     """Hold a segment's request, its take's content key (64 hex digits) and its priority.
 
-    `clips` are the fingerprints of the clips behind the spec's references.
+    `clips` are the fingerprints of the clips behind the spec's references; `is_live` says that its
+    job is listened to while it is rendered.
     """
 
     spec: RenderSpec
     content_key: str
     priority: int
     clips: tuple[str, ...] = ()
+    is_live: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,7 +151,8 @@ def _request(
     reference = references[0] if len(references) == 1 else references or None
     spec = RenderSpec(text=text, reference=reference, sampling=sampling)
     key = content_key(spec, model_fingerprint, voices.key)
-    return RenderRequest(spec, key, job.priority, voices.clips)
+    is_live = job.live_requested_at is not None
+    return RenderRequest(spec, key, job.priority, voices.clips, is_live)
 
 
 def _voices_key(references: Collection[Reference]) -> VoicesKey:

@@ -24,6 +24,7 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips
+from workers import live_cleanup
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,7 @@ def sweep_if_due() -> bool:
     transitions.fail_jobs_of_failed_versions()
     transitions.settle_stalled_batches()
     resend()
+    live_cleanup.clean()
     return True
 
 
@@ -131,6 +133,7 @@ def tidy() -> None:
         state=WorkerStatus.State.STOPPED, detail="It went silent without saying good-bye."
     )
     drop_leftover_references()
+    live_cleanup.clean_folders()
     unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
     collect_clips(unused.values_list("pk", flat=True))
     for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp"):

@@ -47,6 +47,14 @@ def assemble(export_id: Any) -> None:
         claiming.take_exports(process, [found])
 
 
+@shared_task(name=queue.FILL_LIVE)
+def fill_live(job_id: Any) -> None:
+    """Have this worker look at once for audio that listeners of some job miss."""
+    process = running.current()
+    if _as_uuid(job_id) is not None and process is not None:
+        process.live_filler.look()
+
+
 @shared_task(name="workers.sweep")
 def sweep() -> None:
     """Do a round of the sweep if it is due."""

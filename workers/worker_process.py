@@ -18,6 +18,8 @@ from ttsweb.log_format import log_context
 from workers.claim_ahead import ClaimAhead, Room
 from workers.engine_host import EngineHost
 from workers.held_claims import HeldClaim, HeldClaims, Kind
+from workers.live_fill import LiveFiller
+from workers.live_writer import LiveWriter
 from workers.outages import DATABASE_AWAY
 from workers.rendered import Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
@@ -56,6 +58,7 @@ class WorkerProcess:
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
         self.wake = threading.Event()
         self.claim_lock = threading.Lock()  # room is counted and taken in one step
+        self.live, self.live_filler = LiveWriter(), LiveFiller(self.stopping)
         self.is_isolating = False  # one suspect row runs, or waits to run, alone
         self.scratch: Path = settings.DATA_DIR / "tmp"
         self.codes = _codes_lookup(name) if self.has_engine_role else None

@@ -1,0 +1,138 @@
+"""Cut a segment's audio into small PCM objects, and list them in rows for those who listen.
+
+Where the cuts lie depends on nothing but the sample rate. So whoever writes the pieces of one take,
+while it is made or afterwards, writes the same ones, and the first of two rows stays.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.db import IntegrityError, transaction
+
+from synth.contract import AudioArray
+from synth.models import LiveChunk
+from voices.objects import delete_objects
+
+FOLDER = "live"
+_FIRST_SECONDS = (0.1, 0.2)  # so that sound starts soon; then
+_SECONDS = 0.5
+_FULL_SCALE = 32767.0  # what libsndfile takes 1.0 for when it writes 16-bit files
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Hold one piece of an attempt at a segment, float32 [N]; N may be 0 for the last one."""
+
+    job_id: uuid.UUID
+    segment_id: int
+    attempt: uuid.UUID
+    index: int
+    samples: AudioArray
+    sample_rate: int
+    is_last: bool
+
+
+class Cutter:
+    """Cut the samples of one attempt, which come in blocks of any size, into its pieces."""
+
+    def __init__(
+        self, *, job_id: uuid.UUID, segment_id: int, attempt: uuid.UUID, sample_rate: int
+    ) -> None:
+        self.job_id, self.segment_id, self.attempt = job_id, segment_id, attempt
+        self._sample_rate = sample_rate
+        self._left = np.empty(0, dtype=np.float32)
+        self._index = 0
+
+    def push(self, samples: AudioArray) -> list[Piece]:
+        """Take the next samples, float32 [n]; return the pieces that are complete with them."""
+        self._left = np.concatenate([self._left, samples])
+        pieces = []
+        # Never all of it: the last piece is the one that says so, and it comes with `end`.
+        while len(self._left) > (length := piece_samples(self._index, self._sample_rate)):
+            pieces.append(self._piece(self._left[:length], is_last=False))
+            self._left = self._left[length:]
+        return pieces
+
+    def end(self) -> Piece:
+        """Return the last piece."""
+        return self._piece(self._left, is_last=True)
+
+    def _piece(self, samples: AudioArray, *, is_last: bool) -> Piece:
+        piece = Piece(
+            self.job_id,
+            self.segment_id,
+            self.attempt,
+            self._index,
+            samples,
+            self._sample_rate,
+            is_last,
+        )
+        self._index += 1
+        return piece
+
+
+def piece_samples(index: int, sample_rate: int) -> int:
+    """Return how many samples the piece of this index has, unless it is the last."""
+    seconds = _FIRST_SECONDS[index] if index < len(_FIRST_SECONDS) else _SECONDS
+    return round(seconds * sample_rate)
+
+
+def to_pcm(samples: AudioArray) -> bytes:
+    """Return mono audio float32 [N] as s16le; samples beyond full scale are cut to it."""
+    whole = np.rint(np.clip(samples, -1.0, 1.0) * _FULL_SCALE)
+    return bytes(whole.astype("<i2").tobytes())
+
+
+def store_object(piece: Piece) -> LiveChunk:
+    """Write a piece's object; return its row, which is still to be written.
+
+    Raises:
+        OSError: the storage cannot be written; nothing is left behind.
+    """
+    key = ""
+    if len(piece.samples):
+        name = f"{FOLDER}/{piece.job_id}/{uuid.uuid4().hex}.pcm"
+        key = default_storage.save(name, ContentFile(to_pcm(piece.samples)))
+    return LiveChunk(
+        segment_id=piece.segment_id,
+        attempt=piece.attempt,
+        index=piece.index,
+        key=key,
+        num_samples=len(piece.samples),
+        sample_rate=piece.sample_rate,
+        is_last=piece.is_last,
+    )
+
+
+def add_rows(rows: Sequence[LiveChunk]) -> None:
+    """List stored pieces; objects of those that are listed already, or not wanted, go.
+
+    Pieces of a segment that is gone are not wanted.
+
+    Raises:
+        OperationalError, InterfaceError: the database is away; the objects are gone, too.
+    """
+    try:
+        with transaction.atomic():
+            LiveChunk.objects.bulk_create(rows, ignore_conflicts=True)
+    except IntegrityError:
+        if len(rows) > 1:
+            for row in rows:
+                add_rows([row])
+        else:
+            delete_objects([row.key for row in rows if row.key])
+        return
+    except BaseException:
+        delete_objects([row.key for row in rows if row.key])
+        raise
+    listed = LiveChunk.objects.filter(
+        segment__in={row.segment_id for row in rows}, attempt__in={row.attempt for row in rows}
+    )
+    keys = set(listed.values_list("key", flat=True))
+    delete_objects([row.key for row in rows if row.key and row.key not in keys])
