@@ -73,6 +73,7 @@ class RenderJob(models.Model):
     bit_rate = models.PositiveIntegerField(null=True, blank=True)  # bits per second
     loudness = models.FloatField(null=True, blank=True)  # target of the file in LUFS
     pauses = models.JSONField(default=dict, blank=True)  # milliseconds by the pause's name
+    lexicons = models.JSONField(default=list, blank=True)  # ids or names, as they were asked for
     lexicon = models.JSONField(default=list, blank=True)  # entries that this job alone has
     normalise = models.BooleanField(default=False)  # numbers and the like are spelled out
     max_retakes = models.PositiveSmallIntegerField(null=True, blank=True)
