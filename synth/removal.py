@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from synth.models import Export, RenderJob, Segment, Take
+from synth.models import Export, LiveChunk, RenderJob, Segment, Take
 from ttsweb import leases
 from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
@@ -92,6 +92,8 @@ def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
         spoken = segments.exclude(take=None).order_by()
         takes = list(spoken.values_list("take_id", flat=True).distinct())
         drop_exports(Export.objects.filter(job__in=job_ids))
+        heard = LiveChunk.objects.filter(segment__job__in=job_ids).exclude(key="").order_by()
+        delete_objects_on_commit(list(heard.values_list("key", flat=True)))
         RenderJob.objects.filter(pk__in=job_ids).delete()
         orphans = Take.objects.filter(pk__in=takes, segments__isnull=True)
         keys = [key for pair in orphans.values_list("codes_key", "audio_key") for key in pair]
