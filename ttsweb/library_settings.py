@@ -18,6 +18,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -95,6 +96,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
         "JobStatus": "synth.models.RenderJob.Status",
         "SegmentStatus": "synth.models.Segment.Status",
+        "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
     },
 }
 UNFOLD: dict[str, Any] = {
@@ -105,6 +107,8 @@ UNFOLD: dict[str, Any] = {
         {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.start_page.site_icon"}
     ],
     "SHOW_HISTORY": True,
+    "SIDEBAR": {"show_search": True, "navigation": "ttsweb.navigation.sidebar"},
+    "DASHBOARD_CALLBACK": "ttsweb.overview_page.dashboard",
     "STYLES": ["ttsweb.start_page.admin_style"],
     "ACCOUNT": {"navigation": [{"title": "Licences", "link": reverse_lazy("licences")}]},
 }

@@ -9,6 +9,7 @@ from drf_spectacular.views import SpectacularAPIView
 from ttsweb.docs_page import DocsView
 from ttsweb.health import healthz, readyz
 from ttsweb.licence_page import licence_page
+from ttsweb.overview_page import OverviewView
 from ttsweb.start_page import start_page
 from ttsweb.stats import StatsView
 
@@ -21,6 +22,7 @@ urlpatterns = [
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
+    path("api/v1/overview", OverviewView.as_view(), name="overview"),
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
     path("v1/", include("synth.openai.urls")),
     path("api/v1/docs", DocsView.as_view(), name="docs"),
