@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
 
+from synth.file_options import check_file_options
 from synth.models import RenderJob
-from synth.rejections import SubmitRejectedError, text_rejected
+from synth.rejections import SubmitRejectedError, deadline_past, text_rejected
 from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.pauses import Pauses
 from synth.text.segments import Piece, cut_text
+from synth.url_references import UrlClip, UrlClips
 from synth.voice_choice import find_voice, speaking_version
 from ttsweb.card import Card, CardError, read_card
 from voices.models import Voice, VoiceVersion
 from voices.submit import NewClip
-
-_NO_VOICES: Mapping[int, Voice | str] = {}
-_NO_REFERENCES: Mapping[int, NewClip] = {}
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,16 @@ class Order:
 
     `voice` is a voice, its id or its name; `reference` is a clip that comes with the job. Both are
     those of speaker 0; `voices` and `references` give several by the numbers of `<|speaker:N|>`.
-    Each speaker has exactly one. What is None is taken from the checkpoint's card. `seed` is in
-    [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the file.
+    Each speaker has exactly one. Sampling values that are None are taken from the checkpoint's
+    card. `seed` is in [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the
+    file. `sample_rate` is in Hz, `bit_rate` in bits per second, `loudness` in LUFS, each None for
+    the usual one; `pauses` are in ms by name. `lexicons` are ids or names, `lexicon` entries of
+    this job alone. `retention_seconds` is 0 for a job that is kept, None for what the settings say.
     """
 
     text: str
     voice: Voice | str | None = None
-    reference: NewClip | None = None
+    reference: NewClip | UrlClip | None = None
     seed: int = 0
     temperature: float | None = None
     top_p: float | None = None
@@ -41,8 +47,21 @@ class Order:
     format: str = "wav"
     speed: float = 1.0
     priority: RenderJob.Priority = RenderJob.Priority.INTERACTIVE
-    voices: Mapping[int, Voice | str] = field(default_factory=lambda: _NO_VOICES)
-    references: Mapping[int, NewClip] = field(default_factory=lambda: _NO_REFERENCES)
+    voices: Mapping[int, Voice | str] = field(default_factory=dict)
+    references: Mapping[int, NewClip | UrlClip] = field(default_factory=dict)
+    language: str = ""
+    sample_rate: int | None = None
+    bit_rate: int | None = None
+    loudness: float | None = None
+    pauses: Mapping[str, int] = field(default_factory=dict)
+    normalise: bool = False
+    lexicons: Sequence[str] = ()
+    lexicon: Sequence[Mapping[str, Any]] = ()
+    max_retakes: int | None = None
+    deadline_at: dt.datetime | None = None
+    retention_seconds: int | None = None
+    webhook_url: str = ""
+    live: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,7 +81,8 @@ def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
     """Look at an order and return the job that it makes; nothing is written.
 
     Raises:
-        SubmitRejectedError: text_*, voice_*, speaker_unknown, checkpoint_card_invalid.
+        SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit, bit_rate_unfit,
+            deadline_past, url_* (a clip that cannot be fetched), clip_*, checkpoint_card_invalid.
     """
     return Planner(owner).plan(order)
 
@@ -78,6 +98,7 @@ class Planner:
         self.owner = owner
         self._card: Card | None = None
         self._versions: dict[str, VoiceVersion | SubmitRejectedError] = {}
+        self._url_clips = UrlClips()
 
     @property
     def card(self) -> Card:
@@ -96,27 +117,53 @@ class Planner:
     def plan(self, order: Order) -> PlannedJob:
         """Look at an order and return its job; as `plan_job`."""
         card = self.card
+        _check_options(order)
         voices, references = _speakers(order)
         versions = {
             speaker: self._version(voice, "voice" if order.voice else f"voices.{speaker}")
             for speaker, voice in sorted(voices.items())
         }
-        language = _language(versions, card)
-        text, pieces = _cut(order.text, card, language)
+        language = order.language or _language_of(versions, card)
+        text, pieces = _cut(order, card, language)
         _check_speakers(pieces, {*versions, *references})
-        job = RenderJob(
+        clips = {
+            speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
+            for speaker, clip in sorted(references.items())
+        }
+        job = self._row(order, text, language, len(pieces))
+        return PlannedJob(job, pieces, versions, clips)
+
+    def _row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
+        card = self.card
+        return RenderJob(
             owner_id=self.owner.pk if self.owner else None,
             text=text,
+            language=language,
             priority=order.priority,
             format=order.format,
             speed=order.speed,
+            sample_rate=order.sample_rate,
+            bit_rate=order.bit_rate,
+            loudness=order.loudness,
+            pauses=dict(order.pauses),
+            lexicons=list(order.lexicons),
+            lexicon=[dict(entry) for entry in order.lexicon],
+            normalise=order.normalise,
+            max_retakes=order.max_retakes,
+            deadline_at=order.deadline_at,
+            retention_seconds=order.retention_seconds,
+            webhook_url=order.webhook_url,
+            live_requested_at=timezone.now() if order.live else None,
             seed=order.seed,
             temperature=card.temperature if order.temperature is None else order.temperature,
             top_p=card.top_p if order.top_p is None else order.top_p,
             top_k=card.top_k if order.top_k is None else order.top_k,
-            segments_total=len(pieces),
+            segments_total=num_pieces,
         )
-        return PlannedJob(job, pieces, versions, references)
+
+    def _clip(self, clip: NewClip | UrlClip, attr: str) -> NewClip:
+        """Return a clip with its bytes, fetched where the order has its URL alone."""
+        return clip if isinstance(clip, NewClip) else self._url_clips.get(clip, attr)
 
     def _version(self, wanted: Voice | str, attr: str) -> VoiceVersion:
         """Return the version that will speak.
@@ -137,7 +184,20 @@ class Planner:
         return found
 
 
-def _speakers(order: Order) -> tuple[dict[int, Voice | str], dict[int, NewClip]]:
+def _check_options(order: Order) -> None:
+    """Refuse options that do not go together, or come too late.
+
+    Raises:
+        SubmitRejectedError: sample_rate_unfit, bit_rate_unfit, deadline_past, webhook_*.
+    """
+    check_file_options(order.format, order.sample_rate, order.bit_rate)
+    if order.deadline_at is not None and order.deadline_at <= timezone.now():
+        raise deadline_past()
+
+
+def _speakers(
+    order: Order,
+) -> tuple[dict[int, Voice | str], dict[int, NewClip | UrlClip]]:
     """Return voices and clips by speaker.
 
     Raises:
@@ -167,18 +227,23 @@ def _ambiguous(sentence: str, attr: str) -> SubmitRejectedError:
     return SubmitRejectedError(400, "voice_ambiguous", sentence, attr=attr)
 
 
-def _language(versions: Mapping[int, VoiceVersion], card: Card) -> str:
-    """Return the language that a text is cut in."""
+def _language_of(versions: Mapping[int, VoiceVersion], card: Card) -> str:
+    """Return the language of a text that says nothing of it."""
     voices = [version.voice for _, version in sorted(versions.items())]
     spoken = [voice.language for voice in voices if voice is not None and voice.language]
     return next(iter([*spoken, *card.languages]), "en")
 
 
-def _cut(text: str, card: Card, language: str) -> tuple[str, list[Piece]]:
+def _cut(order: Order, card: Card, language: str) -> tuple[str, list[Piece]]:
     """Return the cleaned text and its pieces."""
     try:
-        cleaned = clean_text(text, max_chars=settings.MAX_TEXT_CHARS)
-        pieces = cut_text(cleaned, max_chars=card.segment_chars, language=language)
+        cleaned = clean_text(order.text, max_chars=settings.MAX_TEXT_CHARS)
+        pieces = cut_text(
+            cleaned,
+            max_chars=card.segment_chars,
+            language=language,
+            pauses=Pauses.of(order.pauses),
+        )
     except TextRejectedError as error:
         raise text_rejected(error) from error
     return cleaned, pieces

@@ -44,3 +44,13 @@ def voice_not_found() -> SubmitRejectedError:
     return SubmitRejectedError(
         404, "voice_not_found", "There is no voice with this id or name.", attr="voice"
     )
+
+
+def deadline_past() -> SubmitRejectedError:
+    """Return the error for a deadline that has passed already."""
+    return SubmitRejectedError(
+        400,
+        "deadline_past",
+        "The deadline has passed already; give a later one, or none.",
+        attr="deadline",
+    )

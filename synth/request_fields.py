@@ -13,6 +13,7 @@ from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.url_references import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.api import ApiProblem
 from voices.clip_checks import too_large
 
@@ -116,20 +117,28 @@ class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-un
         }
 
 
-@extend_schema_field({"type": "string", "pattern": "^data:[^,]*;base64,"})
-class DataUrlField(serializers.Field[Any, Any, Any, Any]):
-    """Take a clip as `data:audio/wav;base64,…` of at most `TTS_MAX_CLIP_BYTES` decoded bytes."""
+@extend_schema_field({"type": "string", "pattern": "^(data:[^,]*;base64,|https?://)"})
+class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
+    """Take a clip as `data:audio/wav;base64,…` of at most `TTS_MAX_CLIP_BYTES` decoded bytes.
 
-    def to_internal_value(self, data: Any) -> bytes:
-        """Return the bytes.
+    A URL of http or https is taken too, where TTS_URL_REFERENCES is on; the path of a file never.
+    """
+
+    def to_internal_value(self, data: Any) -> bytes | str:
+        """Return the bytes, or the URL that they are to be fetched from.
 
         Raises:
-            ApiProblem: 413 clip_too_large, told by the length before anything is decoded.
+            ApiProblem: 413 clip_too_large, told by the length before anything is decoded;
+                400 url_references_off.
         """
+        if isinstance(data, str) and is_url(data):
+            return self._url(data)
         found = _DATA_URL.match(data[:200]) if isinstance(data, str) else None
         if found is None:
             raise serializers.ValidationError(
-                "Expected a text like data:audio/wav;base64,…", code="not_a_data_url"
+                "Expected a text like data:audio/wav;base64,… or an http(s) URL; a file's path is "
+                "never taken.",
+                code="not_a_data_url",
             )
         encoded = data[found.end() :]
         if len(encoded) > 4 * math.ceil(settings.MAX_CLIP_BYTES / 3):
@@ -141,6 +150,16 @@ class DataUrlField(serializers.Field[Any, Any, Any, Any]):
             raise serializers.ValidationError(
                 "What follows `base64,` is not base64.", code="not_base64"
             ) from error
+
+    def _url(self, url: str) -> str:
+        if not settings.URL_REFERENCES:
+            error = urls_are_off()
+            raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
+        if len(url) > MAX_URL_CHARS:
+            raise serializers.ValidationError(
+                f"A URL has {MAX_URL_CHARS} characters at most.", code="url_invalid"
+            )
+        return url
 
 
 def _is_finite(number: float) -> bool:

@@ -9,8 +9,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.formats import FORMATS
-from synth.job_requests import PRIORITIES
+from synth.job_requests import PRIORITIES, EntrySerializer
 from synth.models import JobVoice, RenderJob, Segment
+from synth.option_fields import PausesField, RetentionField
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
@@ -39,6 +40,12 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     progress = serializers.SerializerMethodField()
     queue_position = serializers.SerializerMethodField()
     audio_url = serializers.SerializerMethodField()
+    pauses = PausesField(help_text="Those that were given, in ms.")
+    lexicons = serializers.ListField(child=serializers.CharField())
+    deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
+    retention = RetentionField(source="retention_seconds", allow_null=True)
+    webhook = serializers.CharField(source="webhook_url", help_text="Empty where there is none.")
+    live = serializers.SerializerMethodField()
 
     class Meta:
         model = RenderJob
@@ -61,9 +68,21 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "cancel_requested",
             "text_start",
             "voices",
+            "language",
             "format",
+            "sample_rate",
+            "bit_rate",
+            "loudness",
             "speed",
+            "pauses",
+            "normalise",
+            "lexicons",
+            "max_retakes",
             "priority",
+            "deadline",
+            "retention",
+            "webhook",
+            "live",
             "seed",
             "temperature",
             "top_p",
@@ -90,6 +109,10 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
         """Return 1 for the queued job that is next; null for one that is not queued."""
         return job.queue_position if job.status == RenderJob.Status.QUEUED else None
 
+    def get_live(self, job: RenderJob) -> bool:
+        """Say whether its audio is made ready to be heard while it is rendered."""
+        return job.live_requested_at is not None
+
     @extend_schema_field(serializers.CharField(allow_null=True))
     def get_audio_url(self, job: RenderJob) -> str | None:
         """Return where the file is, null until it is there."""
@@ -97,10 +120,12 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
 
 
 class JobSerializer(JobListSerializer):
-    """A job, how far it is, and its text."""
+    """A job, how far it is, its text and its own lexicon entries."""
+
+    lexicon = EntrySerializer(many=True)
 
     class Meta(JobListSerializer.Meta):
-        fields = (*JobListSerializer.Meta.fields, "text")
+        fields = (*JobListSerializer.Meta.fields, "text", "lexicon")
         read_only_fields = fields
 
 

@@ -129,7 +129,7 @@ def test_body_that_is_no_object_is_a_400(api: APIClient, body: str) -> None:
     assert post_raw(api, body).status_code == 400
 
 
-@pytest.mark.parametrize("name", ["loudness", "id", "status", "reference_audio", "owner"])
+@pytest.mark.parametrize("name", ["timestamps", "id", "status", "reference_audio", "owner"])
 def test_field_that_is_not_acted_on_is_refused(api: APIClient, name: str) -> None:
     make_voice("Ada")
 
@@ -244,7 +244,9 @@ def test_number_in_a_form_must_be_spelled_as_one(
         ({"audio": "data:audio/wav;base64,%%%%", "text": "Hello."}, 400, "not_base64"),
         ({"audio": "data:audio/wav;base64,AAA", "text": "Hello."}, 400, "not_base64"),
         ({"audio": "data:audio/wav;base64,é", "text": "Hello."}, 400, "not_base64"),
-        ({"audio": "https://example.org/a.wav", "text": "Hello."}, 400, "not_a_data_url"),
+        ({"audio": "https://example.org/a.wav", "text": "Hello."}, 400, "url_references_off"),
+        ({"audio": "file:///etc/passwd", "text": "Hello."}, 400, "not_a_data_url"),
+        ({"audio": "ftp://example.org/a.wav", "text": "Hello."}, 400, "not_a_data_url"),
         ({"audio": "/etc/passwd", "text": "Hello."}, 400, "not_a_data_url"),
         ({"audio": 5, "text": "Hello."}, 400, "not_a_data_url"),
         ({"audio": data_url(b"x" * 2000), "text": "Hello."}, 413, "clip_too_large"),
