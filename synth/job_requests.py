@@ -74,7 +74,7 @@ class EntrySerializer(StrictSerializer):
 
     find = StrictTextField(max_length=500)
     say = StrictTextField(max_length=500)
-    kind = serializers.ChoiceField(choices=LexiconEntry.Kind.values, default="word")
+    kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
     case_sensitive = StrictBooleanField(default=False)
     language = LanguageField(required=False, help_text="Only where the text has this language.")
 

@@ -96,6 +96,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
         "JobStatus": "synth.models.RenderJob.Status",
         "SegmentStatus": "synth.models.Segment.Status",
+        "KindEnum": "synth.models.RenderJob.Kind",
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
     },
 }
