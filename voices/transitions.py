@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth import queue
+from synth.webhooks.events import tell_of_version
 from ttsweb import leases
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
 
@@ -61,9 +62,8 @@ def finish_version(
     warnings: list[dict[str, str]],
 ) -> bool:
     """Move ENCODING -> READY; False when the claim is no longer ours."""
-    held = _held(version_id, token)
-    return bool(
-        held.update(
+    with transaction.atomic():
+        moved = _held(version_id, token).update(
             status=Status.READY,
             codec_fingerprint=codec_fingerprint,
             frames=frames,
@@ -73,19 +73,23 @@ def finish_version(
             encoded_at=leases.database_now(),
             **(leases.free(spend_attempt=True) | {"attempts": 0}),
         )
-    )
+        if moved:
+            tell_of_version(version_id)
+    return bool(moved)
 
 
 def fail_version(version_id: uuid.UUID, token: uuid.UUID, *, code: str, message: str) -> bool:
     """Move ENCODING -> FAILED with a code and a sentence; False when the claim is gone."""
-    return bool(
-        _held(version_id, token).update(
+    with transaction.atomic():
+        moved = _held(version_id, token).update(
             status=Status.FAILED,
             error_code=code,
             error_message=message,
             **leases.free(spend_attempt=True),
         )
-    )
+        if moved:
+            tell_of_version(version_id)
+    return bool(moved)
 
 
 def release_version(
@@ -119,15 +123,16 @@ def ready_version(version: VoiceVersion, codec_fingerprint: str) -> bool:
     frames = dict(rows.values_list("clip_id", "frames"))
     if not clips or any(clip.stored_id not in frames for clip in clips):
         return False
-    return bool(
-        VoiceVersion.objects.filter(pk=version.pk, status=Status.PENDING).update(
-            status=Status.READY,
-            codec_fingerprint=codec_fingerprint,
-            frames=sum(frames[clip.stored_id] for clip in clips),
-            warnings=[one for clip in clips for one in clip.stored.measures.get("warnings", [])],
-            encoded_at=leases.database_now(),
-        )
+    moved = VoiceVersion.objects.filter(pk=version.pk, status=Status.PENDING).update(
+        status=Status.READY,
+        codec_fingerprint=codec_fingerprint,
+        frames=sum(frames[clip.stored_id] for clip in clips),
+        warnings=[one for clip in clips for one in clip.stored.measures.get("warnings", [])],
+        encoded_at=leases.database_now(),
     )
+    if moved:
+        tell_of_version(version.pk)
+    return bool(moved)
 
 
 def request_encoding(version: VoiceVersion) -> bool:
@@ -186,11 +191,11 @@ def reopen_stale_versions(codec_fingerprint: str) -> int:
 def free_lost_versions(lost: Q) -> int:
     """Give back versions whose claim meets `lost`; those tried too often fail."""
     rows = VoiceVersion.objects.filter(lost, status=Status.ENCODING)
-    failed = rows.filter(attempts__gte=settings.MAX_ATTEMPTS).update(
-        status=Status.FAILED,
-        error_code="worker_lost",
-        error_message=WORKER_LOST_MESSAGE,
-        **leases.free(spend_attempt=True),
+    hopeless = rows.filter(attempts__gte=settings.MAX_ATTEMPTS, claim_token__isnull=False)
+    failed = sum(
+        fail_version(pk, token, code="worker_lost", message=WORKER_LOST_MESSAGE)
+        for pk, token in list(hopeless.values_list("pk", "claim_token"))
+        if token is not None
     )
     return failed + rows.update(
         status=Status.PENDING,

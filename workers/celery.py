@@ -51,6 +51,7 @@ def make_app() -> Celery:
             "workers.encode_voice_version": {"queue": "encode"},
             "workers.render_segments": {"queue": "synth"},
             "workers.assemble": {"queue": "cpu"},
+            "workers.deliver": {"queue": "cpu"},
             "workers.sweep": {"queue": "cpu"},
         },
         imports=("workers.tasks",),

@@ -18,6 +18,7 @@ from synth.models import Segment
 from voices import transitions as voice_transitions
 from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
+from workers.webhook import take_deliveries
 from workers.worker_process import WorkerProcess
 
 
@@ -29,6 +30,7 @@ def take_work(process: WorkerProcess) -> int:
         taken += take_segments(process)
     if process.has_cpu_role:
         taken += take_exports(process)
+        taken += take_deliveries(process)
     return taken
 
 

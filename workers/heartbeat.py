@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from synth.models import Export, Segment
+from synth.models import Export, Segment, WebhookDelivery
 from ttsweb import leases
 from ttsweb.leases import LeasedModel
 from voices.models import ClipCodes, VoiceVersion
@@ -26,6 +26,7 @@ MODELS: dict[Kind, type[LeasedModel]] = {
     Kind.CODES: ClipCodes,
     Kind.SEGMENT: Segment,
     Kind.EXPORT: Export,
+    Kind.DELIVERY: WebhookDelivery,
 }
 ENGINE_KINDS = (Kind.VERSION, Kind.CODES, Kind.SEGMENT)
 

@@ -19,6 +19,7 @@ class Kind(enum.Enum):
     CODES = "codes"
     SEGMENT = "segment"
     EXPORT = "export"
+    DELIVERY = "delivery"
 
 
 @dataclass(slots=True, eq=False)

@@ -123,6 +123,7 @@ def figures(process: WorkerProcess) -> dict[str, float]:
         "segments_in_flight": process.held.count(Kind.SEGMENT),
         "clips_in_flight": process.held.count(Kind.VERSION),
         "exports_in_flight": process.held.count(Kind.EXPORT),
+        "webhooks_in_flight": process.held.count(Kind.DELIVERY),
     }
     if process.codes is not None:
         found["codes_cache_entries"] = len(process.codes.cache)

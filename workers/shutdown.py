@@ -67,6 +67,8 @@ def hand_back(claim: HeldClaim) -> None:
         voice_transitions.release_codes(ClipCodes(pk=claim.pk), claim.token)
     elif claim.kind is Kind.EXPORT:
         transitions.release_export(fence)
+    elif claim.kind is Kind.DELIVERY:
+        transitions.release_delivery(fence)
     elif RenderJob.objects.filter(segments=claim.pk, cancel_requested=True).exists():
         transitions.cancel_segment(fence)
     else:

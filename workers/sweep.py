@@ -17,8 +17,17 @@ from django.conf import settings
 from django.db.models import Q
 
 from synth import queue, transitions
-from synth.models import Export, JobVoice, RenderJob, Segment, SweepTurn, WorkerStatus
+from synth.models import (
+    Export,
+    JobVoice,
+    RenderJob,
+    Segment,
+    SweepTurn,
+    WebhookDelivery,
+    WorkerStatus,
+)
 from synth.removal import drop_inline_references
+from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
@@ -75,6 +84,7 @@ def free_lost(lost: Q) -> int:
         "segments": transitions.free_lost_segments(lost),
         "versions": voice_transitions.free_lost_versions(lost),
         "exports": transitions.free_lost_exports(lost),
+        "webhooks": transitions.free_lost_deliveries(lost),
     }
     for name, count in freed.items():
         if count:
@@ -117,6 +127,11 @@ def resend() -> int:
         if not queue.send_assemble(pk):
             return count
         count += Export.objects.filter(pk=pk).update(sent_at=now)
+    deliveries = transitions.claimable_deliveries().filter(old)
+    for pk in list(deliveries.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_deliver(pk):
+            return count
+        count += WebhookDelivery.objects.filter(pk=pk).update(sent_at=now)
     ids = list(segments.order_by("pk").values_list("pk", flat=True)[:RESENT_SEGMENTS])
     if ids and queue.send_segments(ids):
         count += Segment.objects.filter(pk__in=ids).update(sent_at=now)
@@ -133,6 +148,7 @@ def tidy() -> None:
         state=WorkerStatus.State.STOPPED, detail="It went silent without saying good-bye."
     )
     drop_leftover_references()
+    forget_webhooks()
     live_cleanup.clean_folders()
     unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
     collect_clips(unused.values_list("pk", flat=True))

@@ -11,6 +11,7 @@ from celery import shared_task
 from synth import queue
 from workers import claiming, running
 from workers.sweep import sweep_if_due
+from workers.webhook import take_deliveries
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,15 @@ def fill_live(job_id: Any) -> None:
     process = running.current()
     if _as_uuid(job_id) is not None and process is not None:
         process.live_filler.look()
+
+
+@shared_task(name=queue.DELIVER)
+def deliver(delivery_id: Any) -> None:
+    """Send a webhook if it waits and this worker has room."""
+    found = _as_uuid(delivery_id)
+    process = running.current()
+    if found is not None and process is not None:
+        take_deliveries(process, [found])
 
 
 @shared_task(name="workers.sweep")

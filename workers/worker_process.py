@@ -35,6 +35,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PAUSE_AFTER_FULL_DISK_SECONDS = 5.0
+DELIVERY_THREADS = 8
 
 
 class WorkerProcess:
@@ -67,6 +68,10 @@ class WorkerProcess:
             kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
             for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT)
         }
+        # A pool of its own: these wait for other people's servers.
+        self._pools[Kind.DELIVERY] = ThreadPoolExecutor(
+            DELIVERY_THREADS, thread_name_prefix=Kind.DELIVERY.value
+        )
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="settle")
         self._storers = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="store")
 
@@ -99,10 +104,11 @@ class WorkerProcess:
             logger.error("claiming paused: %s", sentence)
 
     def room(self, kind: Kind) -> int:
-        """Return how many more versions or exports this process can put to use."""
-        if not self.may_claim or (kind is not Kind.EXPORT and not self.host.is_ready):
+        """Return how many more versions, exports or deliveries this process can put to use."""
+        if not self.may_claim or (kind is Kind.VERSION and not self.host.is_ready):
             return 0
-        return max(0, settings.WORKER_THREADS - self.held.count(kind))
+        threads = DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
+        return max(0, threads - self.held.count(kind))
 
     def segment_room(self) -> Room:
         """Return how many more segments this process can put to use."""

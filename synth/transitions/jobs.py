@@ -12,6 +12,7 @@ from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.expiry import expiry_of_ended
+from synth.webhooks.events import tell_of_job
 from ttsweb import leases
 from voices.models import VoiceVersion
 
@@ -72,6 +73,7 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
     if ended:
         drop_inline_references(job_id)
         settle_batch_of(job_id)
+        tell_of_job(job_id)
     return bool(ended)
 
 

@@ -1,0 +1,138 @@
+"""Write what happened as messages to be delivered, in the transaction in which it happens."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from rest_framework.utils.encoders import JSONEncoder
+
+from synth import queue
+from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
+from ttsweb import leases
+from voices.models import VoiceVersion
+
+Event = WebhookDelivery.Event
+TEXT_FIELDS = ("text", "text_start")  # what is said is told to nobody
+
+
+def tell_of_job(job_id: uuid.UUID) -> int:
+    """Queue the messages about a job that has just ended; return how many.
+
+    They go to its own URL and to its owner's endpoints. An item of a batch has only the former:
+    the batch tells for all of them. Call inside the transaction that ended it.
+    """
+    job = RenderJob.objects.defer("text").get(pk=job_id)
+    if job.owner_id is None:
+        return 0
+    event = Event(f"job.{job.status}")
+    urls = [job.webhook_url] if job.webhook_url else []
+    if job.batch_id is None:
+        urls += _endpoint_urls(job.owner_id, event)
+    if not urls:
+        return 0
+    return _queue(urls, job.owner_id, event, _job_data(job), job=job)
+
+
+def tell_of_version(version_id: uuid.UUID) -> int:
+    """Queue the messages about a voice version that is ready or has failed; return how many.
+
+    They go to the endpoints of the voice's owner. Call inside the transaction that moved it.
+    """
+    version = VoiceVersion.objects.select_related("voice").get(pk=version_id)
+    voice = version.voice
+    if voice is None or voice.owner_id is None or voice.deleted_at is not None:
+        return 0
+    event = Event(f"voice.{version.status}")
+    urls = _endpoint_urls(voice.owner_id, event)
+    if not urls:
+        return 0
+    data = {
+        "id": voice.pk,
+        "name": voice.name,
+        "language": voice.language,
+        "status": version.status,
+        "version": version.number,
+        "frames": version.frames,
+        "error_code": version.error_code,
+        "error_message": version.error_message,
+    }
+    return _queue(urls, voice.owner_id, event, data)
+
+
+def tell_test(endpoint: WebhookEndpoint) -> WebhookDelivery:
+    """Queue a message that says nothing, to see whether it arrives; return it."""
+    message = "This is a test of the webhook."
+    with transaction.atomic():
+        _queue([endpoint.url], endpoint.owner_id, Event.TEST, {"message": message})
+        found = WebhookDelivery.objects.filter(owner_id=endpoint.owner_id, event=Event.TEST)
+        return found.order_by("-created_at", "-pk")[0]
+
+
+def give_up_at() -> dt.datetime:
+    """Return until when a message that begins its way now is tried."""
+    return leases.database_now() + dt.timedelta(hours=settings.WEBHOOK_HOURS)
+
+
+def enqueue_delivery(delivery_id: uuid.UUID) -> None:
+    """Send the delivery's message once the current transaction has committed."""
+    transaction.on_commit(partial(_send, delivery_id))
+
+
+def _send(delivery_id: uuid.UUID) -> None:
+    if queue.send_deliver(delivery_id):
+        WebhookDelivery.objects.filter(pk=delivery_id).update(sent_at=leases.database_now())
+
+
+def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
+    """Return the URLs of a user's endpoints that are on and want this event."""
+    rows = WebhookEndpoint.objects.filter(owner_id=owner_id, enabled=True)
+    return [url for url, events in rows.values_list("url", "events") if event.value in events]
+
+
+def _job_data(job: RenderJob) -> dict[str, Any]:
+    """Return a job as the API has it, without what is said in it."""
+    from synth.serializers import JobListSerializer  # it imports what imports the transitions
+
+    job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
+    return {
+        name: value
+        for name, value in JobListSerializer(job).data.items()
+        if name not in TEXT_FIELDS
+    }
+
+
+def _queue(
+    urls: Iterable[str],
+    owner_id: int,
+    event: Event,
+    data: dict[str, Any],
+    *,
+    job: RenderJob | None = None,
+) -> int:
+    """Write one delivery for each of the URLs, and ring for them after the commit."""
+    now = leases.database_now()
+    message = {"type": event.value, "timestamp": now, "data": data}
+    body = json.dumps(message, cls=JSONEncoder)  # ASCII, so that every database takes it
+    ends = give_up_at()
+    rows = WebhookDelivery.objects.bulk_create(
+        WebhookDelivery(
+            owner_id=owner_id,
+            job=job,
+            event=event,
+            url=url,
+            body=body,
+            not_before=now,
+            give_up_at=ends,
+        )
+        for url in dict.fromkeys(urls)
+    )
+    for row in rows:
+        enqueue_delivery(row.pk)
+    return len(rows)

@@ -1,0 +1,168 @@
+"""Deliver webhooks: choose whose turn it is, send, and decide what an answer means."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from functools import partial
+
+from django.conf import settings
+from django.db.models import Q
+
+from synth import transitions
+from synth.models import WebhookDelivery
+from synth.transitions import Claim
+from synth.webhooks.signing import secret_of, signed_headers, signing_secrets
+from ttsweb.guarded_fetch import Answered, FetchError, post
+from workers.held_claims import HeldClaim, Kind
+from workers.outages import outlast
+from workers.worker_process import WorkerProcess
+
+logger = logging.getLogger(__name__)
+
+SEND_SECONDS = 15.0
+# Of the threads for deliveries: a server that takes its time must leave some for the others.
+MOST_PER_SITE = 2
+MOST_PER_OWNER = 4
+GONE = 410
+_SITE = re.compile(r"[^:/?#]+://[^/?#]*")
+# What no later attempt can change: the same URL would be refused in the same way.
+HOPELESS = ("url_invalid", "url_scheme", "url_private_address")
+UNEXPECTED_MESSAGE = (
+    "Sending this failed in a way nobody foresaw; the worker's log has the traceback."
+)
+
+
+def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim deliveries that wait, among `ids` where given, and start on them; return how many."""
+    claims = []
+    with process.claim_lock:
+        while process.room(Kind.DELIVERY):
+            waiting = transitions.claimable_deliveries().exclude(_whose_turn_is_over(process))
+            if ids is not None:
+                waiting = waiting.filter(pk__in=list(ids))
+            chosen = waiting.values_list("pk", flat=True).first()
+            if chosen is None:
+                break
+            claim = transitions.claim_delivery(chosen, worker=process.name)
+            if claim is not None:
+                claims.append(process.held.add(Kind.DELIVERY, claim.pk, claim.token))
+    for held in claims:
+        process.run([held], deliver, held)
+    return len(claims)
+
+
+def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
+    """Send a claimed delivery and settle it by the answer."""
+    fence = Claim(claim.pk, claim.token)
+    try:
+        row = WebhookDelivery.objects.select_related("owner").filter(pk=claim.pk).first()
+        if row is None or claim.is_lost:
+            return
+        try:
+            answered = _send(row)
+            settle = partial(_settle_answer, fence, answered)
+        except FetchError as error:
+            settle = partial(_settle_refusal, fence, error)
+        if not process.handing_back.is_set():
+            outlast(settle)
+    except Exception as error:
+        if process.handing_back.is_set():
+            return
+        logger.error("delivery failed unexpectedly", exc_info=error)
+        code = "unexpected_error"
+        outlast(
+            partial(transitions.postpone_delivery, fence, code=code, message=UNEXPECTED_MESSAGE)
+        )
+    finally:
+        process.held.drop(claim)
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """Return how long an answer asks to wait, whether it says seconds or a moment; None if it does
+    not, or not so that it can be read.
+    """
+    value = headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value[:9])
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return max(0.0, (moment - dt.datetime.now(dt.UTC)).total_seconds())
+
+
+def _whose_turn_is_over(process: WorkerProcess) -> Q:
+    """Return the condition of what has its share of this process's threads already."""
+    held = WebhookDelivery.objects.filter(pk__in=[one.pk for one in process.held.of(Kind.DELIVERY)])
+    rows = list(held.values_list("url", "owner_id"))
+    sites = Counter(_site_of(url) for url, _ in rows)
+    owners = Counter(owner_id for _, owner_id in rows)
+    over = Q(owner_id__in=[owner for owner, count in owners.items() if count >= MOST_PER_OWNER])
+    for site, count in sites.items():
+        if count >= MOST_PER_SITE:
+            over |= Q(url=site) | Q(url__startswith=f"{site}/") | Q(url__startswith=f"{site}?")
+    return over
+
+
+def _site_of(url: str) -> str:
+    """Return scheme, host and port of a URL as they are spelled in it."""
+    found = _SITE.match(url)
+    return found.group() if found else url
+
+
+def _send(row: WebhookDelivery) -> Answered:
+    """Post a message, signed for this moment.
+
+    Raises:
+        FetchError: there is no answer, or the URL may not be used.
+    """
+    body = row.body.encode()
+    signed = signed_headers(
+        str(row.pk),
+        timestamp=int(time.time()),
+        body=body,
+        signers=signing_secrets(secret_of(row.owner)),
+    )
+    return post(
+        row.url,
+        body=body,
+        headers={"Content-Type": "application/json", **signed},
+        seconds=SEND_SECONDS,
+        allow_private=settings.ALLOW_PRIVATE_URLS,
+    )
+
+
+def _settle_answer(fence: Claim, answered: Answered) -> bool:
+    status = answered.status
+    logger.info("webhook answered: status=%d", status)
+    if 200 <= status < 300:
+        return transitions.finish_delivery(fence, response_status=status)
+    if status == GONE:
+        return transitions.fail_gone_delivery(fence, response_status=status)
+    code, message = "url_status", f"The URL answered with the status {status}."
+    if 300 <= status < 400:
+        code = "url_redirects"
+        message += " A webhook follows no redirects; give the URL where it leads."
+    return transitions.postpone_delivery(
+        fence,
+        code=code,
+        message=message,
+        response_status=status,
+        retry_after_seconds=retry_after_seconds(answered.headers),
+    )
+
+
+def _settle_refusal(fence: Claim, error: FetchError) -> bool:
+    logger.info("webhook not answered: %s", error.code)
+    if error.code in HOPELESS:
+        return transitions.fail_delivery(fence, code=error.code, message=str(error))
+    return transitions.postpone_delivery(fence, code=error.code, message=str(error))
