@@ -24,7 +24,8 @@ class Card:
     """Hold what a checkpoint says of itself; the defaults are those of a folder without a card.
 
     `speaks` is False for weights that make noise, such as random ones. `segment_chars` is the most
-    characters of one segment. Sampling values are used where a job gives none.
+    characters of one segment. Sampling values are used where a job gives none. `quality_screen` is
+    False where takes are not to be judged, since no take of random weights is any good.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Card:
     temperature: float = _DEFAULTS.temperature
     top_p: float = _DEFAULTS.top_p
     top_k: int = _DEFAULTS.top_k
+    quality_screen: bool = True
 
 
 def read_card(folder: Path) -> Card:
@@ -88,7 +90,8 @@ class _Fields:
                 raise CardError(f"{self._path}: the field {name!r} is missing.")
         for name, limit in (("name", 100), ("licence", 200), ("description", 5000)):
             self._check(name, _is_text(self._given.get(name, "x"), limit), f"1 to {limit} letters")
-        self._check("speaks", isinstance(self._given.get("speaks", True), bool), "true or false")
+        for name in ("speaks", "quality_screen"):
+            self._check(name, isinstance(self._given.get(name, True), bool), "true or false")
         self._check("languages", _are_tags(self._given.get("languages", [])), "a list of tags")
         self._number("segment_chars", 20, 2000, whole=True)
         self._number("temperature", 0.01, 1.99)

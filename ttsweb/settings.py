@@ -463,6 +463,14 @@ MAX_ATTEMPTS = env_int(
     high=20,
     help="Claims of one row before it fails with `worker_lost` or its last error.",
 )
+QUALITY_RETAKES = env_int(
+    "TTS_QUALITY_RETAKES",
+    default=2,
+    low=0,
+    high=8,
+    help="Further takes, each with another seed, that follow one which the quality screen finds "
+    "suspicious; the best is kept. A job may ask for another number.",
+)
 DRAIN_SECONDS = env_float(
     "TTS_DRAIN_SECONDS",
     default=20.0,

@@ -15,12 +15,14 @@ from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import RenderJob, Segment, Take
 from synth.transitions import Claim
+from synth.transitions.retakes import finish_with_candidate, retake_segments
 from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
 from workers.held_claims import HeldClaim
 from workers.outages import is_disk_full, is_outage, outlast
 from workers.render_request import CodesMissingError, RenderRequest, build_requests
 from workers.rendered import Rendered
+from workers.screening import screen_take
 from workers.takes import add_takes, drop_stored, drop_unused_take, find_takes, store_take
 from workers.worker_process import WorkerProcess
 
@@ -58,7 +60,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
             reused.append((claim, takes[request.content_key]))
         else:
             _submit(process, claim, request)
-    _finish(process, reused)
+    _finish(process, reused, is_reused=True)
 
 
 def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> None:
@@ -68,9 +70,7 @@ def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) ->
     claim.future = future
     if claim.is_lost or process.handing_back.is_set():
         claim.stop()
-    future.add_done_callback(
-        lambda done: process.note_rendered(Rendered(claim, request.content_key, done))
-    )
+    future.add_done_callback(lambda done: process.note_rendered(Rendered(claim, request, done)))
 
 
 def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Future[SegmentAudio]:
@@ -120,12 +120,18 @@ def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
 def _store(item: Rendered) -> Take | Exception:
     """Return a rendered segment's take, whose row is still to be written, or why there is none."""
     try:
-        take = store_take(item.content_key, item.future.result())
+        rendered = item.future.result()
+        take = store_take(item.request.content_key, rendered)
         if item.claim.take_id is not None:  # by which the pieces are known that were heard of it
             take.pk = item.claim.take_id
-        return take
     except Exception as error:
         return error
+    try:
+        screen_take(take, item.request.spec, rendered)
+    except Exception as error:
+        drop_stored([take])
+        return error
+    return take
 
 
 def _with_rows(
@@ -146,23 +152,31 @@ def _with_rows(
     return [(claim, found[take.content_key]) for claim, take in stored]
 
 
-def _finish(process: WorkerProcess, done: list[tuple[HeldClaim, Take]]) -> None:
-    """Write that segments are done, in one step, and forget their claims."""
+def _finish(
+    process: WorkerProcess, done: list[tuple[HeldClaim, Take]], *, is_reused: bool = False
+) -> None:
+    """Write that segments are done, or wait for another take, and forget their claims."""
     if not done:
         return
     fences = {_fence(claim): take for claim, take in done}
+    reused = set(fences) if is_reused else set()
     try:
-        settled = outlast(partial(transitions.finish_segments, list(fences.items())))
+        again = outlast(partial(retake_segments, list(fences.items()), reused=reused))
+        rest = [(fence, take) for fence, take in fences.items() if fence not in again]
+        settled = outlast(partial(transitions.finish_segments, rest, reused=reused))
     except Exception as error:
         if len(done) > 1:
             for one in done:
-                _finish(process, [one])
+                _finish(process, [one], is_reused=is_reused)
         else:
             _settle_error(process, done[0][0], error)
         return
+    if again:
+        logger.info("suspicious takes are followed by others: count=%d", len(again))
+        process.wake.set()
     for claim, take in done:
         process.held.drop(claim)
-        if _fence(claim) not in settled:
+        if _fence(claim) not in settled | again:
             logger.info("segment was taken over or removed meanwhile: segment=%s", claim.pk)
             if not Segment.objects.filter(pk=claim.pk).exists():  # its job was deleted meanwhile
                 drop_unused_take(take)
@@ -236,6 +250,8 @@ def _retry_or_fail(fence: Claim, code: str, message: str, *, retry: bool) -> boo
     if attempts is None:
         return False
     if not retry or attempts >= settings.MAX_ATTEMPTS:
+        if finish_with_candidate(fence):  # the takes before this one are suspicious, but there
+            return True
         return transitions.fail_segment(fence, code=code, message=message)
     delay = RETRY_DELAY_SECONDS * 2**attempts
     return transitions.release_segment(fence, delay_seconds=delay, spend_attempt=True)

@@ -12,9 +12,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from synth.contract import SegmentAudio
 from workers.held_claims import HeldClaim
+
+if TYPE_CHECKING:  # a worker of files has no engine
+    from workers.render_request import RenderRequest
 
 LINGER_SECONDS = 0.5
 MOST_AT_ONCE = 32
@@ -22,10 +26,10 @@ MOST_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rendered:
-    """Hold a claimed segment with its take's content key and the engine's answer."""
+    """Hold a claimed segment with what was asked of the engine, and its answer."""
 
     claim: HeldClaim
-    content_key: str
+    request: RenderRequest
     future: Future[SegmentAudio]
 
 

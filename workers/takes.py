@@ -94,7 +94,8 @@ def drop_stored(stored: Iterable[Take]) -> None:
 def drop_unused_take(take: Take) -> None:
     """Delete a take that no segment has, and its objects; one that is in use stays."""
     try:
-        deleted, _ = Take.objects.filter(pk=take.pk, segments__isnull=True).delete()
+        unused = Take.objects.filter(segments__isnull=True, candidate_of__isnull=True)
+        deleted, _ = unused.filter(pk=take.pk).delete()
     except IntegrityError:  # a segment took it in this moment
         return
     if deleted:

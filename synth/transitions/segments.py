@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +16,8 @@ from synth.models import RenderJob, Segment, Take
 from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import count_closed
+from synth.transitions.keeping import HeldRow, keep_best
+from synth.transitions.rendered_days import count_rendered
 from ttsweb import leases
 
 
@@ -23,8 +26,16 @@ def finish_segment(claim: Claim, take: Take) -> bool:
     return bool(finish_segments([(claim, take)]))
 
 
-def finish_segments(done: Sequence[tuple[Claim, Take]]) -> set[Claim]:
+def finish_segments(
+    done: Sequence[tuple[Claim, Take]], *, reused: Collection[Claim] = ()
+) -> set[Claim]:
     """Move many segments CLAIMED -> DONE, each with its take, in one transaction.
+
+    A segment that had suspicious takes before gets the best of them all, unless a person asked for
+    this one.
+
+    Args:
+        reused: those of the claims whose take was there already.
 
     Returns:
         The claims that were settled; the others are gone, and nothing was changed for them.
@@ -37,6 +48,13 @@ def finish_segments(done: Sequence[tuple[Claim, Take]]) -> set[Claim]:
         if not rows:
             return set()
         settled = {claim: row for claim in takes if (row := rows.get((claim.pk, claim.token)))}
+        rendered = [(takes[claim], claim in reused) for claim in settled]
+        compared = {
+            claim: keep_best(claim.pk, row, takes[claim])
+            for claim, row in settled.items()
+            if row.candidates or takes[claim].quality_flags
+        }
+        takes |= {claim: take for claim, (take, _) in compared.items()}
         columns = leases.free(spend_attempt=True) | {"status": Segment.Status.DONE}
         columns.pop("claimed_by")  # stays: pages show who rendered it
         Segment.objects.filter(pk__in=[claim.pk for claim in settled]).update(
@@ -44,13 +62,17 @@ def finish_segments(done: Sequence[tuple[Claim, Take]]) -> set[Claim]:
             finished_at=leases.database_now(),
             **columns,
         )
-        closed: dict[uuid.UUID, list[float]] = {}
-        for claim, (job_id, pause_ms) in settled.items():
-            seconds = takes[claim].audio_seconds + pause_ms / 1000
-            closed.setdefault(job_id, []).append(seconds)
-        for job_id in sorted(closed):
-            lengths = closed[job_id]
-            count_closed(job_id, segments_done=len(lengths), audio_seconds=sum(lengths))
+        for claim, (_, changes) in compared.items():
+            Segment.objects.filter(pk=claim.pk).update(**changes)
+        amounts: dict[uuid.UUID, dict[str, float]] = {}
+        for claim, row in settled.items():
+            amount = amounts.setdefault(row.job_id, defaultdict(int))
+            amount["segments_done"] += 1
+            amount["takes_reused" if claim in reused else "takes_rendered"] += 1
+            amount["audio_seconds"] += takes[claim].audio_seconds + row.pause_ms / 1000
+        for job_id in sorted(amounts):
+            count_closed(job_id, **amounts[job_id])
+        count_rendered(rendered, segments=len(settled))
     return set(settled)
 
 
@@ -110,7 +132,12 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
 
 
 def free_lost_segments(lost: Q) -> int:
-    """Give back segments whose claim meets `lost`; those tried too often fail."""
+    """Give back segments whose claim meets `lost`; those tried too often fail.
+
+    One with suspicious takes gets the best of them instead.
+    """
+    from synth.transitions.retakes import finish_with_candidate  # it imports this module
+
     count = 0
     rows = Segment.objects.filter(lost, status=Segment.Status.CLAIMED)
     for pk, token, attempts, cancelled in rows.values_list(
@@ -122,24 +149,25 @@ def free_lost_segments(lost: Q) -> int:
         if cancelled:
             count += cancel_segment(claim)
         elif attempts >= settings.MAX_ATTEMPTS:
+            if finish_with_candidate(claim):
+                count += 1
+                continue
             count += fail_segment(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
         else:
             count += release_segment(claim, spend_attempt=True)
     return count
 
 
-def _lock_held(
-    claims: Iterable[Claim],
-) -> dict[tuple[Any, uuid.UUID | None], tuple[uuid.UUID, int]]:
-    """Lock claimed rows; return their jobs and pauses in ms by primary key and token."""
+def _lock_held(claims: Iterable[Claim]) -> dict[tuple[Any, uuid.UUID | None], HeldRow]:
+    """Lock claimed rows; return what is needed of them by primary key and token."""
     rows = Segment.objects.filter(
         pk__in=[claim.pk for claim in claims], status=Segment.Status.CLAIMED
     )
     found = rows.select_for_update().order_by("pk")
     return {
-        (pk, token): (job_id, pause_ms)
-        for pk, token, job_id, pause_ms in found.values_list(
-            "pk", "claim_token", "job_id", "pause_after_ms"
+        (pk, token): HeldRow(*columns)
+        for pk, token, *columns in found.values_list(
+            "pk", "claim_token", "job_id", "pause_after_ms", "seed", "candidates", "is_hand_picked"
         )
     }
 

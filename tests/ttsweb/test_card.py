@@ -64,6 +64,8 @@ def test_changed_card_is_read_again_and_an_unchanged_one_is_not(tmp_path: Path) 
         ("name", "x" * 101),
         ("licence", None),
         ("speaks", 1),
+        ("quality_screen", "no"),
+        ("quality_screen", None),
         ("description", []),
         ("languages", "en"),
         ("languages", ["e"]),

@@ -8,8 +8,10 @@ from concurrent.futures import Future
 
 import pytest
 
+from synth.contract import RenderSpec
 from workers import rendered as rendered_module
 from workers.held_claims import HeldClaim, Kind
+from workers.render_request import RenderRequest
 from workers.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
 
 
@@ -25,7 +27,8 @@ def queue(runs: list[None]) -> RenderedQueue:
 
 
 def item() -> Rendered:
-    return Rendered(HeldClaim(Kind.SEGMENT, 1, uuid.uuid4()), "key", Future())
+    request = RenderRequest(RenderSpec("Ox."), "key", priority=0)
+    return Rendered(HeldClaim(Kind.SEGMENT, 1, uuid.uuid4()), request, Future())
 
 
 def patience(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -1,0 +1,77 @@
+"""Keep what was found of a segment's takes beside each other, and pick the best; no rows here.
+
+A candidate is what `Segment.candidates` holds of one take: its id, seed, length, score and flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+
+from synth.models import RenderJob, Take
+
+Candidate = dict[str, Any]
+
+
+def retake_seed(seed: int, number: int) -> int:
+    """Return the seed, 0 to 2**63 - 1, of a segment's take number 1, 2, … after its first one.
+
+    It depends on nothing else, so that a retry, and another book with the sentence, find the take.
+    """
+    digest = hashlib.sha256(f"retake\n{seed}\n{number}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def next_seed(seed: int, candidates: Sequence[Candidate]) -> int:
+    """Return the first seed of a segment's series that none of its takes has.
+
+    Args:
+        seed: that of its present take, which may be none of the candidates.
+    """
+    known = {seed, *(one["seed"] for one in candidates)}
+    first = candidates[0]["seed"] if candidates else seed
+    return next(
+        found
+        for number in range(1, len(known) + 2)
+        if (found := retake_seed(first, number)) not in known
+    )
+
+
+def most_retakes(job: RenderJob) -> int:
+    """Return how many further takes may follow a suspicious one of this job."""
+    return settings.QUALITY_RETAKES if job.max_retakes is None else job.max_retakes
+
+
+def candidate_of(take: Take, seed: int) -> Candidate:
+    """Return what is kept of a take."""
+    return {
+        "take": str(take.pk),
+        "seed": seed,
+        "seconds": round(take.audio_seconds, 3),
+        "score": take.quality_score,
+        "flags": list(take.quality_flags),
+        "measures": list(take.measures.get("screen", ())),
+    }
+
+
+def with_candidate(candidates: Collection[Candidate], take: Take, seed: int) -> list[Candidate]:
+    """Return the candidates with this take among them, once; what is known of it already stays."""
+    if any(one["take"] == str(take.pk) for one in candidates):
+        return list(candidates)
+    return [*candidates, candidate_of(take, seed)]
+
+
+def flagged(candidate: Candidate, flags: Mapping[str, float]) -> Candidate:
+    """Return a candidate with further flags, each with what it leaves of the score, 0 to 1."""
+    score = 1.0 if candidate["score"] is None else candidate["score"]
+    for factor in flags.values():
+        score *= factor
+    return candidate | {"flags": [*candidate["flags"], *flags], "score": round(score, 4)}
+
+
+def best_of(candidates: Sequence[Candidate]) -> Candidate:
+    """Return the candidate with the highest score, of equal ones the first; without one is 1."""
+    return max(candidates, key=lambda one: 1.0 if one["score"] is None else one["score"])
