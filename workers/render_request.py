@@ -53,11 +53,20 @@ class VoiceDeletedError(EngineError):
         super().__init__(f"The voice {name!r} was deleted before this text was spoken.")
 
 
+class SpeakerUnknownError(EngineError):
+    """A segment's speaker has no voice in its job; no other voice speaks for it."""
+
+    code = "speaker_unknown"
+
+    def __init__(self, speaker: int) -> None:
+        super().__init__(f"Speaker {speaker} has no voice in this job: submit it with one.")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RenderRequest:
     """Hold a segment's request, its take's content key (64 hex digits) and its priority.
 
-    `clips` are the fingerprints of the clips behind the spec's references; `is_live` says that its
+    `clips` are the fingerprints of the clips behind the spec's reference; `is_live` says that its
     job is listened to while it is rendered.
     """
 
@@ -69,12 +78,15 @@ class RenderRequest:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _JobVoices:
-    """Hold what all segments of a job share: references, clips, their part of a content key."""
+class _Spoken:
+    """Hold what all segments of a version share: reference, clips, their part of a content key."""
 
-    references: tuple[Reference, ...]
+    reference: Reference
     clips: tuple[str, ...]
     key: VoicesKey
+
+
+_Voices = Mapping[tuple[uuid.UUID, int], _Spoken | Exception]  # by job and speaker
 
 
 def frame_cap(spoken_text: str) -> int:
@@ -93,23 +105,28 @@ def build_requests(
     """Return the requests of segments, by primary key, with a few queries for all of them.
 
     A segment whose row is gone is left out. Where a request cannot be built there is the reason:
-    CancelledError when its job was cancelled, CodesMissingError when a version has to be encoded
-    again, VoiceDeletedError or ReferenceRemovedError when its clips were removed, OSError when the
-    storage cannot be read at the moment.
+    CancelledError when its job was cancelled, CodesMissingError when its speaker's version has to
+    be encoded again, VoiceDeletedError or ReferenceRemovedError when its clips were removed,
+    SpeakerUnknownError when its speaker has no voice, OSError when the storage cannot be read at
+    the moment.
     """
     rows = Segment.objects.filter(pk__in=segment_ids).values_list(
-        "pk", "job_id", "spoken_text", "seed"
+        "pk", "job_id", "speaker", "spoken_text", "seed"
     )
     found = list(rows)
-    jobs = RenderJob.objects.defer("text").in_bulk({job_id for _, job_id, _, _ in found})
-    voices = _voices_of(jobs, codes, engine.codec_fingerprint)
+    spoken_by = {(job_id, speaker) for _, job_id, speaker, _, _ in found}
+    # Voices first: where a job is deleted between the two, it is missed as a job.
+    voices = _voices_of(spoken_by, codes, engine.codec_fingerprint)
+    jobs = RenderJob.objects.defer("text").in_bulk({job_id for job_id, _ in spoken_by})
     requests: dict[int, RenderRequest | Exception] = {}
-    for pk, job_id, text, seed in found:
-        job, voice = jobs.get(job_id), voices.get(job_id)
-        if job is None or voice is None:
+    for pk, job_id, speaker, text, seed in found:
+        job, voice = jobs.get(job_id), voices.get((job_id, speaker))
+        if job is None:
             continue  # deleted in this moment
         if job.cancel_requested:
             requests[pk] = CancelledError()
+        elif voice is None:
+            requests[pk] = SpeakerUnknownError(speaker)
         elif isinstance(voice, Exception):
             requests[pk] = voice
         else:
@@ -138,7 +155,7 @@ def content_key(
 
 
 def _request(
-    job: RenderJob, voices: _JobVoices, text: str, seed: int, model_fingerprint: str
+    job: RenderJob, voice: _Spoken, text: str, seed: int, model_fingerprint: str
 ) -> RenderRequest:
     sampling = Sampling(
         seed=seed,
@@ -147,12 +164,10 @@ def _request(
         top_k=job.top_k,
         max_frames=frame_cap(text),
     )
-    references = voices.references
-    reference = references[0] if len(references) == 1 else references or None
-    spec = RenderSpec(text=text, reference=reference, sampling=sampling)
-    key = content_key(spec, model_fingerprint, voices.key)
+    spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
+    key = content_key(spec, model_fingerprint, voice.key)
     is_live = job.live_requested_at is not None
-    return RenderRequest(spec, key, job.priority, voices.clips, is_live)
+    return RenderRequest(spec, key, job.priority, voice.clips, is_live)
 
 
 def _voices_key(references: Collection[Reference]) -> VoicesKey:
@@ -165,47 +180,40 @@ def _codes_digest(reference: Reference) -> str:
 
 
 def _voices_of(
-    jobs: Collection[uuid.UUID], codes: CodesLookup, codec: str
-) -> dict[uuid.UUID, _JobVoices | Exception]:
-    """Return what each job speaks with, or why it cannot; a version is looked up once for all."""
-    pinned = JobVoice.objects.filter(job__in=jobs).select_related("version__voice")
-    versions_of: dict[uuid.UUID, list[VoiceVersion]] = {job_id: [] for job_id in jobs}
-    for row in pinned.order_by("speaker"):
-        versions_of[row.job_id].append(row.version)
-    versions = {one.pk: one for rows in versions_of.values() for one in rows}
+    spoken_by: Collection[tuple[uuid.UUID, int]], codes: CodesLookup, codec: str
+) -> _Voices:
+    """Return what speakers of jobs speak with, or why they cannot; each version is read once.
+
+    Args:
+        spoken_by: job and speaker; the voices of a job's other speakers are not looked at.
+    """
+    pinned = JobVoice.objects.filter(
+        job__in={job_id for job_id, _ in spoken_by}, speaker__in={number for _, number in spoken_by}
+    )
+    rows = [
+        row
+        for row in pinned.select_related("version__voice")
+        if (row.job_id, row.speaker) in spoken_by
+    ]
+    versions = {row.version_id: row.version for row in rows}
     clips: dict[uuid.UUID, list[ReferenceClip]] = {pk: [] for pk in versions}
     found = ReferenceClip.objects.filter(version__in=versions).select_related("stored")
     for clip in found.order_by("version", "index"):
         clips[clip.version_id].append(clip)
-    references: dict[uuid.UUID, Reference | Exception] = {}
-    for pk, version in versions.items():
-        try:
-            references[pk] = _reference(version, clips[pk], codes, codec)
-        except (CodesMissingError, EngineError, OSError) as error:
-            references[pk] = error
-    return _joined(versions_of, references, clips)
+    spoken = {pk: _spoken(version, clips[pk], codes, codec) for pk, version in versions.items()}
+    return {(row.job_id, row.speaker): spoken[row.version_id] for row in rows}
 
 
-def _joined(
-    versions_of: Mapping[uuid.UUID, list[VoiceVersion]],
-    references: Mapping[uuid.UUID, Reference | Exception],
-    clips: Mapping[uuid.UUID, list[ReferenceClip]],
-) -> dict[uuid.UUID, _JobVoices | Exception]:
-    """Return each job's references together; jobs of the same versions share one object."""
-    shared: dict[tuple[uuid.UUID, ...], _JobVoices | Exception] = {}
-    for versions in versions_of.values():
-        key = tuple(version.pk for version in versions)
-        if key in shared:
-            continue
-        parts = [references[pk] for pk in key]
-        failed = next((part for part in parts if isinstance(part, Exception)), None)
-        whole = tuple(part for part in parts if isinstance(part, Reference))
-        fingerprints = tuple(clip.stored.fingerprint for pk in key for clip in clips[pk])
-        shared[key] = failed or _JobVoices(whole, fingerprints, _voices_key(whole))
-    return {
-        job_id: shared[tuple(version.pk for version in versions)]
-        for job_id, versions in versions_of.items()
-    }
+def _spoken(
+    version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
+) -> _Spoken | Exception:
+    """Return what the segments of a version share, or why it cannot speak."""
+    try:
+        reference = _reference(version, clips, codes, codec)
+    except (CodesMissingError, EngineError, OSError) as error:
+        return error
+    fingerprints = tuple(clip.stored.fingerprint for clip in clips)
+    return _Spoken(reference, fingerprints, _voices_key([reference]))
 
 
 def _reference(

@@ -23,6 +23,7 @@ from workers.render_request import (
     CodesMissingError,
     ReferenceRemovedError,
     RenderRequest,
+    SpeakerUnknownError,
     build_requests,
     content_key,
     frame_cap,
@@ -39,6 +40,12 @@ def build(process: MiniatureProcess, ids: Sequence[int]) -> dict[int, RenderRequ
 
 def built(process: MiniatureProcess, segment: Segment) -> RenderRequest | Exception:
     return build(process, [segment.pk])[segment.pk]
+
+
+def other_voice() -> Voice:
+    """A second voice, to be encoded."""
+    clip = NewClip(transcript="Other.", content=wav_bytes(seconds=1.3))
+    return create_voice(name="Other", consent_statement="Yes.", by="me", clips=[clip])
 
 
 @pytest.mark.parametrize(
@@ -150,12 +157,7 @@ def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
 def test_failure_of_one_voice_leaves_the_requests_of_others(
     process: MiniatureProcess, voice: Voice
 ) -> None:
-    other = create_voice(
-        name="Other",
-        consent_statement="Yes.",
-        by="me",
-        clips=[NewClip(transcript="Other.", content=wav_bytes(seconds=1.3))],
-    )
+    other = other_voice()
     take_versions(process)
     process.run_all()
     good, bad = (Segment.objects.get(job=submit(one, text="Hello.")) for one in (voice, other))
@@ -166,6 +168,69 @@ def test_failure_of_one_voice_leaves_the_requests_of_others(
     assert isinstance(requests[good.pk], RenderRequest)
     assert isinstance(requests[bad.pk], ReferenceRemovedError)
     assert set(requests) == {good.pk, bad.pk}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_each_segment_has_the_voice_of_its_speaker_alone(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    other = other_voice()
+    take_versions(process)
+    process.run_all()
+    said = "Both of them say this."
+    text = f"<|speaker:0|>{said} <|speaker:7|>{said}"
+    both = submit(text=text, voices={0: voice, 7: other})
+    swapped = submit(text=text, voices={7: voice, 0: other})
+
+    requests = build(process, list(Segment.objects.values_list("pk", flat=True)))
+
+    ada, bob = (requests[segment.pk] for segment in both.segments.all())
+    assert isinstance(ada, RenderRequest) and isinstance(bob, RenderRequest)
+    assert [one.text for one in ada.spec.references] == ["Said in the clip."]
+    assert [one.text for one in bob.spec.references] == ["Other."]
+    assert ada.spec.text == bob.spec.text == said
+    assert ada.clips != bob.clips
+    assert ada.content_key == content_key(ada.spec, process.host.engine.model_fingerprint)
+    bob_first = requests[swapped.segments.all()[0].pk]
+    assert isinstance(bob_first, RenderRequest)
+    assert [one.text for one in bob_first.spec.references] == ["Other."]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_another_speakers_voice_is_no_part_of_a_takes_name(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    other = other_voice()
+    take_versions(process)
+    process.run_all()
+    said = "Only the first one says this."
+    alone = submit(voice, text=said)
+    together = submit(text=f"{said} <|speaker:1|>And this the other.", voices={0: voice, 1: other})
+
+    requests = build(process, list(Segment.objects.values_list("pk", flat=True)))
+
+    keys = [
+        request.content_key
+        for job in (alone, together)
+        if isinstance(request := requests[job.segments.all()[0].pk], RenderRequest)
+    ]
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    take_versions(process)
+    process.run_all()
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
+    Segment.objects.update(speaker=3)
+
+    error = built(process, segment)
+
+    assert isinstance(error, SpeakerUnknownError)
+    assert not error.retryable
 
 
 @pytest.mark.django_db(transaction=True)
