@@ -15,7 +15,6 @@ ENCODE_VOICE_VERSION = "workers.encode_voice_version"
 RENDER_SEGMENTS = "workers.render_segments"
 ASSEMBLE = "workers.assemble"
 DELIVER = "workers.deliver"
-DELIVER = "workers.deliver"
 FILL_LIVE = "workers.fill_live"
 SEGMENTS_PER_MESSAGE = 8
 MOST_DOORBELLS = 8  # enough to wake the workers; their pumps find the rest
@@ -44,11 +43,6 @@ def send_assemble(export_id: uuid.UUID) -> bool:
 def send_fill_live(job_id: uuid.UUID) -> bool:
     """Ask a CPU worker for the pieces of a job that is listened to; return whether it was sent."""
     return _send(FILL_LIVE, str(job_id), queue="cpu")
-
-
-def send_deliver(delivery_id: uuid.UUID) -> bool:
-    """Ask a CPU worker to deliver a webhook; return whether the broker took the message."""
-    return _send(DELIVER, str(delivery_id), queue="cpu")
 
 
 def send_deliver(delivery_id: uuid.UUID) -> bool:
