@@ -96,6 +96,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
         "JobStatus": "synth.models.RenderJob.Status",
         "SegmentStatus": "synth.models.Segment.Status",
+        "WebhookStatus": "synth.models.WebhookDelivery.Status",
+        "WebhookEvent": "synth.models.WebhookDelivery.Event",
         "KindEnum": "synth.models.RenderJob.Kind",
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
     },
