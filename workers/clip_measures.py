@@ -10,6 +10,7 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float32]
 
 FLOOR_DBFS = -120.0  # stands for digital silence: JSON knows no minus infinity
+FLOOR_QUANTILE = 0.1  # what is left between words: a tenth of a clip's windows are no louder
 QUIET_DBFS = -50.0  # a window below this level counts as silence
 SILENT_PEAK_DBFS = -60.0  # a clip that never gets louder has nothing to imitate
 WINDOW_SECONDS = 0.02
@@ -27,7 +28,7 @@ def dbfs(level: float) -> float:
 
 
 def measure(waveform: FloatArray, sample_rate: int) -> dict[str, float]:
-    """Return duration, peak and rms level and share of silence of a mono waveform [N], N > 0."""
+    """Return length, peak, level, silence and noise floor of a mono waveform [N], N > 0."""
     window = max(1, round(WINDOW_SECONDS * sample_rate))
     whole = waveform[: len(waveform) // window * window]
     windows = whole.reshape(-1, window) if len(whole) else waveform[None, :]
@@ -40,6 +41,7 @@ def measure(waveform: FloatArray, sample_rate: int) -> dict[str, float]:
         "peak_dbfs": round(dbfs(max(float(waveform.max()), -float(waveform.min()))), 2),
         "rms_dbfs": round(dbfs(math.sqrt(total / len(waveform))), 2),
         "silence_share": round(quiet / len(windows), 4),
+        "noise_floor_dbfs": round(dbfs(math.sqrt(float(np.quantile(power, FLOOR_QUANTILE)))), 2),
     }
 
 

@@ -26,7 +26,15 @@ def test_square_wave_has_equal_peak_and_rms() -> None:
         "peak_dbfs": -6.02,
         "rms_dbfs": -6.02,
         "silence_share": 0.0,
+        "noise_floor_dbfs": -6.02,
     }
+
+
+def test_noise_floor_is_what_is_left_between_words() -> None:
+    waveform = np.full(16_000, 0.001, dtype=np.float32)
+    waveform[:12_000] = 0.5
+
+    assert measure(waveform, 16_000)["noise_floor_dbfs"] == pytest.approx(-60.0, abs=0.1)
 
 
 def test_silence_is_counted_in_windows() -> None:
