@@ -45,6 +45,8 @@ MEASURES: dict[str, Any] = {
     "peak_dbfs": -10.46,
     "rms_dbfs": -13.47,
     "silence_share": 0.0,
+    "noise_floor_dbfs": -70.5,
+    "peaks": [0, 17, 255],
     "sample_rate": 44100,
     "channels": 1,
     "codec": "pcm_s16le",

@@ -38,12 +38,16 @@ class _MeasuresManifest(StrictSerializer):
     peak_dbfs = serializers.FloatField(**_NUMBER)
     rms_dbfs = serializers.FloatField(**_NUMBER)
     silence_share = serializers.FloatField(**_NUMBER)
+    noise_floor_dbfs = serializers.FloatField(**_NUMBER)
     clipped_share = serializers.FloatField(**_NUMBER)
     sample_rate = serializers.IntegerField(**_COUNT)
     channels = serializers.IntegerField(**_COUNT)
     damaged_packets = serializers.IntegerField(**_COUNT)
     codec = serializers.CharField(required=False, max_length=40)
     container = serializers.CharField(required=False, max_length=40)
+    peaks = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=255), required=False, max_length=400
+    )
     warnings = serializers.ListField(child=_WarningManifest(), required=False, max_length=20)
 
 
