@@ -12,6 +12,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
 from synth.file_options import check_file_options
+from synth.lexicons.book import LexiconBook
 from synth.models import RenderJob
 from synth.rejections import SubmitRejectedError, deadline_past, text_rejected
 from synth.text.normalise import TextRejectedError, clean_text
@@ -82,7 +83,8 @@ def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
 
     Raises:
         SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit, bit_rate_unfit,
-            deadline_past, url_* (a clip that cannot be fetched), clip_*, checkpoint_card_invalid.
+            deadline_past, url_* (a clip that cannot be fetched), clip_*, checkpoint_card_invalid,
+            lexicon_*, pattern_*, find_empty, say_invalid, spoken_too_long.
     """
     return Planner(owner).plan(order)
 
@@ -99,6 +101,7 @@ class Planner:
         self._card: Card | None = None
         self._versions: dict[str, VoiceVersion | SubmitRejectedError] = {}
         self._url_clips = UrlClips()
+        self._lexicons = LexiconBook(owner)
 
     @property
     def card(self) -> Card:
@@ -126,6 +129,16 @@ class Planner:
         language = order.language or _language_of(versions, card)
         text, pieces = _cut(order, card, language)
         _check_speakers(pieces, {*versions, *references})
+        pieces = self._lexicons.speak(
+            pieces,
+            language=language,
+            max_chars=card.segment_chars,
+            voice_ids={speaker: version.voice_id for speaker, version in versions.items()},
+            named=order.lexicons,
+            entries=order.lexicon,
+            normalise=order.normalise,
+            pauses=Pauses.of(order.pauses),
+        )
         clips = {
             speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
             for speaker, clip in sorted(references.items())

@@ -1,0 +1,226 @@
+"""Gather the lexicons that apply to a job, each looked up and compiled once for a request."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+
+from synth.lexicons.access import applied_lexicons, find_named
+from synth.models import Lexicon, LexiconEntry
+from synth.rejections import SubmitRejectedError, text_rejected
+from synth.text.normalise import TextRejectedError
+from synth.text.pauses import DEFAULT_PAUSES, Pauses
+from synth.text.replacing import Layer
+from synth.text.respeaking import Speech, respeak
+from synth.text.rules import Budget, Rule, RuleError, TooSlowError, checked_rule
+from synth.text.segments import Piece
+from synth.text.spelling_out import speller
+
+JOB_LAYER = "job"  # names the entries that a job brings along
+_JOBS_PER_REQUEST = 10  # a batch may take the time of so many jobs
+
+
+class LexiconBook:
+    """Hold the lexicons of one user for one request; do not keep it longer.
+
+    Their order is: the job's own entries, the lexicons that it names, those of the speaker's voice,
+    global ones; among the last two the user's own before everybody's.
+    """
+
+    def __init__(self, owner: AbstractBaseUser | None) -> None:
+        """Gather for a user; None is the system itself."""
+        self._owner = owner
+        self._left = settings.LEXICON_SECONDS * _JOBS_PER_REQUEST
+        self._named: dict[str, Lexicon] = {}
+        self._applying: list[Lexicon] | None = None
+        self._rules: dict[uuid.UUID, list[Rule]] = {}
+        self._layers: dict[tuple[uuid.UUID, str], Layer] = {}
+        self._own_layer: tuple[object, Layer] | None = None  # of the last job, and its entries
+
+    def speak(
+        self,
+        pieces: Sequence[Piece],
+        *,
+        language: str,
+        max_chars: int,
+        voice_ids: Mapping[int, uuid.UUID | None],
+        named: Sequence[str] = (),
+        entries: Sequence[Mapping[str, Any]] = (),
+        normalise: bool = False,
+        pauses: Pauses = DEFAULT_PAUSES,
+    ) -> list[Piece]:
+        """Return the pieces as they are spoken.
+
+        Args:
+            language: tag of the text's language.
+            max_chars: most characters of a piece's spoken text.
+            voice_ids: the voice of each speaker; None for a clip that came with the job.
+            named: names or ids of lexicons, first ones first.
+            entries: the job's own, each with `find`, `say`, `kind`, `case_sensitive`, `language`.
+            normalise: whether numbers and the like are spelled out after all lexicons.
+
+        Raises:
+            SubmitRejectedError: lexicon_not_found, lexicon_disabled, lexicon_too_slow, pattern_*,
+                find_empty, say_invalid, text_invalid, text_unspeakable, spoken_too_long.
+        """
+        first = self._first_layers(entries, named, language)
+        spell_out = speller(language) if normalise else None
+        known: dict[int, Speech] = {}
+
+        def speech_of(speaker: int) -> Speech:
+            if speaker not in known:
+                rest = self._last_layers(voice_ids.get(speaker), named, language)
+                known[speaker] = Speech([*first, *rest], spell_out)
+            return known[speaker]
+
+        return self._timed(
+            lambda budget: respeak(
+                pieces, speech_of, max_chars=max_chars, budget=budget, pauses=pauses
+            )
+        )
+
+    def speak_by(
+        self, pieces: Sequence[Piece], layers: Sequence[Layer], *, max_chars: int
+    ) -> list[Piece]:
+        """Return the pieces as these layers alone have them spoken; raises as `speak`."""
+        speech = Speech(layers)
+        return self._timed(
+            lambda budget: respeak(pieces, lambda _: speech, max_chars=max_chars, budget=budget)
+        )
+
+    def named(self, wanted: str) -> Lexicon:
+        """Return the lexicon with this id or name.
+
+        Raises:
+            SubmitRejectedError: 404 lexicon_not_found, 409 lexicon_disabled.
+        """
+        if wanted not in self._named:
+            found = find_named(applied_lexicons(self._owner), wanted)
+            if found is None:
+                raise SubmitRejectedError(
+                    404,
+                    "lexicon_not_found",
+                    f"There is no lexicon with the id or name {wanted[:100]!r}.",
+                    attr="lexicons",
+                )
+            if not found.enabled:
+                raise SubmitRejectedError(
+                    409,
+                    "lexicon_disabled",
+                    f"The lexicon {found.name!r} is switched off; switch it on, or leave it out.",
+                    attr="lexicons",
+                )
+            self._named[wanted] = found
+        return self._named[wanted]
+
+    def layer(self, lexicon: Lexicon, language: str) -> Layer:
+        """Return a lexicon ready to be applied to texts in a language."""
+        key = (lexicon.pk, language)
+        if key not in self._layers:
+            if lexicon.pk not in self._rules:
+                self._rules[lexicon.pk] = [
+                    rule_of(entry, lexicon) for entry in lexicon.entries.filter(enabled=True)
+                ]
+            self._layers[key] = _layer(lexicon.name, self._rules[lexicon.pk], language)
+        return self._layers[key]
+
+    def _first_layers(
+        self, entries: Sequence[Mapping[str, Any]], named: Sequence[str], language: str
+    ) -> list[Layer]:
+        """Return what comes before the lexicons of voices: the job's entries, named lexicons."""
+        layers = []
+        if entries:
+            key = ([dict(entry) for entry in entries], language)
+            if self._own_layer is None or self._own_layer[0] != key:
+                self._own_layer = (key, _layer(JOB_LAYER, self._checked(entries), language))
+            layers.append(self._own_layer[1])
+        chosen = {lexicon.pk: lexicon for lexicon in map(self.named, named)}
+        return layers + [self.layer(lexicon, language) for lexicon in chosen.values()]
+
+    def _checked(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
+        """Return the rules of a job's own entries; the time that checking takes counts as well."""
+        rules: list[Rule] = []
+        for place, entry in enumerate(entries):
+            started = time.monotonic()
+            rule = Rule(**{"case_sensitive": False, "language": "", "kind": "word", **entry})
+            if self._left <= 0:
+                raise _too_slow(rule, settings.LEXICON_SECONDS)
+            try:
+                rules.append(checked_rule(rule))
+            except RuleError as error:
+                raise SubmitRejectedError(
+                    400, error.code, error.message, attr=f"lexicon.{place}.{error.attr}"
+                ) from error
+            finally:
+                self._left -= time.monotonic() - started
+        return rules
+
+    def _last_layers(
+        self, voice_id: uuid.UUID | None, named: Sequence[str], language: str
+    ) -> list[Layer]:
+        """Return the layers of a voice, then the global ones."""
+        if self._applying is None:
+            scopes = (Lexicon.Scope.GLOBAL, Lexicon.Scope.VOICE)
+            rows = applied_lexicons(self._owner).filter(enabled=True, scope__in=scopes)
+            self._applying = sorted(
+                rows, key=lambda row: (row.scope != "voice", row.owner_id is None, row.name)
+            )
+        before = {lexicon.pk for lexicon in map(self.named, named)}
+        return [
+            self.layer(lexicon, language)
+            for lexicon in self._applying
+            if lexicon.pk not in before
+            and (lexicon.scope == Lexicon.Scope.GLOBAL or lexicon.voice_id == voice_id)
+            and (lexicon.scope != Lexicon.Scope.VOICE or voice_id is not None)
+        ]
+
+    def _timed(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
+        """Do the work within what is left of the time."""
+        allowed = min(settings.LEXICON_SECONDS, self._left)
+        budget = Budget(allowed)
+        try:
+            return work(budget)
+        except TooSlowError as error:
+            raise _too_slow(error.rule, allowed) from error
+        except TextRejectedError as error:
+            raise text_rejected(error) from error
+        finally:
+            self._left -= allowed - budget.left
+
+
+def _too_slow(rule: Rule, seconds: float) -> SubmitRejectedError:
+    return SubmitRejectedError(
+        400,
+        "lexicon_too_slow",
+        f"Applying lexicons took more than {seconds:g} seconds, at the entry {rule.find[:100]!r}; "
+        "make it simpler, switch it off, or raise TTS_LEXICON_SECONDS.",
+        attr="text",
+    )
+
+
+def rule_of(entry: LexiconEntry, lexicon: Lexicon) -> Rule:
+    """Return the rule of a row; without a language of its own it has its lexicon's."""
+    return Rule(
+        entry.find,
+        entry.say,
+        "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
+        entry.case_sensitive,
+        entry.language or lexicon.language,
+    )
+
+
+def _layer(name: str, rules: Iterable[Rule], language: str) -> Layer:
+    try:
+        return Layer(name, rules, language)
+    except RuleError as error:  # a pattern that was kept by another release of the library
+        raise SubmitRejectedError(
+            400,
+            error.code,
+            f"An entry of the lexicon {name!r} cannot be used: {error.message}",
+            attr="lexicons",
+        ) from error

@@ -1,0 +1,199 @@
+"""Replace words by what is said for them: layers of rules, each place replaced once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import regex
+
+from synth.text.rules import Budget, Rule, TooSlowError, compile_pattern, said_for
+from synth.text.word_edges import is_word
+
+# Marks that steer the model, such as [laugh]: no rule changes a part of one, whole ones it may.
+_MARKS = regex.compile(r"<\|[^|<>\n]{0,100}\|>|\[\p{L}[^\[\]\n]{0,100}\]")
+_LEAF = ""  # a key that no single character is
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Say that text[start:end] is spoken as `said`, because of the layer `by`."""
+
+    start: int
+    end: int
+    said: str
+    by: str
+
+
+class Layer:
+    """Hold the rules of one lexicon in one language, ready to be looked for.
+
+    At each place the longest literal or word that fits is taken, before it the patterns that stand
+    earlier in the lexicon; then the search goes on behind it.
+    """
+
+    def __init__(self, name: str, rules: Iterable[Rule], language: str) -> None:
+        """Compile the rules that hold for a language tag.
+
+        Raises:
+            RuleError: pattern_invalid, of a pattern that has never been checked.
+        """
+        self.name, self.language = name, language
+        self._exact: dict[str, object] = {}
+        self._folded: dict[str, object] = {}
+        self._patterns: list[tuple[int, Rule, regex.Pattern[str]]] = []
+        self._last: Rule | None = None
+        for index, rule in enumerate(rules):
+            if not holds_for(rule.language, language):
+                continue
+            self._last = rule
+            if rule.kind == "regex":
+                self._patterns.append((index, rule, compile_pattern(rule)))
+            else:
+                tree = self._exact if rule.case_sensitive else self._folded
+                _grow(tree, rule.find if rule.case_sensitive else fold(rule.find), index, rule)
+
+    def __bool__(self) -> bool:
+        """Say whether there is any rule."""
+        return self._last is not None
+
+    def find(self, text: str, taken: Sequence[Change], budget: Budget) -> list[Change]:
+        """Return the changes of a text in order, outside of what is taken and of parts of marks.
+
+        Raises:
+            TooSlowError: the time is used up.
+        """
+        if self._last is None:
+            return []
+        budget.start()
+        blocked = _Blocked(text, taken)
+        folded = fold(text) if self._folded else text
+        patterns = [_Search(*pattern) for pattern in self._patterns]
+        changes: list[Change] = []
+        place = 0
+        while place < len(text):
+            found = self._at(text, folded, place, patterns, blocked, budget)
+            if found is not None:
+                changes.append(found)
+            place = place + 1 if found is None else max(found.end, place + 1)
+            if place % 64 == 0:
+                budget.spend(self._last)
+        budget.spend(self._last)
+        return changes
+
+    def _at(
+        self,
+        text: str,
+        folded: str,
+        place: int,
+        patterns: Sequence[_Search],
+        blocked: _Blocked,
+        budget: Budget,
+    ) -> Change | None:
+        """Return the change that begins at a place."""
+        best: tuple[int, int, str] | None = None  # index of the rule, end, what is said
+        for end, index, rule in _walk(self._exact, text, self._folded, folded, place):
+            if best is not None and (end < best[1] or (end == best[1] and index > best[0])):
+                continue
+            if rule.kind == "word" and not is_word(text, place, end, self.language):
+                continue
+            if not blocked.has(place, end):
+                best = (index, end, rule.say)
+        for search in patterns:
+            if best is not None and search.index > best[0]:
+                break
+            match = search.at(text, place, budget)
+            if match is not None and not blocked.has(place, match.end()):
+                best = (search.index, match.end(), said_for(search.rule, match))
+                break
+        return Change(place, best[1], best[2], self.name) if best else None
+
+
+def holds_for(wanted: str, language: str) -> bool:
+    """Say whether a rule for the tag `wanted` holds for a text in `language`."""
+    wanted, language = wanted.lower(), language.lower()
+    return not wanted or language == wanted or language.startswith(f"{wanted}-")
+
+
+def fold(text: str) -> str:
+    """Return a text with case folded, character by character so that places stay what they are."""
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded
+    parts = (character.casefold() for character in text)
+    return "".join(
+        part if len(part) == 1 else character for part, character in zip(parts, text, strict=True)
+    )
+
+
+class _Search:
+    """Hold where one pattern matches next."""
+
+    def __init__(self, index: int, rule: Rule, compiled: regex.Pattern[str]) -> None:
+        self.index, self.rule, self._compiled = index, rule, compiled
+        self._next: regex.Match[str] | None = None
+        self._is_known_from = -1  # the next match is the first one from here on
+
+    def at(self, text: str, place: int, budget: Budget) -> regex.Match[str] | None:
+        """Return the match that begins at a place; places must not go back."""
+        is_stale = self._next is not None and self._next.start() < place
+        if self._is_known_from < 0 or is_stale:
+            self._next = self._search(text, place, budget)
+            self._is_known_from = place
+        match = self._next
+        is_here = match is not None and match.start() == place and match.end() > place
+        return match if is_here else None
+
+    def _search(self, text: str, place: int, budget: Budget) -> regex.Match[str] | None:
+        try:
+            found = self._compiled.search(
+                text, place, timeout=max(budget.left, 0.001), concurrent=True
+            )
+        except TimeoutError as error:
+            budget.left = 0.0
+            raise TooSlowError(self.rule) from error
+        budget.spend(self.rule)
+        return found
+
+
+class _Blocked:
+    """Hold the places that no change may touch, or only as a whole."""
+
+    def __init__(self, text: str, taken: Sequence[Change]) -> None:
+        self._taken = [(change.start, change.end) for change in taken]
+        self._marks = [match.span() for match in _MARKS.finditer(text)]
+
+    def has(self, start: int, end: int) -> bool:
+        """Say whether text[start:end] overlaps a change, or a part of a mark."""
+        if any(start < other_end and other_start < end for other_start, other_end in self._taken):
+            return True
+        return any(
+            start < mark_end and mark_start < end and not (start <= mark_start and mark_end <= end)
+            for mark_start, mark_end in self._marks
+        )
+
+
+def _grow(tree: dict[str, object], find: str, index: int, rule: Rule) -> None:
+    """Put a rule into a tree of characters; of two with the same letters a word comes first."""
+    node = tree
+    for character in find:
+        node = node.setdefault(character, {})  # type: ignore[assignment]  # only leaves are no dict
+    rules = node.setdefault(_LEAF, [])
+    assert isinstance(rules, list)
+    rules.append((index, rule))
+
+
+def _walk(
+    exact: dict[str, object], text: str, folding: dict[str, object], folded: str, place: int
+) -> Iterator[tuple[int, int, Rule]]:
+    """Yield (end, index, rule) of what may begin at a place, in both trees."""
+    for tree, letters in ((exact, text), (folding, folded)):
+        node, end = tree, place
+        while True:
+            rules = node.get(_LEAF)
+            if isinstance(rules, list):
+                yield from ((end, index, rule) for index, rule in rules)
+            following = node.get(letters[end]) if end < len(letters) else None
+            if not isinstance(following, dict):
+                break
+            node, end = following, end + 1

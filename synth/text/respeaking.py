@@ -1,0 +1,193 @@
+"""Put what is said in place of what is written, piece by piece; what is written stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from synth.text.long_sentences import cut_long
+from synth.text.normalise import TextRejectedError, is_speakable
+from synth.text.pauses import DEFAULT_PAUSES, Pauses
+from synth.text.replacing import Change, Layer
+from synth.text.rules import Budget
+from synth.text.segments import Piece
+
+# What is spoken may be longer than what is written, within reason: it is stored and rendered.
+MAX_GROWTH = 10
+MIN_SPOKEN_CHARS = 10_000
+SPELLED = "normalise"  # names what spelling out has changed, where others have a lexicon's name
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenPiece(Piece):
+    """Hold a piece and what in it is spoken otherwise; changes count from the start of `text`."""
+
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Hold how one speaker's words are spoken: layers, first ones first, then spelling out."""
+
+    layers: Sequence[Layer] = ()
+    spell_out: Callable[[str], Iterable[tuple[int, int, str]]] | None = None
+
+    def changes(self, text: str, budget: Budget) -> list[Change]:
+        """Return the changes of a text in order; none overlap.
+
+        Raises:
+            TooSlowError: the time is used up.
+        """
+        found: list[Change] = []
+        for layer in self.layers:
+            found += list(layer.find(text, found, budget))
+        if self.spell_out is not None:
+            for start, end, said in self.spell_out(text):
+                if not any(start < other.end and other.start < end for other in found):
+                    found.append(Change(start, end, said, SPELLED))
+        return sorted(found, key=lambda change: change.start)
+
+
+def respeak(
+    pieces: Sequence[Piece],
+    speech_of: Callable[[int], Speech],
+    *,
+    max_chars: int,
+    budget: Budget,
+    pauses: Pauses = DEFAULT_PAUSES,
+) -> list[Piece]:
+    """Return the pieces as they are spoken; those without a change are returned as they came.
+
+    A piece that has grown beyond `max_chars` is cut again. One that has nothing left to speak is
+    dropped: its text joins a neighbour's, and of both pauses the longer one stays.
+
+    Args:
+        speech_of: returns how a speaker's words are spoken.
+        budget: seconds for finding.
+        pauses: how long the silence is where a piece is cut again.
+
+    Raises:
+        TextRejectedError: text_unspeakable, nothing is left at all; spoken_too_long.
+        TooSlowError: the time is used up.
+    """
+    allowed = max(MIN_SPOKEN_CHARS, MAX_GROWTH * sum(len(piece.spoken_text) for piece in pieces))
+    spoken: list[Piece] = []
+    for piece in pieces:
+        changes = speech_of(piece.speaker).changes(piece.spoken_text, budget)
+        parts = _changed(piece, changes, max_chars, pauses) if changes else [piece]
+        allowed -= sum(len(part.spoken_text) for part in parts)
+        if allowed < 0:
+            raise TextRejectedError(
+                "spoken_too_long",
+                f"What is said for this text is more than {MAX_GROWTH} times as long as the text; "
+                "let the lexicon's entries say less.",
+            )
+        spoken += parts
+    return _without_silent(spoken)
+
+
+def _changed(
+    piece: Piece, changes: Sequence[Change], max_chars: int, pauses: Pauses
+) -> list[Piece]:
+    """Return a piece with its changes, in as many parts as its length asks for."""
+    said, origins = _apply(piece.spoken_text, changes)
+    offset = max(0, piece.text.rfind(piece.spoken_text))
+    spans = list(cut_long(said, 0, len(said), max_chars, pauses)) if said else [(0, 0, 0)]
+    parts: list[Piece] = []
+    begin = 0  # in the piece's text
+    for number, (start, end, pause_ms) in enumerate(spans, 1):
+        is_last = number == len(spans)
+        finish = len(piece.text) if is_last else offset + origins[end - 1]
+        moved = tuple(
+            replace(change, start=offset + change.start - begin, end=offset + change.end - begin)
+            for change in changes
+            if begin <= offset + change.start < finish
+            or (is_last and offset + change.start >= begin)
+        )
+        parts.append(
+            SpokenPiece(
+                text=piece.text[begin:finish].strip() if len(spans) > 1 else piece.text,
+                spoken_text=said[start:end].rstrip(),
+                pause_after_ms=piece.pause_after_ms if is_last else pause_ms,
+                speaker=piece.speaker,
+                changes=_shifted(moved, piece.text[begin:finish]) if len(spans) > 1 else moved,
+            )
+        )
+        begin = finish
+    return parts
+
+
+def _shifted(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
+    """Return changes as they stand once blanks before the text are gone."""
+    by = len(raw) - len(raw.lstrip())
+    return tuple(
+        replace(change, start=change.start - by, end=change.end - by) for change in changes
+    )
+
+
+def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int]]:
+    """Return what is said, with single blanks, and for each character where its source ends."""
+    letters: list[str] = []
+    origins: list[int] = []
+
+    def add(said: str, ends: Iterable[int]) -> None:
+        for letter, end in zip(said, ends, strict=True):
+            if letter == " " and (not letters or letters[-1] == " "):
+                continue
+            letters.append(letter)
+            origins.append(end)
+
+    place = 0
+    for change in changes:
+        add(text[place : change.start], range(place + 1, change.start + 1))
+        add(change.said, [change.end] * len(change.said))
+        place = change.end
+    add(text[place:], range(place + 1, len(text) + 1))
+    while letters and letters[-1] == " ":
+        letters.pop()
+        origins.pop()
+    return "".join(letters), origins
+
+
+def _without_silent(pieces: Sequence[Piece]) -> list[Piece]:
+    """Give the texts of pieces that have nothing to speak to a neighbour.
+
+    Raises:
+        TextRejectedError: text_unspeakable, there is no other piece.
+    """
+    kept: list[Piece] = []
+    waiting: list[str] = []  # texts before the first piece that is spoken
+    for piece in pieces:
+        if is_speakable(piece.spoken_text):
+            kept.append(_with_text_before(piece, waiting) if waiting else piece)
+            waiting = []
+        elif kept:
+            last = kept[-1]
+            pause_ms = max(last.pause_after_ms, piece.pause_after_ms)
+            kept[-1] = replace(last, text=_joined(last.text, piece.text), pause_after_ms=pause_ms)
+        else:
+            waiting.append(piece.text)
+    if not kept:
+        raise TextRejectedError(
+            "text_unspeakable",
+            "With the lexicon applied there is no letter and no digit left: nothing to speak.",
+        )
+    if kept[-1].pause_after_ms:
+        kept[-1] = replace(kept[-1], pause_after_ms=0)
+    return kept
+
+
+def _with_text_before(piece: Piece, texts: Sequence[str]) -> Piece:
+    before = _joined(*texts)
+    text = _joined(before, piece.text)
+    if not isinstance(piece, SpokenPiece):
+        return replace(piece, text=text)
+    by = len(text) - len(piece.text)
+    moved = tuple(
+        replace(change, start=change.start + by, end=change.end + by) for change in piece.changes
+    )
+    return replace(piece, text=text, changes=moved)
+
+
+def _joined(*texts: str) -> str:
+    return " ".join(text for text in texts if text)

@@ -1,0 +1,225 @@
+"""Check the rules of a lexicon: what is found, what is said for it, and how long finding takes."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal
+
+import regex
+
+Kind = Literal["literal", "word", "regex"]
+KINDS: tuple[Kind, ...] = ("literal", "word", "regex")
+MAX_RULE_CHARS = 500
+
+# What a pattern is tried against before it is kept. A segment is seldom longer than the probes.
+PROBE_CHARS = 1000
+PROBE_SECONDS = 0.2
+_TRIED_CHARACTERS = "a0A _-.,!é漢"
+_MAX_TRIED = 24
+# Recursion has no use in a text's words, and no bound that a trial could find.
+_RECURSION = regex.compile(r"\(\?(?:R|[0-9]+|&\w+|P>\w+)\)")
+_REFERENCE = regex.compile(r"\\(?:(?P<number>[0-9]{1,2})|g<(?P<name>\w{1,100})>|(?P<slash>\\)|)")
+
+
+class RuleError(Exception):
+    """A rule that cannot be used: `attr` is its field, `code` stable, the text says what to do."""
+
+    def __init__(self, attr: str, code: str, message: str) -> None:
+        super().__init__(message)
+        self.attr, self.code, self.message = attr, code, message
+
+
+class TooSlowError(Exception):
+    """The time for applying rules is used up; `rule` is the one that was being applied."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule.find)
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Say that `say` is spoken where `find` stands.
+
+    `language` is a tag; the rule then holds for it and what is below it (`en` for `en-GB`), and
+    for every language where it is empty.
+    """
+
+    find: str
+    say: str
+    kind: Kind = "word"
+    case_sensitive: bool = False
+    language: str = ""
+
+
+class Budget:
+    """Hold the seconds that may still be spent on finding; several texts may share one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.left = seconds
+        self._since = 0.0
+
+    def start(self) -> None:
+        """Begin to count."""
+        self._since = time.monotonic()
+
+    def spend(self, rule: Rule) -> None:
+        """Take off the time since the last call of `start` or `spend`.
+
+        Raises:
+            TooSlowError: nothing is left.
+        """
+        now = time.monotonic()
+        self.left -= now - self._since
+        self._since = now
+        if self.left <= 0:
+            raise TooSlowError(rule)
+
+
+def checked_rule(rule: Rule) -> Rule:
+    """Return a rule as it is kept, in NFC like the texts that it is held against.
+
+    Raises:
+        RuleError: find_empty, say_invalid, text_invalid, too_long, pattern_invalid (with the
+            position), pattern_empty (it matches nothing at all), pattern_too_slow.
+    """
+    find, say = _clean("find", rule.find), _clean("say", rule.say)
+    if rule.kind != "regex":
+        find = " ".join(find.split())
+    say = " ".join(say.split())
+    if not find.strip():
+        raise RuleError("find", "find_empty", "Say what is to be found; this is empty.")
+    if "<|" in say:
+        raise RuleError(
+            "say", "say_invalid", "What is said cannot hold marks such as <|speaker:1|>."
+        )
+    kept = Rule(find, say, rule.kind, rule.case_sensitive, rule.language)
+    if kept.kind == "regex":
+        compiled = compile_pattern(kept)
+        _check_references(compiled, say)
+        _check_never_empty(compiled)
+        _check_speed(compiled, find)
+    return kept
+
+
+def compile_pattern(rule: Rule) -> regex.Pattern[str]:
+    """Return the compiled pattern of a rule of kind `regex`.
+
+    Raises:
+        RuleError: pattern_invalid, with the position of the fault.
+    """
+    if _RECURSION.search(rule.find):
+        raise RuleError("find", "pattern_invalid", "A pattern cannot call itself or its groups.")
+    flags = regex.V0 if rule.case_sensitive else regex.V0 | regex.IGNORECASE
+    try:
+        return regex.compile(rule.find, flags)
+    except regex.error as error:
+        place = f" (at character {error.pos + 1})" if error.pos is not None else ""
+        said = error.msg or "it cannot be read"
+        raise RuleError(
+            "find", "pattern_invalid", f"The pattern is not valid: {said}{place}."
+        ) from error
+    except (RecursionError, OverflowError, MemoryError, ValueError, TypeError) as error:
+        raise RuleError(
+            "find", "pattern_invalid", "The pattern is not valid: it is nested too deeply."
+        ) from error
+
+
+def said_for(rule: Rule, found: regex.Match[str] | None) -> str:
+    """Return what is said for one finding; group references are filled in for patterns alone."""
+    if found is None or "\\" not in rule.say:
+        return rule.say
+
+    def filled(part: regex.Match[str]) -> str:
+        if part["slash"]:
+            return "\\"
+        return str(found[part["name"] or int(part["number"])] or "")
+
+    return str(_REFERENCE.sub(filled, rule.say))
+
+
+def _clean(attr: str, text: str) -> str:
+    """Return a text in NFC, or refuse what no text holds."""
+    if len(text) > MAX_RULE_CHARS:
+        raise RuleError(
+            attr,
+            "too_long",
+            f"This has {len(text)} characters; {MAX_RULE_CHARS} are allowed.",
+        )
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise RuleError(
+            attr, "text_invalid", "This holds a control character, or half of a surrogate pair."
+        )
+    return unicodedata.normalize("NFC", text)
+
+
+def _check_references(compiled: regex.Pattern[str], say: str) -> None:
+    """Refuse references to groups that the pattern has not."""
+    for part in _REFERENCE.finditer(say):
+        number, name = part["number"], part["name"]
+        if number is None and name is None and not part["slash"]:
+            raise RuleError(
+                "say",
+                "say_invalid",
+                f"The backslash at character {part.start() + 1} begins no reference such as \\1 "
+                r"or \g<name>; write \\ for a backslash.",
+            )
+        is_known = (number is None or int(number) <= compiled.groups) and (
+            name is None or name in compiled.groupindex
+        )
+        if not is_known:
+            raise RuleError(
+                "say",
+                "say_invalid",
+                f"{part[0]} names no group; the pattern has {compiled.groups}.",
+            )
+
+
+def _check_never_empty(compiled: regex.Pattern[str]) -> None:
+    for text in ("", "a b"):
+        try:
+            found = compiled.search(text, timeout=PROBE_SECONDS, concurrent=True)
+        except TimeoutError as error:
+            raise _too_slow() from error
+        if found is not None and not found[0]:
+            raise RuleError(
+                "find",
+                "pattern_empty",
+                "The pattern matches where nothing stands; let it take one character at least.",
+            )
+
+
+def _check_speed(compiled: regex.Pattern[str], pattern: str) -> None:
+    """Try a pattern against texts that make careless ones try every way to match.
+
+    Those are long runs of what the pattern may take, then something that it does not take, then
+    what it waits for: without that it would be given up before it begins.
+    """
+    own = [character for character in dict.fromkeys(pattern) if character not in r"\()[]{}|*+?^$"]
+    tried = list(dict.fromkeys([*_TRIED_CHARACTERS, *own]))[:_MAX_TRIED]
+    waited_for = "".join(own)
+    words = "".join(part for part in regex.split(r"[^\w\s]+", pattern) if part)[:20]
+    runs = [character * PROBE_CHARS for character in tried]
+    runs += [(one * 3 + two) * (PROBE_CHARS // 4) for one, two in (("a", " "), ("0", "."))]
+    runs += [words * (PROBE_CHARS // len(words))] if words else []
+    runs += ["".join(own) * (PROBE_CHARS // len(own))] if own else []
+    for run in runs:
+        for text in (f"{run}\x01{waited_for}", f"{waited_for}{run}\x01"):
+            try:
+                # All findings, as in a text; the lock that all Python code needs is let go.
+                for _ in compiled.finditer(text, timeout=PROBE_SECONDS, concurrent=True):
+                    pass
+            except TimeoutError as error:
+                raise _too_slow() from error
+
+
+def _too_slow() -> RuleError:
+    return RuleError(
+        "find",
+        "pattern_too_slow",
+        f"The pattern took more than {PROBE_SECONDS:g} seconds for {PROBE_CHARS} characters: it "
+        "can match the same text in too many ways. Repeat nothing that is repeated inside, as "
+        "(a+)+ does; a+ says the same.",
+    )

@@ -1,0 +1,141 @@
+"""What is said in place of what is written, and what that does to pieces."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.text.normalise import TextRejectedError
+from synth.text.replacing import Layer
+from synth.text.respeaking import Speech, SpokenPiece, respeak
+from synth.text.rules import Budget, Rule, TooSlowError
+from synth.text.segments import Piece, cut_text
+
+
+def spoken(text: str, *rules: Rule, max_chars: int = 300) -> list[Piece]:
+    pieces = cut_text(text, max_chars=max_chars)
+    speech = Speech([Layer("mine", rules, "en")])
+    return respeak(pieces, lambda speaker: speech, max_chars=max_chars, budget=Budget(5))
+
+
+def test_written_text_stays_and_spoken_text_changes() -> None:
+    (piece,) = spoken("Ask Nguyen about it, please, today.", Rule("Nguyen", "Win"))
+
+    assert piece.text == "Ask Nguyen about it, please, today."
+    assert piece.spoken_text == "Ask Win about it, please, today."
+    assert isinstance(piece, SpokenPiece)
+    (change,) = piece.changes
+    assert (piece.text[change.start : change.end], change.said, change.by) == (
+        "Nguyen",
+        "Win",
+        "mine",
+    )
+
+
+def test_piece_without_a_change_is_the_same_object() -> None:
+    pieces = cut_text("Nothing of this sort is in here at all.", max_chars=300)
+
+    assert respeak(pieces, lambda _: Speech(), max_chars=300, budget=Budget(5)) == pieces
+
+
+def test_piece_that_grows_beyond_the_limit_is_cut_again_and_keeps_all_that_is_written() -> None:
+    text = "The NATO treaty was signed by many, and NATO grew."
+    rule = Rule("NATO", "North Atlantic Treaty Organisation")
+
+    pieces = spoken(text, rule, max_chars=60)
+
+    assert len(pieces) > 1
+    assert all(len(piece.spoken_text) <= 60 for piece in pieces)
+    assert " ".join(piece.text for piece in pieces).split() == text.split()
+    assert " ".join(p.spoken_text for p in pieces).count("North Atlantic Treaty Organisation") == 2
+    for piece in pieces:
+        assert isinstance(piece, SpokenPiece)
+        assert {piece.text[c.start : c.end] for c in piece.changes} <= {"NATO"}
+    assert sum(len(p.changes) for p in pieces if isinstance(p, SpokenPiece)) == 2
+    assert pieces[-1].pause_after_ms == 0
+    assert all(piece.pause_after_ms > 0 for piece in pieces[:-1])
+
+
+def test_one_replacement_longer_than_a_piece_is_cut_too() -> None:
+    text = "It is about LLANFAIR today."
+
+    pieces = spoken(text, Rule("LLANFAIR", "la " * 60), max_chars=40)
+
+    assert all(len(piece.spoken_text) <= 40 for piece in pieces)
+    assert "".join(p.spoken_text for p in pieces).count("la") == 60
+    assert " ".join(p.text for p in pieces).split() == text.split()
+
+
+def test_piece_with_nothing_left_to_speak_is_dropped_and_its_text_joins_a_neighbour() -> None:
+    text = (
+        "Chapter the first of this long book.\n\nDELETED PASSAGE OF THE TEXT.\n\nIt goes on here."
+    )
+
+    pieces = spoken(text, Rule("DELETED PASSAGE OF THE TEXT.", "", "literal"))
+
+    assert [piece.spoken_text for piece in pieces] == [
+        "Chapter the first of this long book.",
+        "It goes on here.",
+    ]
+    assert pieces[0].text.endswith("DELETED PASSAGE OF THE TEXT.")
+
+
+def test_first_piece_with_nothing_left_joins_the_next_and_changes_stay_at_their_words() -> None:
+    pieces = spoken(
+        "REMOVE THIS LINE FROM THE AUDIO.\n\nAsk Nguyen about it, please.",
+        Rule("REMOVE THIS LINE FROM THE AUDIO.", "", "literal"),
+        Rule("Nguyen", "Win"),
+    )
+
+    (piece,) = pieces
+    assert isinstance(piece, SpokenPiece)
+    assert [piece.text[c.start : c.end] for c in piece.changes] == ["Nguyen"]
+
+
+def test_text_of_which_nothing_is_left_is_refused() -> None:
+    with pytest.raises(TextRejectedError) as refused:
+        spoken("Hello, hello.", Rule("hello", ""))
+
+    assert refused.value.code == "text_unspeakable"
+
+
+def test_blanks_around_what_is_removed_become_one() -> None:
+    (piece,) = spoken("He um went um home with all of them um", Rule("um", ""))
+
+    assert piece.spoken_text == "He went home with all of them"
+
+
+def test_text_that_would_grow_without_bound_is_refused() -> None:
+    with pytest.raises(TextRejectedError) as refused:
+        spoken("a " * 3000, Rule("a", "bla " * 100))
+
+    assert refused.value.code == "spoken_too_long"
+
+
+def test_time_over_names_the_rule() -> None:
+    pieces = cut_text("a" * 250 + "!", max_chars=300)
+    rule = Rule("(a|aa)+$", "x", "regex")
+    speech = Speech([Layer("mine", [rule], "en")])
+
+    with pytest.raises(TooSlowError) as slow:
+        respeak(pieces, lambda _: speech, max_chars=300, budget=Budget(0.2))
+
+    assert slow.value.rule == rule
+
+
+def test_tag_of_the_speaker_stays_in_the_text_and_each_speaker_has_rules_of_their_own() -> None:
+    pieces = cut_text(
+        "<|speaker:0|>The word data is said so. <|speaker:1|>The word data is said thus.",
+        max_chars=300,
+    )
+    speeches = {
+        number: Speech([Layer("mine", [Rule("data", said)], "en")])
+        for number, said in enumerate(["dayta", "dahta"])
+    }
+
+    first, second = respeak(pieces, speeches.__getitem__, max_chars=300, budget=Budget(5))
+
+    assert first.spoken_text == "The word dayta is said so."
+    assert second.spoken_text == "The word dahta is said thus."
+    assert second.text == "<|speaker:1|>The word data is said thus."
+    assert isinstance(second, SpokenPiece)
+    assert second.text[second.changes[0].start : second.changes[0].end] == "data"
