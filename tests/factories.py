@@ -5,6 +5,7 @@ No object is written to the storage unless a function says so: keys name objects
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import itertools
 import uuid
@@ -17,7 +18,16 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
-from synth.models import Chapter, Export, JobVoice, RenderJob, Segment, Take
+from synth.models import (
+    Chapter,
+    Export,
+    JobVoice,
+    RenderJob,
+    Segment,
+    Take,
+    WebhookDelivery,
+    WebhookEndpoint,
+)
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 
 CODEC_FINGERPRINT = "c" * 64
@@ -159,6 +169,23 @@ def make_export(job: RenderJob | None = None, **fields: Any) -> Export:
         "duration_seconds": 1.0,
     }
     return Export.objects.create(job=job, **(values | fields))
+
+
+def make_endpoint(owner: User | None = None, **fields: Any) -> WebhookEndpoint:
+    """Return an endpoint that wants all events."""
+    values: dict[str, Any] = {"url": f"https://hooks{next(_numbers)}.example/in"}
+    return WebhookEndpoint.objects.create(owner=owner or make_user(), **(values | fields))
+
+
+def make_delivery(owner: User | None = None, **fields: Any) -> WebhookDelivery:
+    """Return a delivery that waits; its time ends in a day."""
+    values: dict[str, Any] = {
+        "event": WebhookDelivery.Event.JOB_SUCCEEDED,
+        "url": f"https://hooks{next(_numbers)}.example/in",
+        "body": '{"type": "job.succeeded", "data": {}}',
+        "give_up_at": timezone.now() + dt.timedelta(days=1),
+    }
+    return WebhookDelivery.objects.create(owner=owner or make_user(), **(values | fields))
 
 
 def make_ended_job(

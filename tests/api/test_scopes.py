@@ -15,13 +15,21 @@ from rest_framework.test import APIClient
 from synth.keys import create_key
 from synth.models import ApiKey, RenderJob
 from tests.api.test_other_tenant import PUBLIC, Route, walk
-from tests.factories import make_ended_job, make_job, make_user, make_voice
+from tests.factories import (
+    make_delivery,
+    make_ended_job,
+    make_endpoint,
+    make_job,
+    make_user,
+    make_voice,
+)
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 Scope = ApiKey.Scope
 READING = {"GET"}
+CONFIDENTIAL = {("webhook-secret", "GET")}  # who reads it can forge messages
 NO_ROUTE = "v1-unknown"
 
 
@@ -60,6 +68,10 @@ def path_of(name: str, owner: User) -> str:
         return reverse(name, args=["tts-1"])
     if name in ("job", "v1-speech") or name.startswith("job-"):
         return reverse(name, args=[make_ended_job(owner).pk])
+    if name.startswith("webhook-endpoint") and name != "webhook-endpoints":
+        return reverse(name, args=[make_endpoint(owner).pk])
+    if name.startswith("webhook-delivery"):
+        return reverse(name, args=[make_delivery(owner).pk])
     if name in ("voice", "v1-voice") or name.startswith("voice-"):
         return reverse(name, args=[make_voice().pk])
     return reverse(name)
@@ -76,13 +88,23 @@ def test_routes_of_both_apis_are_found() -> None:
     assert ("v1-voices", "GET") in ROUTES
 
 
-@pytest.mark.parametrize("route", [route for route in ROUTES if route[1] in READING])
+@pytest.mark.parametrize(
+    "route", [route for route in ROUTES if route[1] in READING and route not in CONFIDENTIAL]
+)
 def test_key_that_may_read_reads(route: Route, owner: User) -> None:
     answer = client_with(owner, Scope.READ).get(path_of(route[0], owner))
 
     # The clip of this voice and nothing else was never stored.
     assert answer.status_code in (200, 204) or route[0] in ("voice-audio", "voice-export")
     assert answer.status_code != 403
+
+
+@pytest.mark.parametrize("route", sorted(CONFIDENTIAL))
+def test_what_is_confidential_takes_more_than_reading(route: Route, owner: User) -> None:
+    path = path_of(route[0], owner)
+
+    assert client_with(owner, Scope.READ).get(path).status_code == 403
+    assert client_with(owner, Scope.JOBS).get(path).status_code == 200
 
 
 @pytest.mark.parametrize("route", WRITING)
