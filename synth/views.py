@@ -29,6 +29,7 @@ from synth.job_requests import (
     read_idempotency_key,
 )
 from synth.job_wait import WAIT_HEADER
+from synth.live.live_view import LiveQuerySerializer, live_answer
 from synth.models import ApiKey, Export, RenderJob, Segment
 from synth.rejections import SubmitRejectedError
 from synth.removal import delete_job
@@ -193,17 +194,19 @@ class JobAudioView(APIView):
 
     @extend_schema(
         operation_id="get_job_audio",
-        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
+        parameters=[LiveQuerySerializer, OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
         responses={
             (200, "audio/*"): OpenApiTypes.BINARY,
             (206, "audio/*"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
+            **problems(400, 401, 404, 409, 410, 416, 503),
         },
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
-        """Return the file, or the range of it that was asked for."""
-        check_query(request, ())
+        """Return the file, or the range of it that was asked for; or audio while it is rendered."""
         job = _find(request, job_id)
+        live = live_answer(request, job)
+        if live is not None:
+            return live
         export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
         if not has_audio(job) or export is None:
             raise _why_no_audio(job)

@@ -9,6 +9,8 @@ from django.core.asgi import get_asgi_application
 
 from synth.event_streams import EventStreams
 from synth.job_wait import JobWait
+from synth.live.streams import LiveStreams
+from synth.live.watcher import LiveWatcher
 from synth.openai.speech_wait import SpeechWait
 from ttsweb.body_limit import BodyLimit
 
@@ -18,4 +20,10 @@ _django = get_asgi_application()
 _waiting = JobWait(_django, max_waiters=settings.MAX_WAITERS)
 _speaking = SpeechWait(_waiting)
 _streaming = EventStreams(_speaking, max_streams=settings.MAX_EVENT_STREAMS)
-application = BodyLimit(_streaming, max_bytes=settings.MAX_BODY_BYTES)
+_live = LiveStreams(
+    _streaming,
+    max_streams=settings.MAX_LIVE_STREAMS,
+    start_seconds=settings.LIVE_START_SECONDS,
+    watcher=LiveWatcher(note_seconds=settings.LIVE_KEEP_SECONDS / 3),
+)
+application = BodyLimit(_live, max_bytes=settings.MAX_BODY_BYTES)

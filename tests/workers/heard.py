@@ -28,7 +28,8 @@ def take_samples(segment: Segment) -> np.ndarray:
     """Return a segment's final take as 16-bit samples, int32 [N]."""
     assert segment.take is not None
     audio, _ = soundfile.read(default_storage.open(segment.take.audio_key), dtype="float32")
-    return np.rint(np.clip(audio, -1, 1) * 32767).astype(np.int32)
+    samples: np.ndarray = np.rint(np.clip(audio, -1, 1) * 32767).astype(np.int32)
+    return samples
 
 
 def joined(job: RenderJob) -> np.ndarray:
