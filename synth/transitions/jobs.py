@@ -10,6 +10,7 @@ from django.db.models import F
 
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.removal import drop_exports, drop_inline_references, lock_jobs
+from synth.transitions.comparing import retake_outliers
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.expiry import expiry_of_ended
 from synth.webhooks.events import tell_of_job
@@ -45,7 +46,7 @@ def complete_job(job_id: uuid.UUID) -> None:
             error_code=first.error_code if first else "no_audio",
             error_message=first.error_message if first else "No segment of this job has audio.",
         )
-    else:
+    elif not retake_outliers(job):
         export, made = Export.objects.get_or_create(job=job, format=job.format)
         if made:
             enqueue_export(export.pk)
