@@ -8,10 +8,12 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.file_report import FileReportSerializer, report_of
 from synth.formats import FORMATS
 from synth.job_requests import PRIORITIES, EntrySerializer
 from synth.models import JobVoice, RenderJob, Segment
 from synth.option_fields import PausesField, RetentionField
+from synth.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
@@ -90,6 +92,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "created_at",
             "started_at",
             "finished_at",
+            "expires_at",
             "updated_at",
         )
         read_only_fields = fields
@@ -123,10 +126,16 @@ class JobSerializer(JobListSerializer):
     """A job, how far it is, its text and its own lexicon entries."""
 
     lexicon = EntrySerializer(many=True)
+    file = serializers.SerializerMethodField()
 
     class Meta(JobListSerializer.Meta):
-        fields = (*JobListSerializer.Meta.fields, "text", "lexicon")
+        fields = (*JobListSerializer.Meta.fields, "file", "text", "lexicon")
         read_only_fields = fields
+
+    @extend_schema_field(FileReportSerializer(allow_null=True))
+    def get_file(self, job: RenderJob) -> dict[str, Any] | None:
+        """Return what was measured of the job's file, null until it is there."""
+        return report_of(job) if has_audio(job) else None
 
 
 class SegmentSerializer(serializers.ModelSerializer[Segment]):
@@ -140,17 +149,24 @@ class SegmentSerializer(serializers.ModelSerializer[Segment]):
     finish_reason = serializers.CharField(
         source="take.finish_reason", allow_null=True, default=None
     )
+    quality = serializers.SerializerMethodField()
+    candidates = CandidateSerializer(many=True)
 
     class Meta:
         model = Segment
         fields = (
+            "id",
             "index",
             "chapter",
             "text",
+            "spoken_text",
             "speaker",
             "status",
             "seed",
             "attempts",
+            "retakes",
+            "quality",
+            "candidates",
             "error_code",
             "error_message",
             "frames",
@@ -160,6 +176,11 @@ class SegmentSerializer(serializers.ModelSerializer[Segment]):
             "finished_at",
         )
         read_only_fields = fields
+
+    @extend_schema_field(QualitySerializer(allow_null=True))
+    def get_quality(self, segment: Segment) -> dict[str, Any] | None:
+        """Return what the quality screen found of the take; null where there is none."""
+        return quality_of(segment)
 
 
 def has_audio(job: RenderJob) -> bool:

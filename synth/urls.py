@@ -5,13 +5,51 @@ from __future__ import annotations
 from django.urls import path
 
 from synth import views
+from synth.batches import views as batch_views
 from synth.event_views import JobEventsView
+from synth.segment_views import (
+    SegmentAudioView,
+    SegmentChooseView,
+    SegmentRenderView,
+    SegmentView,
+)
+from synth.timestamp_views import JobTimestampsView, JobWaveformView
 
 urlpatterns = [
+    path("batches", batch_views.BatchesView.as_view(), name="batches"),
+    path("batches/<uuid:batch_id>", batch_views.BatchView.as_view(), name="batch"),
+    path("batches/<uuid:batch_id>/items", batch_views.BatchItemsView.as_view(), name="batch-items"),
+    path(
+        "batches/<uuid:batch_id>/results",
+        batch_views.BatchResultsView.as_view(),
+        name="batch-results",
+    ),
+    path(
+        "batches/<uuid:batch_id>/cancel", batch_views.BatchCancelView.as_view(), name="batch-cancel"
+    ),
+    path("batches/<uuid:batch_id>/retry", batch_views.BatchRetryView.as_view(), name="batch-retry"),
     path("jobs", views.JobsView.as_view(), name="jobs"),
     path("jobs/<uuid:job_id>", views.JobView.as_view(), name="job"),
     path("jobs/<uuid:job_id>/audio", views.JobAudioView.as_view(), name="job-audio"),
     path("jobs/<uuid:job_id>/segments", views.JobSegmentsView.as_view(), name="job-segments"),
+    path("jobs/<uuid:job_id>/segments/<int:segment_id>", SegmentView.as_view(), name="job-segment"),
+    path(
+        "jobs/<uuid:job_id>/segments/<int:segment_id>/audio",
+        SegmentAudioView.as_view(),
+        name="job-segment-audio",
+    ),
+    path(
+        "jobs/<uuid:job_id>/segments/<int:segment_id>/render",
+        SegmentRenderView.as_view(),
+        name="job-segment-render",
+    ),
+    path(
+        "jobs/<uuid:job_id>/segments/<int:segment_id>/choose",
+        SegmentChooseView.as_view(),
+        name="job-segment-choose",
+    ),
+    path("jobs/<uuid:job_id>/timestamps", JobTimestampsView.as_view(), name="job-timestamps"),
+    path("jobs/<uuid:job_id>/waveform", JobWaveformView.as_view(), name="job-waveform"),
     path("jobs/<uuid:job_id>/events", JobEventsView.as_view(), name="job-events"),
     path("jobs/<uuid:job_id>/cancel", views.JobCancelView.as_view(), name="job-cancel"),
     path("jobs/<uuid:job_id>/retry", views.JobRetryView.as_view(), name="job-retry"),

@@ -78,7 +78,7 @@ class StoredClip(models.Model):
     container = models.CharField(max_length=20)
     size_bytes = models.PositiveBigIntegerField()
     # Measured while decoding: duration_seconds, sample_rate, channels, peak_dbfs, rms_dbfs,
-    # silence_share, clipped_share, codec, warnings.
+    # silence_share, clipped_share, codec, peaks (at most 400 of 0 to 255), warnings.
     measures = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
 

@@ -14,12 +14,15 @@ import soundfile
 
 from synth.contract import AudioArray
 
-BIT_RATES = {"mp3": 128_000, "opus": 64_000, "aac": 128_000}
+BIT_RATES = {"mp3": 128_000, "opus": 64_000, "aac": 128_000}  # where the job asks for none
 PCM_RATE = 24_000  # what clients take bare samples for, since nothing in them says it
 OPUS_RATE = 48_000  # the only rate that Opus has inside
 _CODECS = {"mp3": ("mp3", "libmp3lame"), "opus": ("ogg", "libopus"), "aac": ("adts", "aac")}
+_MP3_MOST = ((12_000, 64_000), (24_000, 160_000), (48_000, 320_000))  # by sample rate
+_AAC_BITS_PER_SAMPLE = 6
 _WAV_BYTES = 2**32 - 2**16  # sizes inside a WAV file are 32 bits wide
 _BYTES_PER_SAMPLE = 2
+_FULL_SCALE = 2**15
 
 
 class FileTooLongError(Exception):
@@ -38,9 +41,43 @@ class AudioWriter(Protocol):
         """
 
 
+def file_rate(form: str, take_rate: int, *, asked: int | None, bit_rate: int | None) -> int:
+    """Return the sample rate in Hz of a job's file.
+
+    Args:
+        take_rate: Hz of the takes; the file's as well, where its format has it.
+        asked: Hz that the job asks for, which its format is known to have.
+        bit_rate: bits per second that the job asks for; a rate too low to hold them is raised.
+    """
+    if asked is not None:
+        return asked
+    if form == "pcm":
+        return PCM_RATE
+    if form not in BIT_RATES:
+        return take_rate
+    if form == "opus":
+        return OPUS_RATE
+    rate = _rate_for(form, take_rate)
+    return rate if bit_rate is None or bit_rate <= most_bits(form, rate) else OPUS_RATE
+
+
+def most_bits(form: str, sample_rate: int) -> int:
+    """Return how many bits per second, of mono audio, a coded format can hold at a sample rate."""
+    if form == "mp3":
+        return next((most for rate, most in _MP3_MOST if sample_rate <= rate), _MP3_MOST[-1][1])
+    return _AAC_BITS_PER_SAMPLE * sample_rate if form == "aac" else 256_000
+
+
 @contextmanager
-def open_writer(path: Path, form: str, sample_rate: int) -> Iterator[AudioWriter]:
+def open_writer(
+    path: Path, form: str, sample_rate: int, bit_rate: int | None = None
+) -> Iterator[AudioWriter]:
     """Open a new file at `path` in a format of FORMATS; it is complete after the block.
+
+    Args:
+        sample_rate: Hz of what is written; where the format has no such rate it is resampled.
+        bit_rate: bits per second of a coded format; None takes that of BIT_RATES, or what the
+            sample rate allows.
 
     Raises:
         ValueError: the format is none of these.
@@ -49,10 +86,10 @@ def open_writer(path: Path, form: str, sample_rate: int) -> Iterator[AudioWriter
         with _PcmWriter(path, form, sample_rate) as pcm:
             yield pcm
     elif form == "pcm":
-        with _BareWriter(path, sample_rate) as bare:
+        with _BareWriter(path) as bare:
             yield bare
     elif form in BIT_RATES:
-        with _CodedWriter(path, form, sample_rate) as coded:
+        with _CodedWriter(path, form, sample_rate, bit_rate) as coded:
             yield coded
     else:
         raise ValueError(f"no such audio format: {form!r}")
@@ -91,43 +128,34 @@ class _PcmWriter:
 
 
 class _BareWriter:
-    """Write samples as s16le, mono, 24 kHz, and nothing else."""
+    """Write samples as s16le, mono, and nothing else: not even their rate."""
 
-    def __init__(self, path: Path, sample_rate: int) -> None:
-        self._sample_rate = sample_rate
-        self._position = 0
+    def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
-        self._to_pcm = av.AudioResampler(format="s16", layout="mono", rate=PCM_RATE)
 
     def write(self, block: AudioArray) -> None:
-        self._write(_frame(block, self._sample_rate, self._position))
-        self._position += len(block)
-
-    def _write(self, frame: av.AudioFrame | None) -> None:
-        for ready in self._to_pcm.resample(frame):
-            self._file.write(ready.to_ndarray().astype("<i2").tobytes())
+        scaled = np.rint(np.clip(block, -1.0, 1.0) * _FULL_SCALE)
+        self._file.write(np.minimum(scaled, _FULL_SCALE - 1).astype("<i2").tobytes())
 
     def __enter__(self) -> _BareWriter:
         return self
 
-    def __exit__(self, kind: object, *error: object) -> None:
-        try:
-            if kind is None and self._position:
-                self._write(None)
-        finally:
-            self._file.close()
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
 
 
 class _CodedWriter:
     """Write MP3, Opus in Ogg, or AAC in ADTS, with PyAV."""
 
-    def __init__(self, path: Path, form: str, sample_rate: int) -> None:
+    def __init__(self, path: Path, form: str, sample_rate: int, bit_rate: int | None) -> None:
         container, codec = _CODECS[form]
+        rate = _rate_for(form, sample_rate)
         self._sample_rate = sample_rate
         self._position = 0
         self._container = av.open(str(path), "w", format=container)
-        stream: Any = self._container.add_stream(codec, rate=_rate_for(codec, sample_rate))
-        stream.bit_rate, stream.layout = BIT_RATES[form], "mono"
+        stream: Any = self._container.add_stream(codec, rate=rate)
+        stream.bit_rate = bit_rate or min(BIT_RATES[form], most_bits(form, rate))
+        stream.layout = "mono"
         self._stream = stream
         stream.codec_context.open()
         self._to_codec = av.AudioResampler(
@@ -167,7 +195,7 @@ def _frame(block: AudioArray, sample_rate: int, position: int) -> av.AudioFrame:
     return frame
 
 
-def _rate_for(codec: str, sample_rate: int) -> int:
+def _rate_for(form: str, sample_rate: int) -> int:
     """Return the rate to encode at: the audio's own where the codec has it."""
-    rates = av.codec.Codec(codec, "w").audio_rates or ()
-    return sample_rate if codec != "libopus" and sample_rate in rates else OPUS_RATE
+    rates = av.codec.Codec(_CODECS[form][1], "w").audio_rates or ()
+    return sample_rate if sample_rate in rates else OPUS_RATE

@@ -21,6 +21,7 @@ import av
 import numpy as np
 
 from workers.clip_measures import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure
+from workers.waveform_peaks import peaks_of
 
 DEMUXERS = {
     "wav": "wav",
@@ -38,6 +39,7 @@ CODECS = frozenset(
     )
 )
 MAX_CHANNELS = 8
+MAX_PEAKS = 400  # of the waveform that pages draw
 LOWEST_RATE, HIGHEST_RATE = 4_000, 384_000
 DAMAGED_SHARE = 0.05  # above it a file is not a recording with a scratch but not what it says
 
@@ -135,6 +137,7 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
         "container": container,
         "clipped_share": round(tally.clipped / tally.values, 6),
         "damaged_packets": tally.damaged,
+        "peaks": peaks_of(waveform, most=MAX_PEAKS),
     }
 
 

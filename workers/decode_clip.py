@@ -53,7 +53,8 @@ class DecodedClip:
     """Hold a mono waveform float32 [N] at its own rate in Hz, and what was measured on the way.
 
     `measures` has duration_seconds, sample_rate, channels, codec, container, peak_dbfs, rms_dbfs,
-    silence_share, clipped_share, damaged_packets and `warnings`, a list of code and message.
+    silence_share, clipped_share, damaged_packets, `peaks`, at most 400 of 0 to 255 for a waveform,
+    and `warnings`, a list of code and message.
     """
 
     waveform: FloatArray

@@ -70,8 +70,19 @@ WEBHOOKS = {
     ("webhook-delivery", "GET"),
     ("webhook-delivery-resend", "POST"),
 }
+# Batches and their items belong to their user alone; test_batch_tenants asks for them.
+BATCHES = {
+    ("batches", "GET"),
+    ("batches", "POST"),
+    ("batch", "GET"),
+    ("batch", "DELETE"),
+    ("batch-items", "GET"),
+    ("batch-results", "GET"),
+    ("batch-cancel", "POST"),
+    ("batch-retry", "POST"),
+}
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
-CASES = OWNED | LISTS | MAKING | SHARED | WEBHOOKS | PUBLIC
+CASES = OWNED | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | PUBLIC
 
 
 def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -127,7 +138,7 @@ def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenan
 
 
 def test_every_route_has_a_case_and_every_case_a_route() -> None:
-    groups = [OWNED, LISTS, MAKING, SHARED, WEBHOOKS, PUBLIC]
+    groups = [OWNED, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, PUBLIC]
 
     assert api_routes() == CASES
     assert sum(map(len, groups)) == len(CASES)
@@ -204,7 +215,7 @@ def test_what_all_users_share_tells_nothing_of_ones_jobs(route: Route, tenants: 
     assert not [job for job in tenants.jobs if str(job.pk) in text]
 
 
-@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS))
+@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES))
 def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
     name, method = route
     things = {"job": tenants.jobs[0].pk, "voice": tenants.voice.pk}

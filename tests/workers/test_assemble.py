@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests.factories import CODEC_FINGERPRINT, make_job
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.stored_takes import save_take
 from workers import assemble as assemble_module
+from workers import joined_takes, mastering
 from workers.audio_writers import FileTooLongError
 from workers.claiming import take_exports
 
@@ -151,10 +153,10 @@ def test_takes_of_different_rates_are_not_joined(process: MiniatureProcess) -> N
 def test_file_that_its_format_cannot_hold_fails_with_a_sentence(
     process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise FileTooLongError("Too long: choose flac.")
 
-    monkeypatch.setattr(assemble_module, "open_writer", fail)
+    monkeypatch.setattr(mastering, "open_writer", fail)
     assemble(process)
 
     job.refresh_from_db()
@@ -167,10 +169,10 @@ def test_full_disk_spends_no_attempt_and_leaves_nothing(
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def full(*arguments: object) -> None:
+    def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(assemble_module, "_write_file", full)
+    monkeypatch.setattr(assemble_module, "make_file", full)
     export = assemble(process)
 
     job.refresh_from_db()
@@ -183,10 +185,10 @@ def test_full_disk_spends_no_attempt_and_leaves_nothing(
 def test_unforeseen_error_is_tried_a_bounded_number_of_times(
     process: MiniatureProcess, job: RenderJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **options: object) -> None:
         raise RuntimeError("surprise")
 
-    monkeypatch.setattr(assemble_module, "_write_file", fail)
+    monkeypatch.setattr(assemble_module, "make_file", fail)
     for _ in range(3):
         export = assemble(process)
         Export.objects.update(not_before=export.created_at)
@@ -198,13 +200,13 @@ def test_unforeseen_error_is_tried_a_bounded_number_of_times(
 def test_file_of_a_job_cancelled_meanwhile_is_removed(
     process: MiniatureProcess, job: RenderJob, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = assemble_module._write_file
+    make = mastering.make_file
 
-    def cancel_then_write(*arguments: object) -> object:
+    def cancel_then_make(*arguments: Any, **options: Any) -> object:
         transitions.cancel_job(job.pk)
-        return write(*arguments)  # type: ignore[arg-type]
+        return make(*arguments, **options)
 
-    monkeypatch.setattr(assemble_module, "_write_file", cancel_then_write)
+    monkeypatch.setattr(assemble_module, "make_file", cancel_then_make)
     take_exports(process)
     process.run_all()
 
@@ -217,7 +219,7 @@ def test_file_of_a_job_cancelled_meanwhile_is_removed(
 def test_long_take_goes_through_in_blocks(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assemble_module, "BLOCK_SAMPLES", 1_000)
+    monkeypatch.setattr(joined_takes, "BLOCK_SAMPLES", 1_000)
     make_job(segments=1, format="flac")
     render_all([0.4])
 

@@ -12,7 +12,8 @@ import soundfile
 from synth.formats import FORMATS
 from tests.workers.clips import tone
 from workers import audio_writers
-from workers.audio_writers import FileTooLongError, open_writer
+from workers.audio_writers import FileTooLongError, file_rate, open_writer
+from workers.written_audio import mean_bit_rate
 
 RATE = 44_100
 
@@ -62,14 +63,66 @@ def test_blocks_of_any_size_give_the_same_file(form: str, tmp_path: Path) -> Non
     assert np.max(np.abs(small - large)) < 0.01
 
 
-@pytest.mark.parametrize("block", [777, 1_000_000])
-def test_pcm_is_bare_samples_of_24_khz_and_nothing_else(block: int, tmp_path: Path) -> None:
-    write(tmp_path / "file", "pcm", block=block)
+def test_pcm_is_bare_samples_and_nothing_else(tmp_path: Path) -> None:
+    write(tmp_path / "file", "pcm")
 
     samples = np.frombuffer((tmp_path / "file").read_bytes(), dtype="<i2") / 2**15
-    assert len(samples) == pytest.approx(36_000, abs=2)
-    assert np.argmax(np.abs(np.fft.rfft(samples[:24_000]))) == pytest.approx(220, abs=2)
-    assert np.std(samples) == pytest.approx(0.3 / 2**0.5, rel=0.02)
+    assert len(samples) == 1.5 * RATE
+    assert np.max(np.abs(samples - tone(seconds=1.5, rate=RATE)[:, 0])) <= 2**-15
+
+
+@pytest.mark.parametrize(
+    ("form", "take_rate", "asked", "bit_rate", "rate"),
+    [
+        ("wav", 44_100, None, None, 44_100),
+        ("wav", 44_100, 8_000, None, 8_000),
+        ("pcm", 44_100, None, None, 24_000),
+        ("pcm", 44_100, 16_000, None, 16_000),
+        ("opus", 24_000, None, None, 48_000),
+        ("opus", 44_100, 24_000, None, 24_000),
+        ("mp3", 24_000, None, None, 24_000),
+        ("mp3", 24_000, None, 320_000, 48_000),
+        ("aac", 17_000, None, None, 48_000),
+        ("aac", 24_000, None, 200_000, 48_000),
+    ],
+)
+def test_rate_of_a_file_is_the_asked_one_or_one_that_its_format_has(
+    form: str, take_rate: int, asked: int | None, bit_rate: int | None, rate: int
+) -> None:
+    assert file_rate(form, take_rate, asked=asked, bit_rate=bit_rate) == rate
+
+
+@pytest.mark.parametrize(
+    ("form", "rate", "bit_rate"),
+    [
+        ("mp3", 8_000, 32_000),
+        ("mp3", 22_050, 160_000),
+        ("mp3", 44_100, 320_000),
+        ("aac", 8_000, 48_000),
+        ("aac", 48_000, 64_000),
+        ("aac", 48_000, 256_000),
+        ("opus", 8_000, 12_000),
+        ("opus", 48_000, 128_000),
+    ],
+)
+def test_file_has_about_the_bit_rate_that_is_asked_for(
+    form: str, rate: int, bit_rate: int, tmp_path: Path
+) -> None:
+    noise = np.random.default_rng(3).standard_normal(20 * rate).astype(np.float32) * 0.2
+    with open_writer(tmp_path / "file", form, rate, bit_rate) as writer:
+        writer.write(noise)
+
+    found = mean_bit_rate(tmp_path / "file", form, 20.0)
+    assert found == pytest.approx(bit_rate, rel=0 if form == "mp3" else 0.35)
+
+
+@pytest.mark.parametrize("form", ["mp3", "aac", "opus"])
+def test_default_bit_rate_fits_the_lowest_sample_rate(form: str, tmp_path: Path) -> None:
+    with open_writer(tmp_path / "file", form, 8_000) as writer:
+        writer.write(tone(seconds=1.0, rate=8_000)[:, 0])
+
+    samples, _ = _decoded(tmp_path / "file")
+    assert np.std(samples) == pytest.approx(0.3 / 2**0.5, rel=0.1)
 
 
 def test_rate_that_a_codec_does_not_have_is_resampled(tmp_path: Path) -> None:

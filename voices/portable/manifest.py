@@ -48,6 +48,9 @@ class _MeasuresManifest(StrictSerializer):
     peaks = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=255), required=False, max_length=400
     )
+    peaks = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=255), required=False, max_length=400
+    )
     warnings = serializers.ListField(child=_WarningManifest(), required=False, max_length=20)
 
 
