@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Count, Model
+from django.db.models import Count, Model, Sum
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.models import Export, RenderJob, Segment, WorkerStatus
+from synth.models import Export, RenderJob, Segment, Take, WorkerStatus
 from ttsweb.api import check_query
-from voices.models import CodesCounter, VoiceVersion
+from voices.models import CodesCounter, StoredClip, VoiceVersion
 
 _COUNTERS = ("memory_hit", "storage_hit", "encoder_run")
 
@@ -59,12 +59,22 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
     exports = serializers.DictField(child=serializers.IntegerField())
 
 
+class StorageStatsSerializer(serializers.Serializer[Any]):
+    """How many bytes are stored, by what they are; codes of voices and rows are not in it."""
+
+    exports = serializers.IntegerField(help_text="Finished files.")
+    takes = serializers.IntegerField(help_text="Segments that were rendered.")
+    clips = serializers.IntegerField(help_text="Reference clips, as they were uploaded.")
+    total = serializers.IntegerField()
+
+
 class StatsSerializer(serializers.Serializer[Any]):
     """The whole answer."""
 
     codes = CodesStatsSerializer()
     workers = WorkerStatsSerializer(many=True)
     queue = QueueStatsSerializer()
+    storage = StorageStatsSerializer()
 
 
 class StatsView(APIView):
@@ -72,7 +82,7 @@ class StatsView(APIView):
 
     @extend_schema(operation_id="stats", responses=StatsSerializer)
     def get(self, request: Request) -> Response:
-        """Return counters, workers and queue depths of this moment."""
+        """Return counters, workers, queue depths and stored bytes of this moment."""
         check_query(request, ())
         counted = dict(CodesCounter.objects.values_list("name", "value"))
         stats = {
@@ -84,8 +94,19 @@ class StatsView(APIView):
                 "voice_versions": _depths(VoiceVersion),
                 "exports": _depths(Export),
             },
+            "storage": _stored_bytes(),
         }
         return Response(StatsSerializer(stats).data)
+
+
+def _stored_bytes() -> dict[str, int]:
+    """Return the bytes that rows say are stored."""
+    models: dict[str, type[Model]] = {"exports": Export, "takes": Take, "clips": StoredClip}
+    found = {
+        name: int(model._default_manager.aggregate(size=Sum("size_bytes"))["size"] or 0)
+        for name, model in models.items()
+    }
+    return found | {"total": sum(found.values())}
 
 
 def _depths(model: type[Model]) -> dict[str, int]:

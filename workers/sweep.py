@@ -33,7 +33,7 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips
-from workers import live_cleanup
+from workers import live_cleanup, retention
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ def sweep_if_due() -> bool:
     transitions.settle_stalled_batches()
     resend()
     live_cleanup.clean()
+    retention.delete_expired_jobs()
     return True
 
 
