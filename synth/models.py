@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from synth.key_models import ApiKey as ApiKey
 from synth.key_models import default_scopes as default_scopes
+from synth.lane_models import LaneTurn as LaneTurn
 from synth.lexicon_models import Lexicon as Lexicon
 from synth.lexicon_models import LexiconEntry as LexiconEntry
 from synth.webhook_models import WebhookDelivery as WebhookDelivery
@@ -118,7 +119,9 @@ class RenderJob(models.Model):
         )
         indexes = (
             models.Index(fields=("status", "priority", "created_at"), name="render_job_queue"),
-            models.Index(fields=("status", "lane"), name="render_job_lane"),
+            models.Index(
+                fields=("status", "priority", "lane", "created_at"), name="render_job_lane"
+            ),
             models.Index(fields=("expires_at",), name="render_job_expiry"),
         )
 
@@ -225,6 +228,7 @@ class Segment(LeasedModel):
         )
         indexes = (
             models.Index(fields=("status", "not_before"), name="segment_queue"),
+            models.Index(fields=("status", "attempts"), name="segment_attempts"),
             models.Index(fields=("job", "status"), name="segment_of_job"),
             models.Index(fields=("finished_at",), name="segment_finished"),
         )

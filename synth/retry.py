@@ -7,6 +7,7 @@ from django.db.models import Sum
 from django.db.models.functions import Length
 
 from synth.key_limits import check_job
+from synth.lanes import lane_of
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED, retry_job
 from voices.models import VoiceVersion
@@ -33,10 +34,14 @@ def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
     """
     if job.status in UNFINISHED:
         raise RetryRefusedError("job_not_ended", "The job is still at work; cancel it first.")
+    if not job.segments_total:  # an item that its batch was told to skip
+        raise RetryRefusedError(
+            "nothing_to_retry", "This item was never queued; mend it and submit it again."
+        )
     unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
     if job.segments.filter(status__in=unspoken).exists():
         for pinned in job.voices.select_related("version__voice"):
-            _check_voice(pinned)
+            check_voice(pinned)
     if not _queue(job, api_key):
         raise RetryRefusedError(
             "nothing_to_retry", "All of the job was rendered; there is nothing to do again."
@@ -50,7 +55,9 @@ def _queue(job: RenderJob, api_key: ApiKey | None) -> bool:
         check_job(api_key, job, chars=_chars_again(job))
     is_queued = retry_job(job.pk)
     if is_queued and api_key is not None:
-        RenderJob.objects.filter(pk=job.pk).update(api_key=api_key)
+        RenderJob.objects.filter(pk=job.pk).update(
+            api_key=api_key, lane=lane_of(job.owner_id, api_key)
+        )
     return is_queued
 
 
@@ -60,8 +67,12 @@ def _chars_again(job: RenderJob) -> int:
     return unspoken.aggregate(chars=Sum(Length("text")))["chars"] or 0
 
 
-def _check_voice(pinned: JobVoice) -> None:
-    """Refuse a job whose voice cannot speak any more."""
+def check_voice(pinned: JobVoice) -> None:
+    """Refuse a job whose voice cannot speak any more.
+
+    Raises:
+        RetryRefusedError: voice_deleted, reference_gone, voice_failed.
+    """
     version = pinned.version
     if version.voice is not None and version.voice.deleted_at is not None:
         raise RetryRefusedError(

@@ -10,6 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
 from synth.key_limits import check_job
+from synth.lanes import lane_of
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
 from synth.planning import Order as Order
 from synth.planning import PlannedJob, plan_job
@@ -19,7 +20,7 @@ from synth.transitions import enqueue_segments
 from synth.voice_choice import note_use
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import VoiceVersion
-from voices.objects import collect_clips, store_clip
+from voices.objects import collect_clips, store_clip, tenant_of
 from voices.submit import NewClip, create_version
 
 _KEY_COLUMN = "idempotency_key"
@@ -124,7 +125,7 @@ def write_job(
         clips: dict[int, NewClip] = {}
         try:
             for speaker, reference in planned.references.items():
-                clips[speaker] = _stored(reference)
+                clips[speaker] = _stored(reference, tenant_of(planned.job.owner_id))
             _write_rows(planned, clips)
             break
         except BaseException as error:
@@ -150,6 +151,7 @@ def bind_job(
 ) -> None:
     """Fill the columns of an unsaved row that say who asked for it, and in which batch."""
     job.api_key = api_key
+    job.lane = lane_of(job.owner_id, api_key)
     job.idempotency_key, job.body_digest = idempotency_key, body_digest
     job.batch, job.item_index, job.custom_id = batch, item_index, custom_id
 
@@ -219,7 +221,7 @@ def speaking_versions(planned: PlannedJob, clips: Mapping[int, NewClip]) -> dict
     return dict(sorted({**planned.versions, **made}.items()))
 
 
-def _stored(reference: NewClip) -> NewClip:
+def _stored(reference: NewClip, tenant: str) -> NewClip:
     """Return the reference with its bytes in the storage."""
     if reference.content is None:
         return reference
@@ -227,7 +229,7 @@ def _stored(reference: NewClip) -> NewClip:
         container = reference.container or check_clip(reference.content)
     except ClipRejectedError as error:
         raise clip_rejected(error) from error
-    stored = store_clip(reference.content, container=container)
+    stored = store_clip(reference.content, container=container, tenant=tenant)
     return replace(reference, content=None, stored=stored, container=container)
 
 

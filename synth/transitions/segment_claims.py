@@ -13,6 +13,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions.batches import start_batches
 from synth.transitions.claims import SegmentClaim
+from synth.transitions.fair_order import Want, choose_fairly, note_turns
 from synth.transitions.jobs import UNFINISHED, JobStatus
 from ttsweb import leases
 from voices.models import VoiceVersion
@@ -21,10 +22,9 @@ INTERACTIVE = RenderJob.Priority.INTERACTIVE
 
 
 def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
-    """Return the segments that a worker with this codec may render now, most urgent first.
+    """Return the segments that a worker with this codec may render now, by class and age.
 
-    Within a class the oldest job goes first and its text in order: what is in the engine together
-    mostly has one voice, and no job waits for a younger one.
+    What a worker takes is in another order where several lanes have some: see `fair_order`.
     """
     now = leases.database_now()
     unready = JobVoice.objects.filter(job=OuterRef("job")).exclude(
@@ -52,45 +52,58 @@ def claim_segments(
     """Move segments QUEUED -> CLAIMED and their jobs to RUNNING, most urgent first.
 
     Up to `limit` of any class; those of interactive jobs up to `interactive_limit` where that is
-    more. With `ids`, only among those; with `attempts_below`, only those tried less often. Of many
-    workers exactly one gets each segment.
+    more. Within a class lanes get equal shares. With `attempts_below`, only those tried less often;
+    with `ids`, which name what is to run whatever else waits, only among those. Of many workers
+    exactly one gets each segment.
     """
-    candidates = claimable_segments(codec_fingerprint)
-    if ids is not None:
-        candidates = candidates.filter(pk__in=ids)
-    if attempts_below is not None:
-        candidates = candidates.filter(attempts__lt=attempts_below)
-    if connection.features.has_select_for_update_skip_locked:
+    has_locks = connection.features.has_select_for_update_skip_locked
+    want = Want(codec_fingerprint, attempts_below, is_locking=has_locks)
+    if has_locks:
         with transaction.atomic():
-            locked = candidates.select_for_update(skip_locked=True, of=("self",))
-            claims = _claim(_choose(locked, limit, interactive_limit), worker)
+            claims = _claim(_choose(want, limit, interactive_limit, ids), worker)
     else:
         # One writer at a time: looking for candidates would keep all others waiting. Whoever takes
         # one of them meanwhile has moved it out of QUEUED.
-        chosen = _choose(candidates, limit, interactive_limit)
+        chosen = _choose(want, limit, interactive_limit, ids)
         with transaction.atomic():
             claims = _claim(chosen, worker)
     if claims:
-        # On its own: with the rows still locked it could wait for a cancel that waits for them.
-        now = leases.database_now()
-        jobs = {claim.job_id for claim in claims}
-        begun = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED).update(
-            status=JobStatus.RUNNING, started_at=now, updated_at=now
-        )
-        if begun:
-            start_batches(jobs)
+        _note_claims(claims)
     return claims
 
 
-def _choose(candidates: QuerySet[Segment], limit: int, interactive_limit: int) -> list[int]:
+def _note_claims(claims: Sequence[SegmentClaim]) -> None:
+    """Move the jobs to RUNNING and note whose turn it was.
+
+    On its own: with the rows still locked it could wait for a cancel that waits for them.
+    """
+    now = leases.database_now()
+    jobs = {claim.job_id for claim in claims}
+    begun = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED).update(
+        status=JobStatus.RUNNING, started_at=now, updated_at=now
+    )
+    if begun:
+        start_batches(jobs)
+    turns: dict[int, set[str]] = {}
+    for priority, lane in RenderJob.objects.filter(pk__in=jobs).values_list("priority", "lane"):
+        turns.setdefault(priority, set()).add(lane)
+    for priority, lanes in turns.items():
+        note_turns(priority, lanes)
+
+
+def _choose(want: Want, limit: int, interactive_limit: int, ids: Sequence[int] | None) -> list[int]:
     """Return primary keys, most urgent first."""
-    if interactive_limit <= limit:
-        return list(candidates.values_list("pk", flat=True)[:limit])
-    urgent = candidates.filter(job__priority=INTERACTIVE)
-    chosen = list(urgent.values_list("pk", flat=True)[:interactive_limit])
-    if len(chosen) < limit:
-        others = candidates.exclude(job__priority=INTERACTIVE)
-        chosen += others.values_list("pk", flat=True)[: limit - len(chosen)]
+    if ids is not None:
+        rows = claimable_segments(want.codec_fingerprint).filter(pk__in=ids)
+        if want.attempts_below is not None:
+            rows = rows.filter(attempts__lt=want.attempts_below)
+        if want.is_locking:
+            rows = rows.select_for_update(skip_locked=True, of=("self",))
+        return list(rows.values_list("pk", flat=True)[:limit])
+    chosen: list[int] = []
+    for priority in sorted(RenderJob.Priority.values):
+        most = max(limit, interactive_limit) if priority == INTERACTIVE else limit - len(chosen)
+        chosen += choose_fairly(priority, most, want)
     return chosen
 
 
