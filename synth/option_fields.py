@@ -16,6 +16,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
 
 from synth.language_tags import MAX_TAG_CHARS, language_tag
 from synth.request_fields import StrictNumberField
@@ -70,8 +71,9 @@ class JsonField(_Field):
     """
 
     def get_value(self, dictionary: Any) -> Any:
-        """Return what was sent; a form's nested names are not looked for."""
-        return dictionary.get(self.field_name, empty)
+        """Return what was sent; a form that leaves a field out may send it empty."""
+        value = dictionary.get(self.field_name, empty)
+        return empty if value == "" and is_html_input(dictionary) else value
 
     def to_internal_value(self, data: Any) -> Any:
         """Return what `read` makes of the value."""

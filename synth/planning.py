@@ -20,6 +20,7 @@ from synth.text.pauses import Pauses
 from synth.text.segments import Piece, cut_text
 from synth.url_references import UrlClip, UrlClips
 from synth.voice_choice import find_voice, speaking_version
+from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from ttsweb.card import Card, CardError, read_card
 from voices.models import Voice, VoiceVersion
 from voices.submit import NewClip
@@ -201,11 +202,17 @@ def _check_options(order: Order) -> None:
     """Refuse options that do not go together, or come too late.
 
     Raises:
-        SubmitRejectedError: sample_rate_unfit, bit_rate_unfit, deadline_past, webhook_*.
+        SubmitRejectedError: sample_rate_unfit, bit_rate_unfit, deadline_past, and for the webhook
+            url_invalid, url_scheme, url_private_address.
     """
     check_file_options(order.format, order.sample_rate, order.bit_rate)
     if order.deadline_at is not None and order.deadline_at <= timezone.now():
         raise deadline_past()
+    if order.webhook_url:
+        try:
+            check_webhook_url(order.webhook_url)
+        except WebhookUrlError as error:
+            raise SubmitRejectedError(400, error.code, str(error), attr="webhook") from error
 
 
 def _speakers(

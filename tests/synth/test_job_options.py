@@ -1,0 +1,470 @@
+"""Options of a job: what each takes, what it refuses, and that answers show it again."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import timezone
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from synth.models import RenderJob, Segment
+from tests.factories import make_version, make_voice
+from tests.synth.test_job_requests import data_url
+from tests.voices.clips import clip_bytes
+from voices.models import Voice, VoiceVersion
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "/api/v1/jobs"
+TEXT = "The first sentence of this text. The second sentence of it."
+DIALOG = "<|speaker:0|>How are you today, Bob? <|speaker:1|>Very well indeed, thank you, Ada."
+
+
+@pytest.fixture
+def ada(job_services: None) -> Voice:
+    """A ready voice."""
+    return make_voice("Ada", language="en")
+
+
+def post(api: APIClient, form: bool = False, **fields: Any) -> Any:
+    """Post a job in JSON, or as a form whose objects and lists are JSON."""
+    values: dict[str, Any] = {"text": TEXT} | fields
+    if form:
+        values = {
+            name: value
+            if isinstance(value, (str, SimpleUploadedFile))
+            else json.dumps(value, ensure_ascii=False)
+            for name, value in values.items()
+        }
+    return api.post(URL, values, format="multipart" if form else "json")
+
+
+OPTIONS: dict[str, Any] = {
+    "language": "pt-BR",
+    "format": "opus",
+    "sample_rate": 16000,
+    "bit_rate": 24_000,
+    "loudness": -19.5,
+    "pauses": {"sentence": 10, "scene": 0},
+    "max_retakes": 0,
+    "retention": 3600,
+    "webhook": "https://example.org/hook?a=1",
+    "live": True,
+    "seed": 3,
+}
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_options_are_kept_and_shown_as_they_were_given(
+    api: APIClient, ada: Voice, form: bool
+) -> None:
+    response = post(api, form, voice="Ada", **OPTIONS)
+
+    shown = response.json()
+    assert response.status_code == 202, shown
+    assert {name: shown[name] for name in OPTIONS} == OPTIONS
+    listed = api.get(URL).json()["results"][0]
+    assert {name: listed[name] for name in OPTIONS} == OPTIONS
+    job = RenderJob.objects.get()
+    assert (job.sample_rate, job.bit_rate, job.retention_seconds) == (16000, 24_000, 3600)
+    assert job.live_requested_at is not None
+    assert [segment.pause_after_ms for segment in job.segments.all()] == [10, 0]
+
+
+def test_job_without_options_shows_that_it_has_none(api: APIClient, ada: Voice) -> None:
+    shown = post(api, voice="Ada").json()
+
+    assert {name: shown[name] for name in OPTIONS} == {
+        "language": "en",
+        "format": "wav",
+        "sample_rate": None,
+        "bit_rate": None,
+        "loudness": None,
+        "pauses": {},
+        "max_retakes": None,
+        "retention": None,
+        "webhook": "",
+        "live": False,
+        "seed": 0,
+    }
+    assert (shown["deadline"], shown["lexicons"], shown["lexicon"]) == (None, [], [])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("language", 5), ("language", ""), ("language", "english"), ("language", "e"),
+        ("language", "en_US"), ("language", "en-"), ("language", "en\0"), ("language", ["en"]),
+        ("language", "en-" + "abcdef-" * 6 + "x"), ("language", None),
+        ("sample_rate", 44_101), ("sample_rate", 7999), ("sample_rate", 96_000),
+        ("sample_rate", "16000"), ("sample_rate", True), ("sample_rate", 16000.0),
+        ("sample_rate", [16000]),
+        ("bit_rate", 128), ("bit_rate", 0), ("bit_rate", "128k"), ("bit_rate", {}),
+        ("loudness", -37), ("loudness", -5.9), ("loudness", "-16"), ("loudness", [-16]),
+        ("loudness", False),
+        ("pauses", []), ("pauses", "0"), ("pauses", {"sentence": -1}), ("pauses", 5),
+        ("pauses", {"sentence": 10_001}), ("pauses", {"sentence": "5"}), ("pauses", {"breath": 5}),
+        ("pauses", {"sentence": True}), ("pauses", {"sentence": None}), ("pauses", {"": 1}),
+        ("pauses", {"sentence": {"ms": 1}}), ("pauses", {"sentence": 1.5}),
+        ("normalise", "true"), ("normalise", 1), ("normalise", "yes"), ("normalise", None),
+        ("lexicons", "one"), ("lexicons", {"0": "x"}), ("lexicons", [5]), ("lexicons", [None]),
+        ("lexicons", ["x" * 101]), ("lexicons", ["a\0"]), ("lexicons", ["x"] * 51),
+        ("lexicon", {}), ("lexicon", "x"), ("lexicon", [5]), ("lexicon", [{"find": "a"}]),
+        ("lexicon", [{"find": 5, "say": "b"}]), ("lexicon", [{"find": "a\0", "say": "b"}]),
+        ("lexicon", [{"find": "a", "say": "b", "kind": "glob"}]),
+        ("lexicon", [{"find": "a", "say": "b", "case_sensitive": 1}]),
+        ("lexicon", [{"find": "a", "say": "b", "language": "english"}]),
+        ("lexicon", [{"find": "a", "say": "b", "else": 1}]),
+        ("lexicon", [{"find": "a", "say": "b"}] * 501),
+        ("max_retakes", -1), ("max_retakes", 9), ("max_retakes", "1"), ("max_retakes", 1.0),
+        ("deadline", "tomorrow"), ("deadline", "2026-01-31"), ("deadline", "2036-01-31T12:00:00"),
+        ("deadline", 0), ("deadline", -5), ("deadline", True), ("deadline", "3600"),
+        ("deadline", 315_360_001), ("deadline", "9999-12-31T23:59:59-12:00"), ("deadline", []),
+        ("deadline", "0001-01-01T00:00:00+12:00"), ("deadline", "2020-01-01T00:00:00Z"),
+        ("deadline", ""), ("deadline", {}), ("deadline", None), ("deadline", "\0"),
+        ("retention", 59), ("retention", 315_360_001), ("retention", "3600"), ("retention", ""),
+        ("retention", "for ever"), ("retention", 60.5), ("retention", True), ("retention", []),
+        ("retention", 0), ("retention", {}),
+        ("webhook", 5), ("webhook", "example.org/hook"), ("webhook", "ftp://example.org/"),
+        ("webhook", "https://" + "x" * 2000), ("webhook", "http://127.0.0.1/hook"),
+        ("webhook", "http://[::1]/"), ("webhook", "https://example.org/\0"), ("webhook", ["x"]),
+        ("webhook", "file:///etc/passwd"),
+        ("live", "true"), ("live", 1), ("live", None), ("live", []),
+    ],
+)  # fmt: skip
+def test_wrong_value_of_an_option_is_a_400_that_names_it(
+    api: APIClient, ada: Voice, field: str, value: object
+) -> None:
+    response = api.post(URL, {"text": TEXT, "voice": "Ada", field: value}, format="json")
+
+    problem = response.json()
+    assert response.status_code == 400, problem
+    assert problem["errors"][0]["attr"].split(".")[0] == field
+    assert not RenderJob.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pauses", "{"), ("pauses", "[" * 100_000), ("pauses", "[]"),
+        ("pauses", '{"word": NaN}'), ("pauses", '{"word": ' + "9" * 5000 + "}"),
+        ("voices", "Ada"), ("voices", "[]"), ("voices", '{"0": 5}'), ("lexicons", "Names"),
+        ("lexicon", "{}"), ("references", '{"0": "x"}'),
+        ("normalise", "yes"), ("normalise", "1"), ("live", "True"),
+        ("sample_rate", "16000.0"), ("deadline", "soon"), ("retention", "1e5"),
+    ],
+)  # fmt: skip
+def test_wrong_value_of_an_option_in_a_form_is_a_400(
+    api: APIClient, job_services: None, field: str, value: str
+) -> None:
+    response = api.post(URL, {"text": TEXT, field: value}, format="multipart")
+
+    assert response.status_code == 400
+    assert response.json()["errors"][0]["attr"].split(".")[0] == field
+
+
+def test_empty_field_of_a_form_is_one_that_was_left_out(api: APIClient, ada: Voice) -> None:
+    names = [name for name in OPTIONS if name != "format"]
+
+    response = api.post(
+        URL, {"text": TEXT, "voice": "Ada"} | dict.fromkeys(names, ""), format="multipart"
+    )
+
+    assert response.status_code == 202, response.json()
+    assert (response.json()["pauses"], response.json()["sample_rate"]) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("en", "en"), ("PT-br", "pt-BR"), ("zh-hant-tw", "zh-Hant-TW"), ("es-419", "es-419"),
+        ("de-1996", "de-1996"), ("sl-rozaj-biske", "sl-rozaj-biske"), ("en-x-us", "en-x-us"),
+        ("DE-AT-u-co-phonebk", "de-AT-u-co-phonebk"),
+    ],
+)  # fmt: skip
+def test_language_is_a_tag_in_its_usual_spelling(
+    api: APIClient, ada: Voice, given: str, kept: str
+) -> None:
+    assert post(api, voice="Ada", language=given).json()["language"] == kept
+
+
+@pytest.mark.parametrize(
+    ("form", "sample_rate", "bit_rate", "code"),
+    [
+        ("wav", 44_100, None, ""),
+        ("wav", 8000, 64_000, "bit_rate_unfit"),
+        ("flac", None, 64_000, "bit_rate_unfit"),
+        ("pcm", None, 64_000, "bit_rate_unfit"),
+        ("flac", 48_000, None, ""),
+        ("mp3", None, 32_000, ""),
+        ("mp3", None, 320_000, ""),
+        ("mp3", None, 100_000, "bit_rate_unfit"),
+        ("mp3", None, 31_000, "bit_rate_unfit"),
+        ("mp3", 24_000, 160_000, ""),
+        ("mp3", 24_000, 192_000, "bit_rate_unfit"),
+        ("mp3", 8000, 64_000, ""),
+        ("mp3", 8000, 80_000, "bit_rate_unfit"),
+        ("opus", None, 6000, ""),
+        ("opus", None, 256_000, ""),
+        ("opus", None, 256_001, "bit_rate_unfit"),
+        ("opus", 44_100, None, "sample_rate_unfit"),
+        ("opus", 24_000, None, ""),
+        ("aac", None, 256_000, ""),
+        ("aac", None, 15_999, "bit_rate_unfit"),
+        ("aac", 8000, 48_000, ""),
+        ("aac", 8000, 48_001, "bit_rate_unfit"),
+    ],
+)
+def test_rates_must_be_ones_that_the_format_can_have(
+    api: APIClient, ada: Voice, form: str, sample_rate: int | None, bit_rate: int | None, code: str
+) -> None:
+    rates = {"sample_rate": sample_rate, "bit_rate": bit_rate}
+    given = {name: value for name, value in rates.items() if value is not None}
+
+    response = post(api, voice="Ada", format=form, **given)
+
+    assert response.status_code == (400 if code else 202)
+    if code:
+        assert response.json()["code"] == code
+        assert response.json()["errors"][0]["attr"] == code.removesuffix("_unfit")
+
+
+def test_deadline_is_a_moment_with_a_zone(api: APIClient, ada: Voice) -> None:
+    moment = timezone.now().replace(microsecond=0) + dt.timedelta(hours=2)
+    there = moment.astimezone(dt.timezone(dt.timedelta(hours=5, minutes=30)))
+
+    shown = post(api, voice="Ada", deadline=there.isoformat()).json()
+
+    assert dt.datetime.fromisoformat(shown["deadline"]) == moment
+    assert RenderJob.objects.get().deadline_at == moment
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_deadline_may_be_seconds_from_now(api: APIClient, ada: Voice, form: bool) -> None:
+    before = timezone.now()
+
+    shown = post(api, form, voice="Ada", deadline=90.5).json()
+
+    waits = dt.datetime.fromisoformat(shown["deadline"]) - before
+    assert 90.5 <= waits.total_seconds() < 100
+
+
+def test_deadline_that_has_passed_has_a_code_of_its_own(api: APIClient, ada: Voice) -> None:
+    response = post(api, voice="Ada", deadline="2020-01-01T00:00:00Z")
+
+    assert (response.status_code, response.json()["code"]) == (400, "deadline_past")
+
+
+def test_repeated_request_is_answered_although_its_deadline_has_passed(
+    api: APIClient, ada: Voice
+) -> None:
+    moment = (timezone.now() + dt.timedelta(hours=1)).isoformat()
+    body = {"text": TEXT, "voice": "Ada", "deadline": moment}
+    headers = {"Idempotency-Key": "k"}
+    first = api.post(URL, body, format="json", headers=headers).json()
+    later = timezone.now() + dt.timedelta(hours=2)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("synth.planning.timezone.now", lambda: later)
+        again = api.post(URL, body, format="json", headers=headers)
+
+    assert (again.status_code, again.json()["id"]) == (202, first["id"])
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_retention_may_be_for_ever(api: APIClient, ada: Voice, form: bool) -> None:
+    shown = post(api, form, voice="Ada", retention="forever").json()
+
+    assert shown["retention"] == "forever"
+    assert RenderJob.objects.get().retention_seconds == 0
+
+
+def test_webhook_to_a_private_address_is_refused_unless_the_operator_allows_it(
+    api: APIClient, ada: Voice, settings: Settings
+) -> None:
+    refused = post(api, voice="Ada", webhook="http://127.0.0.1:9/hook")
+    settings.ALLOW_PRIVATE_URLS = True
+    taken = post(api, voice="Ada", webhook="http://127.0.0.1:9/hook")
+
+    assert (refused.status_code, refused.json()["code"]) == (400, "url_private_address")
+    assert (taken.status_code, taken.json()["webhook"]) == (202, "http://127.0.0.1:9/hook")
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_entries_of_the_job_are_kept_whole(api: APIClient, ada: Voice, form: bool) -> None:
+    entry = {"find": "sentence", "say": "phrase"}
+
+    shown = post(api, form, voice="Ada", lexicon=[entry, entry | {"language": "de"}]).json()
+
+    whole = entry | {"kind": "word", "case_sensitive": False, "language": ""}
+    assert shown["lexicon"] == [whole, whole | {"language": "de"}]
+    assert RenderJob.objects.get().lexicon == shown["lexicon"]
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_several_voices_speak_by_the_numbers_of_the_tags(
+    api: APIClient, ada: Voice, form: bool
+) -> None:
+    bob = make_voice("Bob")
+
+    response = post(api, form, text=DIALOG, voices={"1": str(bob.pk), "0": "ada", "17": "Ada"})
+
+    shown = response.json()
+    assert response.status_code == 202, shown
+    assert [(one["speaker"], one["name"]) for one in shown["voices"]] == [
+        (0, "Ada"), (1, "Bob"), (17, "Ada"),
+    ]  # fmt: skip
+    assert [segment.speaker for segment in Segment.objects.order_by("pk")] == [0, 1]
+    assert Voice.objects.filter(last_used_at__isnull=True).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code", "attr"),
+    [
+        ({"voices": {}}, 400, "voice_required", "voice"),
+        ({"voices": {"1": "Bob"}, "voice": "Ada"}, 400, "voice_ambiguous", "voice"),
+        ({"voices": []}, 400, "invalid", "voices"),
+        ({"voices": {"Ada": "Ada"}}, 400, "speaker_invalid", "voices"),
+        ({"voices": {"-1": "Ada"}}, 400, "speaker_invalid", "voices"),
+        ({"voices": {"01": "Ada"}}, 400, "speaker_invalid", "voices"),
+        ({"voices": {"१": "Ada"}}, 400, "speaker_invalid", "voices"),
+        ({"voices": {"9999": "Ada"}}, 400, "speaker_invalid", "voices"),
+        ({"voices": {str(n): "Ada" for n in range(33)}}, 400, "too_many", "voices"),
+        ({"voices": {"0": None}}, 400, "null", "voices.0"),
+        ({"voices": {"0": "Ada", "1": "x" * 101}}, 400, "max_length", "voices.1"),
+        ({"voices": {"0": "Ada", "1": "Nobody"}}, 404, "voice_not_found", "voices.1"),
+        ({"voices": {"0": "Ada", "1": ""}}, 404, "voice_not_found", "voices.1"),
+        ({"voices": {"0": "Ada", "1": "Slow"}}, 409, "voice_not_ready", "voices.1"),
+        ({"voices": {"0": "Ada", "1": "Bad"}}, 409, "voice_failed", "voices.1"),
+        ({"voices": {"1": "Ada"}, "text": TEXT}, 400, "speaker_unknown", "text"),
+        ({"voices": {"0": "Ada"}}, 400, "speaker_unknown", "text"),
+        ({"voice": "Ada"}, 400, "speaker_unknown", "text"),
+        ({"voices": {"0": "Ada"}, "text": "<|speaker:99999|>Hi."}, 400, "speaker_unknown", "text"),
+        ({"voice": "Ada", "references": {"0": {}}}, 400, "required", "references.0.audio"),
+    ],
+)
+def test_speakers_that_do_not_fit_are_refused(
+    api: APIClient, ada: Voice, fields: dict[str, Any], status: int, code: str, attr: str
+) -> None:
+    make_voice("Slow", ready=False)
+    make_voice("Bad").versions.update(status="failed", error_message="Only silence.")
+
+    response = post(api, **({"text": DIALOG} | fields))
+
+    problem = response.json()
+    assert response.status_code == status, problem
+    assert (problem["errors"][0]["code"], problem["errors"][0]["attr"]) == (code, attr)
+    assert not RenderJob.objects.exists()
+
+
+def test_speaker_without_a_voice_is_named_with_those_that_have_one(
+    api: APIClient, ada: Voice
+) -> None:
+    make_voice("Bob")
+
+    detail = post(api, text="<|speaker:4|>Who am I?", voices={"0": "Ada", "1": "Bob"}).json()[
+        "detail"
+    ]
+
+    assert "speaker 4" in detail
+    assert "0, 1" in detail
+
+
+def test_not_ready_voice_is_named(api: APIClient, ada: Voice) -> None:
+    make_voice("Slow", ready=False)
+
+    response = post(api, text=DIALOG, voices={"0": "Ada", "1": "Slow"})
+
+    assert "'Slow'" in response.json()["detail"]
+    assert "Retry-After" in response.headers
+
+
+@pytest.mark.parametrize("form", [False, True])
+def test_voice_and_reference_may_speak_in_turn(api: APIClient, ada: Voice, form: bool) -> None:
+    clip = {"audio": data_url(clip_bytes("wav")), "text": "What Bob says."}
+
+    response = post(api, form, text=DIALOG, voice="Ada", references={"1": clip})
+
+    assert response.status_code == 202, response.json()
+    assert [one["name"] for one in response.json()["voices"]] == ["Ada", None]
+    made = VoiceVersion.objects.get(voice=None)
+    assert (made.clips.get().transcript, made.status) == ("What Bob says.", "pending")
+
+
+def test_references_of_two_speakers_are_two_clips(api: APIClient, job_services: None) -> None:
+    one = {"audio": data_url(clip_bytes("wav")), "text": "What Ada says."}
+    two = {"audio": data_url(clip_bytes("flac")), "text": "What Bob says."}
+
+    response = post(api, text=DIALOG, references={"0": one, "1": two})
+
+    assert response.status_code == 202, response.json()
+    pinned = RenderJob.objects.get().voices.order_by("speaker")
+    said = [row.version.clips.get().transcript for row in pinned]
+    assert said == ["What Ada says.", "What Bob says."]
+
+
+@pytest.mark.parametrize(
+    ("clip", "status", "code", "attr"),
+    [
+        ({"audio": "/etc/passwd", "text": "x"}, 400, "not_a_data_url", "references.1.audio"),
+        ({"audio": "file:///etc/passwd", "text": "x"}, 400, "not_a_data_url", "references.1.audio"),
+        ({"audio": data_url(b"x"), "text": "x"}, 400, "clip_not_audio", "references.1.audio"),
+        (
+            {"audio": data_url(b"x" * 2000), "text": "x"},
+            413, "clip_too_large", "references.1.audio",
+        ),
+        (
+            {"audio": "HTTPS://example.org/a.wav", "text": "x"},
+            400, "url_references_off", "references.1.audio",
+        ),
+        ({"audio": data_url(clip_bytes("wav"))}, 400, "required", "references.1.text"),
+        ("data:audio/wav;base64,AAAA", 400, "invalid", "references.1"),
+    ],
+)  # fmt: skip
+def test_reference_of_a_speaker_is_refused_where_it_stands(
+    api: APIClient, ada: Voice, settings: Settings,
+    clip: object, status: int, code: str, attr: str,
+) -> None:  # fmt: skip
+    if status == 413:
+        settings.MAX_CLIP_BYTES = 1000
+
+    response = post(api, text=DIALOG, voice="Ada", references={"1": clip})
+
+    found = {(error["code"], error["attr"]) for error in response.json()["errors"]}
+    assert (response.status_code, (code, attr) in found) == (status, True), response.json()
+
+
+def test_speaker_with_a_voice_and_a_reference_is_refused(api: APIClient, ada: Voice) -> None:
+    clip = {"audio": data_url(clip_bytes("wav")), "text": "What Ada says."}
+
+    response = post(api, voices={"0": "Ada"}, references={"0": clip})
+
+    assert (response.status_code, response.json()["code"]) == (400, "voice_ambiguous")
+
+
+def test_job_waits_until_the_voices_of_all_its_speakers_are_ready(
+    api: APIClient, ada: Voice, sent_tasks: Any
+) -> None:
+    bob = make_voice("Bob")
+    bob.versions.update(status=VoiceVersion.Status.PENDING)
+
+    response = post(api, text=DIALOG, voices={"0": "Ada", "1": "Bob"})
+
+    assert response.status_code == 202
+    assert sent_tasks("render_segments") == []
+
+
+def test_newest_versions_of_all_voices_are_pinned(api: APIClient, ada: Voice) -> None:
+    bob = make_voice("Bob", versions=2)
+    newest = bob.current_version
+
+    post(api, text=DIALOG, voices={"0": "Ada", "1": "Bob"})
+    make_version(bob)
+
+    pinned = RenderJob.objects.get().voices.order_by("speaker")
+    assert [row.version for row in pinned] == [ada.current_version, newest]
