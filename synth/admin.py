@@ -24,9 +24,17 @@ from synth.retry import RetryRefusedError, retry
 from synth.serializers import file_name_of, has_audio, progress_of
 from synth.submit import submit_job
 from synth.transitions import cancel_job
+from synth.webhook_admin import WebhookDeliveryAdmin, WebhookEndpointAdmin, WebhookSecretAdmin
 from synth.worker_admin import WorkerStatusAdmin
 
-__all__ = ["RenderJobAdmin", "WorkerStatusAdmin"]  # Django looks for them here
+# Django looks for them here.
+__all__ = [
+    "RenderJobAdmin",
+    "WebhookDeliveryAdmin",
+    "WebhookEndpointAdmin",
+    "WebhookSecretAdmin",
+    "WorkerStatusAdmin",
+]
 
 # Colours of Unfold's labels in lists, and the names of our own badges' colours elsewhere.
 STATUS_COLOURS = {

@@ -31,6 +31,7 @@ _GROUPS: dict[str, tuple[_Page, ...]] = {
         _Page("Workers", "memory", "synth.WorkerStatus"),
         _Page("Webhook deliveries", "outgoing_mail", "synth.WebhookDelivery"),
         _Page("Webhook endpoints", "webhook", "synth.WebhookEndpoint"),
+        _Page("Webhook secret", "signature", "synth.WebhookSecret"),
     ),
     "Access": (
         _Page("API keys", "key", "synth.ApiKey"),

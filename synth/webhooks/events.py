@@ -97,9 +97,13 @@ def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
 
 
 def _job_data(job: RenderJob) -> dict[str, Any]:
-    """Return a job as the API has it, without what is said in it."""
-    from synth.serializers import JobListSerializer  # it imports what imports the transitions
+    """Return a job or a batch as the API has it, without what is said in it."""
+    # These import what imports the transitions, which import this module.
+    from synth.batches.serializers import BatchSerializer, with_figures
+    from synth.serializers import JobListSerializer
 
+    if job.kind == RenderJob.Kind.BATCH:
+        return {"kind": job.kind, **BatchSerializer(with_figures([job])[0]).data}
     job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
     return {
         name: value
