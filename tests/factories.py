@@ -198,3 +198,31 @@ def make_ended_job(
     key = default_storage.save(f"exports/{job.pk}.{job.format}", ContentFile(b"0123456789"))
     make_export(job, key=key)
     return job
+
+
+def make_batch(
+    owner: User | None = None, status: str = RenderJob.Status.QUEUED, *, items: int = 2
+) -> RenderJob:
+    """Return a batch of jobs in the same state; one that has succeeded has a zip of ten bytes."""
+    batch = RenderJob.objects.create(
+        owner=owner,
+        kind=RenderJob.Kind.BATCH,
+        status=status,
+        format="zip",
+        items_total=items,
+        temperature=0,
+        top_p=0,
+        top_k=0,
+    )
+    for index in range(items):
+        make_job(
+            owner=owner,
+            status=status,
+            batch=batch,
+            item_index=index,
+            custom_id=f"item-{index + 1:05d}",
+        )
+    if status == RenderJob.Status.SUCCEEDED:
+        key = default_storage.save(f"exports/{batch.pk}.zip", ContentFile(b"0123456789"))
+        make_export(batch, key=key)
+    return batch

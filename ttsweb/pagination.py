@@ -31,6 +31,12 @@ class CreatedCursorPagination(CursorPagination):
         return int(limit)
 
 
+class ItemCursorPagination(CreatedCursorPagination):
+    """In the order of a batch's items; `?limit=` from 1 to 200."""
+
+    ordering = ("item_index", "id")
+
+
 class IndexCursorPagination(CreatedCursorPagination):
     """In the order of the rows' `index`; `?limit=` from 1 to 200."""
 

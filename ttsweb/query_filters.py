@@ -22,6 +22,15 @@ def check_list_query(request: Request, filters: type[Serializer[Any]]) -> None:
         ValidationError: 400 that names each of them.
     """
     check_query(request, (*PAGE_PARAMETERS, *filters().fields))
+    check_not_repeated(request)
+
+
+def check_not_repeated(request: Request) -> None:
+    """Refuse parameters that are given twice.
+
+    Raises:
+        ValidationError: 400 `repeated` that names each of them.
+    """
     query = request.query_params
     twice = [name for name in query if len(query.getlist(name)) > 1]
     if twice:

@@ -16,6 +16,7 @@ from synth.keys import create_key
 from synth.models import ApiKey, RenderJob
 from tests.api.test_other_tenant import PUBLIC, Route, walk
 from tests.factories import (
+    make_batch,
     make_delivery,
     make_ended_job,
     make_endpoint,
@@ -72,6 +73,8 @@ def path_of(name: str, owner: User) -> str:
         return reverse(name, args=[make_endpoint(owner).pk])
     if name.startswith("webhook-delivery"):
         return reverse(name, args=[make_delivery(owner).pk])
+    if name.startswith("batch") and name != "batches":
+        return reverse(name, args=[make_batch(owner, RenderJob.Status.SUCCEEDED).pk])
     if name in ("voice", "v1-voice") or name.startswith("voice-"):
         return reverse(name, args=[make_voice().pk])
     return reverse(name)

@@ -1,0 +1,53 @@
+"""Read which batches, or which items of one, a list is to show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import Q
+from rest_framework import serializers
+
+from synth.job_filters import JobFilterSerializer
+from synth.models import RenderJob
+from ttsweb.query_filters import read_choices
+
+
+class BatchFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the list of batches, as a condition."""
+
+    status = serializers.CharField(required=False, help_text="One or several, by commas.")
+    created_after = serializers.CharField(
+        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    )
+    created_before = serializers.CharField(
+        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    )
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        return Q(status__in=read_choices(value, RenderJob.Status.values))
+
+    def validate_created_after(self, value: str) -> Q:
+        """Return the condition for what came after a moment."""
+        return JobFilterSerializer().validate_created_after(value)
+
+    def validate_created_before(self, value: str) -> Q:
+        """Return the condition for what came before a moment."""
+        return JobFilterSerializer().validate_created_before(value)
+
+
+class ItemFilterSerializer(serializers.Serializer[Any]):
+    """The filters of a batch's items, as a condition."""
+
+    status = serializers.CharField(required=False, help_text="One or several, by commas.")
+    custom_id = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="The item of this name."
+    )
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        return Q(status__in=read_choices(value, RenderJob.Status.values))
+
+    def validate_custom_id(self, value: str) -> Q:
+        """Return the condition for a name."""
+        return Q(custom_id=value)

@@ -1,0 +1,158 @@
+"""Write what answers show of batches and their items."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Count, F, Sum
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.job_requests import PRIORITIES
+from synth.models import RenderJob
+from synth.serializers import JobListSerializer
+from synth.transitions.batches import WITH_AUDIO
+
+_PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
+_COUNTS_SCHEMA = {
+    "type": "object",
+    "properties": {name: {"type": "integer"} for name in RenderJob.Status.values},
+    "required": list(RenderJob.Status.values),
+}
+
+
+@dataclass
+class Figures:
+    """Count a batch's items by state, their segments, and the seconds of audio they have."""
+
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(RenderJob.Status.values, 0)
+    )
+    segments_total: int = 0
+    segments_closed: int = 0
+    audio_seconds: float = 0.0
+
+
+def with_figures(batches: Sequence[RenderJob]) -> list[RenderJob]:
+    """Set `figures` on batches, by one query for all of them."""
+    found: dict[uuid.UUID | None, Figures] = {batch.pk: Figures() for batch in batches}
+    closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
+    rows = RenderJob.objects.filter(batch__in=list(found)).order_by().values("batch", "status")
+    for row in rows.annotate(
+        count=Count("pk"),
+        total=Sum("segments_total"),
+        closed=Sum(closed),
+        seconds=Sum("audio_seconds"),
+    ):
+        figures = found[row["batch"]]
+        figures.counts[row["status"]] = row["count"]
+        figures.segments_total += row["total"]
+        figures.segments_closed += row["closed"]
+        figures.audio_seconds += row["seconds"]
+    for batch in batches:
+        batch.figures = found[batch.pk]  # type: ignore[attr-defined]  # as an annotation would be
+    return list(batches)
+
+
+class BatchSerializer(serializers.ModelSerializer[RenderJob]):
+    """A batch and how far it is."""
+
+    progress = serializers.SerializerMethodField()
+    counts = serializers.SerializerMethodField()
+    audio_seconds = serializers.SerializerMethodField()
+    eta_seconds = serializers.SerializerMethodField()
+    results_url = serializers.SerializerMethodField()
+    priority = serializers.SerializerMethodField()
+    webhook = serializers.CharField(source="webhook_url")
+
+    class Meta:
+        model = RenderJob
+        fields = (
+            "id",
+            "status",
+            "progress",
+            "items_total",
+            "counts",
+            "audio_seconds",
+            "eta_seconds",
+            "results_url",
+            "error_code",
+            "error_message",
+            "cancel_requested",
+            "priority",
+            "webhook",
+            "deadline_at",
+            "retention_seconds",
+            "expires_at",
+            "created_at",
+            "started_at",
+            "finished_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.FloatField(min_value=0, max_value=1))
+    def get_progress(self, batch: Any) -> float:
+        """Return the share of segments that are closed; 1.0 only once the zip is there."""
+        return progress_of(batch)
+
+    @extend_schema_field(_COUNTS_SCHEMA)
+    def get_counts(self, batch: Any) -> dict[str, int]:
+        """Return how many items are in each state."""
+        return dict(batch.figures.counts)
+
+    @extend_schema_field(serializers.FloatField())
+    def get_audio_seconds(self, batch: Any) -> float:
+        """Return the seconds of audio of all items so far."""
+        return round(batch.figures.audio_seconds, 3)
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_eta_seconds(self, batch: Any) -> float | None:
+        """Return the seconds that are left if it goes on as so far; null where nothing tells."""
+        return eta_of(batch)
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_results_url(self, batch: Any) -> str | None:
+        """Return where the zip is, null until it is there."""
+        return reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
+
+    @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
+    def get_priority(self, batch: RenderJob) -> str:
+        """Return the priority's name."""
+        return _PRIORITY_NAMES[RenderJob.Priority(batch.priority)]
+
+
+class BatchItemSerializer(JobListSerializer):
+    """An item of a batch: a job with its name and place there."""
+
+    class Meta(JobListSerializer.Meta):
+        fields = ("item_index", *JobListSerializer.Meta.fields)
+        read_only_fields = fields
+
+
+def progress_of(batch: Any) -> float:
+    """Return how far a batch is, 0 to 1; the last hundredth is the making of its zip."""
+    if batch.status in WITH_AUDIO:
+        return 1.0
+    figures: Figures = batch.figures
+    share = figures.segments_closed / max(1, figures.segments_total)
+    return round(min(0.99, share), 3)
+
+
+def eta_of(batch: Any) -> float | None:
+    """Return the seconds that a running batch has before it; None where nothing tells.
+
+    It counts to the last end of an item, so that the figure changes when something has happened.
+    """
+    figures: Figures = batch.figures
+    if batch.status != RenderJob.Status.RUNNING or not figures.segments_closed:
+        return None
+    if batch.started_at is None:
+        return None
+    elapsed: float = (batch.updated_at - batch.started_at).total_seconds()
+    left = figures.segments_total - figures.segments_closed
+    return round(max(0.0, elapsed) * left / figures.segments_closed, 1)

@@ -1,0 +1,52 @@
+"""Give tests of batches a voice and short ways to send items."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from tests.factories import make_voice
+from voices.models import Voice
+
+Post = Callable[..., Any]
+
+
+@pytest.fixture
+def ada(job_services: None) -> Voice:
+    """A voice that may be used by all."""
+    return make_voice("Ada")
+
+
+@pytest.fixture
+def post(api: APIClient, ada: Voice) -> Post:
+    """A function that posts a batch in JSON; items may be texts."""
+
+    def send(items: list[Any], *, headers: dict[str, str] | None = None, **fields: Any) -> Any:
+        entries = [{"text": one} if isinstance(one, str) else one for one in items]
+        body = {"items": entries, "defaults": {"voice": "Ada"}, **fields}
+        return api.post("/api/v1/batches", body, format="json", headers=headers)
+
+    return send
+
+
+@pytest.fixture
+def post_lines(api: APIClient, ada: Voice) -> Post:
+    """A function that posts JSONL as the body; lines may be bytes or objects."""
+
+    def send(lines: list[Any], end: bytes = b"\n", **query: str) -> Any:
+        given = {"defaults": json.dumps({"voice": "Ada"}), **query}
+        body = b"".join(
+            (one if isinstance(one, bytes) else json.dumps(one).encode()) + end for one in lines
+        )
+        return api.post(
+            "/api/v1/batches",
+            body,
+            content_type="application/x-ndjson",
+            query_params=given,
+        )
+
+    return send
