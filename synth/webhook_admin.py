@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.forms import ModelForm, MultipleChoiceField, ValidationError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -186,8 +186,7 @@ class WebhookEndpointAdmin(OwnRowsMixin, ModelAdmin):
             return super().add_view(request, *args, **kwargs)
         except TooManyEndpointsError as error:
             self.message_user(request, str(error), messages.ERROR)
-            url = reverse("admin:synth_webhookendpoint_changelist")
-            return HttpResponse(status=302, headers={"Location": url})
+            return HttpResponseRedirect(reverse("admin:synth_webhookendpoint_changelist"))
 
     def delete_model(self, request: HttpRequest, obj: WebhookEndpoint) -> None:
         """Delete an endpoint; what waits for it is not sent."""
