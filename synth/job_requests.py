@@ -2,182 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
+from django.utils import timezone
 from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
-from synth.contract import MAX_TOP_K
-from synth.file_options import MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
-from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
-from synth.models import LexiconEntry, RenderJob
-from synth.option_fields import (
-    DeadlineField,
-    LanguageField,
-    ListField,
-    PausesField,
-    RetentionField,
-    SpeakersField,
-    StrictBooleanField,
-)
+from synth.job_options import COLUMNS, OptionsSerializer, ReferenceSerializer
+from synth.job_options import PRIORITIES as PRIORITIES
+from synth.job_options import EntrySerializer as EntrySerializer
+from synth.option_fields import DeadlineField, RetentionField, SpeakersField
 from synth.planning import Order
-from synth.request_fields import ReferenceAudioField, StrictNumberField, StrictTextField
+from synth.rejections import deadline_past
+from synth.request_fields import StrictTextField
 from synth.url_references import UrlClip
 from ttsweb.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip
 
-PRIORITIES = {"interactive": RenderJob.Priority.INTERACTIVE, "bulk": RenderJob.Priority.BULK}
 MAX_KEY_CHARS = 255
-MIN_LOUDNESS, MAX_LOUDNESS = -36, -6  # LUFS
-MOST_RETAKES = 8
-MAX_JOB_LEXICONS, MAX_JOB_ENTRIES = 50, 500
-# What a request calls a column of the job otherwise.
-_COLUMNS = {
-    "deadline": "deadline_at",
-    "retention": "retention_seconds",
-    "webhook": "webhook_url",
-}
-
-
-class ReferenceSerializer(StrictSerializer):
-    """A clip that comes with the job, and what is said in it."""
-
-    audio = ReferenceAudioField(
-        help_text="`data:audio/wav;base64,…`, or an http(s) URL where TTS_URL_REFERENCES is on."
-    )
-    text = StrictTextField(raw=True, help_text="What is said in the clip.")
-
-    def validate(self, attrs: dict[str, Any]) -> Any:
-        """Return the clip in place of its fields; one with a URL is fetched later."""
-        audio, text = attrs["audio"], attrs["text"]
-        try:
-            transcript = check_transcript(text)
-        except ClipRejectedError as error:
-            raise serializers.ValidationError({"text": [_detail(error)]}) from error
-        if isinstance(audio, str):
-            return UrlClip(audio, transcript)
-        try:
-            return NewClip(transcript, content=audio, container=check_clip(audio))
-        except ClipRejectedError as error:
-            raise ApiProblem(
-                error.status, error.code, str(error), attr="reference.audio"
-            ) from error
-
-
-class EntrySerializer(StrictSerializer):
-    """How a job speaks something: where `find` stands in its text, `say` is spoken."""
-
-    find = StrictTextField(max_length=500)
-    say = StrictTextField(max_length=500)
-    kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
-    case_sensitive = StrictBooleanField(default=False)
-    language = LanguageField(required=False, help_text="Only where the text has this language.")
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the entry with all its fields."""
-        return {**attrs, "language": attrs.get("language", "")}
-
-
-class OptionsSerializer(StrictSerializer):
-    """What a job may be told beside its text and its speakers.
-
-    One instance may read many: `run_validation` keeps nothing.
-    """
-
-    seed = StrictNumberField(
-        low=0, high=2**63 - 1, whole=True, default=0, help_text="The same seed, the same audio."
-    )
-    temperature = StrictNumberField(low=0, high=2, low_open=True, high_open=True, required=False)
-    top_p = StrictNumberField(low=0, high=1, low_open=True, required=False)
-    top_k = StrictNumberField(low=1, high=MAX_TOP_K, whole=True, required=False)
-    language = LanguageField(
-        required=False,
-        help_text="Of the text, as a tag of BCP 47; the voice's language unless given.",
-    )
-    format = serializers.ChoiceField(choices=list(FORMATS), default="wav")
-    sample_rate = StrictNumberField(
-        low=SAMPLE_RATES[0],
-        high=SAMPLE_RATES[-1],
-        whole=True,
-        required=False,
-        help_text=f"Hz of the file, one of {', '.join(map(str, SAMPLE_RATES))} that its format "
-        "can have; the model's own unless given.",
-    )
-    bit_rate = StrictNumberField(
-        low=MIN_BIT_RATE,
-        high=MAX_BIT_RATE,
-        whole=True,
-        required=False,
-        help_text="Bits per second of the file, for mp3 (32000 to 320000), opus (6000 to 256000) "
-        "and aac (16000 to 256000).",
-    )
-    loudness = StrictNumberField(
-        low=MIN_LOUDNESS,
-        high=MAX_LOUDNESS,
-        required=False,
-        help_text="What the whole file's loudness is brought to, in LUFS.",
-    )
-    speed = StrictNumberField(
-        low=MIN_SPEED,
-        high=MAX_SPEED,
-        default=1.0,
-        help_text="Pace of the file, at the same pitch; nothing is rendered again for it.",
-    )
-    pauses = PausesField(
-        required=False,
-        help_text="How long pauses are, in ms: sentence, phrase, word, line, speaker, paragraph, "
-        "heading, scene. Nothing is rendered again for it.",
-    )
-    normalise = StrictBooleanField(
-        default=False, help_text="Spell out numbers and the like, by the text's language."
-    )
-    lexicons = ListField(
-        child=StrictTextField(max_length=100),
-        most=MAX_JOB_LEXICONS,
-        required=False,
-        help_text="Ids or names of lexicons.",
-    )
-    lexicon = ListField(
-        child=EntrySerializer(),
-        most=MAX_JOB_ENTRIES,
-        required=False,
-        help_text="Entries for this job alone, which come before those of lexicons.",
-    )
-    max_retakes = StrictNumberField(
-        low=0,
-        high=MOST_RETAKES,
-        whole=True,
-        required=False,
-        help_text="How often a suspicious take may be rendered again with another seed.",
-    )
-    priority = serializers.ChoiceField(choices=list(PRIORITIES), default="interactive")
-    deadline = DeadlineField(
-        required=False,
-        help_text="Moment with its zone, or seconds from now, after which the job is stopped.",
-    )
-    retention = RetentionField(
-        required=False,
-        help_text="Seconds that the job and its file are kept after its end, or `forever`; what "
-        "TTS_RETENTION_DAYS says unless given.",
-    )
-    webhook = StrictTextField(
-        required=False, max_length=2000, help_text="URL that is told when the job has ended."
-    )
-    live = StrictBooleanField(
-        default=False, help_text="Make its audio ready to be heard while it is rendered."
-    )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the values by the names that `Order` has for them."""
-        return {
-            **{_COLUMNS.get(name, name): value for name, value in attrs.items()},
-            "priority": PRIORITIES[attrs["priority"]],
-        }
 
 
 class _JobFields(OptionsSerializer):
@@ -247,6 +94,39 @@ class JobFormSerializer(_JobFields):
         return _checked_clip(file.read(), text or "", file.name or "")
 
 
+class JobPatchSerializer(StrictSerializer):
+    """What can be changed of a job once it is there."""
+
+    priority = serializers.ChoiceField(
+        choices=list(PRIORITIES), required=False, help_text="Of a job that has not ended."
+    )
+    deadline = DeadlineField(
+        required=False,
+        allow_null=True,
+        help_text="Of a job that has not ended: a moment with its zone, or seconds from now; null "
+        "for none.",
+    )
+    retention = RetentionField(
+        required=False,
+        allow_null=True,
+        help_text="Seconds after the job's end, `forever`, or null for what TTS_RETENTION_DAYS "
+        "says.",
+    )
+
+    def validate_deadline(self, value: dt.datetime | None) -> dt.datetime | None:
+        """Refuse a deadline that has passed."""
+        if value is not None and value <= timezone.now():
+            raise serializers.ValidationError(str(deadline_past()), code=deadline_past().code)
+        return value
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values by the names of the job's columns."""
+        found = {COLUMNS.get(name, name): value for name, value in attrs.items()}
+        if "priority" in found:
+            found["priority"] = PRIORITIES[found["priority"]]
+        return found
+
+
 def read_idempotency_key(request: Request) -> str:
     """Return the `Idempotency-Key` header, or the empty text where there is none.
 
@@ -298,7 +178,3 @@ def _checked_clip(content: bytes, text: str, filename: str) -> NewClip:
     except ClipRejectedError as error:
         raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
     return NewClip(transcript, filename, content=content, container=container)
-
-
-def _detail(error: ClipRejectedError) -> ErrorDetail:
-    return ErrorDetail(str(error), code=error.code)

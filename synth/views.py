@@ -25,6 +25,7 @@ from synth.job_filters import JobFilterSerializer, WaitSerializer
 from synth.job_requests import (
     JobCreateSerializer,
     JobFormSerializer,
+    JobPatchSerializer,
     digest_of_body,
     read_idempotency_key,
 )
@@ -43,7 +44,8 @@ from synth.serializers import (
 )
 from synth.submit import submit_job
 from synth.transitions import UNFINISHED, cancel_job
-from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
+from synth.transitions.changes import ChangeRefusedError, change_job
+from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.pagination import IndexCursorPagination
 from ttsweb.parsers import ClipJSONParser
@@ -142,6 +144,23 @@ class JobView(APIView):
             if query.validated_data["wait"] > 0:
                 answer[WAIT_HEADER] = str(query.validated_data["wait"])
         return conditional(request, answer)
+
+    @extend_schema(
+        operation_id="change_job",
+        request=JobPatchSerializer,
+        responses={200: JobSerializer, **problems(400, 401, 404, 409)},
+    )
+    def patch(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Change a job's priority, deadline or retention; what is left out stays as it is."""
+        check_query(request, ())
+        job = _find(request, job_id)
+        serializer = JobPatchSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        try:
+            change_job(job.pk, serializer.validated_data)
+        except ChangeRefusedError as error:
+            raise ApiProblem(409, error.code, str(error)) from error
+        return Response(JobSerializer(_find(request, job_id)).data)
 
     @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, job_id: uuid.UUID) -> Response:
@@ -246,10 +265,6 @@ class JobSegmentsView(generics.ListAPIView[Segment]):
         """List the segments in their order."""
         check_query(request, ("cursor", "limit"))
         return conditional(request, super().get(request, *args, **kwargs))
-
-
-class NoFieldsSerializer(StrictSerializer):
-    """A request that has no fields."""
 
 
 def _check_no_fields(request: Request) -> None:

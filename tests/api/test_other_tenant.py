@@ -30,6 +30,7 @@ KEY = "a-key-that-both-use"
 OWNED = {
     ("job", "GET"),
     ("job", "DELETE"),
+    ("job", "PATCH"),
     ("job-audio", "GET"),
     ("job-segments", "GET"),
     ("job-events", "GET"),

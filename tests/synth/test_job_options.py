@@ -224,7 +224,7 @@ def test_rates_must_be_ones_that_the_format_can_have(
     api: APIClient, ada: Voice, form: str, sample_rate: int | None, bit_rate: int | None, code: str
 ) -> None:
     rates = {"sample_rate": sample_rate, "bit_rate": bit_rate}
-    given = {name: value for name, value in rates.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in rates.items() if value is not None}
 
     response = post(api, voice="Ada", format=form, **given)
 

@@ -1,0 +1,151 @@
+"""What can be changed of a job once it is there, and what no longer means anything."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from synth.models import RenderJob
+from synth.transitions.changes import change_job
+from tests.factories import make_ended_job, make_job, make_voice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+URL = "/api/v1/jobs"
+Status = RenderJob.Status
+
+
+def patch(api: APIClient, job: RenderJob, **fields: Any) -> Any:
+    return api.patch(f"{URL}/{job.pk}", fields, format="json")
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.RUNNING])
+def test_unfinished_job_changes_its_priority_deadline_and_retention(
+    api: APIClient, operator: User, status: str
+) -> None:
+    job = make_job(owner=operator, status=status)
+    moment = (timezone.now() + dt.timedelta(hours=1)).replace(microsecond=0)
+
+    response = patch(api, job, priority="bulk", deadline=moment.isoformat(), retention=60)
+
+    shown = response.json()
+    assert response.status_code == 200
+    assert (shown["priority"], shown["retention"]) == ("bulk", 60)
+    assert dt.datetime.fromisoformat(shown["deadline"]) == moment
+    job.refresh_from_db()
+    assert (job.priority, job.deadline_at, job.retention_seconds) == (10, moment, 60)
+    assert job.expires_at is None
+
+
+def test_job_of_a_higher_class_overtakes_the_others(api: APIClient, operator: User) -> None:
+    voice = make_voice()
+    first = make_job(owner=operator, voice=voice, priority=10)
+    second = make_job(owner=operator, voice=voice, priority=10)
+
+    shown = patch(api, second, priority="interactive").json()
+
+    assert shown["queue_position"] == 1
+    assert api.get(f"{URL}/{first.pk}").json()["queue_position"] == 2
+
+
+def test_what_is_left_out_stays_and_null_takes_away(api: APIClient, operator: User) -> None:
+    moment = timezone.now() + dt.timedelta(hours=1)
+    job = make_job(owner=operator, deadline_at=moment, retention_seconds=99, priority=10)
+
+    patch(api, job)
+    job.refresh_from_db()
+    assert (job.deadline_at, job.retention_seconds, job.priority) == (moment, 99, 10)
+    shown = patch(api, job, deadline=None, retention=None).json()
+
+    assert (shown["deadline"], shown["retention"], shown["priority"]) == (None, None, "bulk")
+
+
+@pytest.mark.parametrize("fields", [{"priority": "bulk"}, {"deadline": 60}, {"deadline": None}])
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED, Status.CANCELLED])
+def test_ended_job_takes_neither_priority_nor_deadline(
+    api: APIClient, operator: User, fields: dict[str, Any], status: str
+) -> None:
+    job = make_job(owner=operator, status=status)
+
+    response = patch(api, job, **fields, retention=60)
+
+    assert (response.status_code, response.json()["code"]) == (409, "job_ended")
+    assert status in response.json()["detail"]
+    job.refresh_from_db()
+    assert (job.priority, job.deadline_at, job.retention_seconds) == (0, None, None)
+
+
+def test_ended_job_is_kept_as_long_as_it_is_told_from_its_end_on(
+    api: APIClient, operator: User, settings: Settings
+) -> None:
+    settings.RETENTION_DAYS = 2
+    ended = timezone.now() - dt.timedelta(seconds=30)
+    job = make_ended_job(operator, finished_at=ended)
+
+    def expires(retention: object) -> dt.datetime | None:
+        assert patch(api, job, retention=retention).status_code == 200
+        job.refresh_from_db()
+        return job.expires_at
+
+    assert expires(3600) == ended + dt.timedelta(hours=1)
+    assert expires("forever") is None
+    assert expires(None) == ended + dt.timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"priority": "urgent"}, "invalid_choice"),
+        ({"priority": None}, "null"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "deadline_past"),
+        ({"deadline": "soon"}, "deadline_invalid"),
+        ({"deadline": True}, "deadline_invalid"),
+        ({"retention": 1}, "retention_invalid"),
+        ({"retention": ["forever"]}, "retention_invalid"),
+        ({"text": "Other words."}, "unknown_field"),
+        ({"status": "succeeded"}, "unknown_field"),
+        ({"voice": "Ada"}, "unknown_field"),
+    ],
+)
+def test_wrong_change_is_a_400_and_nothing_changes(
+    api: APIClient, operator: User, fields: dict[str, Any], code: str
+) -> None:
+    job = make_job(owner=operator)
+    before = RenderJob.objects.values().get()
+
+    response = patch(api, job, **fields)
+
+    assert (response.status_code, response.json()["code"]) == (400, code)
+    assert RenderJob.objects.values().get() == before
+    assert api.patch(f"{URL}/{job.pk}", [], format="json").status_code == 400
+
+
+def test_items_follow_their_batch_and_are_kept_as_long_as_it(
+    api: APIClient, operator: User
+) -> None:
+    batch = make_job(owner=operator, segments=0, kind="batch")
+    queued = make_job(owner=operator, batch=batch, item_index=0)
+    ended = make_ended_job(operator, batch=batch, item_index=1)
+
+    assert change_job(batch.pk, {"priority": RenderJob.Priority.BULK, "retention_seconds": 60})
+    refused = patch(api, queued, retention=90)
+
+    for job in (batch, queued, ended):
+        job.refresh_from_db()
+    assert [job.priority for job in (batch, queued, ended)] == [10, 10, 0]
+    assert [job.retention_seconds for job in (batch, queued, ended)] == [60, None, None]
+    assert (refused.status_code, refused.json()["code"]) == (409, "item_of_batch")
+
+
+def test_job_that_is_gone_is_not_changed(job_services: None) -> None:
+    job = make_job()
+    key = job.pk
+    job.delete()
+
+    assert not change_job(key, {"priority": RenderJob.Priority.BULK})
