@@ -1,0 +1,138 @@
+"""Estimate when an unfinished job is done, from what was rendered in the last minutes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Length
+
+from synth.models import RenderJob, Segment
+from synth.transitions import UNFINISHED
+from ttsweb import leases
+
+WINDOW_SECONDS = 600.0
+MOST_SEGMENTS = 400  # of the newest; a busy machine ends more than that in the window
+LONGEST_GAP_SECONDS = 30.0  # between two ends; a longer one says that nothing was to be done
+_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+_LEFT = F("segments_total") - F("segments_done") - F("segments_failed") - F("segments_cancelled")
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Hold how fast all workers together render, and how long a segment is, in characters."""
+
+    chars_per_second: float
+    chars_per_segment: float
+
+
+def eta_seconds(job: RenderJob) -> int | None:
+    """Return in how many seconds a job is probably done; None where it ended or nobody knows."""
+    return etas([job]).get(job.pk)
+
+
+def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
+    """Return in how many seconds each job is probably done; those of which it is unknown lack.
+
+    Nothing is known while nothing was rendered for ten minutes. The cost is four queries for all.
+    """
+    waiting = [job for job in jobs if job.status in UNFINISHED and not job.cancel_requested]
+    speed = throughput() if waiting else None
+    if speed is None:
+        return {}
+    own, before = _own_chars([job.pk for job in waiting]), _segments_before(waiting)
+    backlogs = _backlogs()
+    found: dict[uuid.UUID, int] = {}
+    for job in waiting:
+        mine = own.get(job.pk, 0) + before.get(job.pk, 0) * speed.chars_per_segment
+        ahead = 0.0
+        for (priority, lane), left in backlogs.items():
+            chars = left * speed.chars_per_segment
+            if priority < job.priority:
+                ahead += chars
+            elif priority == job.priority and lane != job.lane:
+                ahead += min(chars, mine)  # lanes of one class get the same until one is done
+        found[job.pk] = math.ceil((mine + ahead) / speed.chars_per_second)
+    return found
+
+
+def real_time_factor(job: RenderJob) -> float | None:
+    """Return seconds of audio per second of work of an ended job, over all that it waited for.
+
+    Takes that were there already count as well. None while it goes on, or where it made no audio.
+    """
+    if job.started_at is None or job.finished_at is None or not job.audio_seconds:
+        return None
+    seconds = (job.finished_at - job.started_at).total_seconds()
+    return round(job.audio_seconds / seconds, 3) if seconds > 0 else None
+
+
+def throughput() -> Throughput | None:
+    """Return how fast segments were rendered lately; None where too few were to tell.
+
+    What was reused does not count, and neither does the time in which nothing ended for long.
+    """
+    since = leases.database_now() - dt.timedelta(seconds=WINDOW_SECONDS)
+    rows = (
+        Segment.objects.filter(finished_at__gte=since, take__created_at__gte=since)
+        .order_by("-finished_at")
+        .annotate(chars=Length("spoken_text"))
+        .values_list("finished_at", "chars", "job__started_at")[:MOST_SEGMENTS]
+    )
+    ended = [(at, chars, begun) for at, chars, begun in rows if at is not None][::-1]
+    if not ended:
+        return None
+    per_segment = sum(chars for _, chars, _ in ended) / len(ended)
+    moments = [(at, sum(row[1] for row in group)) for at, group in groupby(ended, lambda r: r[0])]
+    chars = seconds = 0.0
+    for (earlier, _), (later, said) in pairwise(moments):
+        gap = (later - earlier).total_seconds()
+        if gap <= LONGEST_GAP_SECONDS:
+            chars, seconds = chars + said, seconds + gap
+    first_at, first_said = moments[0]
+    begun = min((row[2] for row in ended if row[0] == first_at and row[2]), default=None)
+    if begun is not None and 0 < (gap := (first_at - begun).total_seconds()) <= LONGEST_GAP_SECONDS:
+        chars, seconds = chars + first_said, seconds + gap
+    if not seconds or not chars:
+        return None
+    return Throughput(chars / seconds, per_segment)
+
+
+def _own_chars(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Return how many characters of each job are not rendered yet."""
+    rows = Segment.objects.filter(job__in=job_ids, status__in=_OPEN).order_by()
+    sums = rows.values("job").annotate(chars=Sum(Length("spoken_text")))
+    return {row["job"]: row["chars"] for row in sums}
+
+
+def _unfinished() -> QuerySet[RenderJob]:
+    speaking = RenderJob.objects.filter(status__in=UNFINISHED, cancel_requested=False)
+    return speaking.exclude(kind=RenderJob.Kind.BATCH).order_by()
+
+
+def _segments_before(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
+    """Return how many segments of the same lane and class come before each job's."""
+    before = (
+        _unfinished()
+        .filter(
+            priority=OuterRef("priority"),
+            lane=OuterRef("lane"),
+            created_at__lt=OuterRef("created_at"),
+        )
+        .values("lane")
+        .annotate(left=Sum(_LEFT))
+        .values("left")
+    )
+    rows = RenderJob.objects.filter(pk__in=[job.pk for job in jobs]).order_by()
+    return dict(rows.values_list("pk", Coalesce(Subquery(before), 0)))
+
+
+def _backlogs() -> dict[tuple[int, str], int]:
+    """Return how many segments are left of each priority class and lane."""
+    rows = _unfinished().values("priority", "lane").annotate(left=Sum(_LEFT))
+    return {(row["priority"], row["lane"]): row["left"] for row in rows}
