@@ -71,12 +71,6 @@ def live_answer(request: Request, job: RenderJob) -> HttpResponseBase | None:
 
 def _check_possible(job: RenderJob) -> None:
     """Refuse what a listener would get otherwise than it was ordered."""
-    if job.kind == RenderJob.Kind.BATCH:
-        raise ApiProblem(
-            409,
-            "live_not_possible",
-            "A batch has no audio of its own: listen to one of its items.",
-        )
     if job.speed != 1.0:
         raise ApiProblem(
             409,

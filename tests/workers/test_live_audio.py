@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from synth.models import LiveChunk, RenderJob, Segment
+from synth.transitions import cancel_job
 from tests.workers.heard import joined
 from tests.workers.pairs import (
     Pair,
@@ -32,6 +33,14 @@ def spoken_voice() -> Voice:
     """Return a voice that is encoded; a worker runs."""
     voice = new_voice()
     wait_encoded(voice)
+    return voice
+
+
+def voice_without_worker(pair: Pair) -> Voice:
+    """Return a voice that is encoded, with no worker left that would speak."""
+    worker = pair.start_worker().wait_ready()
+    voice = spoken_voice()
+    worker.kill()
     return voice
 
 
@@ -163,8 +172,7 @@ def test_many_listen_and_leave_and_nothing_is_left_behind(pair: Pair, settings: 
 def test_one_listener_too_many_is_told_to_come_again_and_the_place_of_one_who_left_is_free(
     pair: Pair,
 ) -> None:
-    voice = new_voice()
-    job = submit(voice, sentences=2)
+    job = submit(voice_without_worker(pair), sentences=2)
     pair_env: dict[str, Any] = {"TTS_MAX_LIVE_STREAMS": 1, "TTS_LIVE_START_SECONDS": 60}
     with served(pair, **pair_env) as client, ThreadPoolExecutor(1) as pool:
         short = httpx.Timeout(2.0)
@@ -178,7 +186,6 @@ def test_one_listener_too_many_is_told_to_come_again_and_the_place_of_one_who_le
         refused = client.get(path_of(job))
         waiting.result()
         pair.start_worker()
-        wait_encoded(voice)
         heard = client.get(path_of(job))
 
     assert (refused.status_code, refused.json()["code"]) == (503, "too_many_live_streams")
@@ -189,10 +196,7 @@ def test_one_listener_too_many_is_told_to_come_again_and_the_place_of_one_who_le
 
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_job_without_audio_says_why_and_a_late_one_to_come_again(pair: Pair) -> None:
-    from synth.transitions import cancel_job
-
-    voice = new_voice()
-    job = submit(voice, sentences=2)
+    job = submit(voice_without_worker(pair), sentences=2)
     with served(pair, TTS_LIVE_START_SECONDS=1.5) as client, ThreadPoolExecutor(1) as pool:
         late = client.get(path_of(job))
         waiting = pool.submit(client.get, path_of(job))
