@@ -1,0 +1,254 @@
+"""What happens is written as messages, together with the change itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from synth.models import RenderJob, WebhookDelivery
+from synth.removal import delete_job
+from synth.transitions import cancel_job
+from synth.transitions.jobs import end_job
+from synth.webhooks.events import tell_test
+from synth.webhooks.keeping import forget_webhooks
+from tests.factories import (
+    make_delivery,
+    make_endpoint,
+    make_job,
+    make_user,
+    make_version,
+    make_voice,
+)
+from voices import transitions as voice_transitions
+from voices.models import ClipCodes, VoiceVersion
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
+
+JobStatus = RenderJob.Status
+URL = "https://hooks.example/of-the-job"
+
+
+@pytest.fixture
+def owner(job_services: None) -> User:
+    """A user."""
+    return make_user()
+
+
+def told() -> list[tuple[str, str]]:
+    """Return event and URL of all messages."""
+    return sorted(WebhookDelivery.objects.values_list("event", "url"))
+
+
+def body() -> Any:
+    """Return the only message."""
+    return json.loads(WebhookDelivery.objects.get().body)
+
+
+@pytest.mark.parametrize("status", RenderJob.FINAL)
+def test_end_of_a_job_is_told_to_its_url_and_to_endpoints(status: JobStatus, owner: User) -> None:
+    endpoint = make_endpoint(owner)
+    make_endpoint()
+    job = make_job(owner=owner, webhook_url=URL)
+
+    end_job(job.pk, status, error_message="Why it is so.")
+
+    assert told() == sorted([(f"job.{status}", URL), (f"job.{status}", endpoint.url)])
+    for row in WebhookDelivery.objects.all():
+        assert (row.owner, row.job) == (owner, job)
+        message = json.loads(row.body)
+        assert message["type"] == f"job.{status}"
+        assert message["data"]["id"] == str(job.pk)
+        assert message["data"]["status"] == status
+        assert message["data"]["error_message"] == "Why it is so."
+        left = row.give_up_at - timezone.now()
+        assert dt.timedelta(hours=23.9) < left <= dt.timedelta(hours=24)
+
+
+def test_message_has_nothing_of_what_is_said(owner: User) -> None:
+    make_endpoint(owner)
+    job = make_job(owner=owner)
+    RenderJob.objects.update(text="A secret sentence.")
+
+    end_job(job.pk, JobStatus.SUCCEEDED)
+
+    assert "secret" not in WebhookDelivery.objects.get().body
+    assert {"text", "text_start"}.isdisjoint(body()["data"])
+
+
+def test_endpoint_gets_what_it_wants_and_only_while_it_is_on(owner: User) -> None:
+    make_endpoint(owner, events=["job.failed", "voice.ready"])
+    make_endpoint(owner, enabled=False)
+
+    end_job(make_job(owner=owner).pk, JobStatus.SUCCEEDED)
+    assert told() == []
+
+    end_job(make_job(owner=owner).pk, JobStatus.FAILED)
+    assert [event for event, _ in told()] == ["job.failed"]
+
+
+def test_job_whose_url_is_an_endpoints_too_is_told_once(owner: User) -> None:
+    make_endpoint(owner, url=URL)
+
+    end_job(make_job(owner=owner, webhook_url=URL).pk, JobStatus.SUCCEEDED)
+
+    assert told() == [("job.succeeded", URL)]
+
+
+def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
+    endpoint = make_endpoint(owner)
+    batch = make_job(owner=owner, kind="batch", segments=0)
+    item = make_job(owner=owner, batch=batch, item_index=0)
+    asked = make_job(owner=owner, batch=batch, item_index=1, webhook_url=URL)
+
+    end_job(item.pk, JobStatus.SUCCEEDED)
+    assert told() == []
+    end_job(asked.pk, JobStatus.SUCCEEDED)
+    assert told() == [("job.succeeded", URL)]
+
+    WebhookDelivery.objects.all().delete()
+    end_job(batch.pk, JobStatus.SUCCEEDED)
+    assert told() == [("job.succeeded", endpoint.url)]
+    assert body()["data"]["kind"] == "batch"
+    assert body()["data"]["counts"]["succeeded"] == 2
+
+
+def test_job_without_owner_tells_nobody() -> None:
+    end_job(make_job(webhook_url=URL).pk, JobStatus.SUCCEEDED)
+
+    assert told() == []
+
+
+def test_cancelled_job_is_told_once(owner: User) -> None:
+    job = make_job(owner=owner, webhook_url=URL)
+
+    assert cancel_job(job.pk)
+    assert not cancel_job(job.pk)
+
+    assert told() == [("job.cancelled", URL)]
+
+
+def test_message_is_gone_when_the_change_is_undone(
+    owner: User, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    job = make_job(owner=owner, webhook_url=URL)
+
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        end_job(job.pk, JobStatus.SUCCEEDED)
+        assert WebhookDelivery.objects.count() == 1
+        raise ZeroDivisionError
+
+    job.refresh_from_db()
+    assert (job.status, told()) == ("queued", [])
+    assert sent_tasks("deliver") == []
+
+
+def test_worker_is_rung_for_each_message(
+    owner: User, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    make_endpoint(owner)
+
+    end_job(make_job(owner=owner, webhook_url=URL).pk, JobStatus.SUCCEEDED)
+
+    assert len(sent_tasks("deliver")) == 2
+    assert not WebhookDelivery.objects.filter(sent_at=None).exists()
+
+
+def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None:
+    endpoint = make_endpoint(owner)
+    for name, status in (("Ada", "ready"), ("Grace", "failed")):
+        voice = make_voice(name, ready=False, owner=owner)
+        version = voice.versions.get()
+        token = voice_transitions.claim_version(version.pk, worker="w")
+        assert token is not None
+        if status == "ready":
+            voice_transitions.finish_version(
+                version.pk, token, codec_fingerprint="c" * 64, frames=9, warnings=[]
+            )
+        else:
+            voice_transitions.fail_version(
+                version.pk, token, code="clip_silent", message="It is silent."
+            )
+
+        assert told() == [(f"voice.{status}", endpoint.url)]
+        data = body()["data"]
+        assert (data["id"], data["name"], data["status"]) == (str(voice.pk), name, status)
+        WebhookDelivery.objects.all().delete()
+
+
+def test_voice_whose_workers_were_lost_is_told_as_failed(owner: User) -> None:
+    make_endpoint(owner)
+    version = make_voice(ready=False, owner=owner).versions.get()
+    VoiceVersion.objects.update(attempts=2)
+    assert voice_transitions.claim_version(version.pk, worker="w")
+
+    assert voice_transitions.free_lost_versions(Q(claimed_by="w")) == 1
+
+    assert [event for event, _ in told()] == ["voice.failed"]
+    assert body()["data"]["error_code"] == "worker_lost"
+
+
+def test_voice_whose_codes_are_there_already_is_told_as_ready(owner: User) -> None:
+    make_endpoint(owner)
+    version = make_version(make_voice(owner=owner, versions=0), status="pending")
+    ClipCodes.objects.create(
+        clip=version.clips.get().stored,
+        codec_fingerprint="c" * 64,
+        key="codes",
+        frames=5,
+        encoded_at=timezone.now(),
+    )
+
+    with transaction.atomic():
+        assert voice_transitions.ready_version(version, "c" * 64)
+
+    assert [event for event, _ in told()] == ["voice.ready"]
+
+
+def test_clip_that_came_with_a_job_tells_nobody(owner: User) -> None:
+    make_endpoint(owner)
+    version = make_version(status="pending")
+    token = voice_transitions.claim_version(version.pk, worker="w")
+    assert token is not None
+
+    voice_transitions.fail_version(version.pk, token, code="clip_silent", message="It is silent.")
+
+    assert told() == []
+
+
+def test_test_goes_to_one_endpoint_whatever_it_wants(owner: User) -> None:
+    endpoint = make_endpoint(owner, events=["job.failed"], enabled=False)
+    make_endpoint(owner)
+
+    row = tell_test(endpoint)
+
+    assert told() == [("test", endpoint.url)]
+    assert json.loads(row.body)["type"] == "test"
+
+
+def test_old_deliveries_are_forgotten_and_what_waits_is_not(owner: User) -> None:
+    now = timezone.now()
+    make_delivery(owner, finished_at=now - dt.timedelta(days=31), status="delivered")
+    young = make_delivery(owner, finished_at=now - dt.timedelta(days=29), status="failed")
+    waiting = make_delivery(owner)
+    WebhookDelivery.objects.update(created_at=now - dt.timedelta(days=40))
+
+    forget_webhooks()
+
+    assert set(WebhookDelivery.objects.all()) == {young, waiting}
+
+
+def test_delivery_outlives_its_job(owner: User) -> None:
+    job = make_job(owner=owner, webhook_url=URL)
+    end_job(job.pk, JobStatus.SUCCEEDED)
+
+    delete_job(job)
+
+    assert WebhookDelivery.objects.get().job is None
