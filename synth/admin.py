@@ -12,18 +12,27 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin, TabularInline
+from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
 from synth.access import visible_jobs
 from synth.admin_forms import JobForm
-from synth.models import RenderJob, Segment
+from synth.admin_inlines import SegmentInline
+from synth.job_cells import (
+    BADGES,
+    bar_of,
+    file_cell,
+    options_of,
+    real_time_factor,
+    row_cell,
+)
+from synth.models import RenderJob
 from synth.removal import delete_job
 from synth.retry import RetryRefusedError, retry
-from synth.serializers import file_name_of, has_audio, progress_of
 from synth.submit import submit_job
 from synth.transitions import cancel_job
+from synth.transitions.changes import ChangeRefusedError, change_job
 from synth.webhook_admin import WebhookDeliveryAdmin, WebhookEndpointAdmin, WebhookSecretAdmin
 from synth.worker_admin import WorkerStatusAdmin
 
@@ -35,52 +44,6 @@ __all__ = [
     "WebhookSecretAdmin",
     "WorkerStatusAdmin",
 ]
-
-# Colours of Unfold's labels in lists, and the names of our own badges' colours elsewhere.
-STATUS_COLOURS = {
-    "queued": "info",
-    "running": "warning",
-    "succeeded": "success",
-    "partial": "warning",
-    "failed": "danger",
-}
-_BADGES = {"running": "encoding", "succeeded": "ready", "partial": "encoding", "failed": "failed"}
-
-
-class SegmentInline(TabularInline):
-    """What the job's text was cut into, and what came of each piece."""
-
-    model = Segment
-    fields = ("number", "text", "status", "pause_after_ms", "seed", "attempts", "error")
-    readonly_fields = fields
-    ordering = ("chapter__index", "index")
-    verbose_name_plural = "segments"
-    can_delete = False
-    max_num = 0
-    per_page = 50  # a book has thousands
-    hide_title = True  # the id of the job, again in each row
-
-    @admin.display(description="#")
-    def number(self, segment: Segment) -> int:
-        """Return the place in the text, from 0 as the API has it."""
-        return segment.index
-
-    @admin.display(description="error")
-    def error(self, segment: Segment) -> str:
-        """Return code and sentence of what went wrong."""
-        if not segment.error_code:
-            return "-"
-        return f"{segment.error_code}: {segment.error_message}"
-
-    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Follow the job."""
-        return bool(request.user.has_perm("synth.view_renderjob"))
-
-    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Let nobody."""
-        return False
-
-    has_change_permission = has_delete_permission = has_add_permission
 
 
 @admin.register(RenderJob)
@@ -99,21 +62,36 @@ class RenderJobAdmin(ModelAdmin):
         "audio",
     )
     list_display_links = ("short_id", "said")
-    list_filter = ("status", "priority", "format")
+    list_filter = ("status", "priority", "kind", "format", "created_at")
     list_per_page = 50
     show_full_result_count = False
     search_fields = ("id", "voices__version__voice__name", "owner__username")
-    actions = ("cancel_chosen", "retry_chosen")
+    actions = ("cancel_chosen", "retry_chosen", "make_interactive", "make_bulk")
     actions_detail = ("cancel_this", "retry_this")
     readonly_fields = (
         "id", "state_of", "file", "text", "voice", "format", "priority", "owner", "sampling",
-        "created_at", "started_at", "finished_at", "audio_seconds",
+        "options", "created_at", "started_at", "finished_at", "length", "takes", "speed_of_work",
     )  # fmt: skip
     fieldsets = (
         (None, {"fields": ("state_of", "file", "text")}),
-        ("Request", {"fields": (("voice", "format", "priority"), ("sampling", "owner"), "id")}),
-        ("Times", {"fields": (("created_at", "started_at"), ("finished_at", "audio_seconds"))}),
+        (
+            "Request",
+            {"fields": (("voice", "format", "priority"), "options", ("sampling", "owner"), "id")},
+        ),
+        (
+            "Times",
+            {
+                "fields": (
+                    ("created_at", "started_at"),
+                    ("finished_at", "length"),
+                    ("takes", "speed_of_work"),
+                )
+            },
+        ),
     )
+
+    class Media:
+        js = tuple(f"ttsweb/{name}.js" for name in ("waveform", "job_list", "segments"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
         """Return the jobs that the user may see; their texts are long and read on demand."""
@@ -164,15 +142,15 @@ class RenderJobAdmin(ModelAdmin):
         start: str = job.text_start
         return f"{start[:60].rstrip()}…" if len(start) > 60 else start
 
-    @display(description="status", label=STATUS_COLOURS, ordering="status")
-    def state(self, job: RenderJob) -> str:
-        """Return the status as a badge."""
-        return job.status
+    @display(description="status", ordering="status")
+    def state(self, job: RenderJob) -> SafeString:
+        """Return the status as a badge that changes by itself."""
+        return row_cell("row_state", job)
 
     @display(description="progress")
     def progress(self, job: RenderJob) -> SafeString:
-        """Return a bar."""
-        return SafeString(render_to_string("synth/progress.html", _progress_of(job)))
+        """Return a bar that moves by itself, and in words how far the job is."""
+        return row_cell("row_progress", job)
 
     @display(description="voice")
     def voice(self, job: RenderJob) -> str:
@@ -183,18 +161,39 @@ class RenderJobAdmin(ModelAdmin):
     @display(description="audio")
     def audio(self, job: RenderJob) -> SafeString:
         """Return a player that loads nothing before it is asked to."""
-        return _player(job)
+        return row_cell("row_audio", job)
 
     @display(description="file")
     def file(self, job: RenderJob) -> SafeString:
-        """Return a player and a link that saves the file."""
-        return _player(job, filename=file_name_of(job))
+        """Return waveform, player and a link that saves the file; or what is rendered so far."""
+        return file_cell(job)
+
+    @display(description="takes")
+    def takes(self, job: RenderJob) -> str:
+        """Return how many takes were rendered for it, and how many were there already."""
+        return f"{job.takes_rendered} rendered, {job.takes_reused} reused"
+
+    @display(description="real-time factor")
+    def speed_of_work(self, job: RenderJob) -> str:
+        """Return how many seconds of audio a second of work made."""
+        factor = real_time_factor(job)
+        return "-" if factor is None else f"{factor:.1f}"
+
+    @display(description="length")
+    def length(self, job: RenderJob) -> str:
+        """Return how long the audio is."""
+        return f"{job.audio_seconds:.1f} s"
+
+    @display(description="options")
+    def options(self, job: RenderJob) -> str:
+        """Return what was asked for beside the usual."""
+        return options_of(job)
 
     @display(description="status")
     def state_of(self, job: RenderJob) -> SafeString:
         """Return status, progress, counts and error."""
-        context = {"job": job, "colour": _BADGES.get(job.status, "pending")}
-        return SafeString(render_to_string("synth/state.html", context | _progress_of(job)))
+        context = {"job": job, "colour": BADGES.get(job.status, "pending")}
+        return SafeString(render_to_string("synth/state.html", context | bar_of(job)))
 
     @display(description="sampling")
     def sampling(self, job: RenderJob) -> str:
@@ -231,6 +230,28 @@ class RenderJobAdmin(ModelAdmin):
                 self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
         if queued:
             self.message_user(request, f"{queued} jobs were queued again.")
+
+    @action(description="Render before bulk work", permissions=["control"])
+    def make_interactive(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
+        """Give the chosen unfinished jobs the interactive class."""
+        self._reprioritise(request, jobs, RenderJob.Priority.INTERACTIVE)
+
+    @action(description="Render as bulk work", permissions=["control"])
+    def make_bulk(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
+        """Give the chosen unfinished jobs the bulk class."""
+        self._reprioritise(request, jobs, RenderJob.Priority.BULK)
+
+    def _reprioritise(
+        self, request: HttpRequest, jobs: QuerySet[RenderJob], priority: RenderJob.Priority
+    ) -> None:
+        moved = 0
+        for job in jobs:
+            try:
+                moved += change_job(job.pk, {"priority": priority})
+            except ChangeRefusedError as error:
+                self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
+        if moved:
+            self.message_user(request, f"{moved} jobs are {priority.label.lower()} now.")
 
     @action(
         description="Cancel",
@@ -286,14 +307,3 @@ class RenderJobAdmin(ModelAdmin):
         """Delete the chosen jobs, each in the same way."""
         for job in queryset:
             delete_job(job)
-
-
-def _progress_of(job: RenderJob) -> dict[str, Any]:
-    progress = progress_of(job)
-    return {"progress": f"{progress:.3f}", "percent": round(100 * progress)}
-
-
-def _player(job: RenderJob, *, filename: str = "") -> SafeString:
-    url = reverse("job-audio", args=[job.pk]) if has_audio(job) else ""
-    context = {"url": url, "short_id": str(job.pk)[:8], "filename": filename}
-    return SafeString(render_to_string("synth/audio.html", context))

@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Min, QuerySet, Sum
 from django.utils import timezone
 
 from synth.access import visible_jobs
-from synth.job_requests import PRIORITIES
+from synth.job_options import PRIORITIES
 from synth.models import Export, RenderedDay, RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import UNFINISHED
 from voices.models import CodesCounter, StoredClip

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.job_requests import PRIORITIES
+from synth.job_options import PRIORITIES
 from ttsweb.api import check_query
 from ttsweb.overview import overview
 

@@ -17,7 +17,7 @@
     if (job.status === "queued" && job.queue_position) parts.push(`position ${job.queue_position}`);
     if (job.segments_total) parts.push(`${job.segments_done} of ${job.segments_total}`);
     if (OPEN.includes(job.status) && job.eta_seconds != null) parts.push(`about ${inWords(job.eta_seconds)} left`);
-    if (!OPEN.includes(job.status) && job.real_time_factor) parts.push(`${job.real_time_factor.toFixed(1)}× real time`);
+    if (!OPEN.includes(job.status) && job.real_time_factor) parts.push(`${job.real_time_factor.toFixed(1)}x real time`);
     return parts.join(" · ");
   };
 

@@ -1,0 +1,95 @@
+"""Every page of the admin: light, dark and narrow, nobody else asked, nothing inaccessible."""
+
+from __future__ import annotations
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.pages import (
+    console_errors,
+    overflow,
+    picture,
+    requested_urls,
+    set_dark,
+    set_phone,
+    violations,
+    wait_for,
+)
+
+PAGES = {
+    "overview": "/admin/",
+    "voices": "/admin/voices/voice/",
+    "voice": "/admin/voices/voice/{voice}/change/",
+    "new-voice": "/admin/voices/voice/add/",
+    "jobs": "/admin/synth/renderjob/",
+    "job": "/admin/synth/renderjob/{job}/change/",
+    "new-job": "/admin/synth/renderjob/add/",
+    "batches": "/admin/synth/batch/",
+    "lexicons": "/admin/synth/lexicon/",
+    "new-lexicon": "/admin/synth/lexicon/add/",
+    "workers": "/admin/synth/workerstatus/",
+    "deliveries": "/admin/synth/webhookdelivery/",
+    "endpoints": "/admin/synth/webhookendpoint/",
+    "keys": "/admin/synth/apikey/",
+    "new-key": "/admin/synth/apikey/add/",
+    "users": "/admin/auth/user/",
+    "new-user": "/admin/auth/user/add/",
+    "groups": "/admin/auth/group/",
+    "new-group": "/admin/auth/group/add/",
+    "licences": "/licences",
+    "start": "/",
+    "api": "/api/v1/docs",
+}
+
+
+@pytest.fixture(scope="module")
+def places(site: Site) -> dict[str, str]:
+    """A voice and a finished job, for pages of one of them."""
+    voice = site.make_voice("Looked at")
+    answer = site.api.post("/jobs", json={"text": "A short text. And more.", "voice": voice})
+    job: str = answer.json()["id"]
+    assert site.api.get(f"/jobs/{job}?wait=30").json()["status"] == "succeeded"
+    return {"voice": voice, "job": job}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_is_accessible_in_light_and_dark_and_on_a_phone(
+    admin: webdriver.Chrome, site: Site, places: dict[str, str], name: str
+) -> None:
+    console_errors(admin), requested_urls(admin)
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        admin.get(site.url + PAGES[name].format(**places))
+        wait_for(admin, "body")
+        assert "Server Error" not in admin.title and "Not Found" not in admin.page_source[:2000]
+        assert violations(admin) == []
+        picture(admin, f"{name}-dark" if is_dark else name)
+    set_dark(admin, False)
+    set_phone(admin)
+    admin.get(site.url + PAGES[name].format(**places))
+
+    assert overflow(admin) <= 0
+    assert violations(admin) == []
+    picture(admin, f"{name}-phone")
+    assert console_errors(admin) == []
+    assert [url for url in requested_urls(admin) if not url.startswith(site.url)] == []
+
+
+def test_a_voice_is_opened_by_keyboard_alone(
+    admin: webdriver.Chrome, site: Site, places: dict[str, str]
+) -> None:
+    admin.get(f"{site.url}/admin/voices/voice/")
+    wait_for(admin, "#result_list")
+
+    for _ in range(80):
+        admin.switch_to.active_element.send_keys(Keys.TAB)
+        focused = admin.switch_to.active_element
+        if focused.text == "Looked at":
+            break
+    focused.send_keys(Keys.ENTER)
+
+    assert wait_for(admin, "[name=name]").get_attribute("value") == "Looked at"
+    assert admin.find_elements(By.CSS_SELECTOR, "[data-try-it] button")

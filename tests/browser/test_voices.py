@@ -1,0 +1,86 @@
+"""A voice is made, looked at and tried in a real browser."""
+
+from __future__ import annotations
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.browser.conftest import CLIP, TRANSCRIPT, Site
+from tests.browser.pages import PATIENCE_SECONDS, console_errors, drop_file, picture, wait_for
+
+
+def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
+    admin: webdriver.Chrome, site: Site
+) -> None:
+    admin.get(f"{site.url}/admin/voices/voice/add/")
+    wait_for(admin, "[name=name]").send_keys("Dropped")
+    admin.find_element(By.NAME, "consent_statement").send_keys("The voice is synthetic.")
+    drop_file(admin, ".tts-drop", CLIP, "audio/wav")
+
+    wait_for(admin, ".tts-report canvas")
+    report = admin.find_element(By.CSS_SELECTOR, ".tts-report").text
+    assert "ref_m3.wav" in report and "mono" in report and "dBFS" in report
+
+    admin.find_element(By.NAME, "clips-0-transcript").send_keys(TRANSCRIPT)
+    picture(admin, "voice-new")
+    admin.find_element(By.NAME, "_continue").click()
+    wait_for(admin, ".tts-state")
+
+    def is_ready(driver: webdriver.Chrome) -> bool:
+        driver.refresh()
+        return driver.find_element(By.CSS_SELECTOR, ".tts-state .tts-badge").text == "ready"
+
+    WebDriverWait(admin, PATIENCE_SECONDS, poll_frequency=1).until(is_ready)
+    measures = admin.find_element(By.CSS_SELECTOR, ".tts-measures").text
+    assert "22050 Hz" in measures and "Noise floor" in measures
+    assert admin.find_elements(By.CSS_SELECTOR, ".tts-clip canvas[data-peaks]")
+
+    admin.find_element(By.CSS_SELECTOR, "[data-try-it] button").click()
+    wait_for(admin, "[data-try-it] audio")
+    assert "s of audio" in admin.find_element(By.CSS_SELECTOR, "[data-try-it] [data-state]").text
+    picture(admin, "voice-try-it")
+    assert console_errors(admin) == []
+
+
+def test_a_recording_becomes_the_clip(admin: webdriver.Chrome, site: Site) -> None:
+    admin.get(f"{site.url}/admin/voices/voice/add/")
+    record = wait_for(admin, ".tts-drop .tts-button")
+    record.click()
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda driver: driver.find_element(By.CSS_SELECTOR, ".tts-drop [aria-live]").text == "3 s"
+    )
+    assert record.text == "Stop"
+    record.click()
+
+    wait_for(admin, ".tts-report canvas")
+    name = admin.execute_script(
+        "return document.querySelector('[name=clips-0-audio]').files[0].name"
+    )
+    assert name == "recording.webm"
+    assert "recording.webm · 3." in admin.find_element(By.CSS_SELECTOR, ".tts-report").text
+
+
+def test_a_clip_that_is_too_short_is_told_before_it_is_sent(
+    admin: webdriver.Chrome, site: Site
+) -> None:
+    admin.get(f"{site.url}/admin/voices/voice/add/")
+    record = wait_for(admin, ".tts-drop .tts-button")
+    record.click()
+    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda _: record.text == "Stop")
+    record.click()
+
+    assert "too short" in wait_for(admin, ".tts-bad").text
+
+
+def test_versions_say_what_changed(admin: webdriver.Chrome, site: Site) -> None:
+    voice_id = site.make_voice("Changed")
+    site.api.patch(
+        f"/voices/{voice_id}", files={"transcript": (None, "Other words.")}
+    ).raise_for_status()
+
+    admin.get(f"{site.url}/admin/voices/voice/{voice_id}/change/")
+
+    page = wait_for(admin, "#content-main").get_attribute("textContent") or ""
+    assert "transcript 1 changed" in page
+    assert "first version" in page
