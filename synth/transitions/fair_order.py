@@ -19,7 +19,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet
+from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 
 from synth.models import JobVoice, LaneTurn, RenderJob, Segment
 from synth.transitions.jobs import UNFINISHED
@@ -50,9 +51,7 @@ def claimable_jobs(want: Want) -> Q:
         version__status=VoiceVersion.Status.READY,
         version__codec_fingerprint=want.codec_fingerprint,
     )
-    queued = Segment.objects.filter(
-        job=OuterRef("pk"), status=Segment.Status.QUEUED, not_before__lte=want.now
-    )
+    queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
     in_time = Q(deadline_at__isnull=True) | Q(deadline_at__gt=want.now)
     return in_time & Q(cancel_requested=False) & Q(Exists(queued)) & ~Q(Exists(unready))
 
@@ -200,7 +199,7 @@ class _Lane:
         chosen = self._all_of(whole, number) if whole else []
         if self._jobs and len(chosen) < number:
             pk, _ = self._jobs[0]
-            rows = self._queued(Segment.objects.filter(job=pk)).exclude(pk__in=self.chosen)
+            rows = self._rows(Segment.objects.filter(job=pk)).exclude(pk__in=self.chosen)
             some = list(rows.order_by("pk").values_list("pk", flat=True)[: number - len(chosen)])
             if len(some) < number - len(chosen):
                 self._jobs.pop(0)
@@ -210,15 +209,25 @@ class _Lane:
     def _all_of(self, jobs: Sequence[uuid.UUID], number: int) -> list[int]:
         """Return the queued segments of jobs that have about `number` of them, in their order."""
         place = {pk: index for index, pk in enumerate(jobs)}
-        rows = self._queued(Segment.objects.filter(job__in=jobs)).values_list("job_id", "pk")
+        rows = self._rows(Segment.objects.filter(job__in=jobs)).values_list("job_id", "pk")
         ordered = sorted((place[job_id], pk) for job_id, pk in rows)
         return [pk for _, pk in ordered[:number]]
 
-    def _queued(self, segments: QuerySet[Segment]) -> QuerySet[Segment]:
-        """Return those of the segments that may be claimed."""
-        rows = segments.filter(status=Segment.Status.QUEUED, not_before__lte=self.want.now)
-        if self.want.attempts_below is not None:
-            rows = rows.filter(attempts__lt=self.want.attempts_below)
-        if self.want.is_locking:
-            rows = rows.order_by().select_for_update(skip_locked=True)
-        return rows
+    def _rows(self, segments: QuerySet[Segment]) -> QuerySet[Segment]:
+        """Return those of the segments that may be claimed, locked where that is wanted."""
+        rows = _queued(segments, self.want).order_by()
+        return rows.select_for_update(skip_locked=True) if self.want.is_locking else rows
+
+
+def _queued(segments: QuerySet[Segment], want: Want) -> QuerySet[Segment]:
+    """Return those of some jobs' segments that may be claimed.
+
+    Columns are wrapped in expressions that change nothing: without statistics SQLite takes a range
+    for the better condition and reads the index of all queued segments, not the one of the job's.
+    """
+    rows = segments.filter(status=Segment.Status.QUEUED).alias(
+        free_from=Coalesce("not_before", Value(want.now)), tries=F("attempts") + 0
+    )
+    if want.attempts_below is not None:
+        rows = rows.filter(tries__lt=want.attempts_below)
+    return rows.filter(free_from__lte=want.now)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Coalesce
 
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions.batches import start_batches
@@ -112,7 +113,9 @@ def _claim(chosen: Sequence[int], worker: str) -> list[SegmentClaim]:
     if not chosen:
         return []
     token = uuid.uuid4()
-    Segment.objects.filter(pk__in=chosen, status=Segment.Status.QUEUED).update(
+    # An expression, so that SQLite reads these rows and not its index of all that is queued.
+    rows = Segment.objects.alias(state=Coalesce("status", Value(""))).filter(pk__in=chosen)
+    rows.filter(state=Segment.Status.QUEUED).update(
         status=Segment.Status.CLAIMED,
         claimed_by=worker,
         claim_token=token,
