@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Q
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.fields import empty
 
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.option_fields import StrictBooleanField
@@ -28,13 +29,13 @@ class WebhookUrlField(StrictTextField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(raw=True, max_length=MOST_CHARACTERS, **kwargs)
 
-    def to_internal_value(self, data: Any) -> str:
-        """Return the URL as it is written.
+    def run_validation(self, data: Any = empty) -> str:
+        """Return the URL as it is written; an empty text is none.
 
         Raises:
             ValidationError: url_invalid, url_scheme or url_private_address.
         """
-        url = super().to_internal_value(data)
+        url: str = super().run_validation(data)
         try:
             check_webhook_url(url)
         except WebhookUrlError as error:

@@ -1,0 +1,204 @@
+"""Each step of a delivery: one wins a claim, late writers change nothing, time runs out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db.models import Q
+from django.utils import timezone
+
+from synth.models import WebhookDelivery
+from synth.transitions import (
+    Claim,
+    claim_delivery,
+    claimable_deliveries,
+    fail_deliveries_to,
+    fail_delivery,
+    fail_gone_delivery,
+    finish_delivery,
+    free_lost_deliveries,
+    postpone_delivery,
+    release_delivery,
+    resend_delivery,
+)
+from synth.transitions.webhooks import pause_seconds
+from tests.factories import make_delivery, make_endpoint, make_job, make_user
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
+
+Status = WebhookDelivery.Status
+
+
+def claimed(**fields: Any) -> tuple[WebhookDelivery, Claim]:
+    """Return a delivery that is being sent, and the claim on it."""
+    row = make_delivery(**fields)
+    claim = claim_delivery(row.pk, worker="w")
+    assert claim is not None
+    return row, claim
+
+
+def test_only_one_worker_claims_a_delivery() -> None:
+    row, claim = claimed()
+
+    assert claim_delivery(row.pk, worker="other") is None
+    row.refresh_from_db()
+    assert (row.status, row.claimed_by, row.attempts) == (Status.CLAIMED, "w", 1)
+    assert claim.token == row.claim_token
+
+
+def test_delivery_is_not_claimed_before_its_time() -> None:
+    row = make_delivery(not_before=timezone.now() + dt.timedelta(seconds=60))
+
+    assert claim_delivery(row.pk, worker="w") is None
+    assert not claimable_deliveries().exists()
+
+
+def test_late_worker_changes_nothing() -> None:
+    row, claim = claimed()
+    release_delivery(claim)
+
+    assert not finish_delivery(claim, response_status=200)
+    assert not fail_delivery(claim, code="x", message="y")
+    assert not postpone_delivery(claim, code="x", message="y")
+    assert not fail_gone_delivery(claim, response_status=410)
+    assert not release_delivery(claim)
+    row.refresh_from_db()
+    assert (row.status, row.attempts, row.error_code) == (Status.QUEUED, 0, "")
+
+
+def test_delivered_message_has_no_error_left() -> None:
+    row, claim = claimed(error_code="url_status", error_message="It answered 500.")
+
+    assert finish_delivery(claim, response_status=204)
+
+    row.refresh_from_db()
+    assert (row.status, row.response_status, row.error_code) == (Status.DELIVERED, 204, "")
+    assert row.finished_at is not None
+    assert row.claim_token is None
+
+
+def test_pauses_grow_and_vary() -> None:
+    found = [[pause_seconds(attempts) for _ in range(50)] for attempts in range(1, 30)]
+
+    for attempts, pauses in enumerate(found):
+        middle = min(5.0 * 3.0**attempts, 4 * 3600.0)
+        assert all(0.79 * middle < pause < 1.21 * middle for pause in pauses)
+        assert len(set(pauses)) > 1
+
+
+def test_failed_attempt_waits_and_keeps_its_error() -> None:
+    row, claim = claimed()
+
+    assert postpone_delivery(claim, code="url_status", message="500.", response_status=500)
+
+    row.refresh_from_db()
+    assert (row.status, row.attempts, row.response_status) == (Status.QUEUED, 1, 500)
+    assert (row.error_code, row.error_message, row.finished_at) == ("url_status", "500.", None)
+    assert 3 < (row.not_before - timezone.now()).total_seconds() < 6.1
+
+
+@pytest.mark.parametrize(
+    ("asked", "low", "high"), [(600.0, 590, 601), (0.0, 0.1, 1), (1.0, 0.5, 1)]
+)
+def test_pause_that_the_server_asks_for_is_kept(asked: float, low: float, high: float) -> None:
+    row, claim = claimed()
+
+    postpone_delivery(claim, code="url_status", message="503.", retry_after_seconds=asked)
+
+    row.refresh_from_db()
+    assert low < (row.not_before - timezone.now()).total_seconds() <= high
+
+
+def test_server_that_asks_for_no_pause_is_not_sent_to_without_end() -> None:
+    row, claim = claimed(attempts=20)
+
+    postpone_delivery(claim, code="url_status", message="503.", retry_after_seconds=0.0)
+
+    row.refresh_from_db()
+    assert (row.not_before - timezone.now()).total_seconds() > 600
+
+
+@pytest.mark.parametrize("asked", [None, 3600.0])
+def test_delivery_is_given_up_when_the_next_try_would_be_too_late(asked: float | None) -> None:
+    left = 1.0 if asked is None else 3000.0
+    row, claim = claimed(give_up_at=timezone.now() + dt.timedelta(seconds=left))
+
+    postpone_delivery(claim, code="url_timeout", message="Too slow.", retry_after_seconds=asked)
+
+    row.refresh_from_db()
+    assert (row.status, row.error_code) == (Status.FAILED, "url_timeout")
+    assert row.finished_at is not None
+
+
+def test_url_that_is_gone_switches_its_owners_endpoint_off() -> None:
+    owner, url = make_user(), "https://hooks.example/gone"
+    own, others = make_endpoint(owner, url=url), make_endpoint(url=url)
+    other = make_endpoint(owner)
+    row, claim = claimed(owner=owner, url=url)
+
+    assert fail_gone_delivery(claim, response_status=410)
+
+    row.refresh_from_db()
+    assert (row.status, row.error_code, row.response_status) == ("failed", "endpoint_gone", 410)
+    for endpoint, enabled in ((own, False), (others, True), (other, True)):
+        endpoint.refresh_from_db()
+        assert endpoint.enabled is enabled
+
+
+def test_what_waits_for_an_endpoint_that_goes_fails_unless_a_job_asked_for_it() -> None:
+    owner = make_user()
+    endpoint = make_endpoint(owner)
+    waiting = make_delivery(owner, url=endpoint.url)
+    of_job = make_delivery(owner, url=endpoint.url, job=make_job(owner=owner))
+    asked = make_delivery(
+        owner, url=endpoint.url, job=make_job(owner=owner, webhook_url=endpoint.url)
+    )
+    others = make_delivery(url=endpoint.url)
+    done = make_delivery(owner, url=endpoint.url, status=Status.DELIVERED)
+
+    assert fail_deliveries_to(endpoint) == 2
+
+    rows = WebhookDelivery.objects.in_bulk()
+    assert {rows[waiting.pk].error_code, rows[of_job.pk].error_code} == {"endpoint_disabled"}
+    assert [rows[one.pk].status for one in (asked, others, done)] == [
+        Status.QUEUED, Status.QUEUED, Status.DELIVERED,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [Status.QUEUED, Status.DELIVERED, Status.FAILED])
+def test_delivery_is_sent_again_with_all_its_time(
+    status: Status, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    later = timezone.now() + dt.timedelta(hours=1)
+    row = make_delivery(status=status, attempts=9, not_before=later, give_up_at=later)
+
+    assert resend_delivery(row.pk)
+
+    row.refresh_from_db()
+    assert (row.status, row.attempts, row.finished_at) == (Status.QUEUED, 0, None)
+    assert row.give_up_at > timezone.now() + dt.timedelta(hours=23)
+    assert claimable_deliveries().get() == row
+    assert len(sent_tasks("deliver")) == 1
+
+
+def test_delivery_that_is_being_sent_is_not_sent_again() -> None:
+    row, claim = claimed()
+
+    assert not resend_delivery(row.pk)
+    assert finish_delivery(claim, response_status=200)
+
+
+def test_lost_delivery_is_sent_again_until_its_time_is_over() -> None:
+    row, _ = claimed(attempts=50)
+    late, _ = claimed()
+    WebhookDelivery.objects.filter(pk=late.pk).update(give_up_at=timezone.now())
+
+    assert free_lost_deliveries(Q(claimed_by="w")) == 2
+
+    row.refresh_from_db()
+    late.refresh_from_db()
+    assert (row.status, row.attempts, row.claim_token) == (Status.QUEUED, 51, None)
+    assert (late.status, late.error_code) == (Status.FAILED, "worker_lost")
