@@ -114,7 +114,7 @@ class Pair:
             app.set_default()
 
     def start_worker(
-        self, name: str = "", *, entry: str = "manage.py", **env: Any
+        self, name: str = "", *, entry: str = "manage.py", role: str = "all", **env: Any
     ) -> RunningWorker:
         """Start `manage.py worker`, or another entry with the same arguments, and do not wait."""
         name = name or f"w{len(self.workers) + 1}"
@@ -122,7 +122,7 @@ class Pair:
         extra = {key: str(value) for key, value in env.items()}
         with path.open("wb") as log:
             popen = subprocess.Popen(
-                [sys.executable, entry, "worker", "--name", name],
+                [sys.executable, entry, "worker", "--name", name, "--role", role],
                 cwd=PROJECT,
                 env=self.environment | extra,
                 stdout=log,
