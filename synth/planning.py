@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.conf import settings
@@ -79,6 +79,15 @@ class PlannedJob:
     references: Mapping[int, NewClip]
 
 
+@dataclass(frozen=True)
+class PlannedText:
+    """Hold a text as it was cleaned, the tag of its language, and its pieces as they are spoken."""
+
+    text: str
+    language: str
+    pieces: list[Piece]
+
+
 def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
     """Look at an order and return the job that it makes; nothing is written.
 
@@ -120,32 +129,59 @@ class Planner:
 
     def plan(self, order: Order) -> PlannedJob:
         """Look at an order and return its job; as `plan_job`."""
-        card = self.card
         _check_options(order)
         voices, references = _speakers(order)
-        versions = {
+        versions = self._versions_of(voices, order)
+        planned = self._text(order, versions, {*versions, *references})
+        clips = {
+            speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
+            for speaker, clip in sorted(references.items())
+        }
+        job = self._row(order, planned.text, planned.language, len(planned.pieces))
+        return PlannedJob(job, planned.pieces, versions, clips)
+
+    def plan_text(self, order: Order) -> PlannedText:
+        """Look at an order's text alone; without any voice no voice's lexicon is applied.
+
+        Raises:
+            SubmitRejectedError: as `plan`, of what concerns text, voices and lexicons.
+        """
+        voices = _speakers(order)[0] if order.voice or order.voices else {}
+        versions = self._versions_of(voices, order)
+        return self._text(order, versions, set(versions) or None)
+
+    def cut_text(self, order: Order, versions: Mapping[int, VoiceVersion]) -> PlannedText:
+        """Return an order's text cut into pieces, to which no lexicon is applied yet."""
+        language = order.language or _language_of(versions, self.card)
+        text, pieces = _cut(order, self.card, language)
+        return PlannedText(text, language, pieces)
+
+    def _versions_of(
+        self, voices: Mapping[int, Voice | str], order: Order
+    ) -> dict[int, VoiceVersion]:
+        return {
             speaker: self._version(voice, "voice" if order.voice else f"voices.{speaker}")
             for speaker, voice in sorted(voices.items())
         }
-        language = order.language or _language_of(versions, card)
-        text, pieces = _cut(order, card, language)
-        _check_speakers(pieces, {*versions, *references})
+
+    def _text(
+        self, order: Order, versions: Mapping[int, VoiceVersion], speakers: set[int] | None
+    ) -> PlannedText:
+        """Return the text as it is spoken; `speakers` are those who may, None lets all."""
+        cut = self.cut_text(order, versions)
+        if speakers is not None:
+            _check_speakers(cut.pieces, speakers)
         pieces = self._lexicons.speak(
-            pieces,
-            language=language,
-            max_chars=card.segment_chars,
+            cut.pieces,
+            language=cut.language,
+            max_chars=self.card.segment_chars,
             voice_ids={speaker: version.voice_id for speaker, version in versions.items()},
             named=order.lexicons,
             entries=order.lexicon,
             normalise=order.normalise,
             pauses=Pauses.of(order.pauses),
         )
-        clips = {
-            speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
-            for speaker, clip in sorted(references.items())
-        }
-        job = self._row(order, text, language, len(pieces))
-        return PlannedJob(job, pieces, versions, clips)
+        return replace(cut, pieces=pieces)
 
     def _row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
         card = self.card

@@ -22,6 +22,8 @@ from synth.models import (
     Chapter,
     Export,
     JobVoice,
+    Lexicon,
+    LexiconEntry,
     RenderJob,
     Segment,
     Take,
@@ -226,3 +228,12 @@ def make_batch(
         key = default_storage.save(f"exports/{batch.pk}.zip", ContentFile(b"0123456789"))
         make_export(batch, key=key)
     return batch
+
+
+def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields: Any) -> Lexicon:
+    """Return a lexicon with an entry for each (find, say); without an owner it is everybody's."""
+    values: dict[str, Any] = {"name": f"Lexicon {next(_numbers)}", "owner": owner}
+    lexicon = Lexicon.objects.create(**(values | fields))
+    for index, (find, say) in enumerate(entries):
+        LexiconEntry.objects.create(lexicon=lexicon, index=index, find=find, say=say)
+    return lexicon

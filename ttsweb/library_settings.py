@@ -96,6 +96,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
         "JobStatus": "synth.models.RenderJob.Status",
         "SegmentStatus": "synth.models.Segment.Status",
+        "LexiconScope": "synth.models.Lexicon.Scope",
         "WebhookStatus": "synth.models.WebhookDelivery.Status",
         "WebhookEvent": "synth.models.WebhookDelivery.Event",
         "KindEnum": "synth.models.RenderJob.Kind",

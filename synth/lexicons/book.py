@@ -68,7 +68,7 @@ class LexiconBook:
             SubmitRejectedError: lexicon_not_found, lexicon_disabled, lexicon_too_slow, pattern_*,
                 find_empty, say_invalid, text_invalid, text_unspeakable, spoken_too_long.
         """
-        first = self._first_layers(entries, named, language)
+        first = self.first_layers(entries, named, language)
         spell_out = speller(language) if normalise else None
         known: dict[int, Speech] = {}
 
@@ -87,7 +87,11 @@ class LexiconBook:
     def speak_by(
         self, pieces: Sequence[Piece], layers: Sequence[Layer], *, max_chars: int
     ) -> list[Piece]:
-        """Return the pieces as these layers alone have them spoken; raises as `speak`."""
+        """Return the pieces as these layers alone have them spoken.
+
+        Raises:
+            SubmitRejectedError: lexicon_too_slow, text_unspeakable, spoken_too_long.
+        """
         speech = Speech(layers)
         return self._timed(
             lambda budget: respeak(pieces, lambda _: speech, max_chars=max_chars, budget=budget)
@@ -129,10 +133,14 @@ class LexiconBook:
             self._layers[key] = _layer(lexicon.name, self._rules[lexicon.pk], language)
         return self._layers[key]
 
-    def _first_layers(
+    def first_layers(
         self, entries: Sequence[Mapping[str, Any]], named: Sequence[str], language: str
     ) -> list[Layer]:
-        """Return what comes before the lexicons of voices: the job's entries, named lexicons."""
+        """Return what comes before the lexicons of voices: the job's entries, named lexicons.
+
+        Raises:
+            SubmitRejectedError: as `speak`, of what is wrong with entries and names.
+        """
         layers = []
         if entries:
             key = ([dict(entry) for entry in entries], language)

@@ -82,8 +82,24 @@ BATCHES = {
     ("batch-cancel", "POST"),
     ("batch-retry", "POST"),
 }
+# A lexicon is its user's, or everybody's to read; test_lexicon_tenants asks for them.
+LEXICONS = {
+    ("lexicons", "GET"),
+    ("lexicons", "POST"),
+    ("lexicons-preview", "POST"),
+    ("preview", "POST"),
+    ("lexicon", "GET"),
+    ("lexicon", "PATCH"),
+    ("lexicon", "DELETE"),
+    ("lexicon-entries", "GET"),
+    ("lexicon-entries", "POST"),
+    ("lexicon-entry", "PATCH"),
+    ("lexicon-entry", "DELETE"),
+    ("lexicon-export", "GET"),
+    ("lexicon-import", "POST"),
+}
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
-CASES = OWNED | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | PUBLIC
+CASES = OWNED | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | LEXICONS | PUBLIC
 
 
 def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -139,7 +155,7 @@ def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenan
 
 
 def test_every_route_has_a_case_and_every_case_a_route() -> None:
-    groups = [OWNED, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, PUBLIC]
+    groups = [OWNED, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, LEXICONS, PUBLIC]
 
     assert api_routes() == CASES
     assert sum(map(len, groups)) == len(CASES)
@@ -216,7 +232,7 @@ def test_what_all_users_share_tells_nothing_of_ones_jobs(route: Route, tenants: 
     assert not [job for job in tenants.jobs if str(job.pk) in text]
 
 
-@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES))
+@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES - LEXICONS))
 def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
     name, method = route
     things = {"job": tenants.jobs[0].pk, "voice": tenants.voice.pk}

@@ -21,6 +21,7 @@ from tests.factories import (
     make_ended_job,
     make_endpoint,
     make_job,
+    make_lexicon,
     make_user,
     make_voice,
 )
@@ -75,6 +76,10 @@ def path_of(name: str, owner: User) -> str:
         return reverse(name, args=[make_delivery(owner).pk])
     if name.startswith("batch") and name != "batches":
         return reverse(name, args=[make_batch(owner, RenderJob.Status.SUCCEEDED).pk])
+    if name.startswith("lexicon") and name not in ("lexicons", "lexicons-preview"):
+        entry = make_lexicon(owner, ("data", "dayta")).entries.get()
+        ids = [entry.lexicon_id, entry.pk] if name == "lexicon-entry" else [entry.lexicon_id]
+        return reverse(name, args=ids)
     if name in ("voice", "v1-voice") or name.startswith("voice-"):
         return reverse(name, args=[make_voice().pk])
     return reverse(name)

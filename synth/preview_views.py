@@ -1,0 +1,202 @@
+"""Serve previews over REST: what would be spoken, before anything is rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS, EntrySerializer
+from synth.lexicons.views import refusals_as_problems
+from synth.models import ApiKey
+from synth.option_fields import (
+    LanguageField,
+    ListField,
+    PausesField,
+    SpeakersField,
+    StrictBooleanField,
+)
+from synth.planning import Order
+from synth.preview import Preview, changes_of, preview_lexicons, preview_order
+from synth.request_fields import StrictTextField
+from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.schema import problems
+
+
+class _TextSerializer(StrictSerializer):
+    """What all previews are given."""
+
+    text = StrictTextField(raw=True, help_text="What is to be spoken.")
+    language = LanguageField(
+        required=False, help_text="Of the text; the voice's language unless given."
+    )
+    lexicon = ListField(
+        child=EntrySerializer(),
+        most=MAX_JOB_ENTRIES,
+        required=False,
+        help_text="Entries that are in no lexicon.",
+    )
+
+
+class PreviewRequestSerializer(_TextSerializer):
+    """What a job would be given of its text; all of it has the same meaning here."""
+
+    voice = StrictTextField(required=False, max_length=100, help_text="Id or name of a voice.")
+    voices = SpeakersField(
+        child=StrictTextField(max_length=100),
+        required=False,
+        help_text="Voices by the numbers of the tags in the text.",
+    )
+    lexicons = ListField(
+        child=StrictTextField(max_length=100),
+        most=MAX_JOB_LEXICONS,
+        required=False,
+        help_text="Ids or names of lexicons.",
+    )
+    normalise = StrictBooleanField(default=False, help_text="Spell numbers and the like out.")
+    pauses = PausesField(required=False, help_text="Lengths in ms by the pauses' names.")
+
+
+class LexiconPreviewRequestSerializer(_TextSerializer):
+    """A text, and what would be applied to it: a lexicon, or entries that are in none."""
+
+    name = StrictTextField(
+        required=False, max_length=100, help_text="Id or name of the lexicon; or give `lexicon`."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse both at once, and neither."""
+        if ("name" in attrs) == ("lexicon" in attrs):
+            raise ApiProblem(
+                400,
+                "lexicon_required",
+                "Give either the name or id of a lexicon, or entries in `lexicon`.",
+                attr="name",
+            )
+        return attrs
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """One thing that is spoken otherwise than it is written."""
+
+    found = serializers.CharField()
+    said = serializers.CharField()
+    by = serializers.CharField(help_text="Name of the lexicon, `job` or `normalise`.")
+    start = serializers.IntegerField(
+        help_text="Where `found` begins in the text, from 0."
+    )
+
+
+class PreviewSegmentSerializer(serializers.Serializer[Any]):
+    """One segment as it would be rendered."""
+
+    index = serializers.IntegerField()
+    text = serializers.CharField()
+    spoken_text = serializers.CharField()
+    speaker = serializers.IntegerField()
+    pause_after_ms = serializers.IntegerField()
+    characters = serializers.IntegerField(help_text="Of the spoken text.")
+    changes = ChangeSerializer(many=True)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """What a job would speak."""
+
+    language = serializers.CharField()
+    segments = PreviewSegmentSerializer(many=True)
+    characters = serializers.IntegerField(help_text="Of all spoken texts.")
+    estimated_seconds = serializers.FloatField(help_text="Of audio, at a usual pace.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class LexiconPreviewSerializer(serializers.Serializer[Any]):
+    """The segments that a lexicon changes; others are not listed."""
+
+    language = serializers.CharField()
+    segments_total = serializers.IntegerField()
+    segments_changed = serializers.IntegerField()
+    segments = PreviewSegmentSerializer(many=True)
+
+
+class PreviewView(APIView):
+    """The preview of a job."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="preview",
+        request=PreviewRequestSerializer,
+        responses={200: PreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Return the segments of a text as a job would speak them; nothing is rendered or kept."""
+        check_query(request, ())
+        serializer = PreviewRequestSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        with refusals_as_problems():
+            shown = preview_order(
+                Order(**serializer.validated_data),
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            )
+        return Response(
+            {
+                "language": shown.language,
+                "segments": segment_rows(shown),
+                "characters": shown.characters,
+                "estimated_seconds": shown.estimated_seconds,
+                "warnings": shown.warnings,
+            }
+        )
+
+
+class LexiconPreviewView(APIView):
+    """The preview of a lexicon."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="preview_lexicon",
+        request=LexiconPreviewRequestSerializer,
+        responses={200: LexiconPreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Return which segments of a text one lexicon alone would change, and how."""
+        check_query(request, ())
+        serializer = LexiconPreviewRequestSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
+        named = (values.pop("name"),) if "name" in values else ()
+        with refusals_as_problems():
+            shown = preview_lexicons(
+                Order(**values, lexicons=named),
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            )
+        changed = [row for row in segment_rows(shown) if row["changes"]]
+        return Response(
+            {
+                "language": shown.language,
+                "segments_total": len(shown.pieces),
+                "segments_changed": len(changed),
+                "segments": changed,
+            }
+        )
+
+
+def segment_rows(shown: Preview) -> list[dict[str, Any]]:
+    """Return the segments of a preview as the API shows them."""
+    return [
+        {
+            "index": index,
+            "text": piece.text,
+            "spoken_text": piece.spoken_text,
+            "speaker": piece.speaker,
+            "pause_after_ms": piece.pause_after_ms,
+            "characters": len(piece.spoken_text),
+            "changes": changes_of(piece),
+        }
+        for index, piece in enumerate(shown.pieces)
+    ]
