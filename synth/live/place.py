@@ -66,6 +66,7 @@ class Place:
         self._attempt: uuid.UUID | None = None
         self._offset = 0
         self._sample_rate: int | None = None
+        self.is_whole = True  # no segment was left out so far, nor a part of one
 
     @property
     def window(self) -> Sequence[int]:
@@ -87,6 +88,7 @@ class Place:
             if chunks is None:
                 if not _has_no_audio(state):
                     return None
+                self.is_whole = False
                 self._go_on()
                 continue
             sound = self._sound(chunks)
@@ -131,7 +133,7 @@ class Place:
     def _moved_behind(self, sound: Sound) -> Sound | None:
         """Move behind a piece; one of another sample rate ends the stream, which cannot say it."""
         if self._sample_rate not in (None, sound.sample_rate):
-            self._number = len(self._order)
+            self._number, self.is_whole = len(self._order), False
             return None
         self._sample_rate = sound.sample_rate
         self._offset += sound.num_samples

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
 from synth.formats import FORMATS
+from synth.live.streams import LIVE_HEADER
 from synth.models import Export, RenderJob
 from synth.openai.errors import NO_RETRY
 from synth.openai.speech_wait import THEN_HEADER
@@ -30,18 +31,24 @@ _EVENT_BYTES = 48 * 1024
 
 
 def speech_answer(
-    request: HttpRequest, job: RenderJob, *, stream_format: str, may_wait: bool = False
+    request: HttpRequest,
+    job: RenderJob,
+    *,
+    stream_format: str,
+    may_wait: bool = False,
+    is_live: bool = False,
 ) -> HttpResponseBase:
     """Return the audio of a job that has succeeded.
 
     Args:
         may_wait: let SpeechWait keep the answer for an unfinished job back until the job has ended.
+        is_live: let it send the audio while it is rendered.
 
     Raises:
         ApiProblem: there is no audio; the sentence names the job and where to look for it.
     """
     if job.status in UNFINISHED:
-        raise _waiting(job, stream_format) if may_wait else _not_finished(job)
+        raise _waiting(job, stream_format, is_live) if may_wait else _not_finished(job)
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
     if job.status != RenderJob.Status.SUCCEEDED or export is None:
         raise _without_audio(job)
@@ -113,7 +120,7 @@ def _usage(job: RenderJob) -> dict[str, int]:
     }
 
 
-def _waiting(job: RenderJob, stream_format: str) -> ApiProblem:
+def _waiting(job: RenderJob, stream_format: str, is_live: bool) -> ApiProblem:
     """Return what is answered at once where nobody can wait: the same request joins the job."""
     if settings.OPENAI_WAIT_SECONDS <= 0:
         return _not_finished(job)
@@ -128,6 +135,7 @@ def _waiting(job: RenderJob, stream_format: str) -> ApiProblem:
         headers={
             JOB_HEADER: str(job.pk),
             THEN_HEADER: f"{settings.OPENAI_WAIT_SECONDS} {job.pk} {address}?{query}",
+            **({LIVE_HEADER: job.format} if is_live else {}),
         },
     )
 

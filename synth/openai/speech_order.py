@@ -20,6 +20,7 @@ from synth.models import ApiKey, Export, RenderJob
 from synth.rejections import SubmitRejectedError
 from synth.submit import Order, submit_job
 from synth.transitions import UNFINISHED
+from synth.transitions.live import request_live
 from synth.voice_choice import find_voice, speaking_version
 from ttsweb.card import read_card
 from ttsweb.leases import database_now
@@ -34,12 +35,14 @@ def order_speech(
     owner: AbstractBaseUser,
     api_key: ApiKey | None,
     idempotency_key: str = "",
+    is_live: bool = False,
 ) -> RenderJob:
     """Return the job of a checked request, made now or found.
 
     Args:
         request: the values of SpeechSerializer.
         idempotency_key: one that the client chose; it then decides alone what is the same.
+        is_live: its audio is going to be heard while it is rendered.
 
     Raises:
         SubmitRejectedError: as `submit_job`.
@@ -51,14 +54,17 @@ def order_speech(
         voice=voice,
         format=request["response_format"],
         speed=request["speed"],
+        live=is_live,
     )
     digest = _digest(order, voice)
     key = idempotency_key or _KEY_START + digest
     if not idempotency_key:
         _let_go_of_old(owner, key)
-    job, _ = submit_job(
+    job, is_new = submit_job(
         order, owner=owner, api_key=api_key, idempotency_key=key, body_digest=digest
     )
+    if is_live and not is_new and job.status in UNFINISHED:
+        request_live(job.pk)
     return job
 
 

@@ -9,10 +9,12 @@ from django.conf import settings
 from rest_framework import serializers
 
 from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
+from synth.live.answer import LIVE_FORMATS
 from synth.request_fields import StrictNumberField, StrictTextField
 from ttsweb.api import StrictSerializer, check_query
 
 STREAM_FORMATS = ("audio", "sse")
+RAW_HEADER = "X-Stainless-Raw-Response"  # of the official client's `with_streaming_response`
 _MAX_NAME_CHARS = 100
 _NO_NAME = re.compile("[\0\ud800-\udfff]").search  # what no database takes
 
@@ -62,6 +64,17 @@ class SpeechSerializer(StrictSerializer):
                 code="instructions_not_supported",
             )
         return value
+
+
+def wants_live(request: Any, values: dict[str, Any]) -> bool:
+    """Say whether audio is to be sent while it is rendered: asked for, and possible.
+
+    A client that streams says so by `stream_format`, or is the official one, which says it by a
+    header. Bare samples and WAV files need no end to begin with; a pace is applied to the whole.
+    """
+    is_asked = "stream_format" in request.data or request.headers.get(RAW_HEADER) == "stream"
+    is_possible = values["response_format"] in LIVE_FORMATS and values["speed"] == 1.0
+    return is_asked and is_possible and values["stream_format"] == "audio"
 
 
 class ResultQuerySerializer(StrictSerializer):

@@ -14,7 +14,7 @@ from synth.openai.base_view import OpenAIView
 from synth.openai.models_view import check_model
 from synth.openai.speech_answer import speech_answer
 from synth.openai.speech_order import order_speech
-from synth.openai.speech_request import SpeechSerializer, read_result_query
+from synth.openai.speech_request import SpeechSerializer, read_result_query, wants_live
 from ttsweb.api import ApiProblem, check_query, key_of
 
 
@@ -31,14 +31,20 @@ class SpeechView(OpenAIView):
         serializer.is_valid(raise_exception=True)
         values = serializer.validated_data
         check_model(values["model"])
+        is_live = wants_live(request, values)
         job = order_speech(
             values,
             owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
             api_key=key_of(request),
             idempotency_key=idempotency_key,
+            is_live=is_live,
         )
         return speech_answer(
-            request._request, job, stream_format=values["stream_format"], may_wait=True
+            request._request,
+            job,
+            stream_format=values["stream_format"],
+            may_wait=True,
+            is_live=is_live,
         )
 
 

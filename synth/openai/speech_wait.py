@@ -3,7 +3,8 @@
 Django makes the job and answers at once; a header says how long may be waited for which job, and
 where to ask then. The answer is kept back until the job has ended or the time is over; then what
 Django says at that address is the answer. Without this wrapper the first answer, an error that
-names the job, goes out.
+names the job, goes out. Where another header says so, the audio is sent while it is rendered; an
+error behind its beginning breaks the answer off.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from dataclasses import dataclass
 
 from synth.asgi_ask import COUNTED, Message, Receive, Scope, Send
 from synth.job_wait import JobWait
+from synth.live.player import LivePlayer, Outcome
+from synth.live.streams import LIVE_HEADER
 
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on
 _HEADER_NAME = THEN_HEADER.lower().encode()
+_LIVE_NAME = LIVE_HEADER.lower().encode()
 _PATH_END = "/v1/audio/speech"
 # Of the first request alone: its body, and what would ask for less than the whole file.
 _DROPPED_HEADERS = {
@@ -33,10 +37,14 @@ _DROPPED_HEADERS = {
 
 
 class SpeechWait:
-    """Wrap polls that wait, and let requests for speech wait among them."""
+    """Wrap polls that wait, and let requests for speech wait among them.
 
-    def __init__(self, app: JobWait) -> None:
-        self._app = app
+    Args:
+        player: sends audio while it is rendered; without it a request waits for the whole.
+    """
+
+    def __init__(self, app: JobWait, player: LivePlayer | None = None) -> None:
+        self._app, self._player = app, player
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a request for speech goes through untouched."""
@@ -48,7 +56,13 @@ class SpeechWait:
         then = first.then
         if then is None:
             return
-        if not self._app.has_room:
+        if first.live and self._player is not None and self._player.has_room:
+            outcome = await self._player.stream(
+                then.job_id, first.live, receive, send, start_seconds=then.seconds
+            )
+            if outcome in (Outcome.NOTHING, Outcome.LATE):
+                await self._app(_second_scope(scope, then), _second_receive(receive), send)
+        elif not self._app.has_room:
             for message in first.kept:
                 await send(message)
         elif await self._app.wait(then.job_id, then.seconds, receive):  # else the client has gone
@@ -71,6 +85,7 @@ class _FirstAnswer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.then: _Then | None = None
+        self.live = ""  # the format in which it may be sent while it is rendered
         self.kept: list[Message] = []
 
     async def take(self, message: Message) -> None:
@@ -80,7 +95,10 @@ class _FirstAnswer:
             found = [value for name, value in headers if name.lower() == _HEADER_NAME]
             if found:
                 self.then = _parse(found[0].decode())
-                headers = [header for header in headers if header[0].lower() != _HEADER_NAME]
+                live = [value for name, value in headers if name.lower() == _LIVE_NAME]
+                self.live = live[0].decode() if live else ""
+                meant = (_HEADER_NAME, _LIVE_NAME)
+                headers = [header for header in headers if header[0].lower() not in meant]
                 message = {**message, "headers": headers}
         if self.then is None:
             await self._send(message)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from synth.live import streams, watcher
+from synth.live import player, watcher
 from synth.live.answer import wav_head
 from synth.live.place import Chunk, SegmentState
+from synth.live.player import LivePlayer
 from synth.live.reading import Looked
 from synth.live.streams import LIVE_HEADER, LiveStreams
 from synth.live.watcher import LiveWatcher
@@ -132,13 +133,8 @@ def play(
 
     async def run() -> None:
         looking = LiveWatcher(rows.look_up, rows.noted.append, note_seconds=0.05)
-        app = LiveStreams(
-            rows,
-            max_streams=max_streams,
-            start_seconds=start_seconds,
-            watcher=looking,
-            read=rows.objects.get,
-        )
+        player = LivePlayer(max_streams=max_streams, watcher=looking, read=rows.objects.get)
+        app = LiveStreams(rows, player, start_seconds=start_seconds)
         await scene(app, looking)
         async with asyncio.timeout(5):  # the rounds end with the last listener
             while looking._rounds is not None and not looking._rounds.done():
@@ -204,7 +200,7 @@ def test_listener_who_takes_nothing_holds_up_nobody_and_is_sent_no_more() -> Non
 def test_client_that_takes_nothing_for_long_loses_its_stream(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(streams, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(player, "SILENT_SECONDS", 0.1)
     rows = Rows()
 
     async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
@@ -272,7 +268,7 @@ def test_database_that_is_away_for_a_moment_is_waited_for() -> None:
     play(rows, scene)
 
 
-def test_deleted_job_ends_the_stream_behind_what_was_sent() -> None:
+def test_deleted_job_breaks_the_stream_off_behind_what_was_sent() -> None:
     rows = Rows()
 
     async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
@@ -281,12 +277,12 @@ def test_deleted_job_ends_the_stream_behind_what_was_sent() -> None:
         await client.until(b"aabb")
         rows.states.clear()
         await client.end()
-        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", False)
+        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
 
     play(rows, scene)
 
 
-def test_object_that_is_gone_ends_the_stream() -> None:
+def test_object_that_is_gone_breaks_the_stream_off() -> None:
     rows = Rows()
 
     async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
@@ -294,7 +290,21 @@ def test_object_that_is_gone_ends_the_stream() -> None:
         del rows.objects["key1"]
         client = Client(app)
         await client.end()
-        assert client.body == b"aabb"
+        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
+
+    play(rows, scene)
+
+
+def test_segment_without_audio_is_left_out_and_the_answer_is_not_completed() -> None:
+    rows = Rows()
+
+    async def scene(app: LiveStreams, looking: LiveWatcher) -> None:
+        rows.write(b"aabb", is_whole=True, status="done")
+        rows.states[2] = rows.states[1]
+        rows.states[1] = SegmentState("failed", None, 0)
+        client = Client(app)
+        await client.end()
+        assert (client.body, client.sent[-1]["more_body"]) == (b"aabb", True)
 
     play(rows, scene)
 
