@@ -80,7 +80,7 @@
           settings().longest,
           (level, seconds) => {
             meter.value = level;
-            state.textContent = `${seconds.toFixed(0)} s`;
+            state.textContent = `${Math.floor(seconds)} s`;
           },
           (file) => {
             recording = null;
