@@ -1,0 +1,334 @@
+"""Webhooks as a worker sends them: who may have its turn, and what each answer means."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import socket
+from collections.abc import Iterator
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from pytest_django import Settings
+from standardwebhooks import Webhook
+
+from synth.models import WebhookDelivery
+from synth.transitions import resend_delivery
+from synth.webhooks.signing import rotate_secret, secret_of
+from tests.factories import make_delivery, make_endpoint, make_user
+from tests.ttsweb.listeners import Listener, listening
+from tests.workers.conftest import MiniatureProcess
+from workers import claiming, running, sweep, tasks
+from workers.held_claims import Kind
+from workers.shutdown import hand_back
+from workers.webhook import (
+    MOST_PER_OWNER,
+    MOST_PER_SITE,
+    retry_after_seconds,
+    take_deliveries,
+)
+from workers.worker_process import DELIVERY_THREADS
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+Status = WebhookDelivery.Status
+
+
+@pytest.fixture
+def process(settings: Settings) -> MiniatureProcess:
+    """A worker of files, without an engine, that may send to this machine."""
+    settings.ALLOW_PRIVATE_URLS = True
+    return MiniatureProcess(None, role="cpu")
+
+
+@pytest.fixture
+def server() -> Iterator[Listener]:
+    """The receiver."""
+    with listening() as listener:
+        yield listener
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    """A user."""
+    return make_user()
+
+
+def send(process: MiniatureProcess, row: WebhookDelivery) -> WebhookDelivery:
+    """Have a worker send a delivery that waits; return it as it is then."""
+    assert take_deliveries(process, [row.pk]) == 1
+    process.run_all()
+    row.refresh_from_db()
+    return row
+
+
+def test_message_arrives_signed(process: MiniatureProcess, server: Listener, owner: User) -> None:
+    row = send(process, make_delivery(owner, url=server.url + "in?a=b"))
+
+    assert (row.status, row.response_status, row.attempts) == (Status.DELIVERED, 200, 1)
+    (arrived,) = server.arrived
+    assert (arrived.method, arrived.path) == ("POST", "/in?a=b")
+    assert arrived.headers["content-type"] == "application/json"
+    assert arrived.headers["webhook-id"] == str(row.pk)
+    assert arrived.body.decode() == row.body
+    assert Webhook(secret_of(owner).secret).verify(arrived.body, arrived.headers)
+
+
+def test_rotated_secret_leaves_receivers_a_day(
+    process: MiniatureProcess, server: Listener, owner: User
+) -> None:
+    old = secret_of(owner).secret
+    new = rotate_secret(owner).secret
+
+    send(process, make_delivery(owner, url=server.url))
+
+    for secret in (old, new):
+        Webhook(secret).verify(server.arrived[0].body, server.arrived[0].headers)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_any_good_answer_is_a_delivery(
+    status: int, process: MiniatureProcess, server: Listener
+) -> None:
+    server.answers = [(status, {}, b"")]
+
+    row = send(process, make_delivery(url=server.url))
+
+    assert (row.status, row.response_status) == (Status.DELIVERED, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(500, "url_status"), (404, "url_status"), (429, "url_status"), (302, "url_redirects")],
+)
+def test_any_other_answer_is_tried_again(
+    status: int, code: str, process: MiniatureProcess, server: Listener
+) -> None:
+    server.answers = [(status, {}, b"")]
+
+    row = send(process, make_delivery(url=server.url))
+
+    assert (row.status, row.response_status, row.error_code) == (Status.QUEUED, status, code)
+    assert row.not_before > timezone.now()
+    assert not process.held.of(Kind.DELIVERY)
+
+
+def test_pause_that_the_receiver_asks_for_is_kept(
+    process: MiniatureProcess, server: Listener
+) -> None:
+    server.answers = [(503, {"Retry-After": "120"}, b"")]
+
+    row = send(process, make_delivery(url=server.url))
+
+    assert 110 < (row.not_before - timezone.now()).total_seconds() < 121
+
+
+def test_pauses_are_read_in_both_forms() -> None:
+    moment = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=100)
+
+    assert retry_after_seconds({"retry-after": "7"}) == 7
+    found = retry_after_seconds({"retry-after": format_datetime(moment, usegmt=True)})
+    assert found is not None
+    assert 97 < found <= 100
+    past = {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    assert retry_after_seconds(past) == 0
+    for value in ("", "soon", "-1", "1.5", "²", "Wed, 99 Oct 2015 07:28:00 GMT"):
+        assert retry_after_seconds({"retry-after": value}) is None
+    assert retry_after_seconds({}) is None
+
+
+def test_redirect_is_not_followed(process: MiniatureProcess, server: Listener) -> None:
+    with listening() as inner:
+        for status in (301, 302, 303, 307, 308):
+            server.answers = [(status, {"Location": inner.url}, b"")]
+            row = send(process, make_delivery(url=server.url))
+            assert row.error_code == "url_redirects"
+            assert "redirect" in row.error_message
+
+        assert inner.arrived == []
+
+
+def test_url_that_is_gone_switches_the_endpoint_off(
+    process: MiniatureProcess, server: Listener, owner: User
+) -> None:
+    server.answers = [(410, {}, b"")]
+    endpoint = make_endpoint(owner, url=server.url)
+
+    row = send(process, make_delivery(owner, url=server.url))
+
+    endpoint.refresh_from_db()
+    assert (row.status, row.error_code) == (Status.FAILED, "endpoint_gone")
+    assert not endpoint.enabled
+
+
+def test_receiver_that_is_away_is_tried_again(process: MiniatureProcess) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/"
+
+    row = send(process, make_delivery(url=url))
+
+    assert (row.status, row.error_code) == (Status.QUEUED, "url_unreachable")
+
+
+def test_receiver_that_does_not_answer_is_tried_again(
+    process: MiniatureProcess, server: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.webhook.SEND_SECONDS", 0.3)
+    server.answers = [lambda connection: connection.recv(1) and None]
+
+    row = send(process, make_delivery(url=server.url))
+
+    assert (row.status, row.error_code) == (Status.QUEUED, "url_timeout")
+
+
+def test_name_that_leads_to_a_private_address_is_refused_when_it_is_sent(
+    process: MiniatureProcess,
+    server: Listener,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.ALLOW_PRIVATE_URLS = False
+    real = socket.getaddrinfo
+
+    def lying(host: str, port: Any, *args: Any, **options: Any) -> Any:
+        return real("127.0.0.1" if host == "hooks.example" else host, port, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", lying)
+    monkeypatch.setattr("ttsweb.guarded_url._as_address", lambda _: None)
+
+    row = send(process, make_delivery(url=f"http://hooks.example:{server.port}/"))
+
+    assert (row.status, row.error_code) == (Status.FAILED, "url_private_address")
+    assert server.arrived == []
+
+
+def test_private_address_that_is_allowed_no_more_is_refused_when_it_is_sent(
+    process: MiniatureProcess, server: Listener, settings: Settings
+) -> None:
+    settings.ALLOW_PRIVATE_URLS = False
+
+    row = send(process, make_delivery(url=server.url))
+
+    assert (row.status, row.error_code) == (Status.FAILED, "url_private_address")
+    assert server.arrived == []
+
+
+def test_message_that_is_sent_again_keeps_its_id_and_body(
+    process: MiniatureProcess, server: Listener
+) -> None:
+    row = send(process, make_delivery(url=server.url))
+    assert resend_delivery(row.pk)
+
+    send(process, row)
+
+    first, second = server.arrived
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.body == second.body
+
+
+def test_site_and_owner_have_a_share_of_the_threads(process: MiniatureProcess, owner: User) -> None:
+    for number in range(5):
+        make_delivery(owner, url=f"https://slow.example/{number}")
+    assert take_deliveries(process) == MOST_PER_SITE
+
+    fast = [make_delivery(owner, url=f"https://fast{number}.example/") for number in range(4)]
+    assert take_deliveries(process) == MOST_PER_OWNER - MOST_PER_SITE
+    others = [make_delivery(url="https://slow.example.org/x"), make_delivery()]
+    assert take_deliveries(process) == len(others)
+    for _ in range(DELIVERY_THREADS):
+        make_delivery()
+    assert take_deliveries(process) == DELIVERY_THREADS - MOST_PER_OWNER - len(others)
+    assert take_deliveries(process) == 0
+
+    held = {claim.pk for claim in process.held.of(Kind.DELIVERY)}
+    assert held >= {fast[0].pk, fast[1].pk, others[0].pk, others[1].pk}
+
+
+def test_deliveries_take_no_room_of_other_work(process: MiniatureProcess, owner: User) -> None:
+    before = process.room(Kind.EXPORT)
+    for number in range(DELIVERY_THREADS):
+        make_delivery(url=f"https://hooks{number}.example/")
+
+    assert claiming.take_work(process) == DELIVERY_THREADS
+
+    assert process.room(Kind.EXPORT) == before
+    assert process.room(Kind.DELIVERY) == 0
+
+
+def test_message_starts_the_delivery_that_it_names(process: MiniatureProcess) -> None:
+    row, _ = make_delivery(), make_delivery()
+    running.set_current(process)
+    try:
+        tasks.deliver(str(row.pk))
+        tasks.deliver("nonsense")
+    finally:
+        running.set_current(None)
+
+    assert [claim.pk for claim in process.held.of(Kind.DELIVERY)] == [row.pk]
+
+
+def test_stopping_worker_hands_its_deliveries_back(process: MiniatureProcess) -> None:
+    row = make_delivery()
+    take_deliveries(process)
+    (claim,) = process.held.of(Kind.DELIVERY)
+
+    hand_back(claim)
+
+    row.refresh_from_db()
+    assert (row.status, row.attempts, row.claimed_by) == (Status.QUEUED, 0, "")
+
+
+def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = make_delivery()
+    take_deliveries(process)
+    sent: list[Any] = []
+    monkeypatch.setattr("synth.queue.send_deliver", lambda pk: not sent.append(pk))
+
+    assert sweep.free_own(process.name) == 1
+    long_ago = timezone.now() - dt.timedelta(hours=1)
+    WebhookDelivery.objects.update(not_before=long_ago)
+    assert sweep.resend() == 1
+
+    assert sent == [row.pk]
+    row.refresh_from_db()
+    assert row.status == Status.QUEUED
+
+
+def test_delivery_that_was_deleted_meanwhile_is_nothing(
+    process: MiniatureProcess, server: Listener
+) -> None:
+    row = make_delivery(url=server.url)
+    take_deliveries(process)
+    row.delete()
+
+    process.run_all()
+
+    assert server.arrived == []
+    assert len(process.held) == 0
+
+
+def test_unforeseen_error_is_tried_again(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("not foreseen")
+
+    monkeypatch.setattr("workers.webhook.post", broken)
+
+    row = send(process, make_delivery())
+
+    assert (row.status, row.error_code) == (Status.QUEUED, "unexpected_error")
+
+
+def test_body_is_sent_as_it_was_written(process: MiniatureProcess, server: Listener) -> None:
+    body = json.dumps({"type": "test", "data": {"name": "Zoë 😀"}}, ensure_ascii=False)
+
+    send(process, make_delivery(url=server.url, body=body))
+
+    assert server.arrived[0].body.decode() == body
