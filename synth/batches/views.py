@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.access import visible_batches, visible_jobs, with_queue_position
+from synth.access import visible_batches, visible_jobs
 from synth.batches.filters import BatchFilterSerializer, ItemFilterSerializer
 from synth.batches.parsers import BatchJSONParser, JsonLinesParser, JsonlParser
 from synth.batches.reading import digest_of_batch, read_batch, rejected
@@ -172,7 +172,7 @@ class BatchItemsView(generics.ListAPIView[RenderJob]):
         batch = _find(self.request, self.kwargs["batch_id"])
         condition = read_condition(self.request, ItemFilterSerializer)
         items = visible_jobs(self.request.user).filter(condition, batch=batch)
-        items = with_queue_position(items.annotate(text_start=Left("text", 200)))
+        items = items.annotate(text_start=Left("text", 200))
         return items.prefetch_related("voices__version__voice").defer("text")
 
     @extend_schema(

@@ -112,28 +112,20 @@ def retryable_items(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
 
 
 def retry_batch(batch_id: uuid.UUID) -> int:
-    """Queue again what the items of an ended batch did not finish, some items at a time.
+    """Queue again what the items of an ended batch did not finish; what is rendered is kept.
 
-    A batch whose zip alone could not be made gets another one. What is rendered is kept.
+    A batch whose zip alone is missing gets another one.
 
     Returns:
         How many items were queued again.
     """
-    count = 0
-    ids = list(retryable_items(batch_id).order_by("pk").values_list("pk", flat=True))
-    for start in range(0, len(ids), ITEMS_AT_ONCE):
-        with transaction.atomic():
-            chunk = lock_jobs(retryable_items(batch_id).filter(
-                pk__in=ids[start : start + ITEMS_AT_ONCE])
-            )  # fmt: skip
-            if not reopen_batch(batch_id):
-                break  # it was cancelled meanwhile
-            _queue_again(chunk)
-            count += len(chunk)
-    if not ids:
-        reopen_batch(batch_id)
-    settle_batch(batch_id)
-    return count
+    with transaction.atomic():
+        ids = lock_jobs(retryable_items(batch_id))
+        if not reopen_batch(batch_id):
+            return 0  # it is being cancelled
+        for start in range(0, len(ids), ITEMS_AT_ONCE):
+            _queue_again(ids[start : start + ITEMS_AT_ONCE])
+    return len(ids)
 
 
 def reopen_batch(batch_id: uuid.UUID) -> bool:
