@@ -109,10 +109,9 @@ class RenderJobAdmin(ModelAdmin):
         """Return what a new job is asked for, or what is known of one."""
         if obj is not None:
             return self.fieldsets
-        options = ("priority", "seed", "temperature", "top_p", "top_k")
         return (
             (None, {"fields": ("text", "voice", "format")}),
-            ("Options", {"fields": options, "classes": ("collapse",)}),
+            ("Options", {"fields": JobForm.OPTIONS, "classes": ("collapse",)}),
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:

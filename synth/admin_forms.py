@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
 from unfold.widgets import (
     UnfoldAdminDecimalFieldWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanWidget,
 )
 
 from synth.contract import MAX_TOP_K
-from synth.formats import FORMATS
+from synth.file_options import MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
+from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
+from synth.job_options import MAX_LOUDNESS, MIN_LOUDNESS
+from synth.language_tags import MAX_TAG_CHARS, language_tag
 from synth.models import RenderJob
+from synth.option_fields import MAX_SECONDS, MAX_SPEAKER_NUMBER, MAX_SPEAKERS
 from synth.rejections import SubmitRejectedError
 from synth.submit import Order, check_order
 from voices.access import visible_voices
@@ -29,6 +38,19 @@ else:
     _VoiceField = forms.ModelChoiceField
 
 _BY_CARD = "Empty: what the model's card says."
+_DAY = 24 * 3600
+_KEPT = (
+    ("", "as the settings say"),
+    (3600, "for an hour"),
+    (_DAY, "for a day"),
+    (7 * _DAY, "for a week"),
+    (30 * _DAY, "for 30 days"),
+    (365 * _DAY, "for a year"),
+    (0, "for ever"),
+)
+_SPEAKER_LINE = re.compile(r"\s*([0-9]{1,4})\s*[:=]\s*(\S.*)")
+# Where an order's fields have other names in the form.
+_FIELD_OF = {"voices": "speakers", "deadline": "deadline_minutes", "retention": "retention_seconds"}
 
 
 class JobForm(_JobForm):
@@ -73,9 +95,87 @@ class JobForm(_JobForm):
         help_text=_BY_CARD,
     )
 
+    speakers = forms.CharField(
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
+        label="Further speakers",
+        help_text="A line for each, such as 1 = Bob for <|speaker:1|> in the text. The voice above "
+        "is speaker 0.",
+    )
+    language = forms.CharField(
+        required=False,
+        max_length=MAX_TAG_CHARS,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Of the text: a tag such as en or pt-BR. Empty: the voice's.",
+    )
+    normalise = forms.BooleanField(
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text="Spell out numbers and the like, by the text's language.",
+    )
+    sample_rate = forms.TypedChoiceField(
+        required=False,
+        choices=[("", "the model's own"), *((rate, f"{rate} Hz") for rate in SAMPLE_RATES)],
+        coerce=int,
+        empty_value=None,
+        widget=UnfoldAdminSelectWidget,
+    )
+    bit_rate = forms.IntegerField(
+        required=False,
+        min_value=MIN_BIT_RATE,
+        max_value=MAX_BIT_RATE,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="Bits per second, such as 128000; for mp3, opus and aac.",
+    )
+    loudness = forms.FloatField(
+        required=False,
+        min_value=MIN_LOUDNESS,
+        max_value=MAX_LOUDNESS,
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text=f"LUFS of the whole file, {MIN_LOUDNESS} to {MAX_LOUDNESS}. Empty: as it comes.",
+    )
+    speed = forms.FloatField(
+        required=False,
+        min_value=MIN_SPEED,
+        max_value=MAX_SPEED,
+        widget=UnfoldAdminDecimalFieldWidget,
+        help_text=f"Pace of the file at the same pitch, {MIN_SPEED:g} to {MAX_SPEED:g}. Empty: 1.",
+    )
+    deadline_minutes = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_SECONDS // 60,
+        widget=UnfoldAdminIntegerFieldWidget,
+        label="Deadline",
+        help_text="Minutes from now; what is not rendered by then is left out. Empty: none.",
+    )
+    retention_seconds = forms.TypedChoiceField(
+        required=False,
+        choices=_KEPT,
+        coerce=int,
+        empty_value=None,
+        widget=UnfoldAdminSelectWidget,
+        label="Kept after its end",
+    )
+
+    # What the page has in its fold, row by row.
+    OPTIONS = (
+        ("priority", "speakers"),
+        ("language", "normalise"),
+        ("sample_rate", "bit_rate"),
+        ("loudness", "speed"),
+        ("deadline_minutes", "retention_seconds"),
+        ("seed", "temperature"),
+        ("top_p", "top_k"),
+    )
+
     class Meta:
         model = RenderJob
-        fields = ("text", "voice", "format", "priority", "seed", "temperature", "top_p", "top_k")
+        fields = (
+            "text", "voice", "format", "priority", "speakers", "language", "normalise",
+            "sample_rate", "bit_rate", "loudness", "speed", "deadline_minutes",
+            "retention_seconds", "seed", "temperature", "top_p", "top_k",
+        )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -99,17 +199,58 @@ class JobForm(_JobForm):
             raise forms.ValidationError("Expected a number greater than 0 and up to 1.")
         return value
 
+    def clean_language(self) -> str:
+        """Refuse what is no language tag."""
+        value: str = self.cleaned_data["language"]
+        tag = language_tag(value) if value else ""
+        if tag is None:
+            raise forms.ValidationError("Expected a language tag such as en, pt-BR or zh-Hant.")
+        return tag
+
+    def clean_speakers(self) -> dict[int, str]:
+        """Return the further speakers' voices by their numbers."""
+        found: dict[int, str] = {}
+        for line in self.cleaned_data["speakers"].splitlines():
+            if not line.strip():
+                continue
+            match = _SPEAKER_LINE.fullmatch(line)
+            number = int(match[1]) if match else -1
+            if match is None or not 1 <= number <= MAX_SPEAKER_NUMBER or number in found:
+                raise forms.ValidationError(
+                    f"Expected lines such as 1 = Bob, each number once; found {line[:60]!r}."
+                )
+            found[number] = match[2].rstrip()
+        if len(found) >= MAX_SPEAKERS:
+            raise forms.ValidationError(f"A job has at most {MAX_SPEAKERS} speakers.")
+        return found
+
     def clean(self) -> dict[str, Any]:
-        """Look at text and voice as a submission would."""
+        """Look at text, voices and options as a submission would."""
         cleaned = dict(super().clean() or {})
         if not self.errors:
-            self.order = Order(**cleaned)
+            self.order = _order_of(cleaned)
             try:
                 check_order(self.order, owner=self.user)
             except SubmitRejectedError as error:
-                field = error.attr if error.attr in self.fields else None
+                name = (error.attr or "").partition(".")[0]
+                name = _FIELD_OF.get(name, name)
+                if error.attr == "voices.0":
+                    name = "voice"
+                field = name if name in self.fields else None
                 self.add_error(field, forms.ValidationError(str(error), code=error.code))
         return cleaned
 
     def _post_clean(self) -> None:
         """Build no row from the fields: a submission makes it."""
+
+
+def _order_of(cleaned: dict[str, Any]) -> Order:
+    """Return the order of a form's values."""
+    values = dict(cleaned)
+    speakers, minutes = values.pop("speakers"), values.pop("deadline_minutes")
+    values["speed"] = 1.0 if values["speed"] is None else values["speed"]
+    if speakers:
+        values["voices"] = {0: values.pop("voice"), **speakers}
+    if minutes is not None:
+        values["deadline_at"] = timezone.now() + dt.timedelta(minutes=minutes)
+    return Order(**values)

@@ -76,9 +76,58 @@ def test_text_is_queued_by_the_form_as_by_the_api(
     assert len(sent_tasks("render_segments")) == 1
 
 
+def test_options_of_the_form_are_those_of_the_api(browser: Client, admin_user: User) -> None:
+    ada, bob = make_voice("Ada"), make_voice("Bob")
+    before = timezone.now()
+    options = {
+        "text": "Hello, this is me. <|speaker:12|>And this is me as well.",
+        "speakers": "\r\n 12 = bob \r\n3: Ada\r\n",
+        "language": "pt-br",
+        "normalise": "on",
+        "sample_rate": "24000",
+        "bit_rate": "64000",
+        "loudness": "-16.5",
+        "speed": "1.25",
+        "deadline_minutes": "30",
+        "retention_seconds": "0",
+    }
+
+    response = browser.post(ADD, fields(ada, **options))
+
+    assert response.status_code == 302, response.content.decode()
+    job = RenderJob.objects.get()
+    assert (job.language, job.normalise, job.speed) == ("pt-BR", True, 1.25)
+    assert (job.sample_rate, job.bit_rate, job.loudness) == (24000, 64000, -16.5)
+    assert job.retention_seconds == 0
+    assert job.deadline_at is not None
+    assert 1800 <= (job.deadline_at - before).total_seconds() < 1900
+    pinned = {row.speaker: row.version.voice for row in job.voices.select_related("version__voice")}
+    assert pinned == {0: ada, 3: ada, 12: bob}
+
+
+def test_options_that_are_left_alone_are_the_usual_ones(browser: Client) -> None:
+    browser.post(ADD, fields())
+
+    job = RenderJob.objects.get()
+    assert (job.sample_rate, job.bit_rate, job.loudness, job.speed) == (None, None, None, 1.0)
+    assert (job.deadline_at, job.retention_seconds, job.normalise) == (None, None, False)
+
+
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
     [
+        ("language", "english", "language tag"),
+        ("sample_rate", "44101", "valid choice"),
+        ("bit_rate", "100000", "cannot have 100000 bits"),
+        ("bit_rate", "5", "greater than or equal to 6000"),
+        ("loudness", "0", "less than or equal to -6"),
+        ("speed", "5", "less than or equal to 4"),
+        ("deadline_minutes", "0", "greater than or equal to 1"),
+        ("retention_seconds", "5", "valid choice"),
+        ("speakers", "Bob", "such as 1 = Bob"),
+        ("speakers", "0 = Bob", "such as 1 = Bob"),
+        ("speakers", "1 = Bob\n1 = Ada", "such as 1 = Bob"),
+        ("speakers", "1 = Nobody", "no voice with this id or name"),
         ("text", "", "required"),
         ("text", "...", "nothing to speak"),
         ("text", "<|speaker:4|>Hello.", "speaker 4"),
