@@ -8,6 +8,7 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.eta import eta_seconds, real_time_factor
 from synth.file_report import FileReportSerializer, report_of
 from synth.formats import FORMATS
 from synth.job_requests import PRIORITIES, EntrySerializer
@@ -63,6 +64,8 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "segments_done",
             "segments_failed",
             "segments_cancelled",
+            "takes_rendered",
+            "takes_reused",
             "audio_url",
             "audio_seconds",
             "error_code",
@@ -127,10 +130,29 @@ class JobSerializer(JobListSerializer):
 
     lexicon = EntrySerializer(many=True)
     file = serializers.SerializerMethodField()
+    real_time_factor = serializers.SerializerMethodField()
+    eta_seconds = serializers.SerializerMethodField()
 
     class Meta(JobListSerializer.Meta):
-        fields = (*JobListSerializer.Meta.fields, "file", "text", "lexicon")
+        fields = (
+            *JobListSerializer.Meta.fields,
+            "real_time_factor",
+            "eta_seconds",
+            "file",
+            "text",
+            "lexicon",
+        )
         read_only_fields = fields
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_real_time_factor(self, job: RenderJob) -> float | None:
+        """Return seconds of audio per second from start to end; null while it goes on."""
+        return real_time_factor(job)
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_eta_seconds(self, job: RenderJob) -> int | None:
+        """Return in how many seconds the job is probably done; null where that is unknown."""
+        return eta_seconds(job)
 
     @extend_schema_field(FileReportSerializer(allow_null=True))
     def get_file(self, job: RenderJob) -> dict[str, Any] | None:

@@ -79,7 +79,10 @@ def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Fu
     if not request.is_live or claim.job_id is None:
         return engine.submit(request.spec, priority=request.priority)
     heard = process.live.begin(
-        job_id=claim.job_id, segment_id=claim.pk, sample_rate=engine.sample_rate
+        job_id=claim.job_id,
+        segment_id=claim.pk,
+        sample_rate=engine.sample_rate,
+        heard_rate=request.heard_rate,
     )
     claim.take_id = heard.attempt
     future = engine.submit(request.spec, priority=request.priority, on_audio=heard.take)
@@ -180,6 +183,8 @@ def _finish(
             logger.info("segment was taken over or removed meanwhile: segment=%s", claim.pk)
             if not Segment.objects.filter(pk=claim.pk).exists():  # its job was deleted meanwhile
                 drop_unused_take(take)
+    if not settled:
+        return
     frames = sum(fences[fence].frames for fence in settled)
     seconds = sum(fences[fence].audio_seconds for fence in settled)
     logger.info("segments done: count=%d frames=%d seconds=%.1f", len(settled), frames, seconds)

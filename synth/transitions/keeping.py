@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, NamedTuple
 
-from synth.models import Segment, Take
+from synth.models import Take
 from synth.transitions.candidates import Candidate, best_of, with_candidate
 
 
@@ -32,5 +32,5 @@ def keep_best(segment_id: int, row: HeldRow, take: Take) -> tuple[Take, dict[str
         found = Take.objects.filter(pk=best["take"]).first()
         if found is not None:
             kept, seed = found, best["seed"]
-    Segment(pk=segment_id).candidate_takes.add(take)
+    take.candidate_of.add(segment_id)
     return kept, {"candidates": candidates, "seed": seed}
