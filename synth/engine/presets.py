@@ -43,7 +43,7 @@ __all__ = [
 
 CPU = torch.device("cpu")
 _STAMP = "preset.json"  # written last: a folder without it is not whole
-_FILES_VERSION = 1  # raise it when the same preset and seed give other files
+_FILES_VERSION = 2  # raise it when the same preset and seed give other files
 
 
 def preset_dual_ar(
@@ -177,6 +177,14 @@ def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch
 
 
 def _write_files(shape: Preset, folder: Path, seed: int, device: torch.device) -> None:
+    # Nothing that random weights say is speech, so nobody should judge it as that.
+    card = {
+        "name": f"preset {shape.name}",
+        "licence": "none needed: random numbers",
+        "speaks": False,
+        "quality_screen": False,
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     config = json.dumps(dict(shape.lm), indent=1)
     (folder / "config.json").write_text(config + "\n", encoding="utf-8")
     make_tokenizer(shape).save(str(folder / "tokenizer.json"))
