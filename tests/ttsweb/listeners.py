@@ -29,7 +29,7 @@ class Listener:
     """
 
     port: int
-    answers: list[tuple[int, dict[str, str], bytes] | Callable[[socket.socket], None]] = field(
+    answers: list[tuple[int, dict[str, str], bytes] | Callable[[socket.socket], object]] = field(
         default_factory=lambda: [(200, {}, b"")]
     )
     arrived: list[Arrived] = field(default_factory=list)

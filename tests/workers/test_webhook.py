@@ -178,7 +178,7 @@ def test_receiver_that_does_not_answer_is_tried_again(
     process: MiniatureProcess, server: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workers.webhook.SEND_SECONDS", 0.3)
-    server.answers = [lambda connection: connection.recv(1) and None]
+    server.answers = [lambda connection: connection.recv(1)]
 
     row = send(process, make_delivery(url=server.url))
 
@@ -288,7 +288,12 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
     row = make_delivery()
     take_deliveries(process)
     sent: list[Any] = []
-    monkeypatch.setattr("synth.queue.send_deliver", lambda pk: not sent.append(pk))
+
+    def note(pk: Any) -> bool:
+        sent.append(pk)
+        return True
+
+    monkeypatch.setattr("synth.queue.send_deliver", note)
 
     assert sweep.free_own(process.name) == 1
     long_ago = timezone.now() - dt.timedelta(hours=1)
