@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from synth.engine import Engine
 from synth.models import Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
@@ -45,6 +46,25 @@ def test_every_message_reaches_its_row(process: MiniatureProcess) -> None:
     assert process.wake.is_set(), "the pump sleeps on"
     claiming.take_work(process)
     assert (Kind.SEGMENT, segment.pk) in held(process)
+
+
+def test_message_of_a_lane_with_much_in_flight_does_not_jump_the_order(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Engine, "slots", 2)
+    version = make_version(codec_fingerprint=process.host.engine.codec_fingerprint)
+    make_job(version=version, lane="books", segments=9)
+    claiming.take_work(process)
+    books = make_job(version=version, lane="books", segments=9)
+    sentence = make_job(version=version, lane="other")
+    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+
+    tasks.render_segments(list(books.segments.values_list("pk", flat=True)))
+    claiming.take_work(process)
+
+    assert process.held.count(Kind.SEGMENT) == 4, "there was room for one more"
+    assert sentence.pk in [claim.job_id for claim in process.held.of(Kind.SEGMENT)]
+    assert books.pk not in [claim.job_id for claim in process.held.of(Kind.SEGMENT)]
 
 
 def unordered(*pairs: tuple[Kind, object]) -> object:
