@@ -1,7 +1,7 @@
 """Cut a segment's audio into small PCM objects, and list them in rows for those who listen.
 
-Where the cuts lie depends on nothing but the sample rate. So whoever writes the pieces of one take,
-while it is made or afterwards, writes the same ones, and the first of two rows stays.
+Where the cuts lie depends on nothing but the sample rates. So whoever writes the pieces of one
+take, while it is made or afterwards, writes the same ones, and the first of two rows stays.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from av.filter import Graph
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
@@ -18,6 +19,9 @@ from django.db import IntegrityError, transaction
 from synth.contract import AudioArray
 from synth.models import LiveChunk
 from voices.objects import delete_objects
+from workers.audio_writers import PCM_RATE
+from workers.filter_graph import push, ready
+from workers.resample import resampling_graph
 
 FOLDER = "live"
 _FIRST_SECONDS = (0.1, 0.2)  # so that sound starts soon; then
@@ -38,20 +42,37 @@ class Piece:
     is_last: bool
 
 
+def heard_rate(form: str, sample_rate: int | None) -> int | None:
+    """Return the rate in Hz at which a job of this format is heard; None is that of its takes."""
+    return sample_rate or (PCM_RATE if form == "pcm" else None)
+
+
 class Cutter:
-    """Cut the samples of one attempt, which come in blocks of any size, into its pieces."""
+    """Cut the samples of one attempt, which come in blocks of any size, into its pieces.
+
+    Args:
+        sample_rate: of what comes, in Hz.
+        heard_rate: of the pieces, in Hz; None is the same.
+    """
 
     def __init__(
-        self, *, job_id: uuid.UUID, segment_id: int, attempt: uuid.UUID, sample_rate: int
+        self,
+        *,
+        job_id: uuid.UUID,
+        segment_id: int,
+        attempt: uuid.UUID,
+        sample_rate: int,
+        heard_rate: int | None = None,
     ) -> None:
         self.job_id, self.segment_id, self.attempt = job_id, segment_id, attempt
-        self._sample_rate = sample_rate
+        self._sample_rate = heard_rate or sample_rate
+        self._resampler = Resampler(sample_rate, self._sample_rate)
         self._left = np.empty(0, dtype=np.float32)
         self._index = 0
 
     def push(self, samples: AudioArray) -> list[Piece]:
         """Take the next samples, float32 [n]; return the pieces that are complete with them."""
-        self._left = np.concatenate([self._left, samples])
+        self._left = np.concatenate([self._left, *self._resampler.push(samples)])
         pieces = []
         # Never all of it: the last piece is the one that says so, and it comes with `end`.
         while len(self._left) > (length := piece_samples(self._index, self._sample_rate)):
@@ -60,7 +81,8 @@ class Cutter:
         return pieces
 
     def end(self) -> Piece:
-        """Return the last piece."""
+        """Return the last piece, which may be a little longer than the others."""
+        self._left = np.concatenate([self._left, *self._resampler.end()])
         return self._piece(self._left, is_last=True)
 
     def _piece(self, samples: AudioArray, *, is_last: bool) -> Piece:
@@ -75,6 +97,41 @@ class Cutter:
         )
         self._index += 1
         return piece
+
+
+class Resampler:
+    """Change the rate of one attempt's samples as they come, as its file would."""
+
+    def __init__(self, rate: int, new_rate: int) -> None:
+        self._rate, self._new_rate = rate, new_rate
+        self._graph: Graph | None = None  # made with the first samples: most need none
+        self._num_in = self._num_out = 0
+
+    def push(self, samples: AudioArray) -> list[AudioArray]:
+        """Take the next samples, float32 [n]; return what has become of them so far."""
+        if self._rate == self._new_rate:
+            return [samples]
+        if not len(samples):
+            return []
+        if self._graph is None:
+            self._graph = resampling_graph(self._rate, self._new_rate)
+        push(self._graph, samples, self._rate, self._num_in)
+        self._num_in += len(samples)
+        return self._made(self._graph)
+
+    def end(self) -> list[AudioArray]:
+        """Return what is left, so that of N samples come round(N * new_rate / rate)."""
+        if self._graph is None:
+            return []
+        self._graph.push(None)
+        missing = round(self._num_in * self._new_rate / self._rate) - self._num_out
+        rest = np.concatenate([np.empty(0, np.float32), *self._made(self._graph)])[:missing]
+        return [rest, np.zeros(missing - len(rest), np.float32)]
+
+    def _made(self, graph: Graph) -> list[AudioArray]:
+        made = list(ready(graph))
+        self._num_out += sum(map(len, made))
+        return made
 
 
 def piece_samples(index: int, sample_rate: int) -> int:

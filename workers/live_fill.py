@@ -18,7 +18,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from synth.models import LiveChunk, Segment, SweepTurn, Take
 from ttsweb import leases
-from workers.live_chunks import Cutter, Piece, add_rows, store_object
+from workers.live_chunks import Cutter, Piece, add_rows, heard_rate, store_object
 from workers.outages import DATABASE_AWAY, is_outage
 from workers.sweep import take_turn
 
@@ -80,6 +80,7 @@ def missing() -> QuerySet[Segment]:
         )
         .exclude(being_written)
         .order_by("job__priority", "chapter__index", "index", "pk")
+        .defer("job__text")  # of a book it is long
     )
 
 
@@ -94,7 +95,9 @@ def fill_missing(stopping: threading.Event) -> int:
     count = 0
     try:
         while not stopping.is_set():
-            rows = list(missing().select_related("take")[:SEGMENTS_AT_ONCE])
+            rows = list(
+                missing().select_related("take", "job").defer("job__text")[:SEGMENTS_AT_ONCE]
+            )
             if not rows:
                 break
             for segment in rows:
@@ -125,6 +128,7 @@ def fill_segment(segment: Segment) -> None:
         segment_id=segment.pk,
         attempt=take.pk,
         sample_rate=take.sample_rate,
+        heard_rate=heard_rate(segment.job.format, segment.job.sample_rate),
     )
     try:
         _fill(cutter, take, listed)

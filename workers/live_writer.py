@@ -30,12 +30,22 @@ class HeardSegment:
     """
 
     def __init__(
-        self, writer: LiveWriter, *, job_id: uuid.UUID, segment_id: int, sample_rate: int
+        self,
+        writer: LiveWriter,
+        *,
+        job_id: uuid.UUID,
+        segment_id: int,
+        sample_rate: int,
+        heard_rate: int | None,
     ) -> None:
         self.attempt = uuid.uuid4()
         self.is_broken = False  # a piece is missing, so that none may follow
         self.cutter = Cutter(
-            job_id=job_id, segment_id=segment_id, attempt=self.attempt, sample_rate=sample_rate
+            job_id=job_id,
+            segment_id=segment_id,
+            attempt=self.attempt,
+            sample_rate=sample_rate,
+            heard_rate=heard_rate,
         )
         self._writer = writer
 
@@ -61,9 +71,22 @@ class LiveWriter:
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="live")
 
-    def begin(self, *, job_id: uuid.UUID, segment_id: int, sample_rate: int) -> HeardSegment:
-        """Return where the samples of a new attempt at a segment are to go."""
-        return HeardSegment(self, job_id=job_id, segment_id=segment_id, sample_rate=sample_rate)
+    def begin(
+        self, *, job_id: uuid.UUID, segment_id: int, sample_rate: int, heard_rate: int | None
+    ) -> HeardSegment:
+        """Return where the samples of a new attempt at a segment are to go.
+
+        Args:
+            sample_rate: of the samples, in Hz.
+            heard_rate: of what is written, in Hz; None is the same.
+        """
+        return HeardSegment(
+            self,
+            job_id=job_id,
+            segment_id=segment_id,
+            sample_rate=sample_rate,
+            heard_rate=heard_rate,
+        )
 
     def put(self, heard: HeardSegment, samples: AudioArray | None) -> None:
         """Add samples, or None for the end; never waits."""

@@ -16,6 +16,7 @@ from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
 from voices.models import ReferenceClip, VoiceVersion
 from workers.codes import CodesLookup
+from workers.live_chunks import heard_rate
 
 _KEY_VERSION = 1  # moves when the meaning of a take changes: audio of the old kind is not reused
 _SPARE_FRAMES, _FRAMES_PER_CHAR = 40, 6
@@ -67,7 +68,7 @@ class RenderRequest:
     """Hold a segment's request, its take's content key (64 hex digits) and its priority.
 
     `clips` are the fingerprints of the clips behind the spec's reference; `is_live` says that its
-    job is listened to while it is rendered.
+    job is listened to while it is rendered, at `heard_rate` Hz or the takes' own.
     """
 
     spec: RenderSpec
@@ -75,6 +76,7 @@ class RenderRequest:
     priority: int
     clips: tuple[str, ...] = ()
     is_live: bool = False
+    heard_rate: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -167,7 +169,8 @@ def _request(
     spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
     key = content_key(spec, model_fingerprint, voice.key)
     is_live = job.live_requested_at is not None
-    return RenderRequest(spec, key, job.priority, voice.clips, is_live)
+    rate = heard_rate(job.format, job.sample_rate)
+    return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate)
 
 
 def _voices_key(references: Collection[Reference]) -> VoicesKey:

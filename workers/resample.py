@@ -23,7 +23,7 @@ def resample(blocks: Iterable[AudioArray], rate: int, new_rate: int) -> Iterator
     if rate == new_rate:
         yield from blocks
         return
-    graph = _graph(rate, new_rate)
+    graph = resampling_graph(rate, new_rate)
     num_in = num_out = 0
     for block in blocks:
         push(graph, block, rate, num_in)
@@ -43,6 +43,7 @@ def resample(blocks: Iterable[AudioArray], rate: int, new_rate: int) -> Iterator
         yield np.zeros(missing, np.float32)
 
 
-def _graph(rate: int, new_rate: int) -> Graph:
+def resampling_graph(rate: int, new_rate: int) -> Graph:
+    """Return filters that take mono audio at `rate` Hz and give it at `new_rate` Hz."""
     graph = Graph()
     return link(graph, graph.add("aresample", f"{new_rate}:{_OPTIONS}"), sample_rate=rate)

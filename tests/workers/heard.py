@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import uuid
 
 import numpy as np
 import soundfile
@@ -11,9 +11,11 @@ from django.core.files.storage import default_storage
 from synth.models import LiveChunk, RenderJob, Segment
 
 
-def listed_samples(segment: Segment, attempt: Any = None) -> np.ndarray:
+def listed_samples(segment: Segment, attempt: uuid.UUID | None = None) -> np.ndarray:
     """Return the s16 samples that are listed of one attempt, int32 [N]; of its take by default."""
-    rows = LiveChunk.objects.filter(segment=segment, attempt=attempt or segment.take_id)
+    wanted = attempt or segment.take_id
+    assert wanted is not None
+    rows = LiveChunk.objects.filter(segment=segment, attempt=wanted)
     parts = []
     for number, row in enumerate(rows.order_by("index")):
         assert row.index == number

@@ -16,7 +16,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.heard import listed_samples, take_samples
 from tests.workers.pairs import submit, wait_for
 from voices.models import Voice
-from workers import live_writer
+from workers import live_chunks, live_writer
 from workers.claiming import take_segments, take_versions
 from workers.live_chunks import Cutter, piece_samples
 from workers.live_fill import fill_missing
@@ -73,7 +73,7 @@ def test_piece_that_cannot_be_stored_leaves_the_rest_to_the_take(
 ) -> None:
     job = submit(ready, text="Ox.")
     request_live(job.pk)
-    store, calls = live_writer.store_object, []
+    store, calls = live_chunks.store_object, []
 
     def full(piece: Any) -> LiveChunk:
         calls.append(piece.index)
@@ -104,7 +104,7 @@ def test_job_deleted_while_it_is_heard_leaves_nothing(
     late.push(np.zeros(100, np.float32))
 
     delete_job(RenderJob.objects.get())
-    live_writer.add_rows([live_writer.store_object(late.end())])
+    live_chunks.add_rows([live_chunks.store_object(late.end())])
 
     left = [path for path in (settings.STORAGE_DIR / "live").rglob("*") if path.is_file()]
     assert (LiveChunk.objects.count(), left) == (0, [])
@@ -127,3 +127,24 @@ def test_cuts_do_not_depend_on_how_the_samples_come(rng: np.random.Generator) ->
     assert [len(piece.samples) for piece in once] == [len(piece.samples) for piece in often]
     assert [piece.is_last for piece in once] == [False] * (len(once) - 1) + [True]
     assert np.array_equal(np.concatenate([piece.samples for piece in often]), samples)
+
+
+@pytest.mark.parametrize("order", [{"format": "pcm"}, {"sample_rate": 24_000}])
+def test_job_of_another_rate_is_heard_at_it_whether_while_or_after_it_was_rendered(
+    process: MiniatureProcess, ready: Voice, order: dict[str, Any]
+) -> None:
+    job = submit(ready, text="Ox.", **order)
+    request_live(job.pk)
+    render(process)
+    segment = Segment.objects.select_related("take").get()
+    rows = LiveChunk.objects.filter(segment=segment)
+    assert set(rows.values_list("sample_rate", flat=True)) == {24_000}
+    while_rendered = listed_samples(segment)
+
+    rows.delete()
+    Segment.objects.update(finished_at="2020-01-01T00:00:00Z")
+    assert fill_missing(process.stopping) == 1
+
+    assert segment.take is not None
+    assert len(while_rendered) == round(segment.take.audio_seconds * 24_000)
+    assert np.abs(listed_samples(segment) - while_rendered).max() <= 1
