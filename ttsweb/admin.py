@@ -32,11 +32,14 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    filter_horizontal = ()  # Django's two lists side by side are not for a screen reader or a phone
 
 
 @admin.register(Group)
 class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
     """Groups in the look of the other pages."""
+
+    filter_horizontal = ()
 
 
 class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time

@@ -36,6 +36,7 @@ PAGES = {
     "keys": "/admin/synth/apikey/",
     "new-key": "/admin/synth/apikey/add/",
     "users": "/admin/auth/user/",
+    "user": "/admin/auth/user/{user}/change/",
     "new-user": "/admin/auth/user/add/",
     "groups": "/admin/auth/group/",
     "new-group": "/admin/auth/group/add/",
