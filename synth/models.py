@@ -123,6 +123,11 @@ class RenderJob(models.Model):
                 fields=("status", "priority", "lane", "created_at"), name="render_job_lane"
             ),
             models.Index(fields=("expires_at",), name="render_job_expiry"),
+            models.Index(
+                fields=("live_requested_at",),
+                condition=Q(live_requested_at__isnull=False),
+                name="render_job_live",
+            ),
         )
 
     def __str__(self) -> str:

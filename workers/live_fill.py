@@ -16,7 +16,7 @@ from django.core.files.storage import default_storage
 from django.db import connection
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from synth.models import LiveChunk, Segment, SweepTurn, Take
+from synth.models import LiveChunk, RenderJob, Segment, SweepTurn, Take
 from ttsweb import leases
 from workers.live_chunks import Cutter, Piece, add_rows, heard_rate, store_object
 from workers.outages import DATABASE_AWAY, is_outage
@@ -69,6 +69,9 @@ class LiveFiller:
 
 def missing() -> QuerySet[Segment]:
     """Return the finished segments of jobs that are listened to whose take is not yet in pieces."""
+    # By themselves, through an index: these jobs are few, and finished segments may be millions.
+    heard = RenderJob.objects.filter(live_requested_at__isnull=False).order_by()
+    job_ids = list(heard.values_list("pk", flat=True))
     own = LiveChunk.objects.filter(segment=OuterRef("pk"), attempt=OuterRef("take_id"))
     being_written = Q(Exists(own), finished_at__gt=leases.database_now() - WRITING)
     return (
@@ -76,7 +79,7 @@ def missing() -> QuerySet[Segment]:
             ~Exists(own.filter(is_last=True)),
             status=Segment.Status.DONE,
             take__isnull=False,
-            job__live_requested_at__isnull=False,
+            job__in=job_ids,
         )
         .exclude(being_written)
         .order_by("job__priority", "chapter__index", "index", "pk")
