@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +16,14 @@ from django.core.files.storage import default_storage
 from synth import transitions
 from synth.models import Export, Segment, Take
 from synth.transitions import Claim
+from synth.transitions.batches import ZIP
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.audio_writers import FileTooLongError
+from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
 from workers.held_claims import HeldClaim
 from workers.joined_takes import JoinedTakes, MixedRatesError, TakeMissingError
-from workers.mastering import ExportUnwantedError, FileWish, make_file
+from workers.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
 from workers.outages import is_disk_full, is_outage, outlast
 from workers.worker_process import WorkerProcess
 
@@ -51,17 +54,13 @@ def assemble(process: WorkerProcess, claim: HeldClaim) -> None:
 
 def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
     export = Export.objects.get(pk=claim.pk)
-    if export.job.segments.filter(status__in=OPEN).exists():
-        raise SegmentsOpenError
-    segments = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
-    segments = segments.select_related("take").order_by("chapter__index", "index")
-    takes = JoinedTakes(segments, speed=export.job.speed)
+    make = partial(zip_batch, batch=export.job) if export.format == ZIP else _joining(export)
     process.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as folder:
         path = Path(folder) / f"export.{export.format}"
-        made = make_file(path, takes, _wish(export), is_unwanted=lambda: claim.is_lost)
+        made = make(path, is_unwanted=lambda: claim.is_lost)
         name = f"exports/{made.sha256}/{uuid.uuid4().hex}.{export.format}"
         with path.open("rb") as file:
             key = default_storage.save(name, File(file))
@@ -78,6 +77,20 @@ def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
         logger.info("file made: format=%s seconds=%.1f", export.format, made.seconds)
     else:
         delete_objects([key])
+
+
+def _joining(export: Export) -> Callable[..., MadeFile]:
+    """Return what makes a job's file of its takes.
+
+    Raises:
+        SegmentsOpenError: some are to be rendered first.
+    """
+    if export.job.segments.filter(status__in=OPEN).exists():
+        raise SegmentsOpenError
+    segments = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
+    segments = segments.select_related("take").order_by("chapter__index", "index")
+    takes = JoinedTakes(segments, speed=export.job.speed)
+    return partial(make_file, takes=takes, wish=_wish(export))
 
 
 def _wish(export: Export) -> FileWish:
@@ -99,7 +112,10 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
         logger.warning("audio of takes is gone, rendering again: segments=%s", error.segment_ids)
         _render_again(error.segment_ids)
         return transitions.release_export(fence)
-    if isinstance(error, SegmentsOpenError):
+    if isinstance(error, ItemsLostError):
+        logger.warning("files of items are gone, making them again: items=%s", error.item_ids)
+        return bool(transitions.remake_items(error.batch_id, error.item_ids))
+    if isinstance(error, (SegmentsOpenError, ItemsOpenError)):
         return transitions.release_export(fence, delay_seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks all of it."

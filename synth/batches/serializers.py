@@ -147,7 +147,7 @@ def progress_of(batch: Any) -> float:
     if batch.status in WITH_AUDIO:
         return 1.0
     figures: Figures = batch.figures
-    share = figures.segments_closed / max(1, figures.segments_total)
+    share: float = figures.segments_closed / max(1, figures.segments_total)
     return round(min(0.99, share), 3)
 
 

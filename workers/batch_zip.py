@@ -1,0 +1,140 @@
+"""Put the files of a batch's items into one zip, with a manifest; one file at a time is read."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from django.core.files.storage import default_storage
+from django.db.models import Prefetch
+
+from synth.batches.manifest import (
+    MANIFEST_CSV,
+    MANIFEST_JSON,
+    FileNames,
+    ManifestItem,
+    manifest_csv,
+    manifest_json,
+)
+from synth.formats import FORMATS
+from synth.models import Export, RenderJob
+from synth.transitions import UNFINISHED, FileFacts
+from synth.transitions.batches import WITH_AUDIO
+from workers.mastering import ExportUnwantedError, MadeFile
+
+CHUNK_BYTES = 1 << 20
+ITEMS_AT_ONCE = 500  # rows in memory
+
+
+class ItemsLostError(Exception):
+    """The files of some items are gone or damaged; they have to be made again first."""
+
+    def __init__(self, batch_id: uuid.UUID, item_ids: list[uuid.UUID]) -> None:
+        super().__init__(f"{len(item_ids)} items have lost their files")
+        self.batch_id, self.item_ids = batch_id, item_ids
+
+
+class ItemsOpenError(Exception):
+    """Items were opened again; the zip waits for them."""
+
+
+class _DamagedError(Exception):
+    """A stored file is not what its row says."""
+
+
+def zip_batch(path: Path, batch: RenderJob, *, is_unwanted: Callable[[], bool]) -> MadeFile:
+    """Write the zip of a batch to `path`: audio as it is stored, manifests compressed.
+
+    Args:
+        is_unwanted: asked between the pieces; True ends the work.
+
+    Raises:
+        ItemsOpenError, ItemsLostError, ExportUnwantedError.
+        OSError: the storage or the disk.
+    """
+    if batch.items.filter(status__in=UNFINISHED).exists():
+        raise ItemsOpenError
+    names, told, seconds = FileNames(), [], 0.0
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
+        for item, export in _items(batch):
+            if is_unwanted():
+                raise ExportUnwantedError
+            if export is None:
+                told.append(_told(item))
+                continue
+            name = names.name(item.custom_id, item.item_index or 0, FORMATS[item.format].extension)
+            try:
+                _copy(target, name, export, is_unwanted)
+            except (FileNotFoundError, _DamagedError) as error:
+                raise ItemsLostError(batch.pk, [item.pk, *_others_lost(batch, item)]) from error
+            told.append(_told(item, export, name))
+            seconds += export.duration_seconds
+        about = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat()}
+        target.writestr(_entry(MANIFEST_JSON), manifest_json(about, told), zipfile.ZIP_DEFLATED)
+        target.writestr(_entry(MANIFEST_CSV), manifest_csv(told), zipfile.ZIP_DEFLATED)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return MadeFile(digest, path.stat().st_size, seconds, FileFacts())
+
+
+def _items(batch: RenderJob) -> Iterator[tuple[RenderJob, Export | None]]:
+    """Yield the items in their order, each with its file where it should have one."""
+    done = Export.objects.filter(status=Export.Status.DONE).defer("peaks", "report")
+    items = batch.items.order_by("item_index").defer("text")
+    for item in items.prefetch_related(Prefetch("exports", done)).iterator(ITEMS_AT_ONCE):
+        files = [one for one in item.exports.all() if one.format == item.format]
+        if item.status in WITH_AUDIO and not files:
+            raise ItemsLostError(batch.pk, [item.pk])
+        yield item, files[0] if item.status in WITH_AUDIO else None
+
+
+def _copy(
+    target: zipfile.ZipFile, name: str, export: Export, is_unwanted: Callable[[], bool]
+) -> None:
+    """Copy one file and hold it to its digest."""
+    entry, digest = _entry(name), hashlib.sha256()
+    entry.file_size = export.size_bytes  # from here a zip of 64 bits is told apart
+    with default_storage.open(export.key) as source, target.open(entry, "w") as sink:
+        while chunk := source.read(CHUNK_BYTES):
+            if is_unwanted():
+                raise ExportUnwantedError
+            digest.update(chunk)
+            sink.write(chunk)
+    if digest.hexdigest() != export.sha256:
+        raise _DamagedError
+
+
+def _others_lost(batch: RenderJob, found: RenderJob) -> list[uuid.UUID]:
+    """Return the later items whose files are gone too, so that all are made again at once."""
+    return [
+        item.pk
+        for item, export in _items(batch)
+        if export is not None
+        and (item.item_index or 0) > (found.item_index or 0)
+        and not default_storage.exists(export.key)
+    ]
+
+
+def _told(item: RenderJob, export: Export | None = None, name: str = "") -> ManifestItem:
+    return ManifestItem(
+        custom_id=item.custom_id,
+        job=str(item.pk),
+        status=item.status,
+        file=name,
+        seconds=round(export.duration_seconds, 3) if export else 0.0,
+        bytes=export.size_bytes if export else 0,
+        sha256=export.sha256 if export else "",
+        error_code=item.error_code,
+        error_message=item.error_message,
+    )
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Return an entry with a fixed date and fixed rights: same files, same zip."""
+    entry = zipfile.ZipInfo(name)  # its date is the earliest that a zip can have
+    entry.create_system = 3  # the one of Unix on every system
+    entry.external_attr = 0o644 << 16
+    return entry
