@@ -34,7 +34,17 @@ from ttsweb.client_errors import (
 )
 from ttsweb.client_http import Http
 from ttsweb.client_jobs import Jobs
-from ttsweb.client_types import JOB_FINAL, JOB_WITH_AUDIO, Clip, Job, JobOptions, Segment, Voice
+from ttsweb.client_types import (
+    JOB_FINAL,
+    JOB_WITH_AUDIO,
+    Clip,
+    Job,
+    JobChanges,
+    JobOptions,
+    LexiconEntry,
+    Segment,
+    Voice,
+)
 from ttsweb.client_voices import Voices
 
 __all__ = [
@@ -49,7 +59,9 @@ __all__ = [
     "DownloadError",
     "InvalidRequestError",
     "Job",
+    "JobChanges",
     "JobOptions",
+    "LexiconEntry",
     "NotFoundError",
     "Segment",
     "ServerError",

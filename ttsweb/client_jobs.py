@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
@@ -12,7 +14,7 @@ from ttsweb.client_download import OnBytes, download
 from ttsweb.client_errors import retry_after_of
 from ttsweb.client_http import WAIT_RETRIES, Http, read_json
 from ttsweb.client_paths import deadline_after, path_of, within
-from ttsweb.client_types import JOB_FINAL, Clip, Job, JobOptions, Segment
+from ttsweb.client_types import JOB_FINAL, Clip, Job, JobChanges, JobOptions, Segment
 
 POLL_SECONDS = 25.0  # how long the server is asked to keep an answer back
 UPDATE_SECONDS = 1.0  # the same where somebody watches
@@ -30,7 +32,9 @@ class Jobs:
         text: str,
         *,
         voice: str | None = None,
+        voices: Mapping[int, str] | None = None,
         reference: Clip | None = None,
+        references: Mapping[int, Clip] | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> Job:
@@ -38,14 +42,22 @@ class Jobs:
 
         The request carries an `Idempotency-Key`, made here unless given: however often it is
         repeated, one job is made.
+
+        Args:
+            voice, reference: those of speaker 0, who has one of the two.
+            voices, references: those of several, by the numbers of `<|speaker:N|>` in the text.
         """
         fields: dict[str, Any] = {"text": text, **options}
         if voice is not None:
             fields["voice"] = voice
+        if voices is not None:
+            fields["voices"] = {str(speaker): name for speaker, name in voices.items()}
+        if references is not None:
+            fields["references"] = {str(n): _inline(clip) for n, clip in references.items()}
         body: dict[str, Any] = {"json": fields}
         if reference is not None:
             fields["reference_text"] = reference.transcript
-            body = {"data": fields, "files": {"reference_audio": reference.read()}}
+            body = {"data": _as_form(fields), "files": {"reference_audio": reference.read()}}
         headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
         answer = self._http.send("POST", "/api/v1/jobs", headers=headers, **body)
         return cast("Job", read_json(answer))
@@ -121,6 +133,15 @@ class Jobs:
         pages = self._http.pages(path_of("jobs", job_id, "/segments"))
         return cast("Iterator[Segment]", pages)
 
+    def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
+        """Change a job's priority, deadline or retention; what is not given stays.
+
+        Raises:
+            ConflictError: job_ended, priority and deadline mean nothing any more.
+        """
+        answer = self._http.send("PATCH", path_of("jobs", job_id), json=dict(changes))
+        return cast("Job", read_json(answer))
+
     def cancel(self, job_id: str) -> Job:
         """Cancel a job; one that has ended stays as it is."""
         return cast("Job", read_json(self._http.send("POST", path_of("jobs", job_id, "/cancel"))))
@@ -144,3 +165,18 @@ class Jobs:
             OSError: the file cannot be written.
         """
         return download(self._http, path_of("jobs", job_id, "/audio"), Path(target), on_bytes)
+
+
+def _inline(clip: Clip) -> dict[str, str]:
+    """Return a clip as JSON has it."""
+    _, content = clip.read()
+    audio = f"data:application/octet-stream;base64,{base64.b64encode(content).decode()}"
+    return {"audio": audio, "text": clip.transcript}
+
+
+def _as_form(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields as a form has them: what is no text or number is JSON."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in fields.items()
+    }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 JobStatus = Literal["queued", "running", "succeeded", "partial", "failed", "cancelled"]
 JOB_FINAL: frozenset[str] = frozenset({"succeeded", "partial", "failed", "cancelled"})
@@ -39,9 +40,21 @@ class Job(TypedDict):
     cancel_requested: bool
     text_start: str
     voices: list[JobVoice]
+    language: str
     format: str
+    sample_rate: int | None
+    bit_rate: int | None
+    loudness: float | None
     speed: float
+    pauses: dict[str, int]
+    normalise: bool
+    lexicons: list[str]
+    max_retakes: int | None
     priority: str
+    deadline: str | None
+    retention: int | Literal["forever"] | None
+    webhook: str
+    live: bool
     seed: int
     temperature: float
     top_p: float
@@ -52,16 +65,55 @@ class Job(TypedDict):
     updated_at: str
 
 
-class JobOptions(TypedDict, total=False):
-    """What a job may be told beside its text and voice; the server's defaults hold otherwise."""
+class LexiconEntry(TypedDict):
+    """How something is spoken: `say` where the text has `find`."""
 
+    find: str
+    say: str
+    kind: NotRequired[Literal["literal", "word", "regex"]]
+    case_sensitive: NotRequired[bool]
+    language: NotRequired[str]
+
+
+class JobChanges(TypedDict, total=False):
+    """What can be changed of a job; None takes a deadline or a retention away.
+
+    `deadline` is a moment with its zone, in ISO 8601, or seconds from now; `retention` seconds
+    after the job's end, or "forever".
+    """
+
+    priority: Literal["interactive", "bulk"]
+    deadline: str | float | None
+    retention: int | Literal["forever"] | None
+
+
+class JobOptions(TypedDict, total=False):
+    """What a job may be told beside its text and voices; the server's defaults hold otherwise.
+
+    `sample_rate` is in Hz, `bit_rate` in bits per second, `loudness` in LUFS, `pauses` in ms by
+    name; `lexicons` are ids or names. `deadline` and `retention` are as in `JobChanges`.
+    """
+
+    language: str
     format: str
+    sample_rate: int
+    bit_rate: int
+    loudness: float
     speed: float
+    pauses: Mapping[str, int]
+    normalise: bool
+    lexicons: Sequence[str]
+    lexicon: Sequence[LexiconEntry]
+    max_retakes: int
     seed: int
     temperature: float
     top_p: float
     top_k: int
     priority: Literal["interactive", "bulk"]
+    deadline: str | float
+    retention: int | Literal["forever"]
+    webhook: str
+    live: bool
 
 
 class Segment(TypedDict):

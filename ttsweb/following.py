@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,29 +84,49 @@ def follow(client: Client, followed: Sequence[Followed], bars: JobBars) -> None:
 
 
 def submit(
-    client: Client, text: str, voice: str, *, tell: Callable[[str], Any], **options: Any
+    client: Client,
+    text: str,
+    voice: str | Mapping[int, str],
+    *,
+    tell: Callable[[str], Any],
+    **options: Any,
 ) -> Job:
-    """Queue a text; wait for a voice that was never encoded yet, name the voices there are.
+    """Queue a text; wait for voices that were never encoded yet, name the voices there are.
 
     Args:
+        voice: id or name of one that speaks all, or of several by their speakers' numbers.
         tell: takes a line that says what is waited for.
         options: those of `client_types.JobOptions`.
 
     Raises:
         ClientError: what the server answered; VoiceFailedError.
     """
-    try:
-        return client.jobs.create(text, voice=voice, **options)
-    except NotFoundError as error:
-        if error.code == "voice_not_found":
-            client.voices.find(voice)  # its error names the others
-        raise
-    except ConflictError as error:
-        if error.code != "voice_not_ready":
+    if isinstance(voice, str):
+        names, options = [voice], {"voice": voice, **options}
+    else:
+        names, options = list(dict.fromkeys(voice.values())), {"voices": voice, **options}
+    waited: set[str] = set()
+    while True:
+        try:
+            return client.jobs.create(text, **options)
+        except NotFoundError as error:
+            if error.code == "voice_not_found":
+                for name in names:
+                    client.voices.find(name)  # its error names the others
             raise
-    tell(f"The voice {voice!r} is being encoded; waiting for it.")
-    client.voices.wait_ready(client.voices.find(voice)["id"])
-    return client.jobs.create(text, voice=voice, **options)
+        except ConflictError as error:
+            if error.code != "voice_not_ready" or waited == set(names):
+                raise
+        for name in names:
+            _wait_ready(client, name, tell)
+            waited.add(name)
+
+
+def _wait_ready(client: Client, name: str, tell: Callable[[str], Any]) -> None:
+    found = client.voices.find(name)
+    if found.get("status") != "ready":
+        tell(f"The voice {name!r} is being encoded; waiting for it.")
+    client.voices.wait_ready(found["id"])
 
 
 def outcome(item: Followed) -> str:

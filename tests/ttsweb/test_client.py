@@ -62,6 +62,65 @@ def test_reference_is_uploaded_with_its_text(
     assert b'name="seed"\r\n\r\n7\r\n' in body
 
 
+def test_voices_and_clips_are_sent_by_the_numbers_of_their_speakers(
+    client: Client, faulty: FaultyServer
+) -> None:
+    client.jobs.create(
+        "Hello.",
+        voices={0: "Ada", 12: "Bob"},
+        references={3: Clip(b"RIFF", "What is said.")},
+        pauses={"sentence": 10},
+        normalise=True,
+    )
+
+    assert json.loads(faulty.requests[0].body) == {
+        "text": "Hello.",
+        "voices": {"0": "Ada", "12": "Bob"},
+        "references": {
+            "3": {
+                "audio": "data:application/octet-stream;base64,UklGRg==",
+                "text": "What is said.",
+            }
+        },
+        "pauses": {"sentence": 10},
+        "normalise": True,
+    }
+
+
+def test_options_beside_an_uploaded_clip_are_spelled_as_the_server_reads_them(
+    client: Client, faulty: FaultyServer
+) -> None:
+    client.jobs.create(
+        "Hello.",
+        reference=Clip(b"RIFF", "What is said."),
+        voices={1: "Bö"},
+        lexicons=["Names"],
+        live=True,
+        retention="forever",
+        loudness=-16.5,
+    )
+
+    body = faulty.requests[0].body.decode()
+    for name, value in (
+        ("voices", '{"1": "Bö"}'),
+        ("lexicons", '["Names"]'),
+        ("live", "true"),
+        ("retention", "forever"),
+        ("loudness", "-16.5"),
+    ):
+        assert f'name="{name}"\r\n\r\n{value}\r\n' in body
+
+
+def test_job_is_changed_by_what_was_given_alone(client: Client, faulty: FaultyServer) -> None:
+    job_id = "7b6b1de4-6f2c-4a3c-9e0a-111111111111"
+
+    client.jobs.change(job_id, priority="bulk", deadline=None)
+
+    request = faulty.requests[0]
+    assert (request.method, request.path) == ("PATCH", f"/api/v1/jobs/{job_id}")
+    assert json.loads(request.body) == {"priority": "bulk", "deadline": None}
+
+
 def test_voice_is_made_of_all_its_clips(client: Client, faulty: FaultyServer) -> None:
     client.voices.create("Ada", [Clip(b"one", "First."), Clip(b"two", "Second.")], consent="Yes.")
 

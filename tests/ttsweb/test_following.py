@@ -182,6 +182,40 @@ def test_voice_that_was_never_encoded_is_waited_for(client: Client, faulty: Faul
     assert first.headers["idempotency-key"] != last.headers["idempotency-key"]
 
 
+def test_voices_of_all_speakers_are_waited_for(client: Client, faulty: FaultyServer) -> None:
+    ada = {"id": job_of(1)["id"], "name": "Ada", "status": "ready"}
+    bob = {"id": job_of(2)["id"], "name": "Bob", "status": "encoding"}
+    listed = json_answer({"next": None, "results": [ada, bob]})
+    faulty.script = [
+        problem(409, "voice_not_ready"),
+        listed, json_answer(ada), listed, json_answer({**bob, "status": "ready"}),
+        json_answer(job_of(3), 202),
+    ]  # fmt: skip
+    told: list[str] = []
+
+    submit(client, "Hello.", {0: "Ada", 1: "Bob"}, tell=told.append)
+
+    assert told == ["The voice 'Bob' is being encoded; waiting for it."]
+    assert json.loads(faulty.requests[-1].body)["voices"] == {"0": "Ada", "1": "Bob"}
+
+
+def test_voice_that_stays_unready_is_not_asked_for_again_and_again(
+    client: Client, faulty: FaultyServer
+) -> None:
+    ada = {"id": job_of(1)["id"], "name": "Ada", "status": "ready"}
+    faulty.script = [
+        problem(409, "voice_not_ready"),
+        json_answer({"next": None, "results": [ada]}),
+        json_answer(ada),
+        problem(409, "voice_not_ready"),
+    ]
+
+    with pytest.raises(ClientError, match="sentence"):
+        submit(client, "Hello.", "Ada", tell=print)
+
+    assert len(faulty.requests) == 4
+
+
 def test_other_conflicts_are_not_waited_for(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(409, "voice_failed")]
 

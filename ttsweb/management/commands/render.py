@@ -12,6 +12,7 @@ from synth.formats import FORMATS
 from ttsweb.client import ApiError, Client
 from ttsweb.command_errors import StepError
 from ttsweb.following import Followed, outcome, submit
+from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
 from ttsweb.remote_command import RemoteCommand
 
 SUFFIXES = (".txt", ".md")
@@ -26,31 +27,27 @@ class Command(RemoteCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take the files, the voice, and where the audio goes."""
+        """Take the files, the voices, the options, and where the audio goes."""
         parser.add_argument(
             "files", nargs="+", type=Path, metavar="FILE", help="text, .txt or .md, in UTF-8"
         )
-        parser.add_argument("--voice", required=True, help="name or id of a voice")
         parser.add_argument(
             "--out", type=Path, default=Path(), help="folder for the audio; the current one"
         )
-        parser.add_argument("--format", choices=tuple(FORMATS), default="wav")
-        parser.add_argument("--seed", type=int, default=0, help="another seed, another take")
-        parser.add_argument(
-            "--priority",
-            choices=("interactive", "bulk"),
-            default="bulk",
-            help="bulk lets short requests of others go first",
-        )
+        add_job_arguments(parser)
         parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def run(self, client: Client, chosen: Namespace) -> None:
         """Check all files, queue all, then follow all."""
+        try:
+            voices = voices_of(chosen)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
         targets = targets_of(chosen.files, chosen.out, chosen.format)
         texts = [read_text(path) for path in chosen.files]
         for path, text, target in zip(chosen.files, texts, targets, strict=True):
-            self.followed.append(self._submit(client, path, text, target, chosen))
+            self.followed.append(self._submit(client, path, text, target, voices, chosen))
         if chosen.follow:
             self.follow(client)
         self._tell_outcome(chosen)
@@ -60,18 +57,16 @@ class Command(RemoteCommand):
             raise SystemExit(1)
 
     def _submit(
-        self, client: Client, path: Path, text: str, target: Path, chosen: Namespace
+        self,
+        client: Client,
+        path: Path,
+        text: str,
+        target: Path,
+        voices: str | dict[int, str],
+        chosen: Namespace,
     ) -> Followed:
         try:
-            job = submit(
-                client,
-                text,
-                chosen.voice,
-                tell=self.note,
-                format=chosen.format,
-                seed=chosen.seed,
-                priority=chosen.priority,
-            )
+            job = submit(client, text, voices, tell=self.note, **options_of(chosen))
         except ApiError as error:
             # What is wrong with one text is told with its name.
             if any(found.get("attr") == "text" for found in error.errors):

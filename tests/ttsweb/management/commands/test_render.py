@@ -61,6 +61,42 @@ def test_each_file_becomes_an_audio_file(live: Live, texts: list[str], tmp_path:
     assert live.client.jobs.get(told[0]["job"])["priority"] == "bulk"
 
 
+def test_options_and_speakers_reach_the_server_and_the_file(live: Live, tmp_path: Path) -> None:
+    path = tmp_path / "dialog.txt"
+    path.write_text("I saw the lamp. <|speaker:2|>It was in the long room.", encoding="utf-8")
+    options = ["--format", "opus", "--bit-rate", "32k", "--sample-rate", "24000"]
+    options += ["--loudness", "-18", "--language", "en-gb", "--pause", "speaker=0"]
+    options += ["--deadline", "10m", "--retention", "2h", "--priority", "interactive"]
+    voices = ["--voice", "Ada", "--voice", "2=ada"]
+
+    ended = live.call(
+        "render", str(path), *voices, *options, "--out", str(tmp_path), "--follow", "--json"
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    job = live.client.jobs.get(one_object(ended.stdout)["jobs"][0]["job"])
+    assert [(one["speaker"], one["name"]) for one in job["voices"]] == [(0, "Ada"), (2, "Ada")]
+    assert (job["format"], job["bit_rate"], job["sample_rate"]) == ("opus", 32_000, 24_000)
+    assert (job["loudness"], job["language"], job["retention"]) == (-18, "en-GB", 7200)
+    assert (job["pauses"], job["priority"]) == ({"speaker": 0}, "interactive")
+    assert job["deadline"] is not None
+    check_is_speech(tmp_path / "dialog.opus", seconds=(0.6, 10.0))
+
+
+def test_two_voices_of_one_speaker_are_a_usage_error(live: Live, texts: list[str]) -> None:
+    ended = live.call("render", texts[0], "--voice", "Ada", "--voice", "0=Bob")
+
+    assert ended.returncode == 2
+    assert "speaker 0 has two voices" in ended.stderr
+
+
+def test_option_that_the_server_refuses_is_told(live: Live, texts: list[str]) -> None:
+    ended = live.call("render", texts[0], "--voice", "Ada", "--bit-rate", "64k", "--json")
+
+    assert ended.returncode == 1
+    assert one_object(ended.stdout)["error"]["code"] == "bit_rate_unfit"
+
+
 def test_without_follow_the_line_that_fetches_the_audio_is_printed_and_works(
     live: Live, texts: list[str], tmp_path: Path
 ) -> None:
