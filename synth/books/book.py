@@ -1,0 +1,129 @@
+"""Define what every reader makes of a book: documents in reading order, cut into blocks."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+class BlockKind(enum.StrEnum):
+    """Say what a block is; how it is spoken, or why not, follows from it and from the rules."""
+
+    HEADING = "heading"
+    PARAGRAPH = "paragraph"
+    VERSE = "verse"  # a line of a poem
+    LIST_ITEM = "list_item"
+    SPEECH = "speech"  # of a play or an interview; `speaker` says who
+    TABLE_ROW = "table_row"
+    CAPTION = "caption"
+    ALT_TEXT = "alt_text"  # what an image shows
+    NOTE = "note"  # the body of a footnote or an endnote
+    BREAK = "break"  # a scene's end: ornaments or a rule, nothing to speak
+    FURNITURE = "furniture"  # page numbers, running heads, note marks
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Hold one block of text in reading order.
+
+    `text` has blanks collapsed and is in NFC. `source_chars` counts the non-blank characters of the
+    document that the block stands for, so that the sum over all blocks of a document is that of the
+    document. `anchors` are the ids that lead to it; `language` is a tag, or empty for the
+    document's. `role` is the `epub:type` or ARIA role that applies, or empty.
+    """
+
+    kind: BlockKind
+    text: str
+    source_chars: int
+    level: int = 0  # of a heading, 1 to 6
+    speaker: str = ""
+    language: str = ""
+    role: str = ""
+    anchors: tuple[str, ...] = ()
+    note_marks: tuple[str, ...] = ()  # anchors of notes that are referred to in it, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Hold one file of a book, in the order of reading."""
+
+    path: str  # inside the book; a name for formats of one file
+    blocks: tuple[Block, ...]
+    source_chars: int  # non-blank characters of its body
+    is_linear: bool = True
+    role: str = ""  # such as bodymatter, titlepage, copyright-page
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TocEntry:
+    """Hold one entry of the contents list; `fragment` is an anchor, or empty for a whole file."""
+
+    title: str
+    path: str
+    fragment: str = ""
+    level: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cover:
+    """Hold a cover's bytes as the book has them; `media_type` is that of a raster image."""
+
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Hold what a book says of itself; empty where it says nothing."""
+
+    title: str = ""
+    subtitle: str = ""
+    authors: tuple[str, ...] = ()
+    language: str = ""
+    publisher: str = ""
+    date: str = ""
+    description: str = ""
+    identifier: str = ""
+    series: str = ""
+    series_index: str = ""
+    rights: str = ""
+    subjects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """Hold a book that was read: metadata, documents, contents, cover, what was odd about it."""
+
+    metadata: Metadata
+    documents: tuple[Document, ...]
+    toc: tuple[TocEntry, ...] = ()
+    cover: Cover | None = None
+    # Roles by place (path or path#anchor), from landmarks or the guide.
+    landmarks: dict[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def source_chars(self) -> int:
+        """Return the non-blank characters of all documents."""
+        return sum(document.source_chars for document in self.documents)
+
+    def blocks(self) -> Iterator[tuple[Document, Block]]:
+        """Yield every block with its document, in reading order."""
+        for document in self.documents:
+            for block in document.blocks:
+                yield document, block
+
+
+class BookRejectedError(Exception):
+    """A file that cannot be read as a book; `code` is stable, the message says what to do."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def count_chars(text: str) -> int:
+    """Return the number of characters that are no blanks."""
+    return sum(not character.isspace() for character in text)
