@@ -234,6 +234,14 @@ def test_rates_must_be_ones_that_the_format_can_have(
         assert response.json()["errors"][0]["attr"] == code.removesuffix("_unfit")
 
 
+def test_live_audio_of_another_speed_is_refused_as_there_would_be_none(
+    api: APIClient, ada: Voice
+) -> None:
+    response = post(api, voice="Ada", live=True, speed=1.5)
+
+    assert (response.status_code, response.json()["code"]) == (400, "live_not_possible")
+
+
 def test_deadline_is_a_moment_with_a_zone(api: APIClient, ada: Voice) -> None:
     moment = timezone.now().replace(microsecond=0) + dt.timedelta(hours=2)
     there = moment.astimezone(dt.timezone(dt.timedelta(hours=5, minutes=30)))
