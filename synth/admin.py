@@ -27,6 +27,7 @@ from synth.job_cells import (
     real_time_factor,
     row_cell,
 )
+from synth.lexicon_admin import LexiconAdmin
 from synth.models import RenderJob
 from synth.removal import delete_job
 from synth.retry import RetryRefusedError, retry
@@ -38,6 +39,7 @@ from synth.worker_admin import WorkerStatusAdmin
 
 # Django looks for them here.
 __all__ = [
+    "LexiconAdmin",
     "RenderJobAdmin",
     "WebhookDeliveryAdmin",
     "WebhookEndpointAdmin",

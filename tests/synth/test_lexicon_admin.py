@@ -1,0 +1,187 @@
+"""Lexicons in the admin: entries, files, the preview, and whose they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.urls import reverse
+from pytest_django import Settings
+
+from synth.models import Lexicon
+from tests.factories import make_lexicon, make_user
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
+
+LIST = reverse("admin:synth_lexicon_changelist")
+ADD = reverse("admin:synth_lexicon_add")
+
+
+@pytest.fixture
+def editor(job_services: None) -> User:
+    """A user who may do all with lexicons, and is no superuser."""
+    user = make_user("editor", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__contains="lexicon"))
+    return user
+
+
+@pytest.fixture
+def browser(editor: User) -> Client:
+    """A client that is logged in as the editor."""
+    client = Client()
+    client.force_login(editor)
+    return client
+
+
+def page_of(lexicon: Lexicon, name: str = "change", *more: Any) -> str:
+    return reverse(f"admin:synth_lexicon_{name}", args=[lexicon.pk, *more])
+
+
+def fields(*entries: dict[str, Any], initial: int = 0, **changed: Any) -> dict[str, Any]:
+    """Return what a browser sends for a lexicon with entries."""
+    values: dict[str, Any] = {
+        "name": "House", "scope": "global", "voice": "", "language": "", "enabled": "on",
+        "entries-TOTAL_FORMS": len(entries), "entries-INITIAL_FORMS": initial,
+        "entries-MIN_NUM_FORMS": 0, "entries-MAX_NUM_FORMS": 1000,
+    }  # fmt: skip
+    for number, entry in enumerate(entries):
+        whole = {"index": "", "find": "", "say": "", "kind": "word", "language": ""} | entry
+        whole.setdefault("enabled", "on")
+        values |= {f"entries-{number}-{name}": value for name, value in whole.items()}
+    return values | changed
+
+
+def test_lexicon_with_entries_is_made_and_changed(browser: Client, editor: User) -> None:
+    answer = browser.post(ADD, fields({"find": "data", "say": "dayta"}, {"find": "b", "say": "c"}))
+
+    assert answer.status_code == 302, answer.content.decode()
+    lexicon = Lexicon.objects.get()
+    assert (lexicon.owner, lexicon.name, lexicon.scope) == (editor, "House", "global")
+    first, second = lexicon.entries.all()
+    assert [(e.find, e.index) for e in (first, second)] == [("data", 0), ("b", 1)]
+    changed = fields(
+        {"id": first.pk, "lexicon": lexicon.pk, "index": 0, "find": "data", "say": "dahta"},
+        {"id": second.pk, "lexicon": lexicon.pk, "index": 1, "find": "b", "say": "c",
+         "DELETE": "on"},
+        initial=2, language="EN-us",
+    )  # fmt: skip
+
+    assert browser.post(page_of(lexicon), changed).status_code == 302
+    lexicon.refresh_from_db()
+    assert lexicon.language == "en-US"
+    assert [(e.find, e.say) for e in lexicon.entries.all()] == [("data", "dahta")]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"entries-0-find": "(a+)+$", "entries-0-kind": "regex"}, "in too many ways"),
+        ({"entries-0-find": "(", "entries-0-kind": "regex"}, "at character 2"),
+        ({"entries-0-find": "a*", "entries-0-kind": "regex"}, "matches where nothing stands"),
+        ({"entries-0-language": "not a tag"}, "language tag"),
+        ({"language": "not a tag"}, "language tag"),
+        ({"scope": "voice"}, "needs its voice"),
+    ],
+)
+def test_what_cannot_be_used_is_said_beside_its_field(
+    changed: dict[str, Any], sentence: str, browser: Client
+) -> None:
+    answer = browser.post(ADD, fields({"find": "a", "say": "b"}, **changed))
+
+    assert answer.status_code == 200
+    assert sentence in answer.content.decode()
+    assert not Lexicon.objects.exists()
+
+
+def test_name_that_is_taken_is_said(browser: Client, editor: User) -> None:
+    make_lexicon(editor, name="house")
+
+    answer = browser.post(ADD, fields())
+
+    assert "of this name already" in answer.content.decode()
+
+
+def test_entries_over_the_limit_are_refused_with_a_message(
+    browser: Client, editor: User, settings: Settings
+) -> None:
+    settings.MAX_LEXICON_ENTRIES = 1
+
+    answer = browser.post(ADD, fields({"find": "a"}, {"find": "b"}), follow=True)
+
+    assert "1 are allowed" in answer.content.decode()
+    assert not Lexicon.objects.exists()
+
+
+def test_users_see_their_own_and_everybodys_and_change_their_own(
+    browser: Client, editor: User
+) -> None:
+    own, all_of_us = make_lexicon(editor, name="Own"), make_lexicon(None, name="Everyone")
+    secret = make_lexicon(make_user(), name="Secret")
+
+    page = browser.get(LIST).content.decode()
+
+    assert "Own" in page
+    assert "Everyone" in page
+    assert "Secret" not in page
+    assert browser.get(page_of(own)).status_code == 200
+    assert browser.get(page_of(all_of_us)).status_code == 200
+    assert browser.get(page_of(secret)).status_code == 302
+    assert browser.post(page_of(all_of_us), fields(name="Mine now")).status_code == 403
+    for name, more in (("preview", ()), ("export", ("csv",))):
+        assert browser.get(page_of(secret, name, *more)).status_code == 404
+    assert browser.post(page_of(secret, "import"), {}).status_code == 404
+    assert browser.post(page_of(all_of_us, "import"), {}).status_code == 403
+
+
+def test_own_lexicons_can_be_deleted_and_everybodys_cannot(browser: Client, editor: User) -> None:
+    own, all_of_us = make_lexicon(editor), make_lexicon(None)
+    chosen = {"action": "delete_selected", "post": "yes"}
+
+    refused = browser.post(LIST, chosen | {"_selected_action": [own.pk, all_of_us.pk]})
+    browser.post(LIST, chosen | {"_selected_action": [own.pk]}, follow=True)
+
+    assert refused.status_code == 403
+    assert list(Lexicon.objects.all()) == [all_of_us]
+
+
+def test_preview_marks_what_would_change(browser: Client, editor: User) -> None:
+    lexicon = make_lexicon(editor, ("data", "<b>dayta</b>"))
+
+    page = browser.post(
+        page_of(lexicon, "preview"), {"text": "All of the data is here.\n\nNothing else is there."}
+    ).content.decode()
+    refused = browser.post(page_of(lexicon, "preview"), {"text": "..."}).content.decode()
+
+    assert "1 of 2 segments would change" in page
+    assert '<mark title="&lt;b&gt;dayta&lt;/b&gt;">data</mark>' in page
+    assert "<b>dayta" not in page
+    assert "nothing to speak" in refused
+
+
+def test_file_is_imported_and_exported(browser: Client, editor: User) -> None:
+    lexicon = make_lexicon(editor, ("data", "dayta"))
+    file = SimpleUploadedFile("a.csv", b"find,say\nGIF,jif\n")
+
+    page = browser.post(page_of(lexicon, "import"), {"file": file, "mode": "append"}, follow=True)
+    csv = browser.get(page_of(lexicon, "export", "csv"))
+    pls = browser.get(page_of(lexicon, "export", "pls"))
+
+    assert "1 entries were imported." in page.content.decode()
+    assert b"GIF,jif,word" in csv.content
+    assert b"<alias>jif</alias>" in pls.content
+    assert browser.get(page_of(lexicon, "export", "exe")).status_code == 404
+
+
+def test_bad_lines_of_a_file_are_named_and_nothing_is_changed(
+    browser: Client, editor: User
+) -> None:
+    lexicon = make_lexicon(editor, ("data", "dayta"))
+    file = SimpleUploadedFile("a.csv", b"find,say,kind\na,b,word\n(,x,regex\n")
+
+    page = browser.post(page_of(lexicon, "import"), {"file": file, "mode": "replace"}, follow=True)
+
+    assert "Line 3, find: The pattern is not valid" in page.content.decode()
+    assert [entry.find for entry in lexicon.entries.all()] == ["data"]
