@@ -21,6 +21,7 @@ from django.utils import timezone
 from synth.models import (
     Chapter,
     Export,
+    ExportCues,
     JobVoice,
     Lexicon,
     LexiconEntry,
@@ -198,7 +199,9 @@ def make_ended_job(
     make_take([job.segments.get()])
     job.segments.update(status=Segment.Status.DONE)
     key = default_storage.save(f"exports/{job.pk}.{job.format}", ContentFile(b"0123456789"))
-    make_export(job, key=key)
+    export = make_export(job, key=key, peaks=[0, 255])
+    cues = [[job.segments.get().pk, 0, 40_000]]
+    ExportCues.objects.create(export=export, sample_rate=44_100, cues=cues)
     return job
 
 

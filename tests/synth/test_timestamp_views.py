@@ -25,7 +25,7 @@ def job() -> RenderJob:
     export.save()
     first = job.segments.get(index=0)
     cues = [[first.pk, 0, 8000], [second.pk, 12_000, 15_999]]
-    ExportCues.objects.create(export=export, sample_rate=8000, cues=cues)
+    ExportCues.objects.update(sample_rate=8000, cues=cues)
     return job
 
 
@@ -117,6 +117,8 @@ def test_job_without_a_file_says_why(path: str, status: str, answer: int, code: 
 @pytest.mark.parametrize("path", ["timestamps", "waveform"])
 def test_file_of_an_earlier_version_says_what_to_do(path: str) -> None:
     job = make_ended_job(make_user())
+    ExportCues.objects.all().delete()
+    job.exports.update(peaks=[])
     client = APIClient()
     client.force_authenticate(job.owner)
 

@@ -11,6 +11,7 @@ from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
 from synth.models import Export, RenderJob, SweepTurn, Take
+from synth.removal import lock_jobs
 from tests.factories import make_ended_job, make_export, make_job, make_user
 from ttsweb import leases
 from workers import retention, sweep
@@ -91,7 +92,6 @@ def test_job_that_changes_in_the_moment_of_its_deletion_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     expired()
-    lock = retention.lock_jobs
 
     def change_then_lock(rows: Any) -> Any:
         job = RenderJob.objects.all()
@@ -101,7 +101,7 @@ def test_job_that_changes_in_the_moment_of_its_deletion_is_looked_at_again(
             job.update(expires_at=None)
         else:
             job.delete()
-        return lock(rows)
+        return lock_jobs(rows)
 
     monkeypatch.setattr(retention, "lock_jobs", change_then_lock)
 
@@ -134,7 +134,7 @@ def test_download_that_runs_goes_on_to_its_end() -> None:
     job = expired(owner=owner)
     client = APIClient()
     client.force_authenticate(owner)
-    answer = client.get(f"/api/v1/jobs/{job.pk}/audio")
+    answer: Any = client.get(f"/api/v1/jobs/{job.pk}/audio")
 
     retention.delete_expired_jobs()
 
