@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from ttsweb.client_batches import Batch, Batches
 from ttsweb.client_errors import (
     ApiError,
     AuthenticationError,
@@ -52,6 +53,7 @@ __all__ = [
     "JOB_WITH_AUDIO",
     "ApiError",
     "AuthenticationError",
+    "Batch",
     "Client",
     "ClientError",
     "Clip",
@@ -101,6 +103,7 @@ class Client:
         self.url = self._http.url
         self.voices = Voices(self._http)
         self.jobs = Jobs(self._http)
+        self.batches = Batches(self._http)
 
     @property
     def retries(self) -> int:

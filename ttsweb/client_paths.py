@@ -15,7 +15,7 @@ def path_of(kind: str, row_id: str, rest: str = "") -> str:
         NotFoundError: what is no id would be another address.
     """
     if not is_id(row_id):
-        noun = kind.removesuffix("s")
+        noun = "batch" if kind == "batches" else kind.removesuffix("s")
         raise NotFoundError(404, f"{noun}_not_found", f"{row_id!r} is no id of a {noun}.")
     return f"/api/v1/{kind}/{uuid.UUID(row_id)}{rest}"
 

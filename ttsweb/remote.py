@@ -77,6 +77,6 @@ def _sentence(error: ClientError) -> str:
         return f"{error} ./tts serve starts one here; TTS_URL names another one."
     if isinstance(error, AuthenticationError) and error.status == 401:
         return f"{error} TTS_API_KEY must be a key of {server_url()}."
-    if isinstance(error, ApiError) and error.code == "job_not_finished":
+    if isinstance(error, ApiError) and error.code in ("job_not_finished", "batch_not_finished"):
         return f"{error} --follow waits for it."
     return str(error)
