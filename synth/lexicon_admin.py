@@ -60,7 +60,8 @@ class LexiconAdmin(ModelAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Lexicon]:
         """Return the lexicons that the user may see."""
-        return visible_lexicons(request.user).annotate(entries_count=Count("entries"))
+        count = Count("entries", distinct=True)  # a search joins them once more
+        return visible_lexicons(request.user).annotate(entries_count=count)
 
     def get_form(
         self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any

@@ -179,7 +179,7 @@ def _write(entry: LexiconEntry, rule: Rule, *, enabled: bool) -> None:
 
 def _lock(lexicon_id: uuid.UUID) -> None:
     """Hold the lexicon's row until the transaction ends: its entries are counted and numbered."""
-    if not Lexicon.objects.select_for_update(of=("self",)).filter(pk=lexicon_id).exists():
+    if not list(Lexicon.objects.select_for_update(of=("self",)).filter(pk=lexicon_id)):
         raise not_found()
 
 

@@ -1,0 +1,154 @@
+"""Which words a lexicon finds, and in which order its rules count."""
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are what this is about
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from synth.text.replacing import Change, Layer, fold
+from synth.text.rules import Budget, Rule, TooSlowError
+
+
+def said(text: str, *rules: Rule, language: str = "en") -> str:
+    """Return a text as one lexicon has it spoken."""
+    spoken, place = "", 0
+    for change in Layer("mine", rules, language).find(text, [], Budget(5)):
+        spoken += text[place : change.start] + change.said
+        place = change.end
+    return spoken + text[place:]
+
+
+@pytest.mark.parametrize(
+    ("text", "find", "language", "expected"),
+    [
+        ("cat concat cats cat.", "cat", "en", "X concat cats X."),
+        ("café cafe CAFE cafés", "cafe", "en", "café X X cafés"),
+        ("café CAFÉ cafe", "café", "en", "X X cafe"),
+        ("don't Don donkey 'don'", "don", "en", "don't X donkey 'X'"),
+        ("don’t", "don", "en", "don’t"),
+        ("Ada's Adas Ada’s", "Ada", "en", "X's Adas X’s"),
+        ("O'Neill Neill", "Neill", "en", "O'Neill X"),
+        ("l'école d’école école", "école", "fr", "l'X d’X X"),
+        ("dell'arte", "arte", "it", "dell'X"),
+        ("New-York York", "York", "en", "New-X X"),
+        ("C++ and C", "C++", "en", "X and C"),
+        ("C++ and C", "C", "en", "X++ and X"),
+        (".NET net", ".NET", "en", "X net"),
+        ("3 and 3.5 and 13 and 3,000", "3", "en", "X and 3.5 and 13 and 3,000"),
+        ("东京都和东京", "东京", "zh", "X都和X"),
+        ("AIは人工知能", "AI", "ja", "Xは人工知能"),
+        ("Ελλάς ΕΛΛΑΣ", "Ελλας", "el", "Ελλάς X"),
+        ("naïve naive", "naive", "en", "naïve X"),
+        ("snake_case case", "case", "en", "snake_case X"),
+        ("STRASSE Straße", "Straße", "de", "STRASSE X"),
+        ("हिन्दी हिन्दीभाषा", "हिन्दी", "hi", "X हिन्दीभाषा"),
+    ],
+)
+def test_word_is_found_between_the_edges_of_words(
+    text: str, find: str, language: str, expected: str
+) -> None:
+    assert said(text, Rule(find, "X"), language=language) == expected
+
+
+def test_literal_is_found_inside_of_words() -> None:
+    assert said("concat CAT", Rule("cat", "X", "literal")) == "conX X"
+
+
+def test_case_counts_only_where_it_is_asked_for() -> None:
+    assert said("IT it It", Rule("IT", "I T", case_sensitive=True)) == "I T it It"
+    assert said("IT it It", Rule("it", "X")) == "X X X"
+
+
+def test_longest_literal_at_a_place_wins_whatever_the_order() -> None:
+    rules = (Rule("New", "a"), Rule("New York", "b"), Rule("New York City", "c"))
+
+    assert said("New York City, New York, New.", *rules) == "c, b, a."
+    assert said("New York City, New York, New.", *reversed(rules)) == "c, b, a."
+
+
+def test_earlier_pattern_wins_over_a_literal_and_a_later_one_does_not() -> None:
+    pattern, word = Rule(r"\d+ km", "far", "regex"), Rule("5 km", "near")
+
+    assert said("5 km 7 km", pattern, word) == "far far"
+    assert said("5 km 7 km", word, pattern) == "near far"
+
+
+def test_groups_of_a_pattern_are_filled_in() -> None:
+    rules = (
+        Rule(r"(\d+)/(\d+)", r"\1 over \2", "regex"),
+        Rule(r"v(?P<n>\d+)", r"version \g<n> \\", "regex"),
+        Rule("x", r"\1", "word"),
+    )
+
+    assert said("1/2 and v3 and x", *rules) == "1 over 2 and version 3 \\ and \\1"
+
+
+def test_group_that_took_no_part_is_nothing() -> None:
+    assert said("ab b", Rule("(a)?b", r"[\1]", "regex")) == "[a] []"
+
+
+def test_lookaround_sees_the_text_as_it_was() -> None:
+    rules = (Rule("the", "THE"), Rule(r"(?<=the )cat", "dog", "regex"))
+
+    assert said("the cat", *rules) == "THE dog"
+
+
+def test_marks_for_the_model_are_replaced_whole_or_not_at_all() -> None:
+    text = "[laugh] laugh <|speaker:1|> speaker"
+
+    assert said(text, Rule("laugh", "X"), Rule("speaker", "Y")) == "[laugh] X <|speaker:1|> Y"
+    assert said(text, Rule("[laugh]", "")) == " laugh <|speaker:1|> speaker"
+
+
+def test_what_an_earlier_layer_took_stays() -> None:
+    taken = [Change(4, 8, "x", "job")]
+
+    changes = Layer("mine", [Rule("New York", "a"), Rule("York", "b")], "en").find(
+        "New York York", taken, Budget(5)
+    )
+
+    assert [(change.start, change.said) for change in changes] == [(9, "b")]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "language", "holds"),
+    [("", "de", True), ("en", "en", True), ("en", "en-GB", True), ("en-GB", "en", False),
+     ("EN-gb", "en-GB", True), ("e", "en", False), ("de", "en", False)],
+)  # fmt: skip
+def test_rule_holds_for_its_language_and_what_is_below_it(
+    wanted: str, language: str, holds: bool
+) -> None:
+    assert (said("a", Rule("a", "b", language=wanted), language=language) == "b") is holds
+
+
+def test_folding_keeps_every_place() -> None:
+    text = "İSTANBUL ß ﬁ ΣΑΣ Ǆ"
+
+    assert len(fold(text)) == len(text)
+
+
+def test_thousands_of_rules_on_a_long_text_take_seconds_at_most() -> None:
+    draw = random.Random(1)
+    words = ["".join(draw.choices("abcdefgh", k=draw.randint(3, 9))) for _ in range(5000)]
+    layer = Layer("mine", [Rule(word, "x") for word in words], "en")
+    text = " ".join(draw.choices(words, k=30_000))
+    started = time.process_time()
+
+    changes = layer.find(text, [], Budget(60))
+
+    assert len(changes) == 30_000
+    assert time.process_time() - started < 10
+
+
+def test_many_patterns_use_up_the_time_and_are_stopped() -> None:
+    rules = [Rule(rf"(\w+)x{number}", "y", "regex") for number in range(3000)]
+    layer = Layer("mine", rules, "en")
+
+    with pytest.raises(TooSlowError):
+        for _ in range(10_000):
+            layer.find("abcdefgh " * 30, [], budget := Budget(0.05))
+            assert budget.left > 0
