@@ -7,6 +7,7 @@ from django.urls import path
 from synth import views
 from synth.batches import views as batch_views
 from synth.event_views import JobEventsView
+from synth.key_views import KeysView, KeyView
 from synth.segment_views import (
     SegmentAudioView,
     SegmentChooseView,
@@ -14,6 +15,7 @@ from synth.segment_views import (
     SegmentView,
 )
 from synth.timestamp_views import JobTimestampsView, JobWaveformView
+from synth.user_views import UsersView, UserView
 
 urlpatterns = [
     path("batches", batch_views.BatchesView.as_view(), name="batches"),
@@ -28,6 +30,10 @@ urlpatterns = [
         "batches/<uuid:batch_id>/cancel", batch_views.BatchCancelView.as_view(), name="batch-cancel"
     ),
     path("batches/<uuid:batch_id>/retry", batch_views.BatchRetryView.as_view(), name="batch-retry"),
+    path("keys", KeysView.as_view(), name="keys"),
+    path("keys/<uuid:key_id>", KeyView.as_view(), name="key"),
+    path("users", UsersView.as_view(), name="users"),
+    path("users/<int:user_id>", UserView.as_view(), name="user"),
     path("jobs", views.JobsView.as_view(), name="jobs"),
     path("jobs/<uuid:job_id>", views.JobView.as_view(), name="job"),
     path("jobs/<uuid:job_id>/audio", views.JobAudioView.as_view(), name="job-audio"),

@@ -1,0 +1,120 @@
+"""Read what requests say of API keys, and write what answers show of them; the secret only once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.keys import LIMITS
+from synth.models import ApiKey
+from synth.request_fields import StrictNumberField, StrictTextField
+from ttsweb.api import StrictSerializer
+
+_MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_voice_bytes": 2**63 - 1}
+STATES = ("active", "expired", "revoked")
+
+
+def _limit(name: str) -> StrictNumberField:
+    words = str(ApiKey._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
+    return StrictNumberField(
+        low=0,
+        high=_MOST[name],
+        whole=True,
+        allow_null=True,
+        required=False,
+        help_text=f"Limit: {words}; null does not limit.",
+    )
+
+
+class KeyUpdateSerializer(StrictSerializer):
+    """Changes of a key; whatever is left out stays."""
+
+    name = StrictTextField(max_length=100, required=False)
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=ApiKey.Scope.choices),
+        required=False,
+        allow_empty=False,
+        max_length=20,
+        help_text="What it may do: no more than the key that asks for it.",
+    )
+    expires_at = serializers.DateTimeField(
+        required=False, allow_null=True, help_text="From then on it opens nothing; null is never."
+    )
+    max_queued_chars = _limit("max_queued_chars")
+    max_unfinished_jobs = _limit("max_unfinished_jobs")
+    max_requests_per_minute = _limit("max_requests_per_minute")
+    max_voice_bytes = _limit("max_voice_bytes")
+
+    def validate_name(self, value: str) -> str:
+        """Return the name without blanks around it."""
+        if not value.strip():
+            raise serializers.ValidationError("Say what the key is for.", code="blank")
+        return value.strip()
+
+    def validate_scopes(self, value: list[str]) -> list[str]:
+        """Return the scopes, each once and in their order."""
+        return [scope for scope in ApiKey.Scope.values if scope in value]
+
+    def validate_expires_at(self, value: Any) -> Any:
+        """Refuse a moment that is over."""
+        if value is not None and value <= timezone.now():
+            raise serializers.ValidationError("This moment is over.", code="in_the_past")
+        return value
+
+
+class KeyCreateSerializer(KeyUpdateSerializer):
+    """A key to be made."""
+
+    name = StrictTextField(max_length=100)
+    user = StrictTextField(
+        max_length=150,
+        required=False,
+        help_text="Name of the user whose key it is; another one than yourself only for a "
+        "superuser with the scope `admin`.",
+    )
+
+
+class KeySerializer(serializers.ModelSerializer[ApiKey]):
+    """A key, without its secret."""
+
+    user = serializers.CharField(source="user.username")
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=ApiKey.Scope.choices))
+    state = serializers.SerializerMethodField()
+
+    class Meta:
+        model = ApiKey
+        fields = (
+            "id",
+            "name",
+            "user",
+            "prefix",
+            "state",
+            "scopes",
+            *LIMITS,
+            "created_at",
+            "last_used_at",
+            "expires_at",
+            "revoked_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField(help_text=f"One of {', '.join(STATES)}."))
+    def get_state(self, key: ApiKey) -> str:
+        """Return whether it opens anything."""
+        if key.revoked_at is not None:
+            return "revoked"
+        is_over = key.expires_at is not None and key.expires_at <= timezone.now()
+        return "expired" if is_over else "active"
+
+
+class NewKeySerializer(KeySerializer):
+    """A key that was made just now, with its secret, which cannot be read again."""
+
+    key = serializers.CharField(help_text="The key itself; keep it, it is shown this once.")
+
+    class Meta(KeySerializer.Meta):
+        fields = (*KeySerializer.Meta.fields, "key")
+        read_only_fields = fields

@@ -1,0 +1,245 @@
+"""Serve users over REST, to superusers; a key needs the scope `admin` for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.models import ApiKey
+from synth.request_fields import StrictTextField
+from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.pagination import CreatedCursorPagination
+from ttsweb.query_filters import check_not_repeated
+from ttsweb.schema import problems
+
+_SCOPES = (ApiKey.Scope.ADMIN,)
+_LARGEST_ID = 2**31 - 1  # of the column
+_OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
+
+
+class StrictBooleanField(serializers.BooleanField):
+    """Take JSON's true and false alone."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Return the truth; anything else is an error."""
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("Expected true or false.", code="invalid")
+        return data
+
+
+class UserUpdateSerializer(StrictSerializer):
+    """Changes of a user; whatever is left out stays."""
+
+    username = StrictTextField(
+        max_length=150, required=False, validators=[UnicodeUsernameValidator()]
+    )
+    password = StrictTextField(
+        max_length=1000, required=False, help_text="Ends the sessions of the user as well."
+    )
+    is_active = StrictBooleanField(
+        required=False, help_text="False: neither logs in nor has keys that open anything."
+    )
+    is_staff = StrictBooleanField(required=False, help_text="May log in to the admin.")
+    is_superuser = StrictBooleanField(required=False, help_text="May see and change everything.")
+    groups = serializers.ListField(
+        child=StrictTextField(max_length=150), required=False, max_length=100
+    )
+
+    def validate_username(self, value: str) -> str:
+        """Refuse an empty name."""
+        if not value:
+            raise serializers.ValidationError("Say the user's name.", code="blank")
+        return value
+
+    def validate_password(self, value: str) -> str:
+        """Refuse a password that the admin would refuse."""
+        try:
+            validate_password(value)
+        except DjangoValidationError as error:
+            raise serializers.ValidationError(error.messages, code="password_weak") from error
+        return value
+
+    def validate_groups(self, value: list[str]) -> list[Group]:
+        """Return the groups of these names."""
+        found = list(Group.objects.filter(name__in=value))
+        unknown = sorted(set(value) - {group.name for group in found})
+        if unknown:
+            raise serializers.ValidationError(
+                f"There is no group {unknown[0][:100]!r}.", code="group_unknown"
+            )
+        return found
+
+
+class UserCreateSerializer(UserUpdateSerializer):
+    """A user to be made; without a password one who has keys and cannot log in."""
+
+    username = StrictTextField(max_length=150, validators=[UnicodeUsernameValidator()])
+
+
+class UserSerializer(serializers.ModelSerializer[User]):
+    """A user; the password is never shown."""
+
+    groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
+    has_password = serializers.BooleanField(source="has_usable_password")
+
+    class Meta:
+        model = User
+        fields = (
+            "id",
+            "username",
+            "is_active",
+            "is_staff",
+            "is_superuser",
+            "has_password",
+            "groups",
+            "date_joined",
+            "last_login",
+        )
+        read_only_fields = fields
+
+
+class UserCursorPagination(CreatedCursorPagination):
+    """In the order they were made; `?limit=` from 1 to 200."""
+
+    ordering = ("id",)
+
+
+class UsersView(generics.ListAPIView[User]):
+    """All users."""
+
+    read_scopes = write_scopes = _SCOPES
+    serializer_class = UserSerializer
+    pagination_class = UserCursorPagination
+
+    def get_queryset(self) -> QuerySet[User]:
+        """Return all users with their groups."""
+        return get_user_model().objects.prefetch_related("groups")
+
+    @extend_schema(
+        operation_id="list_users",
+        responses={200: UserSerializer(many=True), **problems(400, 401, 403)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List users, oldest first."""
+        _check_superuser(request)
+        check_query(request, ("cursor", "limit"))
+        check_not_repeated(request)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_user",
+        request=UserCreateSerializer,
+        parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
+        responses={201: UserSerializer, **problems(400, 401, 403, 409, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Make a user."""
+        _check_superuser(request)
+        check_query(request, ())
+        serializer = UserCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = {"password": None} | dict(serializer.validated_data)
+        user = _save(get_user_model()(), fields)
+        answer = Response(UserSerializer(user).data, status=201)
+        answer["Location"] = reverse("user", args=[user.pk])
+        return answer
+
+
+class UserView(APIView):
+    """One user."""
+
+    read_scopes = write_scopes = _SCOPES
+
+    @extend_schema(
+        operation_id="get_user", responses={200: UserSerializer, **problems(400, 401, 403, 404)}
+    )
+    def get(self, request: Request, user_id: int) -> Response:
+        """Return a user."""
+        check_query(request, ())
+        return Response(UserSerializer(_find(request, user_id)).data)
+
+    @extend_schema(
+        operation_id="update_user",
+        request=UserUpdateSerializer,
+        responses={200: UserSerializer, **problems(400, 401, 403, 404, 409, 415)},
+    )
+    def patch(self, request: Request, user_id: int) -> Response:
+        """Change a user; one's own rights are not taken away here, so that somebody keeps them."""
+        check_query(request, ())
+        user = _find(request, user_id)
+        serializer = UserUpdateSerializer(data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        fields = dict(serializer.validated_data)
+        if any(fields.get(right) is False for right in _OWN_RIGHTS):
+            _check_other(request, user)
+        return Response(UserSerializer(_save(user, fields)).data)
+
+    @extend_schema(
+        operation_id="delete_user", responses={204: None, **problems(400, 401, 403, 404, 409)}
+    )
+    def delete(self, request: Request, user_id: int) -> Response:
+        """Delete a user with keys and voices; jobs stay, and only superusers see them."""
+        check_query(request, ())
+        user = _find(request, user_id)
+        _check_other(request, user)
+        user.delete()
+        return Response(status=204)
+
+
+def _check_superuser(request: Request) -> None:
+    if not getattr(request.user, "is_superuser", False):
+        raise ApiProblem(403, "superuser_required", "Only a superuser manages users.")
+
+
+def _check_other(request: Request, user: User) -> None:
+    if user.pk == request.user.pk:
+        raise ApiProblem(
+            409, "own_account", "Nobody takes the own rights away; have another superuser do it."
+        )
+
+
+def _find(request: Request, user_id: int) -> User:
+    _check_superuser(request)
+    users = get_user_model().objects.prefetch_related("groups")
+    user = users.filter(pk=user_id).first() if user_id <= _LARGEST_ID else None
+    if user is None:
+        raise ApiProblem(404, "user_not_found", "There is no such user.")
+    return user
+
+
+def _save(user: User, fields: Mapping[str, Any]) -> User:
+    """Set and save columns, password and groups, and return the row as it is now.
+
+    Raises:
+        ApiProblem: 409 username_taken.
+    """
+    columns = [name for name in fields if name not in ("password", "groups")]
+    for name in columns:
+        setattr(user, name, fields[name])
+    if "password" in fields:
+        user.set_password(fields["password"])
+        columns.append("password")
+    try:
+        with transaction.atomic():
+            user.save(update_fields=None if user.pk is None else columns)
+            if "groups" in fields:
+                user.groups.set(fields["groups"])
+    except IntegrityError as error:
+        raise ApiProblem(
+            409, "username_taken", "Another user has this name.", attr="username"
+        ) from error
+    return get_user_model().objects.prefetch_related("groups").get(pk=user.pk)

@@ -1,0 +1,357 @@
+"""API keys over REST: shown once, one's own, and never more than the one that asks for them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from synth.keys import create_key, find_key
+from synth.models import ApiKey
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/keys"
+
+
+def client_with(user: User, *scopes: str, **options: Any) -> APIClient:
+    """Return a client whose key has these scopes, or those of a key as it is made."""
+    _, key = create_key(user, "asking", scopes=scopes or None, **options)
+    return APIClient(HTTP_AUTHORIZATION=f"Bearer {key}")
+
+
+@pytest.fixture
+def user() -> User:
+    return make_user("ada")
+
+
+@pytest.fixture
+def client(user: User) -> APIClient:
+    return client_with(user)
+
+
+def test_key_is_made_shown_once_and_opens_the_service(client: APIClient, user: User) -> None:
+    made = client.post(URL, {"name": " laptop ", "scopes": ["jobs", "read", "read"]})
+
+    body = made.json()
+    assert (made.status_code, made["Cache-Control"]) == (201, "no-store")
+    row = find_key(body["key"])
+    assert (row.user, row.name, row.scopes) == (user, "laptop", ["read", "jobs"])
+    assert made["Location"] == f"{URL}/{row.pk}"
+    shown = client.get(f"{URL}/{row.pk}")
+    assert shown.json() == {
+        **{n: v for n, v in body.items() if n != "key"},
+        **{"last_used_at": shown.json()["last_used_at"]},
+    }
+    assert body["key"] not in client.get(URL).content.decode()
+    assert row.digest not in client.get(URL).content.decode()
+
+
+def test_key_has_the_limits_and_the_expiry_that_were_asked_for(client: APIClient) -> None:
+    later = timezone.now() + dt.timedelta(days=3)
+    limits = {
+        "max_queued_chars": 10, "max_unfinished_jobs": 0,
+        "max_requests_per_minute": None, "max_voice_bytes": 2**62,
+    }  # fmt: skip
+    body = client.post(URL, {"name": "a", "expires_at": later.isoformat(), **limits}).json()
+
+    assert {name: body[name] for name in limits} == limits
+    assert dt.datetime.fromisoformat(body["expires_at"]) == later
+    assert (body["state"], body["revoked_at"]) == ("active", None)
+
+
+def test_keys_of_others_do_not_exist(client: APIClient) -> None:
+    other, secret = create_key(make_user(), "other")
+    before = list(ApiKey.objects.filter(pk=other.pk).values())
+
+    for method in ("get", "patch", "delete"):
+        answer = getattr(client, method)(f"{URL}/{other.pk}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "key_not_found")
+    assert str(other.pk) not in client.get(URL).content.decode()
+    assert list(ApiKey.objects.filter(pk=other.pk).values()) == before
+    assert find_key(secret)
+
+
+def test_superuser_with_the_scope_admin_manages_keys_of_all(user: User) -> None:
+    boss = make_user("boss", is_superuser=True)
+    theirs, _ = create_key(user, "theirs")
+    plain, admin = client_with(boss), client_with(boss, "read", "jobs", "voices", "admin")
+
+    assert plain.get(f"{URL}/{theirs.pk}").status_code == 404
+    refused = plain.post(URL, {"name": "a", "user": "ada"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "superuser_required")
+    assert admin.get(f"{URL}/{theirs.pk}").json()["user"] == "ada"
+    made = admin.post(URL, {"name": "a", "user": "ada"})
+    assert (made.status_code, find_key(made.json()["key"]).user) == (201, user)
+    assert admin.post(URL, {"name": "a", "user": "nobody"}).status_code == 404
+    assert admin.delete(f"{URL}/{theirs.pk}").status_code == 204
+
+
+def test_key_gives_no_scope_that_it_lacks(user: User) -> None:
+    client = client_with(user, "read", "jobs")
+    row, _ = create_key(user, "other", scopes=["read"])
+
+    for answer in (
+        client.post(URL, {"name": "a", "scopes": ["read", "voices"]}),
+        client.post(URL, {"name": "a", "scopes": ["admin"]}),
+        client.patch(f"{URL}/{row.pk}", {"scopes": ["read", "voices"]}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (403, "scope_not_yours")
+    assert client.post(URL, {"name": "a"}).json()["scopes"] == ["read", "jobs"]
+
+
+def test_key_touches_none_that_may_more(user: User) -> None:
+    client = client_with(user, "read", "jobs")
+    row, secret = create_key(user, "stronger", scopes=["read", "jobs", "admin"])
+
+    for answer in (
+        client.patch(f"{URL}/{row.pk}", {"scopes": ["read"]}),
+        client.delete(f"{URL}/{row.pk}"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (403, "key_may_more")
+    assert find_key(secret).scopes == ["read", "jobs", "admin"]
+
+
+def test_key_that_may_only_read_makes_and_revokes_none(user: User) -> None:
+    client = client_with(user, "read")
+
+    answers = [client.post(URL, {"name": "a"}), client.delete(f"{URL}/{uuid.uuid4()}")]
+
+    assert [answer.json()["code"] for answer in answers] == ["scope_missing"] * 2
+
+
+def test_limited_key_cannot_get_rid_of_its_limits(user: User) -> None:
+    client = client_with(user, limits={"max_unfinished_jobs": 1})
+    own = ApiKey.objects.get()
+
+    for answer in (
+        client.post(URL, {"name": "a"}),
+        client.patch(f"{URL}/{own.pk}", {"max_unfinished_jobs": None}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (403, "key_has_limits")
+    assert client.patch(f"{URL}/{own.pk}", {"name": "b"}).json()["name"] == "b"
+
+
+def test_key_that_expires_makes_none_that_lives_longer(user: User) -> None:
+    soon = timezone.now() + dt.timedelta(hours=1)
+    client = client_with(user, expires_at=soon)
+    own = ApiKey.objects.get()
+
+    for answer in (
+        client.post(URL, {"name": "a"}),
+        client.post(URL, {"name": "a", "expires_at": (soon + dt.timedelta(days=1)).isoformat()}),
+        client.patch(f"{URL}/{own.pk}", {"expires_at": None}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (403, "expiry_not_yours")
+    assert client.post(URL, {"name": "a", "expires_at": soon.isoformat()}).status_code == 201
+
+
+def test_change_holds_from_the_next_request_on(client: APIClient, user: User) -> None:
+    row, secret = create_key(user, "other")
+
+    body = client.patch(f"{URL}/{row.pk}", {"scopes": ["read"], "max_queued_chars": 5}).json()
+
+    assert (body["scopes"], body["max_queued_chars"], body["name"]) == (["read"], 5, "other")
+    answer = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}").post("/api/v1/jobs", {})
+    assert answer.json()["code"] == "scope_missing"
+
+
+def test_revoked_key_opens_nothing_and_stays_to_be_seen(client: APIClient, user: User) -> None:
+    row, secret = create_key(user, "lost")
+
+    assert [client.delete(f"{URL}/{row.pk}").status_code for _ in range(2)] == [204, 204]
+
+    shown = client.get(f"{URL}/{row.pk}").json()
+    assert shown["state"] == "revoked"
+    assert APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}").get(URL).status_code == 401
+    answer = client.patch(f"{URL}/{row.pk}", {"name": "found"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "key_revoked")
+
+
+def test_session_manages_keys_without_scopes(user: User) -> None:
+    page = APIClient()
+    page.force_login(user)
+
+    made = page.post(URL, {"name": "a", "scopes": ["admin"]})
+
+    assert (made.status_code, made.json()["scopes"]) == (201, ["admin"])
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"name": value}, "name") for value in (None, 3, "", "  ", "x" * 101, [], {}, "a\0b", "\ud800")
+]
+BAD += [
+    ({"scopes": value}, "scopes") for value in (None, "read", [], ["write"], [3], [[]], {}, [None])
+]
+BAD += [
+    ({"expires_at": value}, "expires_at")
+    for value in ("soon", 3, [], {}, "2020-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59")
+]
+BAD += [
+    ({limit: value}, limit)
+    for limit in ("max_queued_chars", "max_voice_bytes")
+    for value in (-1, 1.5, "many", True, [], {}, 2**63)
+]
+BAD += [({"prefix": "abc"}, "prefix"), ({"user": 3}, "user"), ({"revoked_at": None}, "revoked_at")]
+
+
+@pytest.mark.parametrize(("fields", "attr"), BAD)
+def test_field_that_is_none_is_named(client: APIClient, fields: dict[str, Any], attr: str) -> None:
+    before = ApiKey.objects.count()
+
+    answer = client.post(URL, {"name": "a"} | fields)
+
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["attr"].split(".")[0] == attr
+    assert ApiKey.objects.count() == before
+
+
+@pytest.mark.parametrize("body", [[], "text", 3, None])
+def test_body_that_is_no_object_is_refused(client: APIClient, body: Any, user: User) -> None:
+    own = ApiKey.objects.filter(user=user).get()
+
+    for send, path in ((client.post, URL), (client.patch, f"{URL}/{own.pk}")):
+        answer = send(path, body, format="json")
+        assert answer.status_code == 400 or (body is None and answer.status_code == 200)
+
+
+def test_query_parameters_that_are_not_acted_on_are_refused(client: APIClient) -> None:
+    assert client.get(f"{URL}?user=ada").json()["code"] == "unknown_field"
+    assert client.get(f"{URL}?limit=1").json()["results"]
+
+
+def test_list_is_paged(client: APIClient, user: User) -> None:
+    for number in range(3):
+        create_key(user, str(number))
+    first = client.get(f"{URL}?limit=3").json()
+    second = client.get(first["next"]).json()
+
+    names = [one["name"] for page in (first, second) for one in page["results"]]
+    assert names == ["2", "1", "0", "asking"]
+
+
+# --- users ---------------------------------------------------------------------------------------
+
+USERS = "/api/v1/users"
+
+
+@pytest.fixture
+def boss() -> APIClient:
+    return client_with(make_user("boss", is_superuser=True), "admin")
+
+
+def test_superuser_makes_changes_and_deletes_users(
+    boss: APIClient, login: Callable[[str, str], bool]
+) -> None:
+    from django.contrib.auth.models import Group
+
+    Group.objects.create(name="editors")
+    made = boss.post(USERS, {"username": "eve", "password": "a-long-pass-9", "groups": ["editors"]})
+    body = made.json()
+
+    assert (made.status_code, body["groups"], body["is_staff"]) == (201, ["editors"], False)
+    assert "password" not in body and body["has_password"] is True
+    assert login("eve", "a-long-pass-9")
+    path = made["Location"]
+    changed = boss.patch(path, {"is_staff": True, "groups": [], "password": "another-pass-9"})
+    assert (changed.json()["is_staff"], changed.json()["groups"]) == (True, [])
+    assert login("eve", "another-pass-9") and not login("eve", "a-long-pass-9")
+    assert boss.patch(path, {"is_active": False}).json()["is_active"] is False
+    assert not login("eve", "another-pass-9")
+    assert [one["username"] for one in boss.get(USERS).json()["results"]] == ["boss", "eve"]
+    assert boss.delete(path).status_code == 204
+    assert boss.get(path).status_code == 404
+
+
+@pytest.fixture
+def login() -> Callable[[str, str], bool]:
+    from django.contrib.auth import authenticate
+
+    return lambda name, password: authenticate(username=name, password=password) is not None
+
+
+def test_user_without_a_password_has_keys_alone(
+    boss: APIClient, login: Callable[[str, str], bool]
+) -> None:
+    body = boss.post(USERS, {"username": "robot"}).json()
+
+    assert body["has_password"] is False
+    assert not login("robot", "")
+
+
+def test_users_are_for_superusers_with_the_scope_admin(user: User) -> None:
+    boss = make_user("boss", is_superuser=True)
+    page = APIClient()
+    page.force_login(user)
+
+    for client, code in (
+        (client_with(boss), "scope_missing"),
+        (client_with(user, "read", "admin"), "superuser_required"),
+        (page, "superuser_required"),
+    ):
+        for answer in (
+            client.get(USERS),
+            client.post(USERS, {"username": "eve"}),
+            client.get(f"{USERS}/{user.pk}"),
+            client.patch(f"{USERS}/{user.pk}", {"is_superuser": True}),
+            client.delete(f"{USERS}/{boss.pk}"),
+        ):
+            assert (answer.status_code, answer.json()["code"]) == (403, code)
+    assert User.objects.count() == 2
+
+
+def test_nobody_takes_the_own_rights_away(boss: APIClient) -> None:
+    path = f"{USERS}/{User.objects.get().pk}"
+
+    for answer in (
+        boss.delete(path),
+        *(boss.patch(path, {right: False}) for right in ("is_active", "is_superuser", "is_staff")),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "own_account")
+
+
+def test_name_that_is_taken_is_refused(boss: APIClient, user: User) -> None:
+    for answer in (
+        boss.post(USERS, {"username": "ada"}),
+        boss.patch(f"{USERS}/{make_user('bob').pk}", {"username": "ada"}),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (409, "username_taken")
+
+
+@pytest.mark.parametrize(
+    ("fields", "attr"),
+    [
+        *(
+            ({"username": one}, "username")
+            for one in (None, 3, "", "a b", "x" * 151, [], "\0", "\ud800")
+        ),
+        *(
+            ({"password": one}, "password")
+            for one in (None, 3, "short", "12345678901", [], "a\0" * 9)
+        ),
+        *(({"is_staff": one}, "is_staff") for one in (None, "true", 1, [], {})),
+        *(({"groups": one}, "groups") for one in (None, "editors", ["none"], [3], [[]], {})),
+        ({"id": 3}, "id"),
+        ({"email": "a@b.c"}, "email"),
+    ],
+)
+def test_user_field_that_is_none_is_named(
+    boss: APIClient, fields: dict[str, Any], attr: str
+) -> None:
+    answer = boss.post(USERS, {"username": "eve"} | fields)
+
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["attr"].split(".")[0] == attr
+    assert User.objects.count() == 1
+
+
+@pytest.mark.parametrize("number", [0, 2**31, 2**63, 10**40])
+def test_number_of_no_user_is_not_found(boss: APIClient, number: int) -> None:
+    assert boss.get(f"{USERS}/{number}").json()["code"] == "user_not_found"
