@@ -50,16 +50,26 @@ class RenderAgainSerializer(StrictSerializer):
     )
 
 
+class TakeIdField(serializers.UUIDField):
+    """The id of a take as a text; DRF's own field would make one of a number."""
+
+    def to_internal_value(self, data: Any) -> uuid.UUID:
+        """Return the id; anything but its spelling is an error."""
+        if not isinstance(data, str):
+            self.fail("invalid", value=data)
+        return super().to_internal_value(data)
+
+
 class ChooseSerializer(StrictSerializer):
     """Which take is to be kept."""
 
-    take = serializers.UUIDField(help_text="The `take` of one of the segment's candidates.")
+    take = TakeIdField(help_text="The `take` of one of the segment's candidates.")
 
 
 class TakeQuerySerializer(StrictSerializer):
     """Which take is to be heard."""
 
-    take = serializers.UUIDField(
+    take = TakeIdField(
         required=False, help_text="One of the candidates; without it, the take that is kept."
     )
 
@@ -105,7 +115,7 @@ class SegmentAudioView(APIView):
             key=take.audio_key,
             content_type="audio/flac",
             filename=f"segment-{segment.index}.flac",
-            etag=PurePosixPath(take.audio_key).stem,  # every object has a name of its own
+            etag=f"{take.content_key}-{PurePosixPath(take.audio_key).stem}",  # no two objects'
         )
         try:
             return object_response(request._request, stored)

@@ -39,6 +39,13 @@ OWNED = {
     ("job-cancel", "POST"),
     ("job-retry", "POST"),
 }
+# So do its segments; test_segment_views asks for them.
+SEGMENTS = {
+    ("job-segment", "GET"),
+    ("job-segment-audio", "GET"),
+    ("job-segment-render", "POST"),
+    ("job-segment-choose", "POST"),
+}
 # A list shows what is one's own.
 LISTS = {("jobs", "GET")}
 # Something new is made for whoever asks.
@@ -99,7 +106,7 @@ LEXICONS = {
     ("lexicon-import", "POST"),
 }
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
-CASES = OWNED | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | LEXICONS | PUBLIC
+CASES = OWNED | SEGMENTS | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | LEXICONS | PUBLIC
 
 
 def walk(patterns: list[Any], prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
@@ -155,7 +162,7 @@ def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenan
 
 
 def test_every_route_has_a_case_and_every_case_a_route() -> None:
-    groups = [OWNED, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, LEXICONS, PUBLIC]
+    groups = [OWNED, SEGMENTS, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, LEXICONS, PUBLIC]
 
     assert api_routes() == CASES
     assert sum(map(len, groups)) == len(CASES)
@@ -239,9 +246,10 @@ def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
     kind = name.split("-")[0]
     before = tenants.rows()
 
-    answer = APIClient().generic(
-        method, reverse(name, args=[things[kind]] if kind in things else [])
-    )
+    arguments = [things[kind]] if kind in things else []
+    if route in SEGMENTS:
+        arguments.append(tenants.jobs[0].segments.get().pk)
+    answer = APIClient().generic(method, reverse(name, args=arguments))
 
     assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
     assert tenants.rows() == before

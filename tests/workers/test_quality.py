@@ -194,4 +194,5 @@ def test_take_of_hardly_a_frame_is_judged_as_well(
 def test_check_takes_the_more_from_the_score_the_farther_it_is_off(
     check: Check, is_flagged: bool, factor: float
 ) -> None:
-    assert (check.is_flagged, check.factor) == (is_flagged, pytest.approx(factor))
+    assert check.is_flagged is is_flagged
+    assert check.factor == pytest.approx(factor)

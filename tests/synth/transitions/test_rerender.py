@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.core.files.base import ContentFile
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Status = RenderJob.Status
 
 
-def spoken_job(*, segments: int = 3, failed: int = 0, **fields: object) -> RenderJob:
+def spoken_job(*, segments: int = 3, failed: int = 0, **fields: Any) -> RenderJob:
     """Return an ended job whose first `failed` segments have no take, with its file."""
     status = Status.PARTIAL if failed else Status.SUCCEEDED
     job = make_job(segments=segments, **({"status": status} | fields))
