@@ -226,6 +226,7 @@ class JobAudioView(APIView):
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
         """Return the file, or the range of it that was asked for; or audio while it is rendered."""
+        check_query(request, ("live", "format"))
         job = _find(request, job_id)
         live = live_answer(request, job)
         if live is not None:
