@@ -9,7 +9,14 @@ import pytest
 from pytest_django import Settings
 
 from synth.models import Export, Segment, WebhookDelivery
-from tests.factories import make_delivery, make_export, make_job, make_stored_clip, make_version, make_voice
+from tests.factories import (
+    make_delivery,
+    make_export,
+    make_job,
+    make_stored_clip,
+    make_version,
+    make_voice,
+)
 from tests.workers.conftest import MiniatureProcess
 from voices import transitions
 from voices.models import ClipCodes, VoiceVersion
