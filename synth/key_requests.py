@@ -116,5 +116,5 @@ class NewKeySerializer(KeySerializer):
     key = serializers.CharField(help_text="The key itself; keep it, it is shown this once.")
 
     class Meta(KeySerializer.Meta):
-        fields = (*KeySerializer.Meta.fields, "key")
-        read_only_fields = fields
+        fields = (*KeySerializer.Meta.fields, "key")  # type: ignore[assignment]  # one more
+        read_only_fields = fields  # type: ignore[assignment]

@@ -133,7 +133,7 @@ def visible_keys(request: Request) -> QuerySet[ApiKey]:
     """Return the keys that the user of a request may manage."""
     keys = ApiKey.objects.select_related("user")
     is_all = getattr(request.user, "is_superuser", False)
-    return keys if is_all else keys.filter(user_id=request.user.pk)
+    return keys if is_all else keys.filter(user__pk=request.user.pk or 0)
 
 
 def _find(request: Request, key_id: uuid.UUID) -> ApiKey:
@@ -151,7 +151,7 @@ def _user_of(request: Request, name: str | None) -> User:
     """
     users = get_user_model().objects
     if name is None or name == request.user.get_username():
-        return users.get(pk=request.user.pk)
+        return users.get(username=request.user.get_username())
     if not getattr(request.user, "is_superuser", False):
         raise ApiProblem(
             403,

@@ -142,6 +142,8 @@ class Voice(TypedDict):
     name: str
     description: str
     language: str
+    owner: str | None
+    shared: bool
     status: Literal["pending", "encoding", "ready", "failed"]
     error_code: str
     error_message: str

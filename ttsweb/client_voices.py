@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import cast
 
+from ttsweb.client_download import download
 from ttsweb.client_errors import NotFoundError, VoiceFailedError, retry_after_of
 from ttsweb.client_http import WAIT_RETRIES, Http, read_json
 from ttsweb.client_paths import deadline_after, is_id, path_of, within
@@ -30,18 +32,17 @@ class Voices:
         return cast("Voice", read_json(self._http.get(path_of("voices", voice_id))))
 
     def find(self, name_or_id: str) -> Voice:
-        """Return a voice by its id, or by its name in whatever case.
+        """Return a voice by its id, or by its name in whatever case, as the server takes it.
 
         Raises:
             NotFoundError: voice_not_found, with the names that there are.
+            ConflictError: voice_ambiguous_name, others share several of this name.
         """
         if is_id(name_or_id):
             return self.get(name_or_id)
-        names = []
-        for voice in self.list():
-            if voice["name"].casefold() == name_or_id.casefold():
-                return voice
-            names.append(voice["name"])
+        for voice in self._http.pages("/api/v1/voices", {"means": name_or_id}):
+            return cast("Voice", voice)
+        names = [voice["name"] for voice in self.list()]
         raise NotFoundError(
             404, "voice_not_found", f"No voice is named {name_or_id!r}. {_listing(names)}"
         )
@@ -54,12 +55,14 @@ class Voices:
         consent: str,
         description: str = "",
         language: str = "",
+        shared: bool = False,
         cache_codes: bool = True,
     ) -> Voice:
         """Make a voice; it speaks once it was encoded, see `wait_ready`.
 
         Args:
             consent: how the speaker agreed; the server keeps it.
+            shared: True lets every other user of the server speak with it.
             cache_codes: False makes workers keep nothing of this voice in memory.
         """
         files = [("audio", clip.read()) for clip in clips]
@@ -69,6 +72,7 @@ class Voices:
             "transcript": [clip.transcript for clip in clips],
             "description": description,
             "language": language,
+            "shared": "true" if shared else "false",
             "cache_codes": "true" if cache_codes else "false",
         }
         answer = self._http.send("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
@@ -77,6 +81,45 @@ class Voices:
     def delete(self, voice_id: str) -> None:
         """Delete a voice and its clips; queued jobs that need it fail."""
         self._http.send("DELETE", path_of("voices", voice_id), repeatable=False)
+
+    def export(
+        self,
+        voice_id: str,
+        target: Path,
+        *,
+        on_bytes: Callable[[int, int | None], None] | None = None,
+    ) -> Path:
+        """Write a voice as one archive, with its clips, transcripts, codes and consent.
+
+        Args:
+            on_bytes: called with the bytes that are there and those of the whole, None if unknown.
+
+        Raises:
+            DownloadError: several tries in a row brought nothing.
+            OSError: the file cannot be written.
+        """
+        return download(self._http, path_of("voices", voice_id, "/export"), target, on_bytes)
+
+    def import_(self, archive: Path, *, name: str = "", shared: bool = False) -> Voice:
+        """Make a voice of an archive that `export` has written, of this server or another one.
+
+        Args:
+            name: instead of the name in the archive.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        data = {"shared": "true" if shared else "false"} | ({"name": name} if name else {})
+        with archive.open("rb") as file:
+            answer = self._http.send(
+                "POST",
+                "/api/v1/voices/import",
+                data=data,
+                files={"archive": (archive.name, file, "application/zip")},
+                repeatable=False,
+                retries=0,  # the file has been read by then
+            )
+        return cast("Voice", read_json(answer))
 
     def wait_ready(
         self,

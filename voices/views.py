@@ -19,7 +19,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.models import ApiKey
+from synth.rejections import SubmitRejectedError
 from synth.removal import delete_voice
+from synth.voice_choice import find_voice
 from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.parsers import BoundedJSONParser
@@ -62,12 +64,15 @@ class VoicesView(generics.ListAPIView[Voice]):
         if getattr(self, "swagger_fake_view", False):
             return Voice.objects.none()
         condition = read_condition(self.request, VoiceFilterSerializer)
-        return _with_versions(visible_voices(self.request.user).filter(condition))
+        voices = visible_voices(self.request.user).filter(condition)
+        if (wanted := self.request.query_params.get("means")) is not None:
+            voices = voices.filter(pk__in=_meant(self.request, wanted))
+        return _with_versions(voices)
 
     @extend_schema(
         operation_id="list_voices",
         parameters=[VoiceFilterSerializer],
-        responses={200: VoiceSerializer(many=True), **problems(400, 401)},
+        responses={200: VoiceSerializer(many=True), **problems(400, 401, 409)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List voices, newest first."""
@@ -229,6 +234,20 @@ class ClipQuerySerializer(serializers.Serializer[Any]):
 def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
     versions = VoiceVersion.objects.order_by("-number").prefetch_related("clips__stored")
     return voices.select_related("owner").prefetch_related(Prefetch("versions", queryset=versions))
+
+
+def _meant(request: Request, wanted: str) -> list[uuid.UUID]:
+    """Return the id of the voice that a name means to this user, or nothing.
+
+    Raises:
+        ApiProblem: 409 voice_ambiguous_name.
+    """
+    try:
+        return [find_voice(request.user, wanted).pk]  # type: ignore[arg-type]  # never anonymous
+    except SubmitRejectedError as error:
+        if error.status == 404:
+            return []
+        raise ApiProblem(error.status, error.code, str(error), attr="means") from error
 
 
 def _find(request: Request, voice_id: uuid.UUID) -> Voice:

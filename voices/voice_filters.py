@@ -18,6 +18,11 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
     """The filters of the voice list, as a condition on voices."""
 
     name = serializers.CharField(required=False, help_text="The whole name, in whatever case.")
+    means = serializers.CharField(
+        required=False,
+        help_text="The one voice that this name or id means when you speak with it: your own "
+        "before one without an owner, that before a shared one; 409 where several are shared.",
+    )
     language = serializers.CharField(
         required=False, help_text="Language tag; `en` also finds `en-GB`."
     )
@@ -30,6 +35,10 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
     def validate_name(self, value: str) -> Q:
         """Return the condition for a name."""
         return Q(name__iexact=value)
+
+    def validate_means(self, value: str) -> Q:
+        """Return no condition: which voice it is depends on who asks, so the view looks for it."""
+        return Q()
 
     def validate_language(self, value: str) -> Q:
         """Return the condition for a language and its regions."""

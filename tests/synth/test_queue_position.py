@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from synth.access import with_queue_position
@@ -15,7 +17,8 @@ pytestmark = pytest.mark.django_db
 def positions() -> dict[object, int]:
     """Return the place of each queued job."""
     queued = RenderJob.objects.filter(status="queued")
-    return dict(with_queue_position(queued).values_list("pk", "queue_position"))
+    found: list[Any] = list(with_queue_position(queued))
+    return {job.pk: job.queue_position for job in found}
 
 
 def order_of_claims() -> list[object]:

@@ -130,11 +130,15 @@ def test_voice_is_made_of_all_its_clips(client: Client, faulty: FaultyServer) ->
     assert b'name="consent_statement"\r\n\r\nYes.' in body
 
 
-def test_voice_is_found_by_its_name_in_whatever_case(client: Client, faulty: FaultyServer) -> None:
+def test_voice_is_the_one_that_the_server_takes_a_name_for(
+    client: Client, faulty: FaultyServer
+) -> None:
     found = [{"id": "1", "name": "Grace"}, {"id": "2", "name": "Ada"}]
-    faulty.script = [json_answer({"next": None, "results": found})]
+    pages = ([found[1]], [], found)
+    faulty.script = [json_answer({"next": None, "results": page}) for page in pages]
 
     assert client.voices.find("ADA")["id"] == "2"
+    assert "means=ADA" in faulty.requests[0].path
     with pytest.raises(NotFoundError, match=r"'Linus'\. There are: Ada, Grace\.") as caught:
         client.voices.find("Linus")
     assert caught.value.code == "voice_not_found"

@@ -211,6 +211,22 @@ def test_name_that_two_others_share_is_refused_and_the_id_works(
     assert by_id.status_code == 202
 
 
+def test_list_tells_which_voice_a_name_means(ada: APIClient, ada_user: User) -> None:
+    others = [make_voice("Eve", owner=make_user(), shared=True) for _ in range(2)]
+    path = f"{URL}?means=eve"
+
+    assert (ada.get(path).status_code, ada.get(path).json()["code"]) == (
+        409,
+        "voice_ambiguous_name",
+    )
+    own = make_voice("eve", owner=ada_user)
+    assert [one["id"] for one in ada.get(path).json()["results"]] == [str(own.pk)]
+    by_id = ada.get(f"{URL}?means={others[0].pk}&shared=true").json()["results"]
+    assert [one["id"] for one in by_id] == [str(others[0].pk)]
+    assert ada.get(f"{URL}?means=Nobody").json()["results"] == []
+    assert ada.get(f"{URL}?means=%00").status_code == 400
+
+
 def test_private_voice_of_another_user_is_not_found_by_name_or_id(ada_user: User) -> None:
     voice = make_voice("Eve", owner=make_user())
 
@@ -237,7 +253,8 @@ def test_clip_that_another_user_has_is_as_new_as_any(
 
     assert shown["clips"][0]["measures"] == {}
     assert StoredClip.objects.filter(fingerprint=known.fingerprint).count() == 2
-    archive = b"".join(bob.get(f"{URL}/{shown['id']}/export").streaming_content)
+    exported: Any = bob.get(f"{URL}/{shown['id']}/export")
+    archive = b"".join(exported.streaming_content)
     with zipfile.ZipFile(io.BytesIO(archive)) as file:
         assert not [name for name in file.namelist() if name.startswith("codes/")]
     sent = bob.post(

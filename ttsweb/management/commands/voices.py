@@ -1,8 +1,7 @@
-"""Make, list, show and delete voices over the API."""
+"""Make, list, show, delete, export and import voices over the API."""
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from argparse import ArgumentParser, Namespace
@@ -15,11 +14,13 @@ from ttsweb.plain_table import one_line, table
 from ttsweb.progress import Progress
 from ttsweb.remote_command import RemoteCommand
 
+_SHARED = "let every other user of the server speak with it"
+
 
 class Command(RemoteCommand):
-    """`voices add|ls|show|rm`."""
+    """`voices add|ls|show|rm|export|import`."""
 
-    help = "Make, list, show and delete voices of the server that TTS_URL names."
+    help = "Make, list, show, delete, export and import voices of the server that TTS_URL names."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
@@ -38,20 +39,36 @@ class Command(RemoteCommand):
         add.add_argument("--consent", required=True, help="how the speaker agreed; it is kept")
         add.add_argument("--description", default="")
         add.add_argument("--language", default="", help="such as en or pt-BR")
-        add.add_argument(
-            "--no-wait", action="store_true", help="return before the voice is encoded"
-        )
+        add.add_argument("--shared", action="store_true", help=_SHARED)
         ls = actions.add_parser("ls", help="list voices, newest first")
         show = actions.add_parser("show", help="show a voice")
         show.add_argument("voice", help="name or id")
         rm = actions.add_parser("rm", help="delete voices and their clips")
         rm.add_argument("voices", nargs="+", metavar="voice", help="name or id")
-        for action in (add, ls, show, rm):
+        export = actions.add_parser("export", help="write a voice as one file")
+        export.add_argument("voice", help="name or id")
+        export.add_argument("--out", type=Path, required=True, metavar="FILE", help="the archive")
+        import_ = actions.add_parser("import", help="make a voice of an exported one")
+        import_.add_argument("file", type=Path, help="an archive that `voices export` has written")
+        import_.add_argument("--name", default="", help="instead of the name in the archive")
+        import_.add_argument("--shared", action="store_true", help=_SHARED)
+        for action in (add, import_):
+            action.add_argument(
+                "--no-wait", action="store_true", help="return before the voice is encoded"
+            )
+        for action in (add, ls, show, rm, export, import_):
             action.add_argument("--json", action="store_true", help="print one JSON object")
 
     def run(self, client: Client, chosen: Namespace) -> None:
         """Do the action."""
-        actions = {"add": self._add, "ls": self._list, "show": self._show, "rm": self._remove}
+        actions = {
+            "add": self._add,
+            "ls": self._list,
+            "show": self._show,
+            "rm": self._remove,
+            "export": self._export,
+            "import": self._import,
+        }
         actions[chosen.action](client, chosen)
 
     def _add(self, client: Client, chosen: Namespace) -> None:
@@ -64,9 +81,27 @@ class Command(RemoteCommand):
             consent=chosen.consent,
             description=chosen.description,
             language=chosen.language,
+            shared=chosen.shared,
         )
-        if not chosen.no_wait:
-            self.come_back = [f"./tts voices show {shlex.quote(voice['name'])}"]
+        self._tell_made(client, voice, chosen)
+
+    def _export(self, client: Client, chosen: Namespace) -> None:
+        voice = client.voices.find(chosen.voice)
+        path = client.voices.export(voice["id"], chosen.out)
+        size = path.stat().st_size
+        if chosen.json:
+            self.tell({"voice": voice["id"], "file": str(path), "size_bytes": size})
+        else:
+            self.stdout.write(f"{path}  {size} bytes  {one_line(voice['name'])}")
+
+    def _import(self, client: Client, chosen: Namespace) -> None:
+        voice = client.voices.import_(chosen.file, name=chosen.name, shared=chosen.shared)
+        self._tell_made(client, voice, chosen)
+
+    def _tell_made(self, client: Client, voice: Voice, chosen: Namespace) -> None:
+        """Wait for the encoding of a voice that was just made, and print what it is."""
+        if not chosen.no_wait and voice["status"] != "ready":
+            self.come_back = [f"./tts voices show {voice['id']}"]
             voice = self._wait_ready(client, voice)
         if chosen.json:
             self.tell(voice)
@@ -114,6 +149,8 @@ class Command(RemoteCommand):
             ("status", voice["status"]),
             ("error", error),
             ("language", voice["language"]),
+            ("owner", voice["owner"] or ""),
+            ("shared", "yes" if voice["shared"] else ""),
             ("version", voice["version"]),
             ("frames", voice["frames"]),
             ("consent", voice["consent_statement"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,44 @@ def test_voice_is_made_shown_and_deleted(live: Live) -> None:
     assert {"Ada", "Grace"} <= {row["name"] for row in one_object(listed.stdout)["voices"]}
     assert one_object(removed.stdout) == {"deleted": [voice["id"]]}
     assert voice["id"] not in [row["id"] for row in live.client.voices.list()]
+
+
+def test_voice_leaves_as_a_file_and_comes_back(live: Live, tmp_path: Path) -> None:
+    out = tmp_path / "files" / "ada.zip"
+
+    exported = live.call("voices", "export", "ada", "--out", str(out), "--json")
+    taken = live.call("voices", "import", str(out))
+    imported = live.call("voices", "import", str(out), "--name", "Ada again", "--shared", "--json")
+
+    told, voice = one_object(exported.stdout), one_object(imported.stdout)
+    assert (told["file"], told["size_bytes"]) == (str(out), out.stat().st_size)
+    assert (taken.returncode, "voice_name_taken" in taken.stderr) == (1, True)
+    assert (voice["name"], voice["status"], voice["shared"]) == ("Ada again", "ready", True)
+    assert [clip["transcript"] for clip in voice["clips"]] == [TRANSCRIPT]
+    live.client.voices.delete(voice["id"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (("export", "Nobody", "--out", "x.zip"), 1, "voice_not_found"),
+        (("export", "Ada", "--out", "/"), 1, "file_error"),
+        (("export", "Ada"), 2, "--out"),
+        (("import", "nowhere.zip"), 1, "file_error: nowhere.zip: No such file"),
+        (("import", __file__), 1, "archive_invalid"),
+        (("import",), 2, "file"),
+    ],
+)
+def test_file_that_cannot_be_is_told_and_makes_nothing(
+    live: Live, arguments: tuple[str, ...], code: int, says: str
+) -> None:
+    before = len(list(live.client.voices.list()))
+
+    ended = live.call("voices", *arguments)
+
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert says in ended.stderr
+    assert len(list(live.client.voices.list())) == before
 
 
 def test_list_for_people_has_a_head_and_a_row_for_each_voice(live: Live) -> None:
