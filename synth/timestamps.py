@@ -13,6 +13,7 @@ from typing import NamedTuple
 import regex
 
 from synth.models import ExportCues, JobVoice, Segment
+from synth.text.segments import SPEAKER_TAG
 
 LINE_COLUMNS = 42  # what subtitles of broadcasters keep to; a wide character takes two
 MAX_LINES = 2
@@ -92,7 +93,7 @@ def _lines(spoken: Sequence[Spoken], sample_rate: int) -> Iterator[Line]:
     """
     shown_until = 0
     for one in spoken:
-        wrapped = _wrap(one.text)
+        wrapped = _wrap(SPEAKER_TAG.sub("", one.text))
         parts = [wrapped[at : at + MAX_LINES] for at in range(0, len(wrapped), MAX_LINES)]
         start = max(shown_until, _milliseconds(one.start, sample_rate))
         end = max(_milliseconds(one.end, sample_rate), start + 1)

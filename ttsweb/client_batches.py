@@ -35,8 +35,8 @@ class Batch(TypedDict):
     cancel_requested: bool
     priority: str
     webhook: str
-    deadline_at: str | None
-    retention_seconds: int | None
+    deadline: str | None
+    retention: int | str | None
     expires_at: str | None
     created_at: str
     started_at: str | None

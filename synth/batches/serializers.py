@@ -12,8 +12,9 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.job_requests import PRIORITIES
+from synth.job_options import PRIORITIES
 from synth.models import RenderJob
+from synth.option_fields import RetentionField
 from synth.serializers import JobListSerializer
 from synth.transitions.batches import WITH_AUDIO
 
@@ -68,6 +69,8 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
     results_url = serializers.SerializerMethodField()
     priority = serializers.SerializerMethodField()
     webhook = serializers.CharField(source="webhook_url")
+    deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
+    retention = RetentionField(source="retention_seconds", allow_null=True)
 
     class Meta:
         model = RenderJob
@@ -85,8 +88,8 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
             "cancel_requested",
             "priority",
             "webhook",
-            "deadline_at",
-            "retention_seconds",
+            "deadline",
+            "retention",
             "expires_at",
             "created_at",
             "started_at",

@@ -18,7 +18,7 @@ HEADING_CHARS = 80
 WRAPPED_CHARS = 50  # a line this long without an end mark was broken by its column, not its author
 
 MAX_SPEAKER = 9999  # stands for every larger number; far more speakers than any job has
-_SPEAKER_TAG = re.compile(r"<\|speaker:(\d+)\|>")
+SPEAKER_TAG = re.compile(r"<\|speaker:(\d+)\|>")
 _PARAGRAPH_BREAK = re.compile(r"\n\s*\n")
 _LIST_ITEM = re.compile(r"[-*•‣–—] |\(?[0-9]{1,3}[.)] ")  # noqa: RUF001  # dashes begin items
 
@@ -84,7 +84,7 @@ def cut_text(
     """
     if max_chars < 1:
         raise ValueError(f"max_chars is {max_chars}; it must be 1 or more")
-    if not is_speakable(_SPEAKER_TAG.sub("", text)):
+    if not is_speakable(SPEAKER_TAG.sub("", text)):
         raise TextRejectedError(
             "text_unspeakable", "The text has no letter and no digit: there is nothing to speak."
         )
@@ -154,10 +154,10 @@ def _looks_like_heading(line: str) -> bool:
 
 def _turns(text: str, speaker: int) -> Iterator[tuple[str, int, str]]:
     """Yield (tag, speaker, what is said) for each speaker tag; no tag goes on with `speaker`."""
-    parts = _SPEAKER_TAG.split(text)
+    parts = SPEAKER_TAG.split(text)
     if parts[0].strip() or len(parts) == 1:
         yield "", speaker, parts[0].strip()
-    tags = _SPEAKER_TAG.findall(text)
+    tags = SPEAKER_TAG.findall(text)
     for digits, said in zip(tags, parts[2::2], strict=True):
         number = int(digits) if len(digits) <= 4 else MAX_SPEAKER
         yield f"<|speaker:{digits}|>", number, said.strip()

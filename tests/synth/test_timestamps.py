@@ -147,3 +147,10 @@ def test_text_that_shows_nothing_has_no_cue() -> None:
     assert srt(spoken("\x00\n ", "Two."))[0].text == "Two."
     assert to_srt([], RATE) == ""
     assert to_vtt([], RATE) == "WEBVTT\n"
+
+
+def test_tags_that_choose_a_speaker_are_not_shown() -> None:
+    segments = spoken("<|speaker:1|>And hello to you.", "<|speaker:0|> Good evening.")
+
+    assert [line.text for line in srt(segments)] == ["And hello to you.", "Good evening."]
+    assert "speaker" not in to_vtt(segments, RATE)

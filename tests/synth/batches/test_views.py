@@ -105,7 +105,7 @@ def test_file_may_be_uploaded_with_options_as_fields(api: APIClient, ada: Voice)
     answer = api.post(URL, fields, format="multipart")
 
     assert answer.status_code == 202, answer.content
-    assert (answer.json()["priority"], answer.json()["retention_seconds"]) == ("interactive", 3600)
+    assert (answer.json()["priority"], answer.json()["retention"]) == ("interactive", 3600)
     assert items_of(api, answer.json())[0]["format"] == "opus"
 
 
