@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
 from synth.lexicons.access import applied_lexicons, find_named
-from synth.models import Lexicon, LexiconEntry
+from synth.lexicons.layers import LayerCache, layer_of
+from synth.models import Lexicon
 from synth.rejections import SubmitRejectedError, text_rejected
 from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
@@ -23,6 +24,7 @@ from synth.text.spelling_out import speller
 
 JOB_LAYER = "job"  # names the entries that a job brings along
 _JOBS_PER_REQUEST = 10  # a batch may take the time of so many jobs
+_LAYERS = LayerCache()
 
 
 class LexiconBook:
@@ -38,7 +40,6 @@ class LexiconBook:
         self._left = settings.LEXICON_SECONDS * _JOBS_PER_REQUEST
         self._named: dict[str, Lexicon] = {}
         self._applying: list[Lexicon] | None = None
-        self._rules: dict[uuid.UUID, list[Rule]] = {}
         self._layers: dict[tuple[uuid.UUID, str], Layer] = {}
         self._own_layer: tuple[object, Layer] | None = None  # of the last job, and its entries
 
@@ -126,11 +127,7 @@ class LexiconBook:
         """Return a lexicon ready to be applied to texts in a language."""
         key = (lexicon.pk, language)
         if key not in self._layers:
-            if lexicon.pk not in self._rules:
-                self._rules[lexicon.pk] = [
-                    rule_of(entry, lexicon) for entry in lexicon.entries.filter(enabled=True)
-                ]
-            self._layers[key] = _layer(lexicon.name, self._rules[lexicon.pk], language)
+            self._layers[key] = _LAYERS.get(lexicon, language)
         return self._layers[key]
 
     def first_layers(
@@ -145,7 +142,7 @@ class LexiconBook:
         if entries:
             key = ([dict(entry) for entry in entries], language)
             if self._own_layer is None or self._own_layer[0] != key:
-                self._own_layer = (key, _layer(JOB_LAYER, self._checked(entries), language))
+                self._own_layer = (key, layer_of(JOB_LAYER, self._checked(entries), language))
             layers.append(self._own_layer[1])
         chosen = {lexicon.pk: lexicon for lexicon in map(self.named, named)}
         return layers + [self.layer(lexicon, language) for lexicon in chosen.values()]
@@ -209,26 +206,3 @@ def _too_slow(rule: Rule, seconds: float) -> SubmitRejectedError:
         "make it simpler, switch it off, or raise TTS_LEXICON_SECONDS.",
         attr="text",
     )
-
-
-def rule_of(entry: LexiconEntry, lexicon: Lexicon) -> Rule:
-    """Return the rule of a row; without a language of its own it has its lexicon's."""
-    return Rule(
-        entry.find,
-        entry.say,
-        "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
-        entry.case_sensitive,
-        entry.language or lexicon.language,
-    )
-
-
-def _layer(name: str, rules: Iterable[Rule], language: str) -> Layer:
-    try:
-        return Layer(name, rules, language)
-    except RuleError as error:  # a pattern that was kept by another release of the library
-        raise SubmitRejectedError(
-            400,
-            error.code,
-            f"An entry of the lexicon {name!r} cannot be used: {error.message}",
-            attr="lexicons",
-        ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +16,7 @@ from synth.text.segments import Piece
 # What is spoken may be longer than what is written, within reason: it is stored and rendered.
 MAX_GROWTH = 10
 MIN_SPOKEN_CHARS = 10_000
+_SPEAKER_TAG = re.compile(r"<\|speaker:\d+\|>")
 SPELLED = "normalise"  # names what spelling out has changed, where others have a lexicon's name
 
 
@@ -67,7 +69,8 @@ def respeak(
         pauses: how long the silence is where a piece is cut again.
 
     Raises:
-        TextRejectedError: text_unspeakable, nothing is left at all; spoken_too_long.
+        TextRejectedError: text_unspeakable, nothing is left at all; spoken_too_long;
+            spoken_invalid, a speaker's tag would be spoken.
         TooSlowError: the time is used up.
     """
     allowed = max(MIN_SPOKEN_CHARS, MAX_GROWTH * sum(len(piece.spoken_text) for piece in pieces))
@@ -91,6 +94,10 @@ def _changed(
 ) -> list[Piece]:
     """Return a piece with its changes, in as many parts as its length asks for."""
     said, origins = _apply(piece.spoken_text, changes)
+    if _SPEAKER_TAG.search(said):  # put together of a group and what stands beside it
+        raise TextRejectedError(
+            "spoken_invalid", "What a lexicon says for this text names a speaker; texts alone may."
+        )
     offset = max(0, piece.text.rfind(piece.spoken_text))
     spans = list(cut_long(said, 0, len(said), max_chars, pauses)) if said else [(0, 0, 0)]
     parts: list[Piece] = []

@@ -139,3 +139,10 @@ def test_tag_of_the_speaker_stays_in_the_text_and_each_speaker_has_rules_of_thei
     assert second.text == "<|speaker:1|>The word data is said thus."
     assert isinstance(second, SpokenPiece)
     assert second.text[second.changes[0].start : second.changes[0].end] == "data"
+
+
+def test_lexicon_cannot_put_a_speakers_tag_together() -> None:
+    with pytest.raises(TextRejectedError) as refused:
+        spoken("It is < here.", Rule("(<)", r"\1|speaker:3|>", "regex"))
+
+    assert refused.value.code == "spoken_invalid"
