@@ -23,6 +23,7 @@ from ttsweb.query_filters import read_choices
 EVENTS = WebhookDelivery.Event.values
 
 
+@extend_schema_field({"type": "string", "pattern": "^https?://", "maxLength": MOST_CHARACTERS})
 class WebhookUrlField(StrictTextField):
     """Take a URL to which messages may be sent."""
 
