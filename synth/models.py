@@ -134,6 +134,15 @@ class RenderJob(models.Model):
         return f"{self.kind} {self.id}"
 
 
+class BatchJob(RenderJob):
+    """A job of the kind batch; a name of its own gives it pages of its own in the admin."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "batch"
+        verbose_name_plural = "batches"
+
+
 class JobVoice(models.Model):
     """Pin one voice version to a job; speaker N is `<|speaker:N|>` in its text."""
 

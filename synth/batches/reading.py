@@ -11,6 +11,7 @@ from django.core.exceptions import RequestDataTooBig
 from rest_framework.request import Request
 
 from synth.batches.entries import Entry, entries_of_lines, entries_of_list
+from synth.batches.planning import BadItem, BatchOptions, BatchRejectedError
 from synth.batches.requests import (
     SKIP,
     BatchCreateSerializer,
@@ -18,7 +19,6 @@ from synth.batches.requests import (
     BatchQuerySerializer,
     file_of,
 )
-from synth.batches.submit import BadItem, BatchOptions, BatchRejectedError
 from synth.job_requests import PRIORITIES, digest_of_body
 from ttsweb.api import ApiProblem, check_query
 from ttsweb.query_filters import check_not_repeated

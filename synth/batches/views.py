@@ -20,11 +20,12 @@ from rest_framework.views import APIView
 from synth.access import visible_batches, visible_jobs
 from synth.batches.filters import BatchFilterSerializer, ItemFilterSerializer
 from synth.batches.parsers import BatchJSONParser, JsonLinesParser, JsonlParser
+from synth.batches.planning import BatchRejectedError
 from synth.batches.reading import digest_of_batch, read_batch, rejected
 from synth.batches.requests import BatchCreateSerializer, BatchFormSerializer, BatchQuerySerializer
 from synth.batches.retry import retry
 from synth.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
-from synth.batches.submit import BatchRejectedError, submit_batch
+from synth.batches.submit import submit_batch
 from synth.job_filters import WaitSerializer
 from synth.job_requests import read_idempotency_key
 from synth.job_wait import WAIT_HEADER

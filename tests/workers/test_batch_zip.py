@@ -15,7 +15,8 @@ from django.core.files.storage import default_storage
 
 from synth import transitions
 from synth.batches.entries import entries_of_list
-from synth.batches.submit import BatchOptions, submit_batch
+from synth.batches.planning import BatchOptions
+from synth.batches.submit import submit_batch
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import cancel_batch, retry_batch, settle_stalled_batches
 from tests.factories import CODEC_FINGERPRINT, make_voice

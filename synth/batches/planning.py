@@ -1,0 +1,194 @@
+"""Plan a batch: look at every item as at a job of its own, before anything is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
+from rest_framework.exceptions import APIException, ValidationError
+
+from synth.batches.entries import Entry, ItemError
+from synth.batches.requests import BatchItemCreateSerializer
+from synth.models import RenderJob
+from synth.planning import Order, PlannedJob, Planner
+from synth.rejections import SubmitRejectedError, deadline_past
+from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from ttsweb.api import error_items
+
+
+@dataclass(frozen=True)
+class BadItem:
+    """An entry that cannot be rendered, and everything that is wrong with it."""
+
+    entry: Entry
+    custom_id: str
+    errors: list[ItemError]
+
+
+@dataclass
+class PlannedBatch:
+    """Hold what the entries of a batch have become; `good` by their index."""
+
+    good: dict[int, tuple[str, PlannedJob]] = field(default_factory=dict)
+    bad: list[BadItem] = field(default_factory=list)
+    num_chars: int = 0
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """Say what holds for a batch as a whole; the names are those of the job's columns.
+
+    `defaults` are options of items as JSON has them, for those that do not say otherwise.
+    """
+
+    priority: RenderJob.Priority = RenderJob.Priority.BULK
+    webhook_url: str = ""
+    retention_seconds: int | None = None
+    deadline_at: dt.datetime | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+
+
+class BatchRejectedError(Exception):
+    """Some entries cannot be rendered, so nothing was queued; `bad` are all of them."""
+
+    def __init__(self, bad: Sequence[BadItem], num_items: int) -> None:
+        super().__init__(f"{len(bad)} of {num_items} items cannot be rendered")
+        self.bad, self.num_items = bad, num_items
+
+
+def check_batch(
+    entries: Sequence[Entry],
+    options: BatchOptions,
+    *,
+    owner: AbstractBaseUser | None,
+    skip_bad: bool = False,
+) -> PlannedBatch:
+    """Return what a batch would become, if it would be taken; nothing is written.
+
+    Raises:
+        BatchRejectedError, SubmitRejectedError: as `submit_batch`.
+    """
+    _check_options(options)
+    planned = plan_batch(entries, options, owner=owner)
+    if planned.bad and not skip_bad:
+        raise BatchRejectedError(planned.bad, len(entries))
+    return planned
+
+
+def plan_batch(
+    entries: Sequence[Entry], options: BatchOptions, *, owner: AbstractBaseUser | None
+) -> PlannedBatch:
+    """Look at every entry as at a job of its own; nothing is written.
+
+    Raises:
+        SubmitRejectedError: 413 batch_too_long; checkpoint_card_invalid.
+    """
+    planner = Planner(owner)
+    _ = planner.card  # an unreadable one is no item's fault
+    reader = BatchItemCreateSerializer()
+    names = _Names(entries)
+    found = PlannedBatch()
+    for entry in entries:
+        custom_id, name_error = names.name(entry)
+        try:
+            if entry.error is not None:
+                raise _BadEntryError([entry.error])
+            order = _read(reader, entry, options)
+            if name_error is not None:
+                raise _BadEntryError([name_error])
+            planned = planner.plan(order)
+        except (SubmitRejectedError, _BadEntryError) as error:
+            found.bad.append(BadItem(entry, custom_id, _errors_of(error)))
+            continue
+        found.num_chars += len(planned.job.text)
+        if found.num_chars > settings.MAX_BATCH_CHARS:
+            raise _too_long(entry)
+        found.good[entry.index] = (custom_id, planned)
+    return found
+
+
+def _check_options(options: BatchOptions) -> None:
+    """Refuse what is wrong with the batch itself, and so with none of its items."""
+    if options.deadline_at is not None and options.deadline_at <= timezone.now():
+        raise deadline_past()
+    if options.webhook_url:
+        try:
+            check_webhook_url(options.webhook_url)
+        except WebhookUrlError as error:
+            raise SubmitRejectedError(400, error.code, str(error), attr="webhook") from error
+
+
+class _BadEntryError(Exception):
+    """An entry cannot be read."""
+
+    def __init__(self, errors: list[ItemError]) -> None:
+        super().__init__("an entry cannot be read")
+        self.errors = errors
+
+
+class _Names:
+    """Give each entry its name in the batch: its own, or one by its place that no other has."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._first: dict[str, Entry] = {}
+        for entry in entries:
+            given = entry.fields.get("custom_id")
+            if isinstance(given, str):
+                self._first.setdefault(given, entry)
+
+    def name(self, entry: Entry) -> tuple[str, ItemError | None]:
+        """Return the name, and what is wrong with the one that was given."""
+        given = entry.fields.get("custom_id")
+        made = f"item-{entry.index + 1:05d}"
+        while made in self._first:
+            made += "-"
+        if not isinstance(given, str):
+            return made, None
+        first = self._first[given]
+        if first is entry:
+            return (given, None) if given.isprintable() and 0 < len(given) <= 200 else (made, None)
+        sentence = f"The custom_id {given!r} is that of {first.place} already."
+        return made, ItemError("custom_id", "custom_id_duplicate", sentence)
+
+
+def _read(reader: BatchItemCreateSerializer, entry: Entry, options: BatchOptions) -> Order:
+    """Return what an entry orders, with the batch's defaults.
+
+    Raises:
+        _BadEntryError: its fields are wrong.
+    """
+    defaults = dict(options.defaults)
+    for one, other in (("voice", "voices"), ("voices", "voice")):
+        if one in entry.fields:
+            defaults.pop(other, None)
+    try:
+        fields = reader.run_validation({**defaults, **entry.fields})
+    except ValidationError as error:
+        items = error_items(error.detail)
+        raise _BadEntryError([ItemError(one["attr"], one["code"], one["detail"]) for one in items]
+        ) from error  # fmt: skip
+    except APIException as error:
+        attr, code = getattr(error, "attr", None), getattr(error, "code", error.default_code)
+        raise _BadEntryError([ItemError(attr, code, str(error.detail))]) from error
+    order: Order = fields["order"]
+    return replace(order, priority=options.priority, deadline_at=options.deadline_at)
+
+
+def _errors_of(error: SubmitRejectedError | _BadEntryError) -> list[ItemError]:
+    if isinstance(error, _BadEntryError):
+        return error.errors
+    return [ItemError(error.attr, error.code, str(error))]
+
+
+def _too_long(entry: Entry) -> SubmitRejectedError:
+    return SubmitRejectedError(
+        413,
+        "batch_too_long",
+        f"With {entry.place} the texts have more than {settings.MAX_BATCH_CHARS} characters. Split "
+        "the batch, or raise TTS_MAX_BATCH_CHARS.",
+    )
