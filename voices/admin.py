@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
@@ -21,6 +20,7 @@ from voices import submit
 from voices.access import visible_voices
 from voices.admin_forms import ClipRowFormSet, VoiceForm
 from voices.admin_inlines import ClipInline, VersionInline
+from voices.admin_ownership import OwnedVoicesAdmin
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
 from voices.transitions import request_encoding
@@ -30,7 +30,7 @@ _REFUSALS = (submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedE
 
 
 @admin.register(Voice)
-class VoiceAdmin(ModelAdmin):
+class VoiceAdmin(OwnedVoicesAdmin):
     """Voices: list, form, and the actions of encoding again and deleting."""
 
     form = VoiceForm
@@ -135,7 +135,7 @@ class VoiceAdmin(ModelAdmin):
         """Run the encoder again for each chosen voice that does not wait for it already."""
         begun: list[Voice] = []
         waiting: list[Voice] = []
-        for voice in voices:
+        for voice in self.own_of(request, voices):
             (begun if _encode(voice) else waiting).append(voice)
         if begun:
             self.message_user(request, f"Waiting for the encoder again: {_names(begun)}.")
@@ -157,7 +157,7 @@ class VoiceAdmin(ModelAdmin):
         self, request: HttpRequest, voices: QuerySet[Voice], *, archived: bool
     ) -> None:
         changed = 0
-        for voice in voices:
+        for voice in self.own_of(request, voices):
             if voice.archived != archived:
                 by = request.user.get_username()
                 submit.update_voice(voice, by=by, changes={"archived": archived}, clips=None)
@@ -239,7 +239,7 @@ class VoiceAdmin(ModelAdmin):
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """Return what a person is told before deleting: the voices, as rows of jobs stay."""
         names = [f"Voice: {voice}, its clips and its codes" for voice in objs]
-        allowed = self.has_delete_permission(request)
+        allowed = all(self.has_delete_permission(request, voice) for voice in objs)
         return names, {"voices": len(names)}, set() if allowed else {"voice"}, []
 
     def delete_model(self, request: HttpRequest, obj: Voice) -> None:
@@ -248,7 +248,7 @@ class VoiceAdmin(ModelAdmin):
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Voice]) -> None:
         """Delete the chosen voices, each in the same way."""
-        for voice in queryset:
+        for voice in self.own_of(request, queryset):
             delete_voice(voice)
 
 

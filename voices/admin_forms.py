@@ -29,7 +29,12 @@ else:
 
 
 class VoiceForm(_VoiceForm):
-    """What is said of a voice; its clips are in the rows below it."""
+    """What is said of a voice; its clips are in the rows below it.
+
+    `owner_id` is set on the class by the page: the user whose voice it is or is to be.
+    """
+
+    owner_id: int | None = None
 
     class Meta:
         model = Voice
@@ -48,9 +53,10 @@ class VoiceForm(_VoiceForm):
         }
 
     def clean_name(self) -> str:
-        """Refuse a name that another voice has, in whatever case."""
+        """Refuse a name that another voice of the owner has, in whatever case."""
         name: str = self.cleaned_data["name"]
-        others = Voice.objects.filter(name__iexact=name, deleted_at__isnull=True)
+        own = Voice.objects.filter(owner_id=self.owner_id, deleted_at__isnull=True)
+        others = own.filter(name__iexact=name)
         if others.exclude(pk=self.instance.pk).exists():
             raise ValidationError("Another voice has this name.", code="voice_name_taken")
         return name

@@ -10,6 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from unfold.admin import StackedInline, TabularInline
 
+from voices.access import may_change
 from voices.admin_forms import ClipRowForm, ClipRowFormSet
 from voices.models import Voice, VoiceVersion
 from voices.version_changes import changes_of
@@ -46,6 +47,8 @@ class ClipInline(StackedInline):
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Let those add clips who may add or change the voice."""
+        if isinstance(obj, Voice) and not may_change(request.user, obj):
+            return False
         name = "change" if obj is not None else "add"
         return bool(request.user.has_perm(f"voices.{name}_voice"))
 

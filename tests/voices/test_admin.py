@@ -206,8 +206,8 @@ def test_the_clip_of_another_voice_cannot_be_taken_over(page: Client, voice: Voi
     assert voice.versions.count() == 1
 
 
-def test_a_taken_name_is_refused_in_whatever_case(page: Client) -> None:
-    make_voice("Ada")
+def test_a_taken_name_is_refused_in_whatever_case(page: Client, staff: User) -> None:
+    make_voice("Ada", owner=staff)
 
     response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}, name="ADA"))
 
