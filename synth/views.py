@@ -74,7 +74,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
         condition = read_condition(self.request, JobFilterSerializer)
         chosen = RenderJob.objects.filter(condition).order_by().values("pk")
         # Not DISTINCT: that would work out the place in the queue for the jobs of all pages.
-        jobs = visible_jobs(self.request.user).filter(pk__in=chosen).defer("text")
+        jobs = visible_jobs(self.request.user).filter(pk__in=chosen).defer("text", "lexicon")
         # Thousands of items wait together; where among them one is, is told with it alone.
         return _shown(jobs, with_position="batch" not in self.request.query_params)
 

@@ -12,17 +12,14 @@ from django.utils import timezone
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth.models import RenderJob, Segment
-from tests.factories import make_version, make_voice
-from tests.synth.test_job_requests import data_url
-from tests.voices.clips import clip_bytes
-from voices.models import Voice, VoiceVersion
+from synth.models import RenderJob
+from tests.factories import make_voice
+from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 URL = "/api/v1/jobs"
 TEXT = "The first sentence of this text. The second sentence of it."
-DIALOG = "<|speaker:0|>How are you today, Bob? <|speaker:1|>Very well indeed, thank you, Ada."
 
 
 @pytest.fixture
@@ -179,6 +176,37 @@ def test_empty_field_of_a_form_is_one_that_was_left_out(api: APIClient, ada: Voi
     assert (response.json()["pauses"], response.json()["sample_rate"]) == ({}, None)
 
 
+@pytest.mark.parametrize("scrap", [r"\ud800", r"\u0000", r"x\udfffy"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '"language": "X"', '"format": "X"', '"pauses": {"X": 1}', '"lexicons": ["X"]',
+        '"lexicon": [{"find": "X", "say": "b"}]', '"lexicon": [{"find": "a", "say": "X"}]',
+        '"lexicon": [{"find": "a", "say": "b", "kind": "X"}]', '"lexicon": [{"X": "a"}]',
+        '"deadline": "X"', '"retention": "X"', '"webhook": "https://example.org/X"',
+        '"webhook": "https://X.example.org/"', '"priority": "X"', '"voices": {"X": "Ada"}',
+        '"voices": {"0": "X"}', '"references": {"1": {"audio": "X", "text": "a"}}',
+        '"references": {"1": {"audio": "http://example.org/X", "text": "a"}}',
+        '"references": {"1": {"audio": "http://X.example.org/", "text": "a"}}',
+        '"references": {"1": {"audio": "data:audio/wav;base64,X", "text": "a"}}',
+        '"references": {"1": {"audio": "data:audio/wav;base64,AAAA", "text": "X"}}',
+        '"references": {"X": {"audio": "data:audio/wav;base64,AAAA", "text": "a"}}',
+    ],
+)  # fmt: skip
+def test_scraps_of_characters_are_refused_and_no_server_error(
+    api: APIClient, ada: Voice, settings: Settings, body: str, scrap: str
+) -> None:
+    settings.URL_REFERENCES = True
+    voice = "" if '"voices"' in body else '"voice": "Ada", '
+    raw = f'{{"text": "Hello.", {voice}{body.replace("X", scrap)}}}'
+
+    response = api.generic("POST", URL, raw, content_type="application/json")
+
+    assert response.status_code == 400, response.content
+    assert response.json()["code"]
+    assert not RenderJob.objects.exists()
+
+
 @pytest.mark.parametrize(
     ("given", "kept"),
     [
@@ -312,167 +340,3 @@ def test_entries_of_the_job_are_kept_whole(api: APIClient, ada: Voice, form: boo
     whole = entry | {"kind": "word", "case_sensitive": False, "language": ""}
     assert shown["lexicon"] == [whole, whole | {"language": "de"}]
     assert RenderJob.objects.get().lexicon == shown["lexicon"]
-
-
-@pytest.mark.parametrize("form", [False, True])
-def test_several_voices_speak_by_the_numbers_of_the_tags(
-    api: APIClient, ada: Voice, form: bool
-) -> None:
-    bob = make_voice("Bob")
-
-    response = post(api, form, text=DIALOG, voices={"1": str(bob.pk), "0": "ada", "17": "Ada"})
-
-    shown = response.json()
-    assert response.status_code == 202, shown
-    assert [(one["speaker"], one["name"]) for one in shown["voices"]] == [
-        (0, "Ada"), (1, "Bob"), (17, "Ada"),
-    ]  # fmt: skip
-    assert [segment.speaker for segment in Segment.objects.order_by("pk")] == [0, 1]
-    assert Voice.objects.filter(last_used_at__isnull=True).count() == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "status", "code", "attr"),
-    [
-        ({"voices": {}}, 400, "voice_required", "voice"),
-        ({"voices": {"1": "Bob"}, "voice": "Ada"}, 400, "voice_ambiguous", "voice"),
-        ({"voices": []}, 400, "invalid", "voices"),
-        ({"voices": {"Ada": "Ada"}}, 400, "speaker_invalid", "voices"),
-        ({"voices": {"-1": "Ada"}}, 400, "speaker_invalid", "voices"),
-        ({"voices": {"01": "Ada"}}, 400, "speaker_invalid", "voices"),
-        ({"voices": {"१": "Ada"}}, 400, "speaker_invalid", "voices"),
-        ({"voices": {"9999": "Ada"}}, 400, "speaker_invalid", "voices"),
-        ({"voices": {str(n): "Ada" for n in range(33)}}, 400, "too_many", "voices"),
-        ({"voices": {"0": None}}, 400, "null", "voices.0"),
-        ({"voices": {"0": "Ada", "1": "x" * 101}}, 400, "max_length", "voices.1"),
-        ({"voices": {"0": "Ada", "1": "Nobody"}}, 404, "voice_not_found", "voices.1"),
-        ({"voices": {"0": "Ada", "1": ""}}, 404, "voice_not_found", "voices.1"),
-        ({"voices": {"0": "Ada", "1": "Slow"}}, 409, "voice_not_ready", "voices.1"),
-        ({"voices": {"0": "Ada", "1": "Bad"}}, 409, "voice_failed", "voices.1"),
-        ({"voices": {"1": "Ada"}, "text": TEXT}, 400, "speaker_unknown", "text"),
-        ({"voices": {"0": "Ada"}}, 400, "speaker_unknown", "text"),
-        ({"voice": "Ada"}, 400, "speaker_unknown", "text"),
-        ({"voices": {"0": "Ada"}, "text": "<|speaker:99999|>Hi."}, 400, "speaker_unknown", "text"),
-        ({"voice": "Ada", "references": {"0": {}}}, 400, "required", "references.0.audio"),
-    ],
-)
-def test_speakers_that_do_not_fit_are_refused(
-    api: APIClient, ada: Voice, fields: dict[str, Any], status: int, code: str, attr: str
-) -> None:
-    make_voice("Slow", ready=False)
-    make_voice("Bad").versions.update(status="failed", error_message="Only silence.")
-
-    response = post(api, **({"text": DIALOG} | fields))
-
-    problem = response.json()
-    assert response.status_code == status, problem
-    assert (problem["errors"][0]["code"], problem["errors"][0]["attr"]) == (code, attr)
-    assert not RenderJob.objects.exists()
-
-
-def test_speaker_without_a_voice_is_named_with_those_that_have_one(
-    api: APIClient, ada: Voice
-) -> None:
-    make_voice("Bob")
-
-    detail = post(api, text="<|speaker:4|>Who am I?", voices={"0": "Ada", "1": "Bob"}).json()[
-        "detail"
-    ]
-
-    assert "speaker 4" in detail
-    assert "0, 1" in detail
-
-
-def test_not_ready_voice_is_named(api: APIClient, ada: Voice) -> None:
-    make_voice("Slow", ready=False)
-
-    response = post(api, text=DIALOG, voices={"0": "Ada", "1": "Slow"})
-
-    assert "'Slow'" in response.json()["detail"]
-    assert "Retry-After" in response.headers
-
-
-@pytest.mark.parametrize("form", [False, True])
-def test_voice_and_reference_may_speak_in_turn(api: APIClient, ada: Voice, form: bool) -> None:
-    clip = {"audio": data_url(clip_bytes("wav")), "text": "What Bob says."}
-
-    response = post(api, form, text=DIALOG, voice="Ada", references={"1": clip})
-
-    assert response.status_code == 202, response.json()
-    assert [one["name"] for one in response.json()["voices"]] == ["Ada", None]
-    made = VoiceVersion.objects.get(voice=None)
-    assert (made.clips.get().transcript, made.status) == ("What Bob says.", "pending")
-
-
-def test_references_of_two_speakers_are_two_clips(api: APIClient, job_services: None) -> None:
-    one = {"audio": data_url(clip_bytes("wav")), "text": "What Ada says."}
-    two = {"audio": data_url(clip_bytes("flac")), "text": "What Bob says."}
-
-    response = post(api, text=DIALOG, references={"0": one, "1": two})
-
-    assert response.status_code == 202, response.json()
-    pinned = RenderJob.objects.get().voices.order_by("speaker")
-    said = [row.version.clips.get().transcript for row in pinned]
-    assert said == ["What Ada says.", "What Bob says."]
-
-
-@pytest.mark.parametrize(
-    ("clip", "status", "code", "attr"),
-    [
-        ({"audio": "/etc/passwd", "text": "x"}, 400, "not_a_data_url", "references.1.audio"),
-        ({"audio": "file:///etc/passwd", "text": "x"}, 400, "not_a_data_url", "references.1.audio"),
-        ({"audio": data_url(b"x"), "text": "x"}, 400, "clip_not_audio", "references.1.audio"),
-        (
-            {"audio": data_url(b"x" * 2000), "text": "x"},
-            413, "clip_too_large", "references.1.audio",
-        ),
-        (
-            {"audio": "HTTPS://example.org/a.wav", "text": "x"},
-            400, "url_references_off", "references.1.audio",
-        ),
-        ({"audio": data_url(clip_bytes("wav"))}, 400, "required", "references.1.text"),
-        ("data:audio/wav;base64,AAAA", 400, "invalid", "references.1"),
-    ],
-)  # fmt: skip
-def test_reference_of_a_speaker_is_refused_where_it_stands(
-    api: APIClient, ada: Voice, settings: Settings,
-    clip: object, status: int, code: str, attr: str,
-) -> None:  # fmt: skip
-    if status == 413:
-        settings.MAX_CLIP_BYTES = 1000
-
-    response = post(api, text=DIALOG, voice="Ada", references={"1": clip})
-
-    found = {(error["code"], error["attr"]) for error in response.json()["errors"]}
-    assert (response.status_code, (code, attr) in found) == (status, True), response.json()
-
-
-def test_speaker_with_a_voice_and_a_reference_is_refused(api: APIClient, ada: Voice) -> None:
-    clip = {"audio": data_url(clip_bytes("wav")), "text": "What Ada says."}
-
-    response = post(api, voices={"0": "Ada"}, references={"0": clip})
-
-    assert (response.status_code, response.json()["code"]) == (400, "voice_ambiguous")
-
-
-def test_job_waits_until_the_voices_of_all_its_speakers_are_ready(
-    api: APIClient, ada: Voice, sent_tasks: Any
-) -> None:
-    bob = make_voice("Bob")
-    bob.versions.update(status=VoiceVersion.Status.PENDING)
-
-    response = post(api, text=DIALOG, voices={"0": "Ada", "1": "Bob"})
-
-    assert response.status_code == 202
-    assert sent_tasks("render_segments") == []
-
-
-def test_newest_versions_of_all_voices_are_pinned(api: APIClient, ada: Voice) -> None:
-    bob = make_voice("Bob", versions=2)
-    newest = bob.current_version
-
-    post(api, text=DIALOG, voices={"0": "Ada", "1": "Bob"})
-    make_version(bob)
-
-    pinned = RenderJob.objects.get().voices.order_by("speaker")
-    assert [row.version for row in pinned] == [ada.current_version, newest]

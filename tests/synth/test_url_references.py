@@ -74,6 +74,19 @@ def test_nothing_is_fetched_unless_the_operator_turned_it_on(
     assert server.arrived == []
 
 
+def test_no_way_to_order_a_job_fetches_where_that_is_off(
+    settings: Settings, server: Listener
+) -> None:
+    settings.ALLOW_PRIVATE_URLS = True
+    order = Order(TEXT, reference=UrlClip(f"http://127.0.0.1:{server.port}/a.wav", "Said."))
+
+    with pytest.raises(SubmitRejectedError) as caught:
+        Planner(None).plan(order)
+
+    assert (caught.value.status, caught.value.code) == (400, "url_references_off")
+    assert server.arrived == []
+
+
 def test_own_network_is_not_reached_where_urls_are_fetched(
     api: APIClient, settings: Settings, server: Listener
 ) -> None:
