@@ -8,7 +8,6 @@ changes later moves no other segment.
 from __future__ import annotations
 
 import statistics
-import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -58,13 +57,12 @@ def retake_outliers(job: RenderJob) -> bool:
 def _outliers(job: RenderJob) -> Iterator[tuple[Segment, dict[str, float]]]:
     """Yield the segments whose takes stand out and were not found to do so before, with flags."""
     done = job.segments.filter(status=Segment.Status.DONE, take__quality_score__isnull=False)
-    by_speaker: dict[int, list[tuple[int, uuid.UUID, float, float]]] = defaultdict(list)
-    for speaker, pk, take_id, measures in done.order_by("pk").values_list(
-        "speaker", "pk", "take_id", "take__measures"
+    by_speaker: dict[int, list[tuple[int, float, float]]] = defaultdict(list)
+    for speaker, pk, active_dbfs, pace in done.order_by("pk").values_list(
+        "speaker", "pk", "take__measures__active_dbfs", "take__measures__pace"
     ):
-        if "active_dbfs" in measures and "pace" in measures:
-            row = (pk, take_id, measures["active_dbfs"], measures["pace"])
-            by_speaker[speaker].append(row)
+        if active_dbfs is not None and pace is not None:
+            by_speaker[speaker].append((pk, active_dbfs, pace))
     found: dict[int, dict[str, float]] = {}
     for rows in by_speaker.values():
         if len(rows) >= FEWEST_TAKES:
@@ -76,15 +74,13 @@ def _outliers(job: RenderJob) -> Iterator[tuple[Segment, dict[str, float]]]:
             yield segment, found[segment.pk]
 
 
-def _compare(
-    rows: Sequence[tuple[int, uuid.UUID, float, float]], found: dict[int, dict[str, float]]
-) -> None:
+def _compare(rows: Sequence[tuple[int, float, float]], found: dict[int, dict[str, float]]) -> None:
     """Add the flags of one speaker's takes that stand out, by segment."""
-    level = statistics.median(row[2] for row in rows)
-    spread = statistics.median(abs(row[2] - level) for row in rows)
-    pace = statistics.median(row[3] for row in rows)
+    level = statistics.median(row[1] for row in rows)
+    spread = statistics.median(abs(row[1] - level) for row in rows)
+    pace = statistics.median(row[2] for row in rows)
     far = max(LEVEL_DB, LEVEL_SPREADS * spread)
-    for pk, _, active_dbfs, own_pace in rows:
+    for pk, active_dbfs, own_pace in rows:
         flags = {}
         if abs(active_dbfs - level) > far:
             flags["level"] = _FACTOR * far / abs(active_dbfs - level)

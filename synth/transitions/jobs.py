@@ -184,7 +184,9 @@ def retry_job(job_id: uuid.UUID) -> bool:
             attempts=0,
             not_before=leases.database_now(),
         )
-        RenderJob.objects.filter(pk=job_id).update(segments_failed=0, segments_cancelled=0)
+        RenderJob.objects.filter(pk=job_id).update(
+            segments_failed=0, segments_cancelled=0, takes_compared=False
+        )
         reopen_batch_of(job_id)
         enqueue_segments(ids)
         complete_job(job_id)  # where only the file was missing
