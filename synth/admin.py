@@ -19,6 +19,7 @@ from unfold.forms import BaseDialogForm
 from synth.access import visible_jobs
 from synth.admin_forms import JobForm
 from synth.admin_inlines import SegmentInline
+from synth.batch_admin import BatchAdmin, BatchItemsFilter
 from synth.job_cells import (
     BADGES,
     bar_of,
@@ -39,6 +40,7 @@ from synth.worker_admin import WorkerStatusAdmin
 
 # Django looks for them here.
 __all__ = [
+    "BatchAdmin",
     "LexiconAdmin",
     "RenderJobAdmin",
     "WebhookDeliveryAdmin",
@@ -64,7 +66,7 @@ class RenderJobAdmin(ModelAdmin):
         "audio",
     )
     list_display_links = ("short_id", "said")
-    list_filter = ("status", "priority", "kind", "format", "created_at")
+    list_filter = ("status", "priority", BatchItemsFilter, "format", "created_at")
     list_per_page = 50
     show_full_result_count = False
     search_fields = ("id", "voices__version__voice__name", "owner__username")

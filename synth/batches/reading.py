@@ -91,7 +91,7 @@ def digest_of_batch(request: Request) -> str:
 
 def rejected(error: BatchRejectedError) -> ApiProblem:
     """Return the answer that names what is wrong with which items, up to a hundred errors."""
-    told = [_told(one, place) for one in error.bad for place in range(len(one.errors))]
+    told = told_errors(error)
     first = told[0]["detail"]
     few = f" The first {MAX_TOLD_ERRORS} errors are listed." if len(told) > MAX_TOLD_ERRORS else ""
     return ApiProblem(
@@ -101,6 +101,11 @@ def rejected(error: BatchRejectedError) -> ApiProblem:
         f"{first}{few} With on_error=skip the others are queued.",
         errors=told[:MAX_TOLD_ERRORS],
     )
+
+
+def told_errors(error: BatchRejectedError) -> list[dict[str, Any]]:
+    """Return every error of every bad item, with its place."""
+    return [_told(one, place) for one in error.bad for place in range(len(one.errors))]
 
 
 def _told(bad: BadItem, place: int) -> dict[str, Any]:

@@ -111,7 +111,8 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
     @extend_schema_field(serializers.FloatField())
     def get_audio_seconds(self, batch: Any) -> float:
         """Return the seconds of audio of all items so far."""
-        return round(batch.figures.audio_seconds, 3)
+        figures: Figures = batch.figures
+        return round(figures.audio_seconds, 3)
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_eta_seconds(self, batch: Any) -> float | None:

@@ -1,0 +1,334 @@
+"""Manage batches in the admin: a JSONL file is queued, items are seen, the zip is fetched."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import Model, QuerySet
+from django.db.models.functions import Left
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import action, display
+from unfold.forms import BaseDialogForm
+
+from synth.access import visible_batches
+from synth.batch_admin_forms import BatchForm
+from synth.batches.retry import retry
+from synth.batches.serializers import eta_of, progress_of, with_figures
+from synth.batches.submit import write_batch
+from synth.job_cells import BADGES
+from synth.models import BatchJob, RenderJob
+from synth.removal import delete_job
+from synth.retry import RetryRefusedError
+from synth.transitions import cancel_batch
+from synth.transitions.batches import WITH_AUDIO
+
+STATUS_COLOURS = {
+    "queued": "info",
+    "running": "warning",
+    "succeeded": "success",
+    "partial": "warning",
+    "failed": "danger",
+}
+
+
+class BatchItemsFilter(admin.SimpleListFilter):
+    """Leave the items of batches out of the list of jobs, unless one batch is asked for."""
+
+    title, parameter_name = "batch", "batch"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Offer the items of all batches; a batch's page leads to its own."""
+        chosen = self.value()
+        return [("all", "with items of batches"), *([(chosen, "of one batch")] if chosen else [])]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Return the jobs that are to be listed."""
+        chosen = self.value()
+        if chosen == "all":
+            return queryset
+        if chosen is None:
+            return queryset.filter(batch__isnull=True)
+        try:
+            batch_id = uuid.UUID(chosen)
+        except ValueError:
+            return queryset.none()
+        return queryset.filter(batch=batch_id)
+
+
+class ItemInline(TabularInline):
+    """The items of a batch in their order, a page at a time; each leads to its job."""
+
+    model = RenderJob
+    fk_name = "batch"
+    fields = ("number", "name", "said", "state", "seconds", "error")
+    readonly_fields = fields
+    ordering = ("item_index",)
+    verbose_name_plural = "items"
+    can_delete = False
+    max_num = 0
+    per_page = 50  # a batch has thousands
+    hide_title = True
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
+        """Return the items with the beginnings of their texts."""
+        items: QuerySet[RenderJob] = super().get_queryset(request)
+        return items.annotate(text_start=Left("text", 80)).defer("text")
+
+    @display(description="#")
+    def number(self, item: RenderJob) -> int | None:
+        """Return the place in the batch, from 0 as the API has it."""
+        return item.item_index
+
+    @display(description="custom id")
+    def name(self, item: RenderJob) -> SafeString:
+        """Return the item's name, which leads to its job."""
+        url = reverse("admin:synth_renderjob_change", args=[item.pk])
+        return format_html('<a href="{}">{}</a>', url, item.custom_id)
+
+    @display(description="text")
+    def said(self, item: Any) -> str:
+        """Return the beginning of the text."""
+        start: str = item.text_start
+        return f"{start[:60].rstrip()}…" if len(start) > 60 else start
+
+    @display(description="status", label=STATUS_COLOURS)
+    def state(self, item: RenderJob) -> str:
+        """Return the status as a badge."""
+        return item.status
+
+    @display(description="seconds")
+    def seconds(self, item: RenderJob) -> str:
+        """Return the length of the item's audio."""
+        return f"{item.audio_seconds:.1f}" if item.audio_seconds else "-"
+
+    @display(description="error")
+    def error(self, item: RenderJob) -> str:
+        """Return code and sentence of what went wrong."""
+        return f"{item.error_code}: {item.error_message}" if item.error_code else "-"
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the jobs."""
+        return bool(request.user.has_perm("synth.view_renderjob"))
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Let nobody."""
+        return False
+
+    has_change_permission = has_delete_permission = has_add_permission
+
+
+@admin.register(BatchJob)
+class BatchAdmin(ModelAdmin):
+    """Batches: a list with counts, a form that takes a JSONL file, cancel, retry and the zip.
+
+    Whoever may do something with jobs may do it with batches.
+    """
+
+    form = BatchForm
+    inlines = (ItemInline,)
+    list_display = ("short_id", "state", "progress", "items", "owner", "created_at", "zip")
+    list_filter = ("status", "priority", "created_at")
+    list_per_page = 50
+    show_full_result_count = False
+    search_fields = ("id", "owner__username")
+    actions = ("cancel_chosen", "retry_chosen")
+    actions_detail = ("cancel_this", "retry_this")
+    fieldsets = (
+        (None, {"fields": ("state_of", "items", "zip")}),
+        ("Request", {"fields": (("priority", "owner"), ("webhook_url", "id"))}),
+        ("Times", {"fields": (("created_at", "started_at"), ("finished_at", "expires_at"))}),
+    )
+    readonly_fields = (
+        "state_of", "items", "zip", "priority", "owner", "webhook_url", "id", "created_at",
+        "started_at", "finished_at", "expires_at",
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the batches that the user may see."""
+        seen = visible_batches(request.user).values("pk")
+        return BatchJob.objects.filter(pk__in=seen).select_related("owner")
+
+    def get_form(
+        self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the form of a new batch for this user."""
+        return type("BatchForm", (BatchForm,), {"user": request.user})
+
+    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Return what a new batch is asked for, or what is known of one."""
+        if obj is not None:
+            return self.fieldsets
+        return ((None, {"fields": ("file", "voice", "format", "on_error", "priority")}),)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Let nothing be changed once a batch is there."""
+        return self.readonly_fields if obj is not None else ()
+
+    def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
+        """Show items once there are any."""
+        return [ItemInline] if obj is not None else []
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the jobs."""
+        return bool(request.user.has_perm("synth.view_renderjob"))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Follow the jobs."""
+        return bool(request.user.has_perm("synth.add_renderjob"))
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Let nobody edit a batch: it is cancelled, retried or deleted."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the jobs."""
+        return bool(request.user.has_perm("synth.delete_renderjob"))
+
+    def has_control_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Let those cancel and retry who may change jobs."""
+        return bool(request.user.has_perm("synth.change_renderjob"))
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Show the page to those who may see jobs."""
+        return self.has_view_permission(request)
+
+    @display(description="batch", ordering="created_at")
+    def short_id(self, batch: BatchJob) -> str:
+        """Return the beginning of the id."""
+        return str(batch.pk)[:8]
+
+    @display(description="status", label=STATUS_COLOURS, ordering="status")
+    def state(self, batch: BatchJob) -> str:
+        """Return the status as a badge."""
+        return batch.status
+
+    @display(description="progress")
+    def progress(self, batch: BatchJob) -> SafeString:
+        """Return a bar."""
+        return SafeString(render_to_string("synth/progress.html", _bar(batch)))
+
+    @display(description="items")
+    def items(self, batch: BatchJob) -> str:
+        """Return how many items are in which state."""
+        counts: dict[str, int] = _figured(batch).figures.counts
+        parts = [f"{number} {status}" for status, number in counts.items() if number]
+        return " · ".join(parts) or "none"
+
+    @display(description="zip")
+    def zip(self, batch: BatchJob) -> SafeString | str:
+        """Return the link that saves the zip."""
+        if batch.status not in WITH_AUDIO:
+            return "-"
+        url = reverse("batch-results", args=[batch.pk])
+        return format_html('<a href="{}" download>Save the zip</a>', url)
+
+    @display(description="status")
+    def state_of(self, batch: BatchJob) -> SafeString:
+        """Return status, progress, time left and error."""
+        context = {
+            "batch": batch,
+            "colour": BADGES.get(batch.status, "pending"),
+            "eta": eta_of(_figured(batch)),
+        }
+        return SafeString(render_to_string("synth/batch_state.html", context | _bar(batch)))
+
+    def save_model(self, request: HttpRequest, obj: BatchJob, form: Any, change: bool) -> None:
+        """Queue the file's items as the API would."""
+        batch = write_batch(form.planned, form.options, owner=request.user)  # type: ignore[arg-type]  # logged in
+        obj.pk = batch.pk
+        obj.refresh_from_db()
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Save nothing: a batch has no rows that a person edits."""
+
+    @action(description="Cancel", permissions=["control"])
+    def cancel_chosen(self, request: HttpRequest, batches: QuerySet[BatchJob]) -> None:
+        """Cancel the chosen batches that have not ended."""
+        cancelled = sum(cancel_batch(batch.pk) for batch in batches)
+        self.message_user(request, f"{cancelled} batches were cancelled.")
+
+    @action(description="Retry", permissions=["control"])
+    def retry_chosen(self, request: HttpRequest, batches: QuerySet[BatchJob]) -> None:
+        """Queue what the chosen batches did not finish; say why where that is not possible."""
+        queued = 0
+        for batch in batches:
+            try:
+                retry(batch)
+                queued += 1
+            except RetryRefusedError as error:
+                self.message_user(request, f"{str(batch.pk)[:8]}: {error}", messages.WARNING)
+        if queued:
+            self.message_user(request, f"{queued} batches were queued again.")
+
+    @action(
+        description="Cancel",
+        permissions=["control"],
+        dialog={
+            "title": "Cancel this batch",
+            "description": "Items that have ended keep their files; the rest can be retried.",
+            "form_submit_text": "Cancel the batch",
+        },
+    )
+    def cancel_this(
+        self, request: HttpRequest, form: BaseDialogForm, object_id: str
+    ) -> HttpResponse:
+        """Cancel the batch of this page."""
+        return self._apply(self.cancel_chosen, request, object_id)
+
+    @action(
+        description="Retry",
+        permissions=["control"],
+        dialog={
+            "title": "Retry this batch",
+            "description": "Items that failed or were cancelled are queued again.",
+            "form_submit_text": "Retry",
+        },
+    )
+    def retry_this(
+        self, request: HttpRequest, form: BaseDialogForm, object_id: str
+    ) -> HttpResponse:
+        """Retry the batch of this page."""
+        return self._apply(self.retry_chosen, request, object_id)
+
+    def _apply(
+        self, work: Callable[..., None], request: HttpRequest, object_id: str
+    ) -> HttpResponse:
+        """Do a list's action for one batch and show its page again."""
+        work(request, self.get_queryset(request).filter(pk=object_id))
+        url = reverse("admin:synth_batchjob_change", args=[object_id])
+        return HttpResponse(headers={"HX-Redirect": url})
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
+        """Return what a person is told before deleting."""
+        names = [f"Batch {batch.pk}: {batch.items_total} items and all files" for batch in objs]
+        allowed = self.has_delete_permission(request)
+        return names, {"batches": len(names)}, set() if allowed else {"batch"}, []
+
+    def delete_model(self, request: HttpRequest, obj: BatchJob) -> None:
+        """Delete a batch, its items and all files."""
+        delete_job(obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[BatchJob]) -> None:
+        """Delete the chosen batches, each in the same way."""
+        for batch in queryset:
+            delete_job(batch)
+
+
+def _figured(batch: Any) -> Any:
+    """Return a batch with its figures, which are counted once for all cells of its row."""
+    return batch if hasattr(batch, "figures") else with_figures([batch])[0]
+
+
+def _bar(batch: BatchJob) -> dict[str, Any]:
+    progress = progress_of(_figured(batch))
+    return {"progress": f"{progress:.3f}", "percent": round(100 * progress)}
