@@ -205,3 +205,22 @@ def test_job_without_audio_says_why_and_a_late_one_to_come_again(pair: Pair) -> 
 
     assert (late.status_code, late.json()["code"]) == (503, "live_not_started")
     assert (ended.status_code, ended.json()["code"]) == (404, "job_without_audio")
+
+
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_cancelled_job_breaks_the_connection_off_behind_what_there_was(pair: Pair) -> None:
+    pair.start_worker().wait_ready()
+    voice = spoken_voice()
+    with served(pair) as client:
+        job = submit(voice, sentences=12)
+        heard = b""
+        with client.stream("GET", path_of(job)) as answer:
+            parts = answer.iter_raw()
+            heard = read_on(parts, HEAD_BYTES + 2000)
+            cancel_job(job.pk)
+            with pytest.raises(httpx.RemoteProtocolError):
+                heard += b"".join(parts)
+        again = client.get(path_of(job))
+
+    assert len(samples_of(heard)) >= 1000
+    assert (again.status_code, again.json()["code"]) == (404, "job_without_audio")
