@@ -30,9 +30,10 @@ PEAK_LIMIT_DBTP = -1.0  # EBU R 128: what a file may reach between its samples
 LOUDNESS_TOLERANCE_LU = 0.1
 TARGET_TOLERANCE_LU = 0.5
 _PEAK_MARGIN_DB = 0.05
-_MAX_WRITES = 4
+_MAX_WRITES = 5
 # A limiter turned up further than this would be heard more than the loudness that it still gains.
 _MAX_EXTRA_DB = 6.0
+_LEAST_YIELD = 0.25  # a limiter that is at work all the time gives less back than this for a dB
 
 
 class ExportUnwantedError(Exception):
@@ -71,6 +72,15 @@ class _Level:
     gain_db: float = 0.0
     ceiling_dbtp: float | None = None
     extra_db: float = 0.0
+    before: tuple[float, float] | None = None  # gain and loudness of the writing before
+
+    def yield_of(self, lufs: float | None) -> float:
+        """Return how much louder a dB of gain makes the file, by the last two writings."""
+        now = None if lufs is None else (self.gain_db, lufs)
+        before, self.before = self.before, now
+        if before is None or now is None or abs(now[0] - before[0]) < LOUDNESS_TOLERANCE_LU:
+            return 1.0
+        return min(1.0, max(_LEAST_YIELD, (now[1] - before[1]) / (now[0] - before[0])))
 
 
 class _Written(NamedTuple):
@@ -160,7 +170,7 @@ def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level
     for block in source.watched(read_blocks(path, wish.format, rate)):
         meter.push(block)
         peaks.push(block)
-    turned_down = -20 * np.log10(limiter.lowest_gain) if limiter else 0.0
+    turned_down = max(0.0, -20 * np.log10(limiter.lowest_gain)) if limiter else 0.0
     return _Written(num_samples, meter.close(), peaks.values(), float(turned_down))
 
 
@@ -173,16 +183,16 @@ def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
     """Correct the level by what was measured; return whether another writing can help."""
     if target is None or level.ceiling_dbtp is None:
         return False
-    loudness = written.loudness
+    found = written.loudness.integrated_lufs
+    missing = 0.0 if found is None else target - found
     is_changed = False
-    over = loudness.true_peak_dbtp - PEAK_LIMIT_DBTP
+    over = written.loudness.true_peak_dbtp - PEAK_LIMIT_DBTP
     if over > 0:
         level.ceiling_dbtp -= over + _PEAK_MARGIN_DB
         is_changed = True
-    missing = target - (loudness.integrated_lufs or target)
     # What the limiter alone has cost is made up for, as far as that is not heard more than it.
-    step = min(missing, max(0.0, _MAX_EXTRA_DB - level.extra_db))
-    if abs(step) > LOUDNESS_TOLERANCE_LU:
+    step = min(missing / level.yield_of(found), _MAX_EXTRA_DB - level.extra_db)
+    if abs(missing) > LOUDNESS_TOLERANCE_LU and abs(step) > LOUDNESS_TOLERANCE_LU:
         level.gain_db += step
         level.extra_db += step
         is_changed = True

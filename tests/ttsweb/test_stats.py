@@ -7,7 +7,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import WorkerStatus
-from tests.factories import make_job, make_user, make_voice
+from tests.factories import make_export, make_job, make_take, make_user, make_voice
+from voices.models import StoredClip
 from voices.transitions import count
 
 pytestmark = pytest.mark.django_db
@@ -62,3 +63,15 @@ def test_a_parameter_is_refused(client: APIClient) -> None:
 
 def test_a_key_is_needed() -> None:
     assert APIClient().get("/api/v1/stats").status_code == 401
+
+
+def test_stored_bytes_are_counted_by_kind(client: APIClient) -> None:
+    assert client.get("/api/v1/stats").json()["storage"]["total"] == 0
+    make_export(size_bytes=1_000)
+    make_take(size_bytes=200)
+    clips = sum(StoredClip.objects.values_list("size_bytes", flat=True))
+
+    shown = client.get("/api/v1/stats").json()["storage"]
+
+    assert clips > 0
+    assert shown == {"exports": 1_000, "takes": 200, "clips": clips, "total": 1_200 + clips}

@@ -261,3 +261,15 @@ def test_usable_clip_comes_with_its_warnings() -> None:
 
     codes = {warning["code"] for warning in clip.warnings}
     assert {"clip_short", "clip_clipped", "clip_low_rate", "clip_mostly_silent"} == codes
+
+
+def test_waveform_of_a_clip_is_drawn_in_400_values() -> None:
+    samples = tone(seconds=2.0)
+    samples[: len(samples) // 2] *= 0.1
+
+    peaks = decoded(wav_bytes(samples), "wav").measures["peaks"]
+
+    loudest = round(255 * float(np.abs(samples).max()))
+    assert len(peaks) == 400
+    assert peaks[100] == pytest.approx(loudest / 10, abs=2)
+    assert peaks[300] == pytest.approx(loudest, abs=2)
