@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Sum
 from django.db.models.functions import Length
@@ -10,7 +11,8 @@ from synth.key_limits import check_job
 from synth.lanes import lane_of
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED, retry_job
-from voices.models import VoiceVersion
+from voices.access import visible_voices
+from voices.models import Voice, VoiceVersion
 
 
 class RetryRefusedError(Exception):
@@ -29,8 +31,8 @@ def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
 
     Raises:
         KeyLimitError: the key would have too much in the queue.
-        RetryRefusedError: job_not_ended, nothing_to_retry, voice_deleted, voice_failed,
-            reference_gone.
+        RetryRefusedError: job_not_ended, nothing_to_retry, voice_deleted, voice_not_shared,
+            voice_failed, reference_gone.
     """
     if job.status in UNFINISHED:
         raise RetryRefusedError("job_not_ended", "The job is still at work; cancel it first.")
@@ -40,7 +42,7 @@ def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
         )
     unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
     if job.segments.filter(status__in=unspoken).exists():
-        for pinned in job.voices.select_related("version__voice"):
+        for pinned in job.voices.select_related("version__voice", "job__owner"):
             check_voice(pinned)
     if not _queue(job, api_key):
         raise RetryRefusedError(
@@ -79,6 +81,13 @@ def check_voice(pinned: JobVoice) -> None:
             "voice_deleted",
             f"The voice {version.voice.name!r} was deleted; submit the text with another one.",
         )
+    owner = pinned.job.owner
+    if version.voice is not None and owner is not None and not _may_use(owner, version.voice):
+        raise RetryRefusedError(
+            "voice_not_shared",
+            f"The voice {version.voice.name!r} is not shared with you any more; submit the text "
+            "with another one.",
+        )
     if version.voice is None and not version.clips.exists():
         raise RetryRefusedError(
             "reference_gone",
@@ -88,3 +97,7 @@ def check_voice(pinned: JobVoice) -> None:
         raise RetryRefusedError(
             "voice_failed", f"The voice could not be encoded: {version.error_message}"
         )
+
+
+def _may_use(user: User, voice: Voice) -> bool:
+    return visible_voices(user).filter(pk=voice.pk).exists()

@@ -237,6 +237,22 @@ def test_private_voice_of_another_user_is_not_found_by_name_or_id(ada_user: User
     assert find_voice(None, "Eve") == voice
 
 
+def test_job_is_not_tried_again_with_a_voice_that_is_shared_no_more(
+    ada: APIClient, ada_user: User
+) -> None:
+    voice = make_voice("Eve", owner=make_user(), shared=True)
+    job = make_job(voice=voice, owner=ada_user, status="failed", segments_failed=1)
+    job.segments.update(status="failed")
+    Voice.objects.update(shared=False)
+
+    refused = ada.post(f"/api/v1/jobs/{job.pk}/retry")
+    Voice.objects.update(shared=True)
+    taken = ada.post(f"/api/v1/jobs/{job.pk}/retry")
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "voice_not_shared")
+    assert taken.status_code == 202
+
+
 # --- clips ---------------------------------------------------------------------------------------
 
 
