@@ -91,8 +91,10 @@ class EntryForm(_EntryForm):
         super().__init__(*args, **kwargs)
         if self.instance._state.adding:
             self.initial["index"] = None
+        for name, field in self.fields.items():  # a table's headings are no labels of its inputs
+            field.widget.attrs["aria-label"] = name.replace("_", " ")
         for name in ("find", "say"):
-            field = self.fields.get(name)
+            field = self.fields[name]
             if isinstance(field, forms.CharField):
                 field.strip = False
 

@@ -1,0 +1,67 @@
+"""A lexicon in the browser: its page, its preview and its files, in light, dark and on a phone."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from tests.browser.conftest import Site
+from tests.browser.pages import console_errors, overflow, set_dark, set_phone, violations, wait_for
+
+
+def make_lexicon(site: Site) -> str:
+    """Return the path of a new lexicon's page, with one entry."""
+    name = f"House {uuid.uuid4().hex[:6]}"
+    lexicon: str = site.api.post("/lexicons", json={"name": name}).json()["id"]
+    entry = {"find": "data", "say": "dayta"}
+    assert site.api.post(f"/lexicons/{lexicon}/entries", json=entry).status_code == 201
+    return f"{site.url}/admin/synth/lexicon/{lexicon}/change/"
+
+
+def test_text_is_tried_on_a_lexicon(admin: webdriver.Chrome, site: Site) -> None:
+    admin.get(make_lexicon(site))
+    wait_for(admin, "#tts-preview-title")
+
+    box = admin.find_element(By.CSS_SELECTOR, "section.tts-panel textarea")
+    box.send_keys("All of the data is here.")
+    box.find_element(By.XPATH, "ancestor::form//button").click()
+
+    assert wait_for(admin, "mark").text == "data"
+    assert "All of the dayta is here." in admin.page_source
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        assert violations(admin) == []
+    set_dark(admin, False)
+    set_phone(admin)
+    assert overflow(admin) <= 0
+    assert violations(admin) == []
+    assert console_errors(admin) == []
+
+
+def test_page_of_a_lexicon_is_accessible_and_takes_a_file(
+    admin: webdriver.Chrome, site: Site, tmp_path: Path
+) -> None:
+    file = tmp_path / "entries.csv"
+    file.write_text("find,say\nGIF,jif\n", encoding="utf-8")
+    page = make_lexicon(site)
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        admin.get(page)
+        wait_for(admin, "#tts-files-title")
+        assert violations(admin) == []
+    set_dark(admin, False)
+
+    chooser = admin.find_element(By.NAME, "file")
+    chooser.send_keys(str(file))
+    chooser.find_element(By.XPATH, "ancestor::form//button").click()
+    wait_for(admin, "[value=GIF]")
+
+    assert "1 entries were imported." in admin.page_source
+    set_phone(admin)
+    admin.get(page)
+    assert overflow(admin) <= 0
+    assert violations(admin) == []
+    assert console_errors(admin) == []
