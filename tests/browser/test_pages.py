@@ -27,10 +27,12 @@ PAGES = {
     "jobs": "/admin/synth/renderjob/",
     "job": "/admin/synth/renderjob/{job}/change/",
     "new-job": "/admin/synth/renderjob/add/",
-    "batches": "/admin/synth/batch/",
+    "batches": "/admin/synth/batchjob/",
     "lexicons": "/admin/synth/lexicon/",
     "new-lexicon": "/admin/synth/lexicon/add/",
     "workers": "/admin/synth/workerstatus/",
+    "new-batch": "/admin/synth/batchjob/add/",
+    "secret": "/admin/synth/webhooksecret/",
     "deliveries": "/admin/synth/webhookdelivery/",
     "endpoints": "/admin/synth/webhookendpoint/",
     "keys": "/admin/synth/apikey/",
@@ -53,7 +55,8 @@ def places(site: Site) -> dict[str, str]:
     answer = site.api.post("/jobs", json={"text": "A short text. And more.", "voice": voice})
     job: str = answer.json()["id"]
     assert site.api.get(f"/jobs/{job}?wait=30").json()["status"] == "succeeded"
-    return {"voice": voice, "job": job}
+    user: str = site.api.get("/users").json()["results"][0]["id"]
+    return {"voice": voice, "job": job, "user": user}
 
 
 @pytest.mark.parametrize("name", PAGES)
