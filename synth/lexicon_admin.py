@@ -55,7 +55,7 @@ class LexiconAdmin(ModelAdmin):
     list_select_related = ("voice", "owner")
     search_fields = ("name", "entries__find")
     ordering = ("name",)
-    fieldsets = ((None, {"fields": (("name", "enabled"), ("scope", "voice", "language"))}),)
+    fieldsets = ((None, {"fields": ("name", "enabled", "scope", "voice", "language")}),)
     change_form_outer_after_template = "synth/lexicon_tools.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Lexicon]:
