@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef
 from synth.models import RenderJob, Segment
 from synth.removal import lock_jobs
 from synth.transitions.jobs import DEADLINE_PASSED, UNFINISHED, count_closed
+from synth.transitions.keeping import keep_candidates
 from ttsweb import leases
 
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
@@ -45,6 +46,7 @@ def _stop(job_id: uuid.UUID) -> bool:
         if not lock_jobs(still):
             return False
         deadline = RenderJob.objects.values_list("deadline_at", flat=True).get(pk=job_id)
+        kept = keep_candidates(job_id, _OPEN)
         columns = leases.free(spend_attempt=True)
         columns.pop("claimed_by")  # stays: pages show who was at it
         closed = Segment.objects.filter(job_id=job_id, status__in=_OPEN).update(
@@ -54,9 +56,9 @@ def _stop(job_id: uuid.UUID) -> bool:
             finished_at=now,
             **columns,
         )
-        if closed:
-            count_closed(job_id, segments_failed=closed)
-    return bool(closed)
+        if closed or kept["segments_done"]:
+            count_closed(job_id, segments_failed=closed, **kept)
+    return bool(closed or kept["segments_done"])
 
 
 def _sentence(deadline: dt.datetime | None) -> str:

@@ -13,6 +13,7 @@ from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.comparing import retake_outliers
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.expiry import expiry_of_ended
+from synth.transitions.keeping import keep_candidates
 from synth.webhooks.events import tell_of_job
 from ttsweb import leases
 from voices.models import VoiceVersion
@@ -88,17 +89,21 @@ def settle_batch_of(job_id: uuid.UUID) -> None:
 
 
 def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:
-    """Fail every queued segment of a job at once: its voice was deleted or could not be encoded."""
+    """Fail every queued segment of a job at once: its voice was deleted or could not be encoded.
+
+    One that waits for another take than a suspicious one keeps the best that there is.
+    """
     with transaction.atomic():
         lock_jobs(RenderJob.objects.filter(pk=job_id))
+        kept = keep_candidates(job_id, [Segment.Status.QUEUED])
         failed = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
             status=Segment.Status.FAILED,
             error_code=code,
             error_message=message,
             finished_at=leases.database_now(),
         )
-        if failed:
-            count_closed(job_id, segments_failed=failed)
+        if failed or kept["segments_done"]:
+            count_closed(job_id, segments_failed=failed, **kept)
 
 
 def fail_jobs_of_failed_versions() -> int:

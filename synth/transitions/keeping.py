@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from synth.models import Take
+from synth.models import Segment, Take
 from synth.transitions.candidates import Candidate, best_of, with_candidate
+from ttsweb import leases
 
 
 class HeldRow(NamedTuple):
@@ -34,3 +36,35 @@ def keep_best(segment_id: int, row: HeldRow, take: Take) -> tuple[Take, dict[str
             kept, seed = found, best["seed"]
     take.candidate_of.add(segment_id)
     return kept, {"candidates": candidates, "seed": seed}
+
+
+def keep_candidates(job_id: uuid.UUID, statuses: Collection[str]) -> dict[str, float]:
+    """Move to DONE the segments that have suspicious takes, as no further one can be waited for.
+
+    Call it with the job's row locked, and add what it returns to the job's counters.
+
+    Args:
+        statuses: of the segments that cannot wait.
+    """
+    amounts: dict[str, float] = {"segments_done": 0, "audio_seconds": 0.0}
+    rows = Segment.objects.filter(
+        job_id=job_id, status__in=statuses, retakes__gt=0, is_hand_picked=False
+    )
+    columns = leases.free(spend_attempt=True)
+    columns.pop("claimed_by")  # stays: pages show who was at it
+    for segment in rows.order_by("pk"):
+        best = best_of(segment.candidates) if segment.candidates else None
+        take = Take.objects.filter(pk=best["take"]).first() if best else None
+        if best is None or take is None:
+            continue
+        held = Segment.objects.filter(pk=segment.pk, status=segment.status)
+        if held.update(
+            status=Segment.Status.DONE,
+            take=take,
+            seed=best["seed"],
+            finished_at=leases.database_now(),
+            **columns,
+        ):
+            amounts["segments_done"] += 1
+            amounts["audio_seconds"] += take.audio_seconds + segment.pause_after_ms / 1000
+    return amounts

@@ -8,7 +8,13 @@ import pytest
 
 from synth.models import RenderedDay, RenderJob, Segment
 from synth.removal import delete_job
-from synth.transitions import claim_segments, finish_segments, free_lost_segments
+from synth.transitions import (
+    claim_segments,
+    fail_unfinished_segments,
+    finish_segments,
+    free_lost_segments,
+    stop_overdue_jobs,
+)
 from synth.transitions.retakes import retake_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take
 from tests.synth.transitions.test_races import at_once
@@ -48,6 +54,36 @@ def test_count_stays_when_the_job_is_deleted() -> None:
     delete_job(job)
 
     assert RenderedDay.objects.get().segments == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("job_services")
+@pytest.mark.parametrize("reason", ["deadline", "voice"])
+@pytest.mark.parametrize("is_claimed", [False, True])
+def test_suspicious_take_is_kept_where_no_other_one_can_be_waited_for(
+    reason: str, is_claimed: bool
+) -> None:
+    job = make_job(segments=2)
+    (claim,) = claim_segments(worker="w", limit=1, codec_fingerprint=CODEC_FINGERPRINT)
+    take = make_take(quality_score=0.3, quality_flags=["noise"], audio_seconds=2.0)
+    retake_segments([(claim, take)])
+    if is_claimed:
+        claim_segments(worker="w", limit=1, codec_fingerprint=CODEC_FINGERPRINT)
+
+    if reason == "deadline":
+        RenderJob.objects.update(deadline_at=leases.database_now() - dt.timedelta(seconds=1))
+        assert stop_overdue_jobs() == 1
+    else:
+        fail_unfinished_segments(job.pk, code="voice_deleted", message="It was deleted.")
+
+    first, second = job.segments.order_by("pk")
+    job.refresh_from_db()
+    assert second.status == "failed"
+    if is_claimed and reason == "voice":  # a worker is at it, and ends it
+        assert (first.status, job.segments_done) == ("claimed", 0)
+    else:
+        assert (first.status, first.take, job.segments_done) == ("done", take, 1)
+        assert job.audio_seconds == pytest.approx(2.3)
 
 
 @pytest.mark.django_db(transaction=True)
