@@ -8,6 +8,7 @@ from django import forms
 from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from unfold.widgets import (
+    UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
@@ -126,5 +127,14 @@ class PreviewForm(forms.Form):
 class ImportForm(forms.Form):
     """A file of entries, and what becomes of those that are there."""
 
-    file = forms.FileField(allow_empty_file=True)
+    file = forms.FileField(
+        allow_empty_file=True,
+        widget=UnfoldAdminFileFieldWidget(
+            attrs={
+                "accept": ".csv,.pls,.xml,text/csv,application/pls+xml",
+                "aria-label": "CSV or PLS file",
+                "id": "tts-lexicon-file",
+            }
+        ),
+    )
     mode = forms.ChoiceField(choices=[("append", "add to the entries"), ("replace", "replace all")])
