@@ -14,7 +14,7 @@ from voices.access import may_change
 from voices.models import Voice
 
 
-class OwnedVoicesAdmin(ModelAdmin):
+class OwnedVoicesAdmin(ModelAdmin):  # type: ignore[misc]  # theirs has no types
     """Voices of which the owner and superusers change each, and others only look at the shared."""
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
