@@ -18,7 +18,7 @@ import pytest
 
 from synth import job_wait
 from synth.job_wait import WAIT_HEADER, JobWait
-from tests.synth.served import PROJECT, Served, environment, make_job, serving
+from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 URL = f"/api/v1/jobs/{JOB}"
@@ -252,6 +252,23 @@ def test_real_server_keeps_a_304_until_the_wait_is_over(server: Served, data_dir
     assert WAIT_HEADER not in same.headers
     assert seconds >= 1
     assert (other.status_code, other.json()["status"]) == (200, "cancelled")
+
+
+def test_real_server_keeps_a_poll_of_a_batch(server: Served, data_dir: Path) -> None:
+    job = make_job(data_dir)
+    in_project(
+        data_dir,
+        "from synth.models import RenderJob\n"
+        f"RenderJob.objects.filter(pk='{job}').update(kind='batch')",
+    )
+
+    started = time.monotonic()
+    answer = server.client.get(f"/batches/{job}?wait=1")
+    seconds = time.monotonic() - started
+
+    assert (answer.status_code, answer.json()["status"]) == (200, "queued")
+    assert seconds >= 1
+    assert WAIT_HEADER not in answer.headers
 
 
 def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(
