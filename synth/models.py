@@ -305,9 +305,9 @@ class ExportCues(models.Model):
 class LiveChunk(models.Model):
     """About half a second of a segment's audio, to be heard before the segment is done.
 
-    `key` names an object of s16le samples, mono; it is empty where there are none. The chunks of one
-    rendering have the id of the take that came, or is to come, of it; by `index` they are its audio
-    so far.
+    `key` names an object of s16le samples, mono; it is empty where there are none. The chunks of
+    one rendering have the id of the take that came, or is to come, of it; by `index` they are its
+    audio so far.
     """
 
     segment = models.ForeignKey(Segment, on_delete=models.CASCADE, related_name="live_chunks")

@@ -19,14 +19,14 @@ pytestmark = pytest.mark.django_db
 def make_job(user: object, **columns: object) -> RenderJob:
     """Make the row of a job."""
     values = {"owner": user, "text": "A.", "temperature": 0.8, "top_p": 0.8, "top_k": 30}
-    return RenderJob.objects.create(**(values | columns))  # type: ignore[arg-type]  # any column
+    return RenderJob.objects.create(**(values | columns))
 
 
 def make_worker(name: str, *, seconds_ago: float, **columns: object) -> WorkerStatus:
     """Make the row of a worker that was heard of some seconds ago."""
     seen = timezone.now() - dt.timedelta(seconds=seconds_ago)
     values = {"role": "gpu", "state": "ready", "started_at": seen, "last_seen_at": seen}
-    return WorkerStatus.objects.create(name=name, **(values | columns))  # type: ignore[arg-type]
+    return WorkerStatus.objects.create(name=name, **(values | columns))
 
 
 def test_open_jobs_are_counted_by_class_and_the_oldest_wait_is_told() -> None:
