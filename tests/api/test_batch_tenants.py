@@ -30,7 +30,7 @@ def first(job_services: None) -> User:
 
 
 def rows() -> list[dict[str, Any]]:
-    return list(RenderJob.objects.order_by("pk").values())
+    return [dict(row) for row in RenderJob.objects.order_by("pk").values()]
 
 
 def batches_of(user: User) -> list[RenderJob]:

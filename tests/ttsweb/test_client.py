@@ -134,7 +134,7 @@ def test_voice_is_the_one_that_the_server_takes_a_name_for(
     client: Client, faulty: FaultyServer
 ) -> None:
     found = [{"id": "1", "name": "Grace"}, {"id": "2", "name": "Ada"}]
-    pages = ([found[1]], [], found)
+    pages: tuple[list[dict[str, str]], ...] = ([found[1]], [], found)
     faulty.script = [json_answer({"next": None, "results": page}) for page in pages]
 
     assert client.voices.find("ADA")["id"] == "2"
