@@ -9,10 +9,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce, Length
+from django.db.models import Sum
+from django.db.models.functions import Length
 
 from synth.models import RenderJob, Segment
+from synth.queue_places import SEGMENTS_LEFT, before_in_lane, unfinished_jobs
 from synth.transitions import UNFINISHED
 from ttsweb import leases
 
@@ -20,7 +21,6 @@ WINDOW_SECONDS = 600.0
 MOST_SEGMENTS = 400  # of the newest; a busy machine ends more than that in the window
 LONGEST_GAP_SECONDS = 30.0  # between two ends; a longer one says that nothing was to be done
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
-_LEFT = F("segments_total") - F("segments_done") - F("segments_failed") - F("segments_cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
     speed = throughput() if waiting else None
     if speed is None:
         return {}
-    own, before = _own_chars([job.pk for job in waiting]), _segments_before(waiting)
+    own, before = _own_chars([job.pk for job in waiting]), before_in_lane(waiting)
     backlogs = _backlogs()
     found: dict[uuid.UUID, int] = {}
     for job in waiting:
-        mine = own.get(job.pk, 0) + before.get(job.pk, 0) * speed.chars_per_segment
+        mine = own.get(job.pk, 0) + before[job.pk].segments * speed.chars_per_segment
         ahead = 0.0
         for (priority, lane), left in backlogs.items():
             chars = left * speed.chars_per_segment
@@ -110,29 +110,7 @@ def _own_chars(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
     return {row["job"]: row["chars"] for row in sums}
 
 
-def _unfinished() -> QuerySet[RenderJob]:
-    speaking = RenderJob.objects.filter(status__in=UNFINISHED, cancel_requested=False)
-    return speaking.exclude(kind=RenderJob.Kind.BATCH).order_by()
-
-
-def _segments_before(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
-    """Return how many segments of the same lane and class come before each job's."""
-    before = (
-        _unfinished()
-        .filter(
-            priority=OuterRef("priority"),
-            lane=OuterRef("lane"),
-            created_at__lt=OuterRef("created_at"),
-        )
-        .values("lane")
-        .annotate(left=Sum(_LEFT))
-        .values("left")
-    )
-    rows = RenderJob.objects.filter(pk__in=[job.pk for job in jobs]).order_by()
-    return dict(rows.values_list("pk", Coalesce(Subquery(before), 0)))
-
-
 def _backlogs() -> dict[tuple[int, str], int]:
     """Return how many segments are left of each priority class and lane."""
-    rows = _unfinished().values("priority", "lane").annotate(left=Sum(_LEFT))
+    rows = unfinished_jobs().values("priority", "lane").annotate(left=Sum(SEGMENTS_LEFT))
     return {(row["priority"], row["lane"]): row["left"] for row in rows}

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.eta import eta_seconds, real_time_factor
+from synth.eta import etas, real_time_factor
 from synth.file_report import FileReportSerializer, report_of
 from synth.formats import FORMATS
 from synth.job_requests import PRIORITIES, EntrySerializer
 from synth.models import JobVoice, RenderJob, Segment
 from synth.option_fields import PausesField, RetentionField
 from synth.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
+from synth.queue_places import queue_positions
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
@@ -34,6 +36,17 @@ class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
         read_only_fields = fields
 
 
+class JobPageSerializer(serializers.ListSerializer[Any]):
+    """Jobs of one page, whose places and times in the queue are looked up together."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        """Return what is shown of each job."""
+        jobs = list(data)
+        page: Any = self.child
+        page.look_up(jobs)
+        return super().to_representation(jobs)
+
+
 class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     """A job and how far it is."""
 
@@ -49,9 +62,12 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     retention = RetentionField(source="retention_seconds", allow_null=True)
     webhook = serializers.CharField(source="webhook_url", help_text="Empty where there is none.")
     live = serializers.SerializerMethodField()
+    real_time_factor = serializers.SerializerMethodField()
+    eta_seconds = serializers.SerializerMethodField()
 
     class Meta:
         model = RenderJob
+        list_serializer_class = JobPageSerializer
         fields: tuple[str, ...] = (
             "id",
             "kind",
@@ -60,6 +76,8 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "status",
             "progress",
             "queue_position",
+            "eta_seconds",
+            "real_time_factor",
             "segments_total",
             "segments_done",
             "segments_failed",
@@ -100,6 +118,26 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
         )
         read_only_fields = fields
 
+    def look_up(self, jobs: Sequence[RenderJob]) -> None:
+        """Find out where jobs stand in the queue, with a few queries for all of them."""
+        self._places, self._etas = queue_positions(jobs), etas(jobs)
+
+    def to_representation(self, instance: RenderJob) -> dict[str, Any]:
+        """Return what is shown of a job; one that is shown alone is looked up here."""
+        if self.parent is None:
+            self.look_up([instance])
+        return super().to_representation(instance)
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_real_time_factor(self, job: RenderJob) -> float | None:
+        """Return seconds of audio per second from start to end; null while it goes on."""
+        return real_time_factor(job)
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_eta_seconds(self, job: RenderJob) -> int | None:
+        """Return in how many seconds the job is probably done; null where that is unknown."""
+        return self._etas.get(job.pk)
+
     @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
     def get_priority(self, job: RenderJob) -> str:
         """Return the priority's name."""
@@ -113,7 +151,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_queue_position(self, job: Any) -> int | None:
         """Return 1 for the queued job that is next; null for one that is not queued."""
-        return job.queue_position if job.status == RenderJob.Status.QUEUED else None
+        return self._places.get(job.pk)
 
     def get_live(self, job: RenderJob) -> bool:
         """Say whether its audio is made ready to be heard while it is rendered."""
@@ -130,29 +168,15 @@ class JobSerializer(JobListSerializer):
 
     lexicon = EntrySerializer(many=True)
     file = serializers.SerializerMethodField()
-    real_time_factor = serializers.SerializerMethodField()
-    eta_seconds = serializers.SerializerMethodField()
 
     class Meta(JobListSerializer.Meta):
         fields = (
             *JobListSerializer.Meta.fields,
-            "real_time_factor",
-            "eta_seconds",
             "file",
             "text",
             "lexicon",
         )
         read_only_fields = fields
-
-    @extend_schema_field(serializers.FloatField(allow_null=True))
-    def get_real_time_factor(self, job: RenderJob) -> float | None:
-        """Return seconds of audio per second from start to end; null while it goes on."""
-        return real_time_factor(job)
-
-    @extend_schema_field(serializers.IntegerField(allow_null=True))
-    def get_eta_seconds(self, job: RenderJob) -> int | None:
-        """Return in how many seconds the job is probably done; null where that is unknown."""
-        return eta_seconds(job)
 
     @extend_schema_field(FileReportSerializer(allow_null=True))
     def get_file(self, job: RenderJob) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from django.db.models import IntegerField, QuerySet, Value
+from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponseBase
 from django.urls import reverse
@@ -19,7 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.access import visible_jobs, with_queue_position
+from synth.access import visible_jobs
 from synth.formats import FORMATS
 from synth.job_filters import JobFilterSerializer, WaitSerializer
 from synth.job_requests import (
@@ -75,8 +75,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
         chosen = RenderJob.objects.filter(condition).order_by().values("pk")
         # Not DISTINCT: that would work out the place in the queue for the jobs of all pages.
         jobs = visible_jobs(self.request.user).filter(pk__in=chosen).defer("text", "lexicon")
-        # Thousands of items wait together; where among them one is, is told with it alone.
-        return _shown(jobs, with_position="batch" not in self.request.query_params)
+        return _shown(jobs)
 
     @extend_schema(
         operation_id="list_jobs",
@@ -277,12 +276,9 @@ def _check_no_fields(request: Request) -> None:
     NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
 
 
-def _shown(jobs: QuerySet[RenderJob], *, with_position: bool = True) -> QuerySet[RenderJob]:
+def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
     """Add what the serializers read beside the row itself."""
-    jobs = jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
-    if with_position:
-        return with_queue_position(jobs)
-    return jobs.annotate(queue_position=Value(None, output_field=IntegerField()))
+    return jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
 
 
 def _find(request: Request, job_id: uuid.UUID) -> RenderJob:

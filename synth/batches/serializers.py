@@ -131,18 +131,10 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
 
 
 class BatchItemSerializer(JobListSerializer):
-    """An item of a batch: a job with its name and place there.
-
-    Its place in the queue is told with the job alone: for a page of items that takes seconds.
-    """
-
-    queue_position = None  # type: ignore[assignment]  # takes the field of jobs away
+    """An item of a batch: a job with its name and place there."""
 
     class Meta(JobListSerializer.Meta):
-        fields = (
-            "item_index",
-            *(name for name in JobListSerializer.Meta.fields if name != "queue_position"),
-        )
+        fields = ("item_index", *JobListSerializer.Meta.fields)
         read_only_fields = fields
 
 

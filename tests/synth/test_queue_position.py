@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+import uuid
 
 import pytest
 
-from synth.access import with_queue_position
 from synth.models import RenderJob
+from synth.queue_places import queue_positions
 from synth.transitions import claim_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 
 pytestmark = pytest.mark.django_db
 
 
-def positions() -> dict[object, int]:
+def positions() -> dict[uuid.UUID, int]:
     """Return the place of each queued job."""
-    queued = RenderJob.objects.filter(status="queued")
-    found: list[Any] = list(with_queue_position(queued))
-    return {job.pk: job.queue_position for job in found}
+    return queue_positions(list(RenderJob.objects.filter(status="queued")))
 
 
 def order_of_claims() -> list[object]:

@@ -139,7 +139,7 @@ def test_list_costs_as_many_queries_for_many_jobs_as_for_one(
         make_job(owner=operator)
     api.get(URL)  # notes the key's use
 
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(8):
         api.get(URL)
 
 
