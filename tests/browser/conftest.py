@@ -38,7 +38,7 @@ from synth.keys import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 user = get_user_model().objects.create_superuser({USER!r}, password={PASSWORD!r})
-print(create_key(user, "test")[1])
+print(create_key(user, "test", scopes=("read", "voices", "jobs", "admin"))[1])
 """
 _OPTIONS = (
     "--headless=new",
