@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from synth.book_models import BookSource as BookSource
 from synth.key_models import ApiKey as ApiKey
 from synth.key_models import default_scopes as default_scopes
 from synth.lane_models import LaneTurn as LaneTurn
@@ -88,6 +89,8 @@ class RenderJob(models.Model):
     top_p = models.FloatField()
     top_k = models.PositiveIntegerField()
     cancel_requested = models.BooleanField(default=False)
+    # Nothing of it is started meanwhile; what is being rendered at that moment is kept.
+    paused_at = models.DateTimeField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=255, blank=True, default="")
     body_digest = models.CharField(max_length=64, blank=True, default="")
     segments_total = models.PositiveIntegerField(default=0)

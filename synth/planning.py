@@ -89,13 +89,13 @@ class Planner:
         """Look at an order and return its job; as `plan_job`."""
         check_options(order)
         voices, references = speakers_of(order)
-        versions = self._versions_of(voices, order)
+        versions = self.versions_of(voices, order)
         planned = self._text(order, versions, {*versions, *references})
         clips = {
             speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
             for speaker, clip in sorted(references.items())
         }
-        job = self._row(order, planned.text, planned.language, len(planned.pieces))
+        job = self.row(order, planned.text, planned.language, len(planned.pieces))
         return PlannedJob(job, planned.pieces, versions, clips)
 
     def plan_text(self, order: Order) -> PlannedText:
@@ -105,7 +105,7 @@ class Planner:
             SubmitRejectedError: as `plan`, of what concerns text, voices and lexicons.
         """
         voices = speakers_of(order)[0] if order.voice or order.voices else {}
-        versions = self._versions_of(voices, order)
+        versions = self.versions_of(voices, order)
         return self._text(order, versions, set(versions) or None)
 
     def cut_text(self, order: Order, versions: Mapping[int, VoiceVersion]) -> PlannedText:
@@ -114,9 +114,14 @@ class Planner:
         text, pieces = _cut(order, self.card, language)
         return PlannedText(text, language, pieces)
 
-    def _versions_of(
+    def versions_of(
         self, voices: Mapping[int, Voice | str], order: Order
     ) -> dict[int, VoiceVersion]:
+        """Return who speaks, by speaker.
+
+        Raises:
+            SubmitRejectedError: voice_not_found, voice_not_ready, voice_failed.
+        """
         return {
             speaker: self._version(voice, "voice" if order.voice else f"voices.{speaker}")
             for speaker, voice in sorted(voices.items())
@@ -141,7 +146,8 @@ class Planner:
         )
         return replace(cut, pieces=pieces)
 
-    def _row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
+    def row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
+        """Return the unsaved row of a job of so many segments."""
         card = self.card
         return RenderJob(
             owner_id=self.owner.pk if self.owner else None,

@@ -160,6 +160,34 @@ MAX_BATCH_CHARS = env_int(
     high=50_000_000,
     help="Longest texts of all items of one batch together, in characters.",
 )
+MAX_BOOK_BYTES = env_int(
+    "TTS_MAX_BOOK_BYTES",
+    default=100_000_000,
+    low=1_000,
+    high=2_000_000_000,
+    help="Largest book that an upload may hold, in bytes.",
+)
+MAX_BOOK_CHARS = env_int(
+    "TTS_MAX_BOOK_CHARS",
+    default=20_000_000,
+    low=1,
+    high=100_000_000,
+    help="Longest book, in characters.",
+)
+BOOK_IMPORT_SECONDS = env_float(
+    "TTS_BOOK_IMPORT_SECONDS",
+    default=300.0,
+    low=1.0,
+    high=3600.0,
+    help="Time that reading one book may take before it is stopped.",
+)
+BOOK_IMPORT_MEGABYTES = env_int(
+    "TTS_BOOK_IMPORT_MEGABYTES",
+    default=2048,
+    low=256,
+    high=65_536,
+    help="Memory that reading one book may take, in MiB.",
+)
 MAX_WAIT_SECONDS = env_float(
     "TTS_MAX_WAIT_SECONDS",
     default=30.0,
@@ -501,7 +529,9 @@ DATA_UPLOAD_MAX_NUMBER_FILES = 2 * MAX_CLIPS_PER_VOICE  # a clip may bring its c
 # JSON may spell a character in six bytes; the rest of an item are its options.
 MAX_BATCH_BYTES = 6 * MAX_BATCH_CHARS + 1_000 * MAX_BATCH_ITEMS + 1_000_000
 MAX_BODY_BYTES = max(
-    MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE, MAX_BATCH_BYTES
+    MAX_CLIPS_PER_VOICE * MAX_CLIP_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE,
+    MAX_BATCH_BYTES,
+    MAX_BOOK_BYTES + DATA_UPLOAD_MAX_MEMORY_SIZE,
 )
 LOGGING = logging_settings(level=LOG_LEVEL, form=LOG_FORMAT)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_HTTPS_PROXY

@@ -53,7 +53,8 @@ def claimable_jobs(want: Want) -> Q:
     )
     queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
     in_time = Q(deadline_at__isnull=True) | Q(deadline_at__gt=want.now)
-    return in_time & Q(cancel_requested=False) & Q(Exists(queued)) & ~Q(Exists(unready))
+    is_open = Q(cancel_requested=False, paused_at__isnull=True)
+    return in_time & is_open & Q(Exists(queued)) & ~Q(Exists(unready))
 
 
 def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:

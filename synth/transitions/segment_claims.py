@@ -37,6 +37,7 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
         status=Segment.Status.QUEUED,
         not_before__lte=now,
         job__cancel_requested=False,
+        job__paused_at__isnull=True,
         job__status__in=UNFINISHED,
     ).order_by("job__priority", "job__created_at", "pk")
 
