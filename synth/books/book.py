@@ -41,7 +41,9 @@ class Block:
     language: str = ""
     role: str = ""
     anchors: tuple[str, ...] = ()
-    note_marks: tuple[str, ...] = ()  # anchors of notes that are referred to in it, in order
+    # Notes that are referred to in it, in order: "path#anchor", or "anchor" in its own document.
+    note_marks: tuple[str, ...] = ()
+    is_stanza_start: bool = False  # of a line of verse: there is a gap before it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,255 @@
+"""Say what an element of a book's markup means: inline or block, its role, language, note marks."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import unicodedata
+from typing import Any
+from urllib.parse import unquote
+
+# lxml declares no types here; an element is Any and is touched by the functions below only.
+Element = Any
+
+_OPS = "{http://www.idpf.org/2007/ops}type"
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Everything else ends a block, unknown names too: better a pause than two words in one.
+INLINE = _words(
+    "a abbr acronym b basefont bdi bdo big br cite code data del dfn em font i img image input ins "
+    "kbd label map area mark math meter nobr object output picture source progress q rb rbc rp rt "
+    "rtc ruby s samp select option button small span strike strong sub sup svg time tt u var "
+    "wbr switch case default audio video iframe canvas noscript script style template"
+)
+# Their text is no text of the book, though its characters count.
+SILENT = _words("script style template head title noscript iframe audio video canvas")
+
+# Roles that decide what is spoken; an inner one wins over an outer one.
+MATTER = frozenset({"frontmatter", "bodymatter", "backmatter"})
+ROLES = MATTER | _words(
+    "abstract acknowledgments afterword appendix bibliography chapter code colophon conclusion "
+    "contributors copyright-page cover credits dedication dramatis-personae endnote endnotes "
+    "epigraph epilogue errata footnote footnotes foreword frontispiece glossary halftitlepage "
+    "imprimatur imprint index introduction landmarks loi lot navigation note page-list part "
+    "pg-footer pg-header preamble preface prologue seriespage titlepage toc volume"
+)
+_ALIASES = {
+    "title-page": "titlepage",
+    "halftitle": "halftitlepage",
+    "half-title-page": "halftitlepage",
+    "copyright": "copyright-page",
+    "acknowledgements": "acknowledgments",
+    "acknowledgment": "acknowledgments",
+    "rearnote": "endnote",
+    "rearnotes": "endnotes",
+    "notes": "endnotes",
+    "text": "bodymatter",
+    "loa": "loi",
+    "lov": "loi",
+    "toc-brief": "toc",
+    "other-credits": "credits",
+    "pgheader": "pg-header",
+    "pgfooter": "pg-footer",
+    "pg-start-separator": "pg-header",
+    "pg-end-separator": "pg-footer",
+    "pg-machine-header": "pg-header",
+}
+NOTE_ROLES = frozenset({"footnote", "endnote", "note"})
+NOTE_SECTIONS = frozenset({"footnotes", "endnotes"})
+_NOTE_CLASSES = frozenset({"footnote", "endnote"})
+_VERSE = frozenset({"verse", "poem", "song", "hymn", "lyrics"})
+_VERSE_CLASSES = _VERSE | frozenset({"poetry", "stanza", "linegroup", "lg"})
+_STANZA_CLASSES = frozenset({"stanza", "linegroup", "lg", "verse-group"})
+_PAGE_CLASSES = frozenset({"pagenum", "pageno", "pagenumber", "page-number", "page_number"})
+_PERSONA_CLASSES = frozenset({"speaker", "persona"})
+
+_INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+_HIDDEN_STYLE = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_BLOCK_STYLE = re.compile(r"display\s*:\s*(?:block|table|list-item|flex)\b", re.IGNORECASE)
+_BARE_MARK = re.compile(r"(?:\d{1,4}|[a-z]|[ivxlc]{1,6})\Z", re.IGNORECASE)
+_SURE_MARK = re.compile(r"(?:[*†‡§¶]{1,4}|[\[({](?:\d{1,4}|[*†‡§¶]{1,4}|[a-z])[\])}])\Z")
+_BACK_MARK = re.compile(r"[↩↑^←⏎\ufe0e\ufe0f↵]+\Z")
+_NOTE_NAME = re.compile(r"(?:foot|end)?note|\bfn|_ftn|noteref|fnref|anchor", re.IGNORECASE)
+_ORNAMENT = re.compile(r"[\s*⁂•·●○◆◇■□▪❦❧☙✻✽✦✧★☆#~_=–—\-†‡§+∗⁎※◦❖]+\Z")  # noqa: RUF001
+
+
+def name_of(element: Element) -> str:
+    """Return an element's name without its namespace, lower case; empty for comments and such."""
+    tag = element.tag
+    if not isinstance(tag, str):
+        return ""
+    return tag.rpartition("}")[2].rpartition(":")[2].lower()
+
+
+def types_of(element: Element) -> tuple[str, ...]:
+    """Return the words of `epub:type` and `role`, without the prefixes of their vocabularies."""
+    found = f"{element.get(_OPS) or element.get('epub:type') or ''} {element.get('role') or ''}"
+    words = (word.rpartition(":")[2].lower() for word in found.split())
+    return tuple(word.removeprefix("doc-") for word in words)
+
+
+def classes_of(element: Element) -> frozenset[str]:
+    """Return the classes of an element, lower case."""
+    return frozenset((element.get("class") or "").lower().split())
+
+
+def known_role(words: tuple[str, ...] | list[str]) -> str:
+    """Return the first role of `ROLES` among words, the matter only if there is no other."""
+    roles = [role for role in (_ALIASES.get(word, word) for word in words) if role in ROLES]
+    return next((role for role in roles if role not in MATTER), roles[0] if roles else "")
+
+
+def role_of(element: Element) -> str:
+    """Return the role that an element gives to what is in it, or an empty string."""
+    role = known_role(types_of(element))
+    if role and role not in MATTER:
+        return role
+    classes = classes_of(element)
+    if "footnotes" in classes or "endnotes" in classes:
+        return "footnotes"
+    if classes & _NOTE_CLASSES and name_of(element) not in INLINE:
+        return "footnote"
+    named = known_role([(element.get("id") or "").lower(), *sorted(classes)])
+    if named in {"pg-header", "pg-footer"}:
+        return named
+    return "navigation" if not role and name_of(element) == "nav" else role
+
+
+def language_of(element: Element) -> str | None:
+    """Return the language tag that an element declares, or None."""
+    found = element.get(_XML_LANG) or element.get("xml:lang") or element.get("lang")
+    return found.strip() if found and found.strip() else None
+
+
+def is_hidden(element: Element) -> bool:
+    """Say whether an element itself says that it is not to be seen or not to be read out."""
+    return (
+        element.get("hidden") is not None
+        or (element.get("aria-hidden") or "").strip().lower() == "true"
+        or bool(_HIDDEN_STYLE.search(element.get("style") or ""))
+    )
+
+
+def is_block(element: Element, name: str) -> bool:
+    """Say whether text before, in and after the element stands in different blocks."""
+    return name not in INLINE or bool(_BLOCK_STYLE.search(element.get("style") or ""))
+
+
+def is_page_mark(element: Element) -> bool:
+    """Say whether an element holds a page number of the printed book."""
+    return "pagebreak" in types_of(element) or bool(classes_of(element) & _PAGE_CLASSES)
+
+
+def is_verse(element: Element) -> bool:
+    """Say whether the lines in an element are those of a poem."""
+    return bool(_VERSE & set(types_of(element)) or _VERSE_CLASSES & classes_of(element))
+
+
+def is_stanza(element: Element) -> bool:
+    """Say whether an element holds one stanza."""
+    return bool(_STANZA_CLASSES & classes_of(element))
+
+
+def is_persona(element: Element) -> bool:
+    """Say whether an element names who speaks."""
+    return "persona" in types_of(element) or bool(_PERSONA_CLASSES & classes_of(element))
+
+
+def heading_level(element: Element, name: str) -> int:
+    """Return 1 to 6 for a heading, else 0."""
+    if len(name) == 2 and name[0] == "h" and name[1] in "123456":
+        return int(name[1])
+    if "heading" in (element.get("role") or "").split():
+        level = (element.get("aria-level") or "2").strip()
+        return min(max(int(level), 1), 6) if level.isascii() and level.isdigit() else 2
+    return 0
+
+
+def link_role(element: Element) -> str:
+    """Return `noteref` or `backlink` for a link that is but a mark, else an empty string."""
+    types = types_of(element)
+    for role in ("noteref", "backlink"):
+        if role in types:
+            return role
+    text, href = squeeze(text_of(element)), element.get("href") or ""
+    if not text or len(text) > 12 or "#" not in href:
+        return ""
+    if _BACK_MARK.match(text):
+        return "backlink"
+    if _SURE_MARK.match(text):
+        return "noteref"
+    if not _BARE_MARK.match(text):
+        return ""
+    parent = element.getparent()
+    is_raised = (parent is not None and name_of(parent) == "sup") or any(
+        name_of(child) == "sup" for child in element
+    )
+    names = f"{element.get('class') or ''} {element.get('id') or ''} {href.partition('#')[2]}"
+    return "noteref" if is_raised or _NOTE_NAME.search(names) else ""
+
+
+def text_of(element: Element) -> str:
+    """Return all text inside an element as it stands, without comments."""
+    return "".join(element.xpath(".//text()"))
+
+
+def squeeze(text: str) -> str:
+    """Return a text in NFC, blanks collapsed, without soft hyphens and marks of layout."""
+    return unicodedata.normalize("NFC", " ".join(_INVISIBLE.sub("", text).split()))
+
+
+def is_ornament(text: str) -> bool:
+    """Say whether a text is nothing but ornaments, such as stand between two scenes."""
+    return len(text) <= 60 and bool(_ORNAMENT.match(text))
+
+
+def resolve(path: str, href: str) -> tuple[str, str] | None:
+    """Return (path in the book, fragment) of a link in the document `path`; None if it leads out.
+
+    Blanks and `%20` are the same; a link that climbs out of the book leads out.
+    """
+    href = href.strip()
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", href) or href.startswith("//"):
+        return None
+    place, _, fragment = href.partition("#")
+    place = unquote(place.partition("?")[0])
+    if not place:
+        return path, unquote(fragment)
+    joined = posixpath.normpath(posixpath.join(posixpath.dirname(path), place)).lstrip("/")
+    if joined == ".." or joined.startswith("../"):
+        return None
+    return joined, unquote(fragment)
+
+
+def list_numbers(owner: Element) -> dict[Element, str]:
+    """Return what stands before each item of a numbered list, such as "3."."""
+    items = [child for child in owner if name_of(child) == "li"]
+    if "none" in (owner.get("style") or ""):
+        return {}
+    is_reversed = owner.get("reversed") is not None
+    number = _whole(owner.get("start"), len(items) if is_reversed else 1)
+    found = {}
+    for item in items:
+        number = _whole(item.get("value"), number)
+        found[item] = f"{number}."
+        if owner.get("type") in {"a", "A"} and 1 <= number <= 26:
+            found[item] = f"{chr(ord(owner.get('type')) + number - 1)}."
+        number += -1 if is_reversed else 1
+    return found
+
+
+def _whole(text: str | None, default: int) -> int:
+    text = (text or "").strip()
+    is_number = text.removeprefix("-").isdigit() and text.isascii() and len(text) <= 9
+    return int(text) if is_number else default
+
+
+def formula_text(element: Element) -> str:
+    """Return the words of a formula that says nothing else of itself, without annotations."""
+    parts = element.xpath(".//text()[not(ancestor::*[local-name()='annotation'])]")
+    return f" {' '.join(' '.join(parts).split())} "

@@ -1,0 +1,179 @@
+"""Parse XML and XHTML of strangers: nothing is fetched, no entity is expanded, no text is lost."""
+
+from __future__ import annotations
+
+import html.entities
+import re
+from dataclasses import dataclass
+
+from lxml import etree
+from lxml import html as lxml_html
+
+from synth.books.markup import Element
+
+_NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
+_BARE_AMPERSAND = re.compile(r"&(?!(?:#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);)")
+_XML_NAMES = frozenset({"amp", "lt", "gt", "quot", "apos"})
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+_CONTROL_REFERENCE = re.compile(
+    r"&#(?:x0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
+)
+_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+_ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
+_META_CHARSET = re.compile(
+    rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
+)
+# As HTML, <title/> or <a/> would be opened and never closed, and swallow what follows.
+_CLOSED = re.compile(r"<([A-Za-z][\w:-]*)(\s[^<>]*)?/>")
+_VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
+_TAG = re.compile(r"<[^<>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Hold the root of a document and what had to be mended before it could be read."""
+
+    root: Element
+    warning: str = ""
+
+
+def parse_document(content: bytes) -> Parsed:
+    """Parse an XHTML or HTML document, whatever state it is in."""
+    text, charset_warning = decode(content)
+    text, has_entities = without_doctype(text)
+    text = _DECLARATION.sub("", text, count=1)
+    text = _NAMED.sub(_as_character, text)
+    declared = "it declares entities, which are not expanded" if has_entities else ""
+    try:
+        return Parsed(_xml(text), charset_warning or declared)
+    except etree.XMLSyntaxError as error:
+        warning = f"it is no well-formed XHTML ({_line(error)}) and was read as HTML"
+    mended = _BARE_AMPERSAND.sub("&amp;", _CONTROL_REFERENCE.sub("", _CONTROLS.sub("", text)))
+    try:
+        return Parsed(_xml(mended), warning)
+    except etree.XMLSyntaxError:
+        return Parsed(_html(mended), warning)
+
+
+def parse_xml(content: bytes) -> Element:
+    """Parse a file of the package: container, OPF, NCX.
+
+    Raises:
+        lxml.etree.XMLSyntaxError: it is broken beyond a bare ampersand or a control character.
+    """
+    text, _ = decode(content)
+    text = _DECLARATION.sub("", without_doctype(text)[0], count=1)
+    text = _NAMED.sub(_as_character, text)
+    try:
+        return _xml(text)
+    except etree.XMLSyntaxError:
+        return _xml(_BARE_AMPERSAND.sub("&amp;", _CONTROLS.sub("", text)))
+
+
+def decode(content: bytes) -> tuple[str, str]:
+    """Return a file's text and, where its bytes are not what it says, a warning."""
+    for mark, name in (
+        (b"\xef\xbb\xbf", "utf-8"),
+        (b"\xff\xfe", "utf-16-le"),
+        (b"\xfe\xff", "utf-16-be"),
+    ):
+        if content.startswith(mark):
+            return content[len(mark) :].decode(name, "replace"), ""
+    if content[:4] == b"<\0?\0":
+        return content.decode("utf-16-le", "replace"), ""
+    if content[:4] == b"\0<\0?":
+        return content.decode("utf-16-be", "replace"), ""
+    found = _ENCODING.search(content[:300]) or _META_CHARSET.search(content[:4000])
+    declared = found[1].decode("ascii") if found else "utf-8"
+    for name in (declared, "utf-8"):
+        try:
+            return content.decode(name), ""
+        except (LookupError, UnicodeError):
+            continue
+    return content.decode(
+        "cp1252", "replace"
+    ), f"its bytes are no {declared} and were read as Windows-1252"
+
+
+def without_doctype(text: str) -> tuple[str, bool]:
+    """Return a document without its document type, and whether that declared entities."""
+    start = text[:100_000].upper().find("<!DOCTYPE")
+    if start < 0:
+        return text, False
+    place, depth, quote = start, 0, ""
+    while place < len(text):
+        character = text[place]
+        if quote:
+            quote = "" if character == quote else quote
+        elif depth and character in "\"'":
+            quote = character
+        elif text.startswith("<!--", place):
+            place = max(text.find("-->", place), place) + 2
+        elif character == "[":
+            depth += 1
+        elif character == "]":
+            depth -= 1
+        elif character == ">" and depth <= 0:
+            break
+        place += 1
+    if place >= len(text):  # it never ends: that is no document type
+        return text[:start] + text[start + 9 :], False
+    return text[:start] + text[place + 1 :], "<!ENTITY" in text[start:place]
+
+
+def _as_character(found: re.Match[str]) -> str:
+    """Return the characters of a name that HTML knows; XML knows but five of them."""
+    if found[1] in _XML_NAMES:
+        return found[0]
+    return html.entities.html5.get(f"{found[1]};", found[0])
+
+
+def _xml(text: str) -> Element:
+    # A parser is made for each document: one that met an error may keep part of it.
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        huge_tree=False,
+        load_dtd=False,
+        remove_comments=True,
+        remove_pis=True,
+    )
+    return etree.fromstring(text.encode("utf-8", "replace"), parser)
+
+
+def _html(text: str) -> Element:
+    """Parse broken markup as HTML; what even that cannot read is kept as text alone."""
+    opened = _CLOSED.sub(_with_end_tag, text)
+    parser = lxml_html.HTMLParser(
+        encoding="utf-8", no_network=True, huge_tree=False, remove_comments=True, remove_pis=True
+    )
+    try:
+        root = etree.fromstring(opened.encode("utf-8", "replace"), parser)
+    except (etree.ParserError, etree.XMLSyntaxError):
+        root = None
+    if root is not None and _letters("".join(root.xpath("//text()"))) >= 0.98 * _letters(
+        _bare(opened)
+    ):
+        return root
+    body = etree.Element("body")
+    for paragraph in re.split(r"\n\s*\n", _bare(text)):
+        etree.SubElement(body, "p").text = paragraph
+    return body
+
+
+def _with_end_tag(found: re.Match[str]) -> str:
+    if found[1].lower() in _VOID:
+        return found[0]
+    return f"<{found[1]}{found[2] or ''}></{found[1]}>"
+
+
+def _bare(text: str) -> str:
+    return html.unescape(_TAG.sub(" ", text))
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
+
+
+def _line(error: etree.XMLSyntaxError) -> str:
+    return f"line {error.lineno}" if error.lineno else "no line known"

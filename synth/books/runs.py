@@ -1,0 +1,120 @@
+"""Collect the text of one block while a document is walked, and make the block of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from synth.books import markup
+from synth.books.book import Block, BlockKind, count_chars
+
+_ORNAMENTABLE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.HEADING})
+_SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.SPEECH})
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Hold what the elements around a text say of it."""
+
+    kind: BlockKind = BlockKind.PARAGRAPH
+    level: int = 0
+    language: str = ""
+    role: str = ""
+    speaker: str = ""
+    is_flat: bool = False  # in a row of a table: the ends of blocks are blanks
+    is_preformatted: bool = False
+    is_caption: bool = False
+    note_anchors: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Run:
+    """Collect the text of the block that is being read."""
+
+    parts: list[str] = field(default_factory=list)
+    dropped: int = 0  # counted but not in `parts`; less than 0 for what is in them but not counted
+    note_marks: list[str] = field(default_factory=list)
+    side: list[Block] = field(default_factory=list)  # what stood in the text but is none of it
+    languages: set[str] = field(default_factory=set)
+    speaker: str = ""
+    last: str = ""  # the last character that is no blank
+
+    def add(self, text: str | None, language: str) -> None:
+        """Append text of the book."""
+        if text:
+            self.parts.append(text)
+            if said := text.rstrip():
+                self.languages.add(language)
+                self.last = said[-1]
+
+    def add_uncounted(self, text: str) -> None:
+        """Append text that is not in the body, such as the text that stands for a formula."""
+        self.parts.append(text)
+        self.dropped -= count_chars(text)
+        self.last = text.rstrip()[-1:] or self.last
+
+    def add_separator(self, text: str) -> None:
+        """Append what parts two cells of a row, right behind the last word."""
+        while self.parts and self.parts[-1].isspace():
+            self.parts.pop()
+        self.add_uncounted(text)
+
+    def add_blank(self) -> None:
+        """Part two words."""
+        self.parts.append(" ")
+
+    def drop(self, text: str) -> None:
+        """Count text of the book that is not spoken as it stands."""
+        self.dropped += count_chars(text)
+
+    def text(self) -> str:
+        """Return the text as it is spoken; blank if there is none."""
+        text = markup.squeeze("".join(self.parts))
+        if self.speaker:
+            text = text.lstrip(" .:—–") or self.speaker  # noqa: RUF001  # dashes after the name
+        return text
+
+    def count(self) -> int:
+        """Return the non-blank characters of the document that the run stands for."""
+        return count_chars("".join(self.parts)) + self.dropped
+
+    def block(self, context: Context, text: str, *, prefix: str, is_stanza_start: bool) -> Block:
+        """Make a block of the run.
+
+        Args:
+            text: as `text` returned it, or what stands for it.
+            prefix: the number of a list's item, which is no text of the document.
+            is_stanza_start: of a line of verse.
+        """
+        kind, role = context.kind, context.role
+        if not text:
+            kind, role = BlockKind.FURNITURE, "invisible"
+        elif kind in _ORNAMENTABLE and markup.is_ornament(text):
+            kind = BlockKind.BREAK
+        elif self.speaker and kind in _SPOKEN_BY:
+            kind = BlockKind.SPEECH
+        if self.speaker and kind not in _SPOKEN_BY and text != self.speaker:
+            text = f"{self.speaker}: {text}"
+        inline = self.languages
+        return Block(
+            kind,
+            f"{prefix} {text}" if prefix and kind is BlockKind.LIST_ITEM else text,
+            self.count(),
+            level=context.level if kind is BlockKind.HEADING else 0,
+            speaker=self.speaker or context.speaker if kind is BlockKind.SPEECH else "",
+            language=next(iter(inline)) if len(inline) == 1 else context.language,
+            role=role,
+            anchors=context.note_anchors if kind is BlockKind.NOTE else (),
+            note_marks=tuple(self.note_marks),
+            is_stanza_start=is_stanza_start and kind is BlockKind.VERSE,
+        )
+
+    def take_alt(self) -> str:
+        """Take out what an image beside the text says: it is the text of a heading without one.
+
+        An image of which the words are in the document stays a block of its own.
+        """
+        for number, block in enumerate(self.side):
+            if block.kind is BlockKind.ALT_TEXT and not block.source_chars:
+                del self.side[number]
+                return block.text
+        return ""

@@ -1,0 +1,328 @@
+"""Turn an element tree into blocks: each non-blank character of the body is in exactly one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synth.books import markup, tables
+from synth.books.book import Block, BlockKind, Document, count_chars
+from synth.books.labels import is_label
+from synth.books.markup import Element
+from synth.books.runs import Context, Run
+
+_CELLS = frozenset({"td", "th"})
+_NO_SEPARATOR = ".,;:!?…—–-"  # noqa: RUF001  # dashes
+
+
+def document_of(root: Element, path: str, *, language: str = "") -> Document:
+    """Read the body of a parsed XHTML or HTML document.
+
+    Args:
+        root: the `html` element, or any other whose text is to be read.
+        path: where the document is in its book; links are resolved against it.
+        language: the tag of the book's language.
+    """
+    body = next((found for found in root.iter("{*}body")), root)
+    language = markup.language_of(body) or markup.language_of(root) or language
+    walker = _Walker(path)
+    role = _document_role(root, body)
+    walker.walk(body, Context(language=language, role=role), is_root=True)
+    blocks = tuple(
+        replace(block, language="" if block.language == language else block.language)
+        for block in walker.finished()
+    )
+    return Document(path, blocks, count_chars(markup.text_of(body)), role=role, language=language)
+
+
+def _document_role(root: Element, body: Element) -> str:
+    """Return the role of the body, or the closer one of the only element in it."""
+    role = markup.role_of(body) or markup.role_of(root)
+    inner = body
+    for _ in range(3):
+        children = [child for child in inner if markup.name_of(child)]
+        if len(children) != 1 or (inner.text or "").strip():
+            break
+        inner = children[0]
+        found = markup.role_of(inner)
+        if found and found not in markup.MATTER and markup.name_of(inner) != "nav":
+            return found
+    return role
+
+
+class _Walker:
+    """Walk one document; `blocks` grows in reading order."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.blocks: list[Block] = []
+        self.run = Run()
+        self.anchors: list[str] = []
+        self.prefix = ""
+        self.numbers: dict[Element, str] = {}  # of the items of numbered lists
+        self.is_stanza_start = False
+
+    def finished(self) -> list[Block]:
+        """Return the blocks; anchors at the very end lead to the last one."""
+        if self.anchors and self.blocks:
+            last = self.blocks[-1]
+            self.blocks[-1] = replace(last, anchors=(*last.anchors, *self.anchors))
+        return self.blocks
+
+    def walk(self, element: Element, context: Context, *, is_root: bool = False) -> None:
+        """Read an element and what is in it, but not the text after it."""
+        name = markup.name_of(element)
+        if not name:
+            return  # a comment or an instruction
+        self._anchor(element)
+        if name in markup.SILENT or markup.is_hidden(element):
+            self._aside(element, "hidden")
+        elif markup.is_page_mark(element):
+            self._aside(element, "pagebreak", element.get("title") or element.get("aria-label"))
+        elif name == "br":
+            self._break_line(context)
+        elif name == "hr":
+            self._flush(context)
+            self._emit(Block(BlockKind.BREAK, "", 0, role=context.role))
+        elif name in {"img", "image", "svg", "math", "ruby"}:
+            self._special(element, name, context)
+        elif name == "a" and (role := markup.link_role(element)) and not context.is_flat:
+            self._note_mark(element, role, context)
+        elif not is_root and markup.is_block(element, name):
+            self._block(element, name, context)
+        else:
+            self._inline(element, name, context)
+            if is_root:
+                self._flush(context, is_last=True)
+
+    def _inline(self, element: Element, name: str, context: Context) -> None:
+        if (
+            markup.is_persona(element)
+            and not context.speaker
+            and not (self.run.last or context.is_flat)
+        ):
+            self.run.speaker = markup.squeeze(markup.text_of(element)).rstrip(" .:")
+            self.run.drop(markup.text_of(element))
+            return
+        context = replace(context, language=markup.language_of(element) or context.language)
+        if name == "q":
+            self.run.add_uncounted("“")
+        self._children(element, context)
+        if name == "q":
+            self.run.add_uncounted("”")
+
+    def _children(self, element: Element, context: Context) -> None:
+        self._text(element.text, context)
+        for child in element:
+            self.walk(child, context)
+            self._text(child.tail, context)
+
+    def _text(self, text: str | None, context: Context) -> None:
+        if not (text and context.is_preformatted and "\n" in text):
+            self.run.add(text, context.language)
+            return
+        first, *others = text.split("\n")
+        self.run.add(first, context.language)
+        for line in others:
+            self.is_stanza_start |= not self.run.last
+            self._flush(context)
+            self.run.add(line, context.language)
+
+    def _block(self, element: Element, name: str, context: Context) -> None:
+        """Read an element that is a block of its own, or holds such."""
+        if context.is_flat:
+            self.run.add_blank()
+            self._children(element, context)
+            self.run.add_blank()
+            return
+        self._flush(context)
+        inner = self._context_in(element, name, context)
+        if name == "ol" and inner.role not in {"toc", "navigation"}:
+            self.numbers.update(markup.list_numbers(element))
+        if name == "table":
+            self._table(element, inner)
+        elif name == "li":
+            self.prefix = self.numbers.pop(element, "")
+            self._children(element, inner)
+            self._flush(inner)
+            self.prefix = ""
+        else:
+            self._children(element, inner)
+        self._flush(inner)
+
+    def _context_in(self, element: Element, name: str, context: Context) -> Context:
+        role = markup.role_of(element)
+        language = markup.language_of(element) or context.language
+        context = replace(context, language=language, role=role or context.role)
+        ids = (element.get("id"),) if element.get("id") else ()
+        is_in_notes = context.kind is BlockKind.NOTE or context.role in markup.NOTE_SECTIONS
+        if context.role in markup.NOTE_ROLES or (is_in_notes and name in {"li", "p", "dd", "dt"}):
+            context = replace(context, kind=BlockKind.NOTE)
+        if context.kind is BlockKind.NOTE:
+            return replace(context, note_anchors=(*context.note_anchors, *ids))
+        level = markup.heading_level(element, name)
+        if name == "hgroup":
+            level = min(
+                (markup.heading_level(e, markup.name_of(e)) or 6 for e in element), default=2
+            )
+        if level:
+            return replace(context, kind=BlockKind.HEADING, level=level)
+        if name in {"figcaption", "caption"}:
+            return replace(context, kind=BlockKind.CAPTION)
+        if name in {"li", "dt", "dd"} and context.kind is BlockKind.PARAGRAPH:
+            return replace(context, kind=BlockKind.LIST_ITEM)
+        if name == "pre":
+            is_code = any(markup.name_of(child) == "code" for child in element)
+            role = "code" if is_code else context.role
+            return replace(context, kind=BlockKind.VERSE, role=role, is_preformatted=True)
+        if markup.is_verse(element) and context.kind is BlockKind.PARAGRAPH:
+            context = replace(context, kind=BlockKind.VERSE)
+        if context.kind is BlockKind.VERSE:
+            has_lines = name == "p" and next(element.iter("{*}br"), None) is not None
+            self.is_stanza_start |= has_lines or markup.is_stanza(element)
+        return context
+
+    def _table(self, table: Element, context: Context) -> None:
+        """Read a table as rows, as the speeches of a play, or as text."""
+        use = tables.use_of(table)
+        if use is tables.Use.LAYOUT or context.kind is BlockKind.NOTE:
+            self._children(table, context)
+            return
+        self._text(table.text, context)
+        for child in table:
+            name = markup.name_of(child)
+            if name in {"thead", "tbody", "tfoot"}:
+                self._anchor(child)
+                self._text(child.text, context)
+                for row in child:
+                    self._row(row, use, context)
+                    self._text(row.tail, context)
+            else:
+                self._row(child, use, context)
+            self._text(child.tail, context)
+
+    def _row(self, row: Element, use: tables.Use, context: Context) -> None:
+        if markup.name_of(row) != "tr" or markup.is_hidden(row):
+            self.walk(row, context)
+            return
+        self._flush(context)
+        self._anchor(row)
+        if use is tables.Use.SPEECHES:
+            self._speech(row, context)
+            return
+        inner = replace(context, kind=BlockKind.TABLE_ROW, is_flat=True)
+        self._text(row.text, inner)
+        for cell in row:
+            if self.run.last and markup.name_of(cell) in _CELLS:
+                is_open = bool(markup.text_of(cell).strip()) and self.run.last not in _NO_SEPARATOR
+                self.run.add_separator(", " if is_open else " ")
+            self.walk(cell, inner)
+            self._text(cell.tail, inner)
+        self._flush(inner)
+
+    def _speech(self, row: Element, context: Context) -> None:
+        """Read a row of which the first cell says who speaks; an empty one: nobody does."""
+        cells = [cell for cell in row if markup.name_of(cell) in _CELLS]
+        name = markup.squeeze(markup.text_of(cells[0])).rstrip(" .:") if len(cells) > 1 else ""
+        kind = BlockKind.SPEECH if name else context.kind
+        inner = replace(context, kind=kind, speaker=name)
+        self._text(row.text, inner)
+        for cell in row:
+            if name and cell is cells[0]:
+                self._anchor_all(cell)
+                self.run.speaker = name
+                self.run.drop(markup.text_of(cell))
+            elif markup.name_of(cell) in _CELLS:
+                self._anchor(cell)
+                self._children(cell, inner)
+                self._flush(inner)
+            else:
+                self.walk(cell, inner)
+            self._text(cell.tail, inner)
+        self._flush(inner, is_last=True)
+
+    def _special(self, element: Element, name: str, context: Context) -> None:
+        """Read what is no text of its own: images, formulas, text with readings."""
+        if name == "ruby":
+            self._ruby(element, context)
+            return
+        text = markup.text_of(element)
+        if name == "math":
+            shown = element.get("alttext") or markup.formula_text(element)
+            self.run.add_uncounted(shown)
+            self.run.drop(text)
+            return
+        self._anchor_all(element)
+        alt = markup.squeeze(element.get("alt") or element.get("aria-label") or text)
+        if len(alt) == 1 and alt.isalpha() and not self.run.last:
+            self.run.add_uncounted(alt)  # an initial: it begins the word that follows
+            self.run.drop(text)
+        elif alt or count_chars(text):
+            role = markup.role_of(element) or context.role
+            block = Block(BlockKind.ALT_TEXT, alt, count_chars(text), role=role)
+            self.run.side.append(replace(block, language=context.language))
+
+    def _ruby(self, element: Element, context: Context) -> None:
+        self.run.add(element.text, context.language)
+        for child in element:
+            if markup.name_of(child) in {"rt", "rp", "rtc"}:
+                self._anchor_all(child)
+                self.run.drop(markup.text_of(child))
+            elif markup.name_of(child) == "rb":
+                self._ruby(child, context)
+            else:
+                self.walk(child, context)
+            self.run.add(child.tail, context.language)
+
+    def _note_mark(self, element: Element, role: str, context: Context) -> None:
+        is_note = context.kind is BlockKind.NOTE or context.role in {"toc", "navigation", "index"}
+        target = markup.resolve(self.path, element.get("href") or "")
+        if role == "noteref" and not is_note and target and target[1]:
+            self.run.note_marks.append("#".join(target))
+        self._aside(element, "backlink" if is_note else role)
+
+    def _aside(self, element: Element, role: str, shown: str | None = None) -> None:
+        """Keep an element's text as furniture, after the block that it stands in."""
+        self._anchor_all(element)
+        text = markup.text_of(element)
+        if count_chars(text):
+            said = markup.squeeze(text) or shown or ""
+            self.run.side.append(Block(BlockKind.FURNITURE, said, count_chars(text), role=role))
+
+    def _break_line(self, context: Context) -> None:
+        is_heading = context.kind is BlockKind.HEADING
+        is_line = context.kind is BlockKind.VERSE and not context.is_flat
+        if is_line or (is_heading and is_label(self.run.text())):
+            self._flush(context)
+        else:
+            self.run.add_blank()
+
+    def _anchor(self, element: Element) -> None:
+        self.anchors += [found for key in ("id", "name") if (found := element.get(key))][:1]
+
+    def _anchor_all(self, element: Element) -> None:
+        for inner in element.iter():
+            if markup.name_of(inner) and inner is not element:
+                self._anchor(inner)
+
+    def _flush(self, context: Context, *, is_last: bool = False) -> None:
+        """Make a block of the run, and of what stood beside its text."""
+        if self.run.speaker and not self.run.last and not is_last:
+            return  # only a name yet: what is said follows
+        run, self.run = self.run, Run()
+        text = run.text()
+        if context.kind is BlockKind.HEADING and not text:
+            text = run.take_alt()
+        if text or run.count():
+            is_start = self.is_stanza_start
+            block = run.block(context, text, prefix=self.prefix, is_stanza_start=is_start)
+            self._emit(block)
+            self.prefix = "" if block.kind is BlockKind.LIST_ITEM else self.prefix
+            self.is_stanza_start = is_start and not block.is_stanza_start
+        for block in run.side:
+            self._emit(block)
+
+    def _emit(self, block: Block) -> None:
+        """Append a block; the ids that were passed since the last one lead to it."""
+        anchors = tuple(dict.fromkeys((*self.anchors, *block.anchors)))
+        self.anchors = []
+        self.blocks.append(replace(block, anchors=anchors))
