@@ -16,6 +16,7 @@ RENDER_SEGMENTS = "workers.render_segments"
 ASSEMBLE = "workers.assemble"
 DELIVER = "workers.deliver"
 FILL_LIVE = "workers.fill_live"
+IMPORT_BOOK = "workers.import_book"
 SEGMENTS_PER_MESSAGE = 8
 MOST_DOORBELLS = 8  # enough to wake the workers; their pumps find the rest
 
@@ -48,6 +49,11 @@ def send_fill_live(job_id: uuid.UUID) -> bool:
 def send_deliver(delivery_id: uuid.UUID) -> bool:
     """Ask a CPU worker to deliver a webhook; return whether the broker took the message."""
     return _send(DELIVER, str(delivery_id), queue="cpu")
+
+
+def send_import_book(book_id: uuid.UUID) -> bool:
+    """Ask a CPU worker to read an uploaded book; return whether the broker took the message."""
+    return _send(IMPORT_BOOK, str(book_id), queue="cpu")
 
 
 def _send(name: str, argument: str | list[int], *, queue: str) -> bool:

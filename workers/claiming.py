@@ -30,6 +30,7 @@ def take_work(process: WorkerProcess) -> int:
         taken += take_segments(process)
     if process.has_cpu_role:
         taken += take_exports(process)
+        taken += take_books(process)
         taken += take_deliveries(process)
     return taken
 
@@ -78,6 +79,23 @@ def take_exports(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None)
     return _start(process, claims)
 
 
+def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim books that wait to be read, among `ids` where given, and start; return how many."""
+    with process.claim_lock:
+        room = process.room(Kind.BOOK)
+        if not room:
+            return 0
+        waiting = synth_transitions.claimable_books()
+        if ids is not None:
+            waiting = waiting.filter(pk__in=list(ids))
+        claims = []
+        for book_id in list(waiting.values_list("pk", flat=True)[:room]):
+            claim = synth_transitions.claim_book(book_id, worker=process.name)
+            if claim is not None:
+                claims.append(process.held.add(Kind.BOOK, claim.pk, claim.token))
+    return _start(process, claims)
+
+
 def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
     """Run the work behind fresh claims; imported here, since a CPU worker has no engine."""
     segments = [claim for claim in claims if claim.kind is Kind.SEGMENT]
@@ -90,6 +108,10 @@ def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
             from workers.assemble import assemble
 
             process.run([claim], assemble, claim)
+        elif claim.kind is Kind.BOOK:
+            from workers.book_import import import_book
+
+            process.run([claim], import_book, claim)
     for _, batch in itertools.groupby(segments, key=lambda claim: claim.priority):
         from workers.render import begin_segments
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from synth.models import Export, Segment, WebhookDelivery
+from synth.models import BookSource, Export, Segment, WebhookDelivery
 from ttsweb import leases
 from ttsweb.leases import LeasedModel
 from voices.models import ClipCodes, VoiceVersion
@@ -27,6 +27,7 @@ MODELS: dict[Kind, type[LeasedModel]] = {
     Kind.SEGMENT: Segment,
     Kind.EXPORT: Export,
     Kind.DELIVERY: WebhookDelivery,
+    Kind.BOOK: BookSource,
 }
 ENGINE_KINDS = (Kind.VERSION, Kind.CODES, Kind.SEGMENT)
 

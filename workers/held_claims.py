@@ -20,6 +20,7 @@ class Kind(enum.Enum):
     SEGMENT = "segment"
     EXPORT = "export"
     DELIVERY = "delivery"
+    BOOK = "book"
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from synth.models import Export, Segment
+from synth.models import BookSource, Export, Segment
 from workers.claiming import take_work
 from workers.heartbeat import end_process
 from workers.held_claims import HeldClaim, Kind
@@ -108,6 +108,10 @@ def stop_unwanted(process: WorkerProcess) -> None:
     if exports:
         keys = Export.objects.filter(pk__in=[claim.pk for claim in exports])
         _abandon_lost(exports, keys.values_list("pk", "claim_token"))
+    books = process.held.of(Kind.BOOK)
+    if books:
+        tokens = BookSource.objects.filter(pk__in=[claim.pk for claim in books])
+        _abandon_lost(books, tokens.values_list("pk", "claim_token"))
 
 
 def _abandon_lost(claims: list[HeldClaim], found: Iterable[tuple[object, object]]) -> None:
@@ -123,6 +127,7 @@ def figures(process: WorkerProcess) -> dict[str, float]:
         "segments_in_flight": process.held.count(Kind.SEGMENT),
         "clips_in_flight": process.held.count(Kind.VERSION),
         "exports_in_flight": process.held.count(Kind.EXPORT),
+        "books_in_flight": process.held.count(Kind.BOOK),
         "webhooks_in_flight": process.held.count(Kind.DELIVERY),
     }
     if process.codes is not None:

@@ -69,6 +69,8 @@ def hand_back(claim: HeldClaim) -> None:
         transitions.release_export(fence)
     elif claim.kind is Kind.DELIVERY:
         transitions.release_delivery(fence)
+    elif claim.kind is Kind.BOOK:
+        transitions.release_book(fence)
     elif RenderJob.objects.filter(segments=claim.pk, cancel_requested=True).exists():
         transitions.cancel_segment(fence)
     else:

@@ -17,7 +17,9 @@ from django.conf import settings
 from django.db.models import Q
 
 from synth import queue, transitions
+from synth.bookshelf.start import start_wanted_books
 from synth.models import (
+    BookSource,
     Export,
     JobVoice,
     RenderJob,
@@ -73,6 +75,7 @@ def sweep_if_due() -> bool:
     transitions.stop_overdue_jobs()
     transitions.fail_jobs_of_failed_versions()
     transitions.settle_stalled_batches()
+    start_wanted_books()
     resend()
     live_cleanup.clean()
     retention.delete_expired_jobs()
@@ -86,6 +89,7 @@ def free_lost(lost: Q) -> int:
         "versions": voice_transitions.free_lost_versions(lost),
         "exports": transitions.free_lost_exports(lost),
         "webhooks": transitions.free_lost_deliveries(lost),
+        "books": transitions.free_lost_books(lost),
     }
     for name, count in freed.items():
         if count:
@@ -133,6 +137,11 @@ def resend() -> int:
         if not queue.send_deliver(pk):
             return count
         count += WebhookDelivery.objects.filter(pk=pk).update(sent_at=now)
+    books = transitions.claimable_books().filter(old)
+    for pk in list(books.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_import_book(pk):
+            return count
+        count += BookSource.objects.filter(pk=pk).update(sent_at=now)
     ids = list(segments.order_by("pk").values_list("pk", flat=True)[:RESENT_SEGMENTS])
     if ids and queue.send_segments(ids):
         count += Segment.objects.filter(pk__in=ids).update(sent_at=now)

@@ -48,6 +48,15 @@ def assemble(export_id: Any) -> None:
         claiming.take_exports(process, [found])
 
 
+@shared_task(name=queue.IMPORT_BOOK)
+def import_book(book_id: Any) -> None:
+    """Read an uploaded book if it waits and this worker has room."""
+    found = _as_uuid(book_id)
+    process = running.current()
+    if found is not None and process is not None:
+        claiming.take_books(process, [found])
+
+
 @shared_task(name=queue.FILL_LIVE)
 def fill_live(job_id: Any) -> None:
     """Have this worker look at once for audio that listeners of some job miss."""

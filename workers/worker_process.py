@@ -66,7 +66,7 @@ class WorkerProcess:
         self._paused_until = 0.0
         self._pools = {
             kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
-            for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT)
+            for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK)
         }
         # A pool of its own: these wait for other people's servers.
         self._pools[Kind.DELIVERY] = ThreadPoolExecutor(

@@ -9,7 +9,7 @@ from functools import partial
 from django.db import transaction
 
 from synth import queue
-from synth.models import Export, Segment
+from synth.models import BookSource, Export, Segment
 from ttsweb import leases
 
 
@@ -31,3 +31,13 @@ def enqueue_export(export_id: uuid.UUID) -> None:
 def _send_export(export_id: uuid.UUID) -> None:
     if queue.send_assemble(export_id):
         Export.objects.filter(pk=export_id).update(sent_at=leases.database_now())
+
+
+def enqueue_book(book_id: uuid.UUID) -> None:
+    """Send the message that has a book read once the current transaction has committed."""
+    transaction.on_commit(partial(_send_book, book_id))
+
+
+def _send_book(book_id: uuid.UUID) -> None:
+    if queue.send_import_book(book_id):
+        BookSource.objects.filter(pk=book_id).update(sent_at=leases.database_now())

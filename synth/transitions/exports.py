@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from synth.bookshelf.proof import gap_of
 from synth.models import Export, ExportCues, RenderJob
 from synth.removal import lock_jobs
 from synth.transitions.batches import finish_batch
@@ -94,6 +95,16 @@ def _end_with_file(job: RenderJob, seconds: float) -> None:
         finish_batch(job, audio_seconds=seconds)
         return
     failure = telling_failure(job)
+    gap = gap_of(job) if failure is None and job.kind == RenderJob.Kind.BOOK else None
+    if gap is not None:
+        end_job(
+            job.pk,
+            JobStatus.PARTIAL,
+            audio_seconds=seconds,
+            error_code=gap.code,
+            error_message=gap.message,
+        )
+        return
     if failure is None:
         end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)
         return

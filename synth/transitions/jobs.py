@@ -172,6 +172,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
             finished_at=None,
             expires_at=None,
             deadline_at=None,  # it may have passed; who tries again wants it done
+            paused_at=None,
             updated_at=leases.database_now(),
         )
         if not moved:

@@ -1,0 +1,84 @@
+"""Read what a request says of a book: the file, the job's options, what is spoken of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+from synth.formats import FORMATS
+from synth.job_options import COLUMNS, PRIORITIES, OptionsSerializer
+from synth.models import BookSource
+from synth.option_fields import SpeakersField, StrictBooleanField
+from synth.orders import Order
+from synth.request_fields import StrictTextField
+
+# A book is not heard while it is rendered, and its deadline is the job's, once that is there.
+NOT_OF_BOOKS = ("live", "deadline")
+DEFAULT_FORMAT = "mp3"
+POLICIES = ("notes", "tables", "alt_texts")
+
+
+class BookFormSerializer(OptionsSerializer):
+    """A book to be uploaded as a form; objects and lists are JSON."""
+
+    file = serializers.FileField(
+        allow_empty_file=True,
+        max_length=255,
+        help_text="EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES.",
+    )
+    voice = StrictTextField(
+        required=False, max_length=100, help_text="Id or name of the voice that reads the book."
+    )
+    voices = SpeakersField(
+        child=StrictTextField(max_length=100),
+        required=False,
+        help_text="In place of `voice`: voices by the numbers of `<|speaker:N|>` tags in the text; "
+        "speaker 0 reads the book.",
+    )
+    start = StrictBooleanField(
+        default=False, help_text="Start it as soon as it is planned, without a look at the plan."
+    )
+    notes = serializers.ChoiceField(
+        choices=["skip", "inline", "end"],
+        required=False,
+        help_text="Footnotes and endnotes: left out, after their paragraph, or at a chapter's end.",
+    )
+    tables = serializers.ChoiceField(choices=["rows", "skip"], required=False)
+    alt_texts = serializers.ChoiceField(
+        choices=["skip", "speak"],
+        required=False,
+        help_text="What images show, where the book says it.",
+    )
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, without those options of a job that a book cannot have."""
+        fields: dict[str, Any] = super().get_fields()
+        fields["priority"] = serializers.ChoiceField(choices=list(PRIORITIES), default="bulk")
+        fields["format"] = serializers.ChoiceField(choices=list(FORMATS), default=DEFAULT_FORMAT)
+        return {name: field for name, field in fields.items() if name not in NOT_OF_BOOKS}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the file, `start`, the policies, and the options of the job."""
+        found = dict(attrs)
+        return {
+            "file": found.pop("file"),
+            "start": found.pop("start"),
+            "policies": {name: found.pop(name) for name in POLICIES if name in found},
+            "options": found,
+        }
+
+
+def order_from(options: Mapping[str, Any]) -> Order:
+    """Return the order that stored options make; a book's text is planned by chapters."""
+    found = {COLUMNS.get(name, name): value for name, value in options.items()}
+    found["priority"] = PRIORITIES[found["priority"]]
+    if "voices" in found:  # JSON has texts for keys
+        found["voices"] = {int(speaker): voice for speaker, voice in found["voices"].items()}
+    return Order(text="", **found)
+
+
+def order_of(book: BookSource) -> Order:
+    """Return the order of a book's job."""
+    return order_from(book.options)

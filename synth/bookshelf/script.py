@@ -1,0 +1,40 @@
+"""Say what of a planned book is spoken: chapters with their texts, voices and languages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenChapter:
+    """Hold one chapter as it is to be spoken.
+
+    `text` is what `cut_text` takes; `source_chars` are the non-blank characters of the book that
+    it stands for. `voice` is an id or a name and `language` a tag; both are empty for the book's.
+    """
+
+    id: str
+    title: str
+    text: str
+    source_chars: int
+    voice: str = ""
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """Hold what of a book is spoken, and how many of its characters are skipped, by reason.
+
+    `spine_chars` are the non-blank characters of all that the book has in its order of reading.
+    """
+
+    chapters: tuple[SpokenChapter, ...]
+    spine_chars: int
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every character is in a chapter or skipped for a reason."""
+        spoken = sum(chapter.source_chars for chapter in self.chapters)
+        return spoken + sum(self.skipped.values()) == self.spine_chars

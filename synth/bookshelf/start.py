@@ -1,0 +1,178 @@
+"""Start planned books: the plan as it is becomes a job with chapters and segments."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from rest_framework import serializers
+
+from synth.books.stored import StoredBookError
+from synth.bookshelf.casting import CastBook, cast_book
+from synth.bookshelf.options import order_of
+from synth.bookshelf.plans import load_plan, script_of
+from synth.bookshelf.script import Script
+from synth.key_limits import KeyLimitError, check_job
+from synth.models import ApiKey, BookSource, Chapter, JobVoice, RenderJob, Segment
+from synth.planning import Planner
+from synth.rejections import SubmitRejectedError
+from synth.submit import bind_job
+from synth.transitions import enqueue_segments
+from synth.transitions.books import begin_book, note_failed_start
+from synth.voice_choice import note_use
+from voices.models import VoiceVersion
+
+logger = logging.getLogger(__name__)
+
+SEGMENTS_AT_ONCE = 1000
+WAKING_SEGMENTS = 64  # messages for these wake the workers; their pumps find the rest
+BOOKS_AT_ONCE = 20
+
+
+class _ChangedMeanwhileError(Exception):
+    """The plan that the job was made of is no longer the book's."""
+
+
+def start_book(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJob:
+    """Make the job of a planned book, with all its rows, in one transaction.
+
+    Args:
+        api_key: the key that asks for it, whose limits hold.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_started, plan_changed, book_gone, and all of
+            `cast_book`.
+        KeyLimitError: the API key would have too much in the queue; nothing is kept.
+    """
+    check_startable(book)
+    try:
+        script = script_of(load_plan(book))
+    except (FileNotFoundError, StoredBookError) as error:
+        raise SubmitRejectedError(
+            410, "book_gone", "What was read of this book is no longer stored; upload it again."
+        ) from error
+    if not script.is_complete:
+        raise SubmitRejectedError(
+            500,
+            "book_text_lost",
+            "The plan does not account for all characters of the book, so that it was not "
+            "started; please report this.",
+        )
+    cast = cast_book(script, order_of(book), Planner(book.owner))
+    bind_job(cast.job, api_key=api_key)
+    try:
+        return _write(book, cast, script)
+    except _ChangedMeanwhileError:
+        found = BookSource.objects.filter(pk=book.pk).first()
+        if found is None:
+            raise SubmitRejectedError(404, "book_not_found", "There is no such book.") from None
+        check_startable(found)
+        raise SubmitRejectedError(
+            409, "plan_changed", "The plan was changed in this moment; look at it and start again."
+        ) from None
+
+
+def check_startable(book: BookSource) -> None:
+    """Refuse a book that is still being read, could not be read, or was started.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_failed, book_started.
+    """
+    if book.state == BookSource.State.IMPORTING:
+        raise SubmitRejectedError(
+            409, "book_not_planned", "The book is still being read.", retry_after=2
+        )
+    if book.state == BookSource.State.FAILED:
+        raise SubmitRejectedError(
+            409, "book_failed", f"The book was not read: {book.error_message}"
+        )
+    if book.job_id is not None:
+        raise SubmitRejectedError(
+            409, "book_started", f"The book was started already; its job is {book.job_id}."
+        )
+
+
+def start_wanted_books() -> int:
+    """Start books that were to start by themselves, and that nobody started; return how many."""
+    waiting = BookSource.objects.filter(
+        start_wanted=True, state=BookSource.State.PLANNED, job__isnull=True
+    )
+    ids = list(waiting.order_by("created_at").values_list("pk", flat=True)[:BOOKS_AT_ONCE])
+    return sum(start_wanted_book(book_id) for book_id in ids)
+
+
+def start_wanted_book(book_id: uuid.UUID) -> bool:
+    """Start a book if it was to start by itself; a refusal is kept in its row.
+
+    A voice that is being encoded is waited for: the next sweep tries again.
+    """
+    book = BookSource.objects.select_related("owner", "api_key").filter(pk=book_id).first()
+    if book is None or not book.start_wanted or book.job_id is not None:
+        return False
+    try:
+        start_book(book, api_key=book.api_key)
+    except SubmitRejectedError as error:
+        if error.code in ("voice_not_ready", "book_started", "plan_changed", "book_not_planned"):
+            return False
+        note_failed_start(book, code=error.code, message=str(error))
+        return False
+    except KeyLimitError as error:
+        if error.retry_after is None:
+            note_failed_start(book, code=error.code, message=str(error))
+        return False
+    except serializers.ValidationError:
+        note_failed_start(
+            book,
+            code="options_invalid",
+            message="The options of this book are not valid any more; upload it again.",
+        )
+        return False
+    logger.info("book started")
+    return True
+
+
+@transaction.atomic
+def _write(book: BookSource, cast: CastBook, script: Script) -> RenderJob:
+    """Write all rows of a book's job, some at a time."""
+    job = cast.job
+    job.save(force_insert=True)
+    # Before its many rows: of two that start it at once the second one ends here.
+    if not begin_book(book, job, _started(cast, script)):
+        raise _ChangedMeanwhileError
+    if job.api_key is not None:
+        check_job(job.api_key, job, chars=sum(one.text_chars for one in cast.chapters))
+    for version in sorted(set(cast.versions.values()), key=lambda one: str(one.voice_id)):
+        note_use(version)
+    voices, chapters, segments = cast.rows()
+    JobVoice.objects.bulk_create(voices)
+    Chapter.objects.bulk_create(chapters)
+    waking: list[int] = []
+    coming = iter(segments)
+    while some := list(itertools.islice(coming, SEGMENTS_AT_ONCE)):
+        written = Segment.objects.bulk_create(some)
+        waking += [one.pk for one in written[: WAKING_SEGMENTS - len(waking)]]
+    if all(one.status == VoiceVersion.Status.READY for one in cast.versions.values()):
+        enqueue_segments(waking)
+    return job
+
+
+def _started(cast: CastBook, script: Script) -> Mapping[str, Any]:
+    """Return what the proof of completeness needs of the plan."""
+    return {
+        "spine_chars": script.spine_chars,
+        "skipped": dict(script.skipped),
+        "chapters": [
+            {
+                "id": one.chapter.id,
+                "title": one.chapter.title,
+                "source_chars": one.chapter.source_chars,
+                "text_chars": one.text_chars,
+                "segments": len(one.pieces),
+            }
+            for one in cast.chapters
+        ],
+    }

@@ -1,0 +1,148 @@
+"""Take a book that is uploaded: its bytes are stored, its row waits for a worker; or delete it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.core.files.base import File
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import UploadedFile
+from django.db import IntegrityError, transaction
+
+from synth.bookshelf.options import order_from
+from synth.models import ApiKey, BookSource, RenderJob
+from synth.orders import check_options, speakers_of
+from synth.rejections import SubmitRejectedError
+from synth.removal import delete_job, lock_jobs
+from synth.transitions.enqueue import enqueue_book
+from synth.voice_choice import find_voice
+from voices.objects import delete_objects, delete_objects_on_commit
+
+_KEY_COLUMN = "idempotency_key"
+MAX_NAME_CHARS = 255
+
+
+def upload_book(
+    asked: dict[str, Any],
+    *,
+    owner: AbstractBaseUser,
+    api_key: ApiKey | None = None,
+    idempotency_key: str = "",
+    body_digest: str = "",
+) -> BookSource:
+    """Store an uploaded book and have it read, or return the one that this key has made before.
+
+    Args:
+        asked: what `BookFormSerializer` returns.
+
+    Raises:
+        SubmitRejectedError: idempotency_key_reused, book_empty, voice_not_found, voice_ambiguous,
+            voice_ambiguous_name, sample_rate_unfit, bit_rate_unfit, url_*.
+        OSError: the book cannot be stored; nothing is kept.
+    """
+    known = _made_before(owner, idempotency_key, body_digest)
+    if known is not None:
+        return known
+    _check(asked, owner)
+    file: UploadedFile[bytes] = asked["file"]
+    digest = _digest(file)
+    book = BookSource(
+        owner_id=owner.pk,
+        api_key=api_key,
+        filename=_name_of(file),
+        size_bytes=file.size or 0,
+        sha256=digest,
+        # As JSON keeps it: numbers of speakers become texts.
+        options=json.loads(json.dumps(asked["options"])),
+        policies=asked["policies"],
+        start_wanted=asked["start"],
+        idempotency_key=idempotency_key,
+        body_digest=body_digest,
+    )
+    book.object_key = default_storage.save(f"books/{book.pk}/{uuid.uuid4().hex}.upload", File(file))
+    try:
+        with transaction.atomic():
+            book.save(force_insert=True)
+            enqueue_book(book.pk)
+    except IntegrityError as error:
+        delete_objects([book.object_key])
+        if _KEY_COLUMN not in str(error):
+            raise
+        known = _made_before(owner, idempotency_key, body_digest)
+        if known is None:
+            raise
+        return known
+    except BaseException:
+        delete_objects([book.object_key])
+        raise
+    return book
+
+
+def delete_book(book: BookSource) -> None:
+    """Delete a book in whatever state, with its job and all files."""
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(book=book.pk))  # before its book, as everywhere
+        found = BookSource.objects.select_for_update(of=("self",)).filter(pk=book.pk).first()
+        if found is None:
+            return
+        keys = [key for key in (found.object_key, found.book_key, found.cover_key) if key]
+        job = found.job
+        found.delete()
+        delete_objects_on_commit(keys)
+        if job is not None:
+            delete_job(job)
+
+
+def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
+    """Refuse now what would be refused when the book is started."""
+    if not asked["file"].size:
+        raise SubmitRejectedError(400, "book_empty", "The file is empty.", attr="file")
+    order = order_from(asked["options"])
+    check_options(order)
+    if order.voice or order.voices:
+        for voice in speakers_of(order)[0].values():
+            find_voice(owner, str(voice))
+    elif asked["start"]:
+        raise SubmitRejectedError(
+            400, "voice_required", "A book that starts by itself needs a voice.", attr="voice"
+        )
+
+
+def _made_before(
+    owner: AbstractBaseUser, idempotency_key: str, body_digest: str
+) -> BookSource | None:
+    """Return the book that this owner's key has made.
+
+    Raises:
+        SubmitRejectedError: idempotency_key_reused, the key came with another body.
+    """
+    if not idempotency_key:
+        return None
+    book = BookSource.objects.filter(owner_id=owner.pk, idempotency_key=idempotency_key).first()
+    if book is not None and book.body_digest != body_digest:
+        raise SubmitRejectedError(
+            422,
+            "idempotency_key_reused",
+            f"This Idempotency-Key has made the book {book.pk} from another body; use a new key "
+            "for a new book.",
+        )
+    return book
+
+
+def _digest(file: UploadedFile[bytes]) -> str:
+    digest = hashlib.sha256()
+    for chunk in file.chunks():
+        digest.update(chunk)
+    file.seek(0)
+    return digest.hexdigest()
+
+
+def _name_of(file: UploadedFile[bytes]) -> str:
+    """Return the file's own name, as databases take it."""
+    name = PurePosixPath((file.name or "book").replace("\\", "/")).name.replace("\0", "")
+    return name.encode("utf-8", "replace").decode()[-MAX_NAME_CHARS:] or "book"

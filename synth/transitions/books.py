@@ -1,0 +1,153 @@
+"""Move books: claim, plan, fail and release their import; change a plan; begin its job."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from django.db.models import F, Q, QuerySet
+
+from synth.models import BookSource, RenderJob
+from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
+from synth.transitions.jobs import UNFINISHED
+from ttsweb import leases
+
+State = BookSource.State
+
+
+def claimable_books() -> QuerySet[BookSource]:
+    """Return the books that wait to be read, oldest first."""
+    return BookSource.objects.filter(
+        state=State.IMPORTING, claim_token__isnull=True, not_before__lte=leases.database_now()
+    ).order_by("created_at")
+
+
+def claim_book(book_id: uuid.UUID, *, worker: str) -> Claim | None:
+    """Claim the reading of a book; of many callers exactly one gets it."""
+    token = leases.claim(
+        claimable_books().order_by().filter(pk=book_id),
+        worker=worker,
+        lease_seconds=settings.LEASE_SECONDS,
+        now=leases.database_now(),
+    )
+    return Claim(book_id, token) if token else None
+
+
+def finish_book(claim: Claim, facts: Mapping[str, Any]) -> bool:
+    """Move IMPORTING -> PLANNED with what was read; False when the claim is gone."""
+    return bool(
+        _held(claim).update(
+            state=State.PLANNED,
+            updated_at=leases.database_now(),
+            **facts,
+            **leases.free(spend_attempt=True),
+        )
+    )
+
+
+def fail_book(claim: Claim, *, code: str, message: str) -> bool:
+    """Move IMPORTING -> FAILED: the file is none that can be read."""
+    return bool(
+        _held(claim).update(
+            state=State.FAILED,
+            error_code=code,
+            error_message=message,
+            start_wanted=False,
+            updated_at=leases.database_now(),
+            **leases.free(spend_attempt=True),
+        )
+    )
+
+
+def release_book(claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False) -> bool:
+    """Give a claim back: shutdown or an outage; False when it is gone."""
+    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
+    return bool(
+        _held(claim).update(**leases.free(spend_attempt=spend_attempt, not_before=not_before))
+    )
+
+
+def free_lost_books(lost: Q) -> int:
+    """Give back books whose claim meets `lost`; those tried too often fail."""
+    count = 0
+    rows = BookSource.objects.filter(lost, state=State.IMPORTING)
+    for pk, token, attempts in rows.values_list("pk", "claim_token", "attempts"):
+        if token is None:
+            continue
+        claim = Claim(pk, token)
+        if attempts >= settings.MAX_ATTEMPTS:
+            count += fail_book(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
+        else:
+            count += release_book(claim, spend_attempt=True)
+    return count
+
+
+def change_plan(book: BookSource, *, edits: list[Any], figures: Mapping[str, Any]) -> bool:
+    """Replace a plan's edits, if it is still the one that `book` was read with and not started."""
+    changed = _open_plan(book).update(
+        edits=edits,
+        figures=dict(figures),
+        plan_number=F("plan_number") + 1,
+        updated_at=leases.database_now(),
+    )
+    return bool(changed)
+
+
+def begin_book(book: BookSource, job: RenderJob, started: Mapping[str, Any]) -> bool:
+    """Tie a planned book to its job; False when it was started or changed meanwhile."""
+    begun = _open_plan(book).update(
+        job=job,
+        started=dict(started),
+        start_wanted=False,
+        error_code="",
+        error_message="",
+        updated_at=leases.database_now(),
+    )
+    return bool(begun)
+
+
+def note_failed_start(book: BookSource, *, code: str, message: str) -> bool:
+    """Keep why a book that was to start by itself did not; it stays planned."""
+    noted = (
+        _open_plan(book)
+        .filter(start_wanted=True)
+        .update(
+            start_wanted=False,
+            error_code=code,
+            error_message=message,
+            updated_at=leases.database_now(),
+        )
+    )
+    return bool(noted)
+
+
+def pause_job(job_id: uuid.UUID) -> bool:
+    """Start nothing more of an unfinished job; what is being rendered is kept."""
+    now = leases.database_now()
+    return bool(
+        RenderJob.objects.filter(
+            pk=job_id, status__in=UNFINISHED, cancel_requested=False, paused_at__isnull=True
+        ).update(paused_at=now, updated_at=now)
+    )
+
+
+def resume_job(job_id: uuid.UUID) -> bool:
+    """Go on with a paused job."""
+    return bool(
+        RenderJob.objects.filter(pk=job_id, paused_at__isnull=False).update(
+            paused_at=None, updated_at=leases.database_now()
+        )
+    )
+
+
+def _open_plan(book: BookSource) -> QuerySet[BookSource]:
+    return BookSource.objects.filter(
+        pk=book.pk, state=State.PLANNED, job__isnull=True, plan_number=book.plan_number
+    )
+
+
+def _held(claim: Claim) -> QuerySet[BookSource]:
+    return BookSource.objects.filter(pk=claim.pk, claim_token=claim.token, state=State.IMPORTING)
