@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 from django.http import HttpResponse, HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -22,6 +21,17 @@ EVENT_STREAM = "text/event-stream"
 _ANY_LENGTH = 10**9  # of the header that the wrapper around Django reads; it goes no further
 
 
+# One event: what a stream of them is, OpenAPI 3.0 cannot say.
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"type": "string", "enum": ["state", "segment", "progress", "deleted"]},
+        "id": {"type": "string"},
+        "data": {"type": "string", "description": "JSON."},
+    },
+}
+
+
 class JobEventsView(APIView):
     """What happens to a job, as it happens."""
 
@@ -36,7 +46,7 @@ class JobEventsView(APIView):
             )
         ],
         responses={
-            (200, EVENT_STREAM): OpenApiTypes.STR,
+            (200, EVENT_STREAM): _EVENT,
             204: OpenApiResponse(None, "The job has ended, and all of it was seen."),
             **problems(400, 401, 404, 503),
         },

@@ -14,27 +14,36 @@ from django.utils.dateparse import parse_datetime
 from rest_framework import serializers
 
 from synth.models import RenderJob
-from ttsweb.query_filters import read_choices
+from ttsweb.query_filters import MOMENT, UUID, DescribedField, ids_of, read_choices, some_of
 
 MAX_IDS = 200
+MOMENT_HELP = "Moment with its zone, such as 2026-01-31T12:00:00Z."
 
 
 class JobFilterSerializer(serializers.Serializer[Any]):
     """The filters of the job list, as a condition on jobs."""
 
-    status = serializers.CharField(required=False, help_text="One or several, by commas.")
+    status = DescribedField(
+        schema=some_of(RenderJob.Status.values),
+        required=False,
+        help_text="One or several, by commas.",
+    )
     voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
-    ids = serializers.CharField(required=False, help_text="Up to 200 ids, by commas.")
-    kind = serializers.CharField(required=False, help_text="One or several, by commas.")
-    batch = serializers.CharField(
-        required=False, help_text="Id of a batch; without it items of batches are left out."
+    ids = DescribedField(
+        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, by commas."
     )
-    created_after = serializers.CharField(
-        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    kind = DescribedField(
+        schema=some_of(RenderJob.Kind.values),
+        required=False,
+        help_text="One or several, by commas.",
     )
-    created_before = serializers.CharField(
-        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    batch = DescribedField(
+        schema=UUID,
+        required=False,
+        help_text="Id of a batch; without it items of batches are left out.",
     )
+    created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
+    created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Leave items of batches out, unless a batch or ids are asked for."""
@@ -86,9 +95,15 @@ class JobFilterSerializer(serializers.Serializer[Any]):
 class WaitSerializer(serializers.Serializer[Any]):
     """How long a poll may wait for the job to end."""
 
-    wait = serializers.CharField(
-        default="0", help_text="Seconds; cut to TTS_MAX_WAIT_SECONDS, 30 unless changed."
+    wait = DescribedField(
+        schema={"type": "number", "minimum": 0},
+        required=False,
+        help_text="Seconds; cut to TTS_MAX_WAIT_SECONDS, 30 unless changed; none by default.",
     )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Add that there is no wait where none was asked for."""
+        return {"wait": 0.0} | attrs
 
     def validate_wait(self, value: str) -> float:
         """Return the seconds, cut to the most that is allowed."""

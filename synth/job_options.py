@@ -19,7 +19,12 @@ from synth.option_fields import (
     RetentionField,
     StrictBooleanField,
 )
-from synth.request_fields import ReferenceAudioField, StrictNumberField, StrictTextField
+from synth.request_fields import (
+    NOT_BLANK,
+    ReferenceAudioField,
+    StrictNumberField,
+    StrictTextField,
+)
 from synth.url_references import UrlClip
 from ttsweb.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
@@ -65,7 +70,7 @@ class ReferenceSerializer(StrictSerializer):
 class EntrySerializer(StrictSerializer):
     """How a job speaks something: where `find` stands in its text, `say` is spoken."""
 
-    find = StrictTextField(max_length=500)
+    find = StrictTextField(max_length=500, pattern=NOT_BLANK)
     say = StrictTextField(max_length=500)
     kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
     case_sensitive = StrictBooleanField(default=False)

@@ -9,6 +9,7 @@ from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
 from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -25,6 +26,14 @@ from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip
 
 MAX_KEY_CHARS = 255
+IDEMPOTENCY_PARAMETER = OpenApiParameter(
+    "Idempotency-Key",
+    # Blanks at a header's ends are no part of its value.
+    {"type": "string", "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    OpenApiParameter.HEADER,
+    description="A name of your own for this request: said again with the same body, it makes "
+    "nothing new.",
+)
 
 
 class _JobFields(OptionsSerializer):

@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from synth.keys import LIMITS
 from synth.models import ApiKey
-from synth.request_fields import StrictNumberField, StrictTextField
+from synth.request_fields import NOT_BLANK, StrictNumberField, StrictTextField
 from ttsweb.api import StrictSerializer
 
 _MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_voice_bytes": 2**63 - 1}
@@ -32,11 +32,11 @@ def _limit(name: str) -> StrictNumberField:
 class KeyUpdateSerializer(StrictSerializer):
     """Changes of a key; whatever is left out stays."""
 
-    name = StrictTextField(max_length=100, required=False)
+    name = StrictTextField(max_length=100, required=False, pattern=NOT_BLANK)
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=ApiKey.Scope.choices),
         required=False,
-        allow_empty=False,
+        min_length=1,
         max_length=20,
         help_text="What it may do: no more than the key that asks for it.",
     )
@@ -68,7 +68,7 @@ class KeyUpdateSerializer(StrictSerializer):
 class KeyCreateSerializer(KeyUpdateSerializer):
     """A key to be made."""
 
-    name = StrictTextField(max_length=100)
+    name = StrictTextField(max_length=100, pattern=NOT_BLANK)
     user = StrictTextField(
         max_length=150,
         required=False,

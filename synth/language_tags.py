@@ -5,6 +5,12 @@ from __future__ import annotations
 import re
 
 MAX_TAG_CHARS = 35
+# The same grammar without names of groups and flags, for the API's description.
+TAG_PATTERN = (
+    "[A-Za-z]{2,3}(-[A-Za-z]{3}){0,3}(-[A-Za-z]{4})?(-([A-Za-z]{2}|[0-9]{3}))?"
+    "(-([A-Za-z0-9]{5,8}|[0-9][A-Za-z0-9]{3}))*(-[0-9A-WYZa-wyz](-[A-Za-z0-9]{2,8})+)*"
+    "(-[Xx](-[A-Za-z0-9]{1,8})+)?"
+)
 _TAG = re.compile(
     r"(?P<language>[a-z]{2,3})(-[a-z]{3}){0,3}"
     r"(-(?P<script>[a-z]{4}))?"

@@ -18,7 +18,7 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
-from synth.language_tags import MAX_TAG_CHARS, language_tag
+from synth.language_tags import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.request_fields import StrictNumberField
 from synth.text.pauses import MAX_PAUSE_MS, PAUSE_NAMES
 from ttsweb.api import ApiProblem
@@ -62,6 +62,17 @@ class LanguageField(serializers.CharField):
                 "Expected a language tag such as en, pt-BR or zh-Hant.", code="language_invalid"
             )
         return tag
+
+
+class LanguageScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a language tag in the OpenAPI schema."""
+
+    target_class = "synth.option_fields.LanguageField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        pattern = f"^({TAG_PATTERN})?$" if self.target.allow_blank else f"^{TAG_PATTERN}$"
+        return {"type": "string", "pattern": pattern}
 
 
 class JsonField(_Field):

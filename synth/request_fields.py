@@ -17,6 +17,8 @@ from synth.url_references import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.api import ApiProblem
 from voices.clip_checks import too_large
 
+NOT_BLANK = r"\S"  # patterns of texts, for the API's description
+NOT_BLANK_AT_ENDS = r"^\S(.*\S)?$"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(;[\w.+-]+=[\w.+-]+)*;base64,")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
@@ -27,10 +29,12 @@ class StrictTextField(serializers.CharField):
 
     Args:
         raw: let NUL and halves of surrogate pairs through, for a text whose user checks it.
+        pattern: what the API's description says of the text; whoever reads the field checks it.
     """
 
-    def __init__(self, *, raw: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, raw: bool = False, pattern: str = "", **kwargs: Any) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **kwargs)
+        self.pattern = pattern
         if raw:
             self.validators = [check for check in self.validators if not _prohibits(check)]
 
@@ -47,6 +51,17 @@ def _prohibits(check: Any) -> bool:
         "ProhibitNullCharactersValidator",
         "ProhibitSurrogateCharactersValidator",
     )
+
+
+class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a text in the OpenAPI schema."""
+
+    target_class = "synth.request_fields.StrictTextField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        pattern = self.target.pattern
+        return {"type": "string", **({"pattern": pattern} if pattern else {})}
 
 
 class StrictNumberField(serializers.Field[Any, Any, Any, Any]):

@@ -27,6 +27,7 @@ from ttsweb.query_filters import check_not_repeated
 from ttsweb.schema import problems
 
 _SCOPES = (ApiKey.Scope.ADMIN,)
+_USERNAME = r"^[\w.@+-]+$"
 _LARGEST_ID = 2**31 - 1  # of the column
 _OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
 
@@ -45,7 +46,10 @@ class UserUpdateSerializer(StrictSerializer):
     """Changes of a user; whatever is left out stays."""
 
     username = StrictTextField(
-        max_length=150, required=False, validators=[UnicodeUsernameValidator()]
+        max_length=150,
+        required=False,
+        pattern=_USERNAME,
+        validators=[UnicodeUsernameValidator()],
     )
     password = StrictTextField(
         max_length=1000, required=False, help_text="Ends the sessions of the user as well."
@@ -87,7 +91,9 @@ class UserUpdateSerializer(StrictSerializer):
 class UserCreateSerializer(UserUpdateSerializer):
     """A user to be made; without a password one who has keys and cannot log in."""
 
-    username = StrictTextField(max_length=150, validators=[UnicodeUsernameValidator()])
+    username = StrictTextField(
+        max_length=150, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
+    )
 
 
 class UserSerializer(serializers.ModelSerializer[User]):

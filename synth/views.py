@@ -23,6 +23,7 @@ from synth.access import visible_jobs
 from synth.formats import FORMATS
 from synth.job_filters import JobFilterSerializer, WaitSerializer
 from synth.job_requests import (
+    IDEMPOTENCY_PARAMETER,
     JobCreateSerializer,
     JobFormSerializer,
     JobPatchSerializer,
@@ -94,7 +95,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
             "multipart/form-data": JobFormSerializer,
         },
         parameters=[
-            OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER),
+            IDEMPOTENCY_PARAMETER,
             *_ACCEPTED_HEADERS,
         ],
         responses={

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rest_framework.exceptions import ErrorDetail, ValidationError
+from typing import Any
+
+from rest_framework.exceptions import ErrorDetail, NotFound, ValidationError
 from rest_framework.pagination import CursorPagination
 from rest_framework.request import Request
 
@@ -14,6 +16,27 @@ class CreatedCursorPagination(CursorPagination):
     page_size = 50
     page_size_query_param = "limit"
     max_page_size = 200
+
+    def get_schema_operation_parameters(self, view: Any) -> list[dict[str, Any]]:
+        """Return the description of `cursor` and `limit`, with what a limit may be."""
+        found: list[dict[str, Any]] = super().get_schema_operation_parameters(view)
+        for parameter in found:
+            if parameter["name"] == self.page_size_query_param:
+                parameter["schema"] |= {"minimum": 1, "maximum": self.max_page_size}
+        return found
+
+    def decode_cursor(self, request: Request) -> Any:
+        """Return where a page begins, None for the first one.
+
+        Raises:
+            ValidationError: 400 cursor_invalid; DRF would say that the list is not there.
+        """
+        try:
+            return super().decode_cursor(request)
+        except NotFound as error:
+            sentence = "This is no cursor of this list; take it from `next` or `previous`."
+            detail = [ErrorDetail(sentence, code="cursor_invalid")]
+            raise ValidationError({self.cursor_query_param: detail}) from error
 
     def get_page_size(self, request: Request) -> int:
         """Return how many rows a page has.

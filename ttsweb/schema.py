@@ -6,10 +6,11 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import force_instance
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
 
-from ttsweb.api import PROBLEM_TYPE
+from ttsweb.api import PROBLEM_TYPE, StrictSerializer
 
 _MEANINGS = {
     400: "A field is missing, unknown or not to be used.",
@@ -67,6 +68,20 @@ class ProblemAutoSchema(AutoSchema):
             answers[str(status)] = build(answer, str(status), [PROBLEM_TYPE])
         answers["default"] = build(problem, "default", [PROBLEM_TYPE])
         return answers
+
+    def _insert_field_validators(self, field: Any, schema: Any) -> None:
+        """Add what validators say; a field that states its pattern means it of blanks as well."""
+        super()._insert_field_validators(field, schema)  # type: ignore[no-untyped-call]  # theirs
+        if getattr(field, "pattern", "") and "oneOf" in schema:
+            schema.update(schema.pop("oneOf")[0])
+
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> dict[str, Any]:
+        """Return an object's schema; what is strict when it reads takes no other properties."""
+        schema: dict[str, Any] = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]  # theirs
+        is_strict = isinstance(force_instance(serializer), StrictSerializer)  # type: ignore[no-untyped-call]  # theirs
+        if is_strict and direction == "request":
+            schema["additionalProperties"] = False
+        return schema
 
 
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs

@@ -26,6 +26,14 @@ class FormBooleanField(serializers.BooleanField):
 
     default_empty_html = empty
 
+    def to_internal_value(self, data: Any) -> bool:
+        """Return true or false, of a form their spelling; 1, "yes" and the like are errors."""
+        if isinstance(data, str) and is_html_input(getattr(self.root, "initial_data", None)):
+            data = {"true": True, "false": False}.get(data.lower(), data)
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("Expected true or false.", code="invalid")
+        return data
+
 
 class FormCharField(serializers.CharField):
     """A text that a form can send empty; DRF would take that for left out and keep the old one."""
@@ -35,6 +43,20 @@ class FormCharField(serializers.CharField):
         if is_html_input(dictionary):
             return dictionary.get(self.field_name, empty)
         return super().get_value(dictionary)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text; DRF would make one of a number."""
+        if not isinstance(data, str):
+            raise serializers.ValidationError("Expected a text.", code="invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field({"type": "string", "pattern": f"^({LANGUAGE_TAG.pattern})?$"})
+class LanguageTagField(FormCharField):
+    """A language tag such as `en` or `pt-BR`, or the empty text."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=35, allow_blank=True, validators=[check_language], **kwargs)
 
 
 def check_language(value: str) -> None:
@@ -56,16 +78,16 @@ class VoiceCreateSerializer(StrictSerializer):
     )
     audio = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
+        min_length=1,
         help_text="Clips: wav, flac, mp3, ogg, m4a or webm; repeat the field for several.",
     )
     transcript = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
+        min_length=1,
         help_text="What is said in each clip, in the same order.",
     )
     description = serializers.CharField(max_length=2000, default="", allow_blank=True)
-    language = serializers.CharField(
-        max_length=35, default="", allow_blank=True, validators=[check_language]
-    )
+    language = LanguageTagField(default="")
     shared = FormBooleanField(
         default=False,
         help_text="True: every user may speak with it; only its owner or a superuser changes it.",
@@ -95,12 +117,10 @@ class VoiceUpdateSerializer(StrictSerializer):
         help_text="Takes multipart/form-data.",
     )
     transcript = serializers.ListField(
-        child=serializers.CharField(allow_blank=True, trim_whitespace=False), required=False
+        child=FormCharField(allow_blank=True, trim_whitespace=False), required=False
     )
     description = FormCharField(max_length=2000, required=False, allow_blank=True)
-    language = FormCharField(
-        max_length=35, required=False, allow_blank=True, validators=[check_language]
-    )
+    language = LanguageTagField(required=False)
     shared = FormBooleanField(
         required=False, help_text="Whether every user may speak with it, and not you alone."
     )

@@ -187,13 +187,21 @@ class VoiceEncodeView(APIView):
         return _accepted(voice)
 
 
+class ClipQuerySerializer(serializers.Serializer[Any]):
+    """Which clip."""
+
+    clip = serializers.IntegerField(
+        default=0, min_value=0, max_value=1000, help_text="Which clip, from 0."
+    )
+
+
 class VoiceAudioView(APIView):
     """The clips of a voice as they were uploaded."""
 
     @extend_schema(
         operation_id="get_voice_audio",
         parameters=[
-            OpenApiParameter("clip", int, description="Which clip, from 0; the first by default."),
+            ClipQuerySerializer,
             OpenApiParameter("Range", str, OpenApiParameter.HEADER),
         ],
         responses={
@@ -223,12 +231,6 @@ class VoiceAudioView(APIView):
             etag=clip.stored.fingerprint,
         )
         return object_response(request._request, stored)
-
-
-class ClipQuerySerializer(serializers.Serializer[Any]):
-    """Which clip."""
-
-    clip = serializers.IntegerField(default=0, min_value=0, max_value=1000)
 
 
 def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, Subquery
 from rest_framework import serializers
 
-from ttsweb.query_filters import read_choices
+from ttsweb.query_filters import DescribedField, read_choices, some_of
 from voices.models import VoiceVersion
 from voices.serializers import LANGUAGE_TAG
 
@@ -23,14 +23,22 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
         help_text="The one voice that this name or id means when you speak with it: your own "
         "before one without an owner, that before a shared one; 409 where several are shared.",
     )
-    language = serializers.CharField(
-        required=False, help_text="Language tag; `en` also finds `en-GB`."
+    language = DescribedField(
+        schema={"type": "string", "pattern": f"^{LANGUAGE_TAG.pattern}$"},
+        required=False,
+        help_text="Language tag; `en` also finds `en-GB`.",
     )
-    status = serializers.CharField(
-        required=False, help_text="Of the newest version; one or several, by commas."
+    status = DescribedField(
+        schema=some_of(VoiceVersion.Status.values),
+        required=False,
+        help_text="Of the newest version; one or several, by commas.",
     )
-    archived = serializers.CharField(required=False, help_text="`true` or `false`.")
-    shared = serializers.CharField(required=False, help_text="`true` or `false`.")
+    archived = DescribedField(
+        schema={"type": "boolean"}, required=False, help_text="`true` or `false`."
+    )
+    shared = DescribedField(
+        schema={"type": "boolean"}, required=False, help_text="`true` or `false`."
+    )
 
     def validate_name(self, value: str) -> Q:
         """Return the condition for a name."""

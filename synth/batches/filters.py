@@ -7,21 +7,21 @@ from typing import Any
 from django.db.models import Q
 from rest_framework import serializers
 
-from synth.job_filters import JobFilterSerializer
+from synth.job_filters import MOMENT_HELP, JobFilterSerializer
 from synth.models import RenderJob
-from ttsweb.query_filters import read_choices
+from ttsweb.query_filters import MOMENT, DescribedField, read_choices, some_of
 
 
 class BatchFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of batches, as a condition."""
 
-    status = serializers.CharField(required=False, help_text="One or several, by commas.")
-    created_after = serializers.CharField(
-        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
+    status = DescribedField(
+        schema=some_of(RenderJob.Status.values),
+        required=False,
+        help_text="One or several, by commas.",
     )
-    created_before = serializers.CharField(
-        required=False, help_text="Moment with its zone, such as 2026-01-31T12:00:00Z."
-    )
+    created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
+    created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
 
     def validate_status(self, value: str) -> Q:
         """Return the condition for statuses."""
@@ -39,7 +39,11 @@ class BatchFilterSerializer(serializers.Serializer[Any]):
 class ItemFilterSerializer(serializers.Serializer[Any]):
     """The filters of a batch's items, as a condition."""
 
-    status = serializers.CharField(required=False, help_text="One or several, by commas.")
+    status = DescribedField(
+        schema=some_of(RenderJob.Status.values),
+        required=False,
+        help_text="One or several, by commas.",
+    )
     custom_id = serializers.CharField(
         required=False, trim_whitespace=False, help_text="The item of this name."
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
@@ -66,7 +67,6 @@ class BatchDefaultsSerializer(BatchItemCreateSerializer):
         return attrs
 
 
-@extend_schema_field(BatchItemCreateSerializer(many=True))
 class ItemsField(serializers.Field[Any, Any, Any, Any]):
     """Take a list as it is: what is wrong with an item is told with its place."""
 
@@ -75,6 +75,17 @@ class ItemsField(serializers.Field[Any, Any, Any, Any]):
         if not isinstance(data, list):
             raise serializers.ValidationError("Expected a list of items.", code="invalid")
         return data
+
+
+class ItemsScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe the items in the OpenAPI schema."""
+
+    target_class = "synth.batches.requests.ItemsField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        item = auto_schema.resolve_serializer(BatchItemCreateSerializer, direction)
+        return {"type": "array", "items": item.ref, "minItems": 1}
 
 
 @extend_schema_field(BatchDefaultsSerializer)

@@ -27,7 +27,7 @@ from synth.batches.retry import retry
 from synth.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
 from synth.batches.submit import submit_batch
 from synth.job_filters import WaitSerializer
-from synth.job_requests import read_idempotency_key
+from synth.job_requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
 from synth.job_wait import WAIT_HEADER
 from synth.models import ApiKey, Export, RenderJob
 from synth.rejections import SubmitRejectedError
@@ -94,7 +94,7 @@ class BatchesView(generics.ListAPIView[RenderJob]):
                 )
                 for name in BatchQuerySerializer().fields
             ),
-            OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER),
+            IDEMPOTENCY_PARAMETER,
             *_ACCEPTED_HEADERS,
         ],
         responses={

@@ -11,10 +11,10 @@ from synth.lexicons.access import may_change
 from synth.lexicons.keeping import MAX_INDEX, MODES
 from synth.models import Lexicon, LexiconEntry
 from synth.option_fields import LanguageField, StrictBooleanField
-from synth.request_fields import StrictNumberField, StrictTextField
+from synth.request_fields import NOT_BLANK, NOT_BLANK_AT_ENDS, StrictNumberField, StrictTextField
 from synth.text.rules import MAX_RULE_CHARS
 from ttsweb.api import StrictSerializer
-from ttsweb.query_filters import read_choices
+from ttsweb.query_filters import DescribedField, read_choices, some_of
 
 _KINDS_HELP = (
     "`word` stands between the edges of words, `literal` anywhere; `regex` is a pattern of the "
@@ -67,7 +67,7 @@ class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
 class LexiconChangeSerializer(StrictSerializer):
     """What can be changed of a lexicon; with `partial`, what is not given stays."""
 
-    name = StrictTextField(max_length=100)
+    name = StrictTextField(max_length=100, pattern=NOT_BLANK_AT_ENDS)
     scope = serializers.ChoiceField(choices=Lexicon.Scope.choices, default="named")
     voice = StrictTextField(
         required=False, allow_null=True, max_length=100, help_text="Id or name; scope `voice` only."
@@ -108,7 +108,7 @@ class EntryRowSerializer(serializers.ModelSerializer[LexiconEntry]):
 class EntryChangeSerializer(StrictSerializer):
     """What can be changed of an entry; with `partial`, what is not given stays."""
 
-    find = StrictTextField(max_length=MAX_RULE_CHARS)
+    find = StrictTextField(max_length=MAX_RULE_CHARS, pattern=NOT_BLANK)
     say = StrictTextField(max_length=MAX_RULE_CHARS, help_text="May be empty: nothing is said.")
     kind = serializers.ChoiceField(
         choices=LexiconEntry.Kind.choices, default="word", help_text=_KINDS_HELP
@@ -130,8 +130,10 @@ class EntryChangeSerializer(StrictSerializer):
 class LexiconFilterSerializer(StrictSerializer):
     """What a list of lexicons can be narrowed to."""
 
-    scope = serializers.CharField(
-        required=False, help_text=f"Some of {', '.join(Lexicon.Scope.values)}, with commas."
+    scope = DescribedField(
+        schema=some_of(Lexicon.Scope.values),
+        required=False,
+        help_text=f"Some of {', '.join(Lexicon.Scope.values)}, with commas.",
     )
     name = serializers.CharField(required=False, max_length=100, help_text="In any case.")
 

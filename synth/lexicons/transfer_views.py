@@ -122,6 +122,9 @@ def _file_of(request: Request, mode: Any) -> tuple[LexiconFile, Any]:
     """Return the file, and the mode of the form where it has one."""
     if isinstance(request.data, LexiconFile):
         return request.data, mode
+    if not request.content_type.startswith("multipart/"):
+        # No parser is asked to read a body without a byte.
+        raise ApiProblem(400, "file_empty", "The file is empty.", attr="file")
     form = ImportFormSerializer(data=request.data)
     form.is_valid(raise_exception=True)
     content = form.validated_data["file"].read()

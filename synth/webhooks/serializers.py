@@ -18,17 +18,17 @@ from synth.webhooks.signing import previous_until
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from ttsweb.api import StrictSerializer
 from ttsweb.guarded_url import MOST_CHARACTERS
-from ttsweb.query_filters import read_choices
+from ttsweb.query_filters import UUID, DescribedField, read_choices, some_of
 
 EVENTS = WebhookDelivery.Event.values
+_URL_PATTERN = r"^https?://[^\s/?#]"
 
 
-@extend_schema_field({"type": "string", "pattern": "^https?://", "maxLength": MOST_CHARACTERS})
 class WebhookUrlField(StrictTextField):
     """Take a URL to which messages may be sent."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(raw=True, max_length=MOST_CHARACTERS, **kwargs)
+        super().__init__(raw=True, max_length=MOST_CHARACTERS, pattern=_URL_PATTERN, **kwargs)
 
     def run_validation(self, data: Any = empty) -> str:
         """Return the URL as it is written; an empty text is none.
@@ -161,9 +161,15 @@ class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
 class DeliveryFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of deliveries, as a condition on them."""
 
-    status = serializers.CharField(required=False, help_text="One or several, by commas.")
-    event = serializers.CharField(required=False, help_text="One or several, by commas.")
-    job = serializers.CharField(required=False, help_text="Id of a job.")
+    status = DescribedField(
+        schema=some_of(WebhookDelivery.Status.values),
+        required=False,
+        help_text="One or several, by commas.",
+    )
+    event = DescribedField(
+        schema=some_of(EVENTS), required=False, help_text="One or several, by commas."
+    )
+    job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
 
     def validate_status(self, value: str) -> Q:
         """Return the condition for statuses."""

@@ -63,6 +63,7 @@ class VoiceCodesSerializer(VoiceCreateSerializer):
 
     codes = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
+        min_length=1,
         help_text="For each clip a safetensors file with `codes` int16 [K, T] and the metadata "
         "clip (sha256 of the clip), codec (its fingerprint), frames and resampler.",
     )

@@ -1,0 +1,148 @@
+"""Hold a served project to its description: generated requests, good and bad, to every operation.
+
+Half of the requests name things that are there, so that views are tried and not only their 404s.
+`TTS_TEST_EXAMPLES=500` tries many more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+import yaml
+from schemathesis import Case, Response
+from schemathesis.checks import CheckContext
+from schemathesis.config import GenerationConfig
+from schemathesis.core.failures import AcceptedNegativeData
+from schemathesis.core.parameters import ParameterLocation
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+
+from tests.api.served import Served, serve
+from tests.workers.commands import PROJECT
+
+EXAMPLES = int(os.environ.get("TTS_TEST_EXAMPLES", "6"))
+TIMEOUT_SECONDS = 30
+# What takes a thing away, or ends it: each such request gets one of its own.
+CONSUMING = {"DELETE"}
+# What a description cannot say of a good request; each is a 400 with its sentence.
+UNSAYABLE = {
+    "archive_invalid": "what is in a file",
+    "clip_not_audio": "what is in a file",
+    "file_empty": "what is in a file",
+    "file_not_utf8": "what is in a file",
+    "batch_items_invalid": "what is in a file",
+    "bad_event_id": "which events there were",
+    "bit_rate_unfit": "what a format can have",
+    "sample_rate_unfit": "what a format can have",
+    "csv_columns": "what is in a file",
+    "pls_invalid": "what is in a file",
+    "cursor_invalid": "which cursors there are",
+    "group_unknown": "which groups there are",
+    "password_weak": "which passwords are too well known",
+    "null_characters_not_allowed": "no text holds a NUL",
+    "text_invalid": "no text holds a control character",
+    "deadline_past": "which moments are over",
+    "in_the_past": "which moments are over",
+    "live_required": "one parameter needs another",
+    "lexicon_required": "one of two fields",
+    "voice_required": "one of two fields",
+    "transcript_required": "a clip needs its words",
+    "speaker_invalid": "which names of properties there are",
+    "text_empty": "what can be spoken",
+    "url_invalid": "which URLs lead somewhere",
+    "url_private_address": "which URLs lead inside",
+    "url_references_off": "what the operator has switched on",
+}
+
+
+def described() -> dict[str, Any]:
+    """Return the description without its `default` answers, so that no status goes unsaid."""
+    document: dict[str, Any] = yaml.safe_load((PROJECT / "openapi.yaml").read_text())
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["responses"].pop("default", None)
+    return document
+
+
+schema = schemathesis.openapi.from_dict(described())
+schema.config.generation = GenerationConfig(
+    max_examples=EXAMPLES, deterministic=True, database="none", no_shrink=True
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A served project with one thing of each kind."""
+    with serve(tmp_path_factory.mktemp("schema")) as made:
+        made.fill()
+        yield made
+        assert "Traceback" not in made.log.read_text()
+
+
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+def test_operation_is_as_described(case: Case[Any], served: Served) -> None:
+    name_what_is_there(case, served)
+
+    case.call_and_validate(
+        base_url=served.url,
+        headers=dict(served.headers),
+        timeout=TIMEOUT_SECONDS,
+        excluded_checks=[positive_data_acceptance, negative_data_rejection],
+        additional_checks=[accepted_unless_unsayable, refused_unless_text_of_a_form],
+    )
+
+
+def accepted_unless_unsayable(
+    ctx: CheckContext, response: Response, case: Case[Any]
+) -> bool | None:
+    """Hold a request that is good by its description to be taken, or refused for what none says."""
+    if response.status_code == 400:
+        problem = response.json()
+        codes = {error["code"] for error in problem["errors"]}
+        if problem["code"] in UNSAYABLE or (codes and codes <= set(UNSAYABLE)):
+            return None
+    return positive_data_acceptance(ctx, response, case)
+
+
+def refused_unless_text_of_a_form(
+    ctx: CheckContext, response: Response, case: Case[Any]
+) -> bool | None:
+    """Hold a bad request to be refused; in a form every value is a text, and `{}` is one too."""
+    try:
+        return negative_data_rejection(ctx, response, case)
+    except AcceptedNegativeData as failure:
+        is_form = str(case.media_type).startswith("multipart/")
+        if is_form and "in body" in failure.message and "Incorrect type" in failure.message:
+            return None
+        raise
+
+
+def name_what_is_there(case: Case[Any], served: Served) -> None:
+    """Put ids of things that are there into every other request whose path is a good one."""
+    if case.media_type != "application/x-ndjson" and case.operation.label == "POST /api/v1/batches":
+        case.query.clear()  # its parameters are for a body that has no fields
+    names = [name for name in case.path_parameters if name in served.ids]
+    if not names or case.meta is None:
+        return
+    if case.meta.is_negative_at(ParameterLocation.PATH) or hash_of(case) % 2:
+        return
+    values = {name: served.ids[name] for name in names}
+    if case.method in CONSUMING and case.method == case.operation.method.upper():
+        values[names[-1]] = served.make(names[-1])
+    case.path_parameters.update(values)
+
+
+def hash_of(case: Case[Any]) -> int:
+    """Return a number of the request, which tells requests apart the same way each time."""
+    return sum(repr(case.path_parameters).encode())
