@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from django.urls import resolve
 
 from tests.test_readme import PROJECT, known_commands
@@ -15,24 +18,119 @@ from ttsweb.setting_specs import SETTINGS
 GUIDES = sorted((PROJECT / "docs").glob("*.md"))
 SAMPLE_ID = "7ef65327-2515-439f-be13-a942a8da4e3a"
 ONLY_CLIENT = {"TTS_API_KEY", "TTS_URL"}
+NUMBERED = {"USER_ID", "SEGMENT", "ENTRY"}  # the others are UUIDs
+
+
+# Those of the REST framework itself; each is sent by a serializer or by the framework's views.
+FRAMEWORK_CODES = {
+    *("required", "null", "blank", "empty", "invalid_choice", "min_value", "max_value"),
+    *("max_length", "not_a_list", "parse_error", "unsupported_media_type", "not_acceptable"),
+    *("method_not_allowed", "not_authenticated", "authentication_failed"),
+}
+REFUSALS = {
+    *("ApiProblem", "SubmitRejectedError", "RetryRefusedError", "ChangeRefusedError"),
+    *("KeyLimitError", "KeyRejectedError", "LexiconError", "BadLine", "FileRefusedError"),
+    *("ClipRejectedError", "ImportRefusedError", "ItemError", "RuleError", "TextRejectedError"),
+    *("FetchError", "ErrorDetail", "ValidationError", "_send_problem", "problem_body"),
+}
+CODE = re.compile(r"[a-z]+(_[a-z0-9]+)+")
+NO_CODES = {"custom_id", "not_text"}  # names of fields among the arguments
 
 
 def read(name: str) -> str:
     return (PROJECT / "docs" / name).read_text(encoding="utf-8")
 
 
+def api_paths() -> set[str]:
+    """Return the paths that the committed description of the API has."""
+    described = yaml.safe_load((PROJECT / "openapi.yaml").read_text(encoding="utf-8"))
+    return {path for path in described["paths"] if path.startswith("/api/v1/")}
+
+
+def _as_template(path: str) -> str:
+    """Return a path with every id, `{job_id}` or `$JOB`, as `{}`."""
+    return re.sub(r"\{[a-z_]+\}|\$[A-Z_]+", "{}", path)
+
+
+def _sources(*parts: str) -> Iterator[ast.AST]:
+    """Yield the parsed modules of these folders; the engine knows nothing of requests."""
+    # What refuses books says nothing to anybody before the API describes their routes.
+    has_books = any("/books" in path for path in api_paths())
+    for part in parts:
+        for path in (PROJECT / part).rglob("*.py"):
+            is_silent = "bookshelf" in path.parts and not has_books
+            if "migrations" not in path.parts and "client" not in path.name and not is_silent:
+                yield ast.parse(path.read_text(encoding="utf-8"))
+
+
+def codes_of_refusals() -> set[str]:
+    """Return the codes that web code gives to the exceptions that become problems."""
+    found: set[str] = set()
+    trees = _sources("ttsweb", "voices", "synth")
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if not isinstance(node, ast.Call) or _name(node.func) not in REFUSALS:
+            continue
+        values = [*node.args[:3], *(word.value for word in node.keywords if word.arg == "code")]
+        texts = {one.value for one in values if isinstance(one, ast.Constant)}
+        found |= {text for text in texts if isinstance(text, str) and CODE.fullmatch(text)}
+    return found - NO_CODES
+
+
+def _name(function: ast.expr) -> str:
+    """Return the last name of what is called."""
+    return getattr(function, "id", getattr(function, "attr", ""))
+
+
+def strings_of_the_code() -> set[str]:
+    """Return every text that stands in the code by itself."""
+    return {
+        node.value
+        for tree in _sources("ttsweb", "voices", "synth", "workers")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+
 def test_every_address_that_the_api_guide_asks_leads_to_a_view() -> None:
     addresses = set(re.findall(r'"\$TTS_URL(/[^"?]*)', read("api.md")))
 
-    assert len(addresses) >= 8
+    assert len(addresses) >= 50
     for address in addresses:
-        resolve(re.sub(r"\$(JOB|VOICE)", SAMPLE_ID, address))  # raises where there is none
+        resolve(re.sub(r"\$([A-Z_]+)", _sample, address))  # raises where there is none
+
+
+def _sample(variable: re.Match[str]) -> str:
+    """Return an id of the kind that a variable of the guide holds."""
+    return "7" if variable[1] in NUMBERED else SAMPLE_ID
+
+
+def test_every_path_of_the_api_is_asked_in_its_guide() -> None:
+    asked = {_as_template(path) for path in re.findall(r'"\$TTS_URL(/[^"?]*)', read("api.md"))}
+
+    assert sorted({_as_template(path) for path in api_paths()} - asked) == []
+
+
+def test_every_path_under_api_that_the_guide_asks_is_described() -> None:
+    asked = {_as_template(path) for path in re.findall(r'"\$TTS_URL(/api/[^"?]*)', read("api.md"))}
+
+    assert sorted(asked - {_as_template(path) for path in api_paths()}) == []
+
+
+def test_codes_of_refusals_are_those_of_the_guide_s_table() -> None:
+    text = read("api.md").partition("### Codes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`[^|]+`) \|", text, re.MULTILINE)
+    told = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
+    raised, written = codes_of_refusals(), strings_of_the_code()
+
+    assert len(raised) >= 150
+    assert sorted(raised - told) == []
+    assert sorted(told - written - FRAMEWORK_CODES) == []
 
 
 def test_every_method_that_the_api_guide_calls_is_the_client_s() -> None:
-    called = set(re.findall(r"\btts\.(voices|jobs)\.(\w+)\(", read("api.md")))
+    called = set(re.findall(r"\btts\.(voices|jobs|batches)\.(\w+)\(", read("api.md")))
 
-    assert len(called) >= 6
+    assert len(called) >= 12
     with Client("http://127.0.0.1:1", "tts_sample") as client:
         for part, method in called:
             assert callable(getattr(getattr(client, part), method))

@@ -29,6 +29,12 @@ def test_table_of_settings_is_the_one_of_the_code(readme: str) -> None:
     assert readme == with_settings_table(readme), "run ./tts docs --write"
 
 
+def test_table_of_the_guide_is_the_one_of_the_code() -> None:
+    guide = (PROJECT / "docs/configuration.md").read_text(encoding="utf-8")
+
+    assert guide == with_settings_table(guide), "run ./tts docs --write"
+
+
 def test_env_example_is_the_one_of_the_code() -> None:
     text = (PROJECT / ".env.example").read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The settings as the documentation shows them: README's table and `.env.example`."""
+"""The settings as the documentation shows them: two tables and `.env.example`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from ttsweb.setting_specs import SETTINGS, SettingSpec
 
 BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
+TABLES = ("README.md", "docs/configuration.md")
 
 
 class MissingBlockError(ValueError):
@@ -56,22 +57,28 @@ def stale_files(project: Path, *, write: bool) -> list[str]:
     """Return the names of the generated files that differ from the settings; mend them if `write`.
 
     Raises:
-        OSError: README.md cannot be read, or a file cannot be written.
-        MissingBlockError: README.md has no place for the table.
+        OSError: a document cannot be read, or a file cannot be written.
+        MissingBlockError: a document has no place for the table.
     """
-    readme, example = project / "README.md", project / ".env.example"
-    wanted = {
-        readme: with_settings_table(readme.read_text(encoding="utf-8")),
-        example: env_example(),
-    }
+    wanted = {name: _with_table(project / name) for name in TABLES}
+    wanted[".env.example"] = env_example()
     stale = []
-    for path, text in wanted.items():
+    for name, text in wanted.items():
+        path = project / name
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
-        stale.append(path.name)
+        stale.append(name)
         if write:
             path.write_text(text, encoding="utf-8")
     return stale
+
+
+def _with_table(path: Path) -> str:
+    """Return a document with the table in it; an error names the document."""
+    try:
+        return with_settings_table(path.read_text(encoding="utf-8"))
+    except MissingBlockError as error:
+        raise MissingBlockError(f"{path.name}: {error}") from error
 
 
 def _row(spec: SettingSpec) -> str:

@@ -19,10 +19,14 @@ from ttsweb.settings_doc import (
 )
 from workers.management.commands import docs
 
+FILES = ["README.md", "docs/configuration.md", ".env.example"]
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with a README that has a place for the table."""
+    """A folder with the two documents that have a place for the table."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/configuration.md").write_text("<!-- settings -->\n<!-- /settings -->\n")
     (tmp_path / "README.md").write_text("# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n")
     return tmp_path
 
@@ -60,10 +64,10 @@ def test_env_example_sets_nothing_as_it_is(tmp_path: Path) -> None:
 
 
 def test_writing_mends_what_checking_found(project: Path) -> None:
-    assert stale_files(project, write=False) == ["README.md", ".env.example"]
+    assert stale_files(project, write=False) == FILES
     assert not (project / ".env.example").exists()
 
-    assert stale_files(project, write=True) == ["README.md", ".env.example"]
+    assert stale_files(project, write=True) == FILES
 
     assert stale_files(project, write=False) == []
     readme = (project / "README.md").read_text()
@@ -90,12 +94,12 @@ def test_check_command_fails_until_the_files_are_written(
 ) -> None:
     monkeypatch.setattr(docs, "PROJECT_DIR", project)
 
-    with pytest.raises(CommandError, match=r"README\.md and \.env\.example differ"):
+    with pytest.raises(CommandError, match=r"README\.md and docs/configuration\.md and"):
         call_command("docs", "--check")
     call_command("docs", "--write")
     call_command("docs", "--check")
 
-    assert capsys.readouterr().out == "written: README.md, .env.example\nup to date\n"
+    assert capsys.readouterr().out == f"written: {', '.join(FILES)}\nup to date\n"
 
 
 def test_check_command_without_a_readme_ends_with_a_sentence(

@@ -1,8 +1,9 @@
-"""Keep what is generated from the settings, README's table and `.env.example`, up to date."""
+"""Keep what is generated from the settings, two tables and `.env.example`, up to date."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -14,7 +15,7 @@ from ttsweb.settings_doc import MissingBlockError, stale_files
 class Command(BaseCommand):
     """Compare the generated documentation with the settings, or write it."""
 
-    help = "Write, or check, README's table of settings and .env.example."
+    help = "Write, or check, the tables of settings and .env.example."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -27,8 +28,10 @@ class Command(BaseCommand):
         """Name the files that differed; with `--check` they are an error."""
         try:
             stale = stale_files(PROJECT_DIR, write=options["write"])
-        except (OSError, MissingBlockError) as error:
-            raise CommandError(f"README.md: {error}") from error
+        except OSError as error:
+            raise CommandError(f"{Path(str(error.filename)).name}: {error}") from error
+        except MissingBlockError as error:
+            raise CommandError(str(error)) from error
         if stale and options["check"]:
             raise CommandError(f"{' and '.join(stale)} differ: run ./tts docs --write")
         self.stdout.write(f"written: {', '.join(stale)}" if stale else "up to date")
