@@ -19,6 +19,7 @@ _CONTROL_REFERENCE = re.compile(
     r"&#(?:x0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
 )
 _DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
+_PROLOG = re.compile(r"\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*)*<!DOCTYPE", re.IGNORECASE | re.DOTALL)
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _META_CHARSET = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
@@ -97,9 +98,10 @@ def decode(content: bytes) -> tuple[str, str]:
 
 def without_doctype(text: str) -> tuple[str, bool]:
     """Return a document without its document type, and whether that declared entities."""
-    start = text[:100_000].upper().find("<!DOCTYPE")
-    if start < 0:
+    prolog = _PROLOG.match(text)
+    if prolog is None:
         return text, False
+    start = prolog.end() - len("<!DOCTYPE")
     place, depth, quote = start, 0, ""
     while place < len(text):
         character = text[place]

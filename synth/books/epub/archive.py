@@ -1,0 +1,196 @@
+"""Read files of a ZIP archive that a stranger made; nothing is ever written to disk."""
+
+from __future__ import annotations
+
+import struct
+import unicodedata
+import zipfile
+import zlib
+from types import TracebackType
+from typing import BinaryIO
+from urllib.parse import unquote
+
+from synth.books.book import BookRejectedError
+
+MAX_ENTRIES = 10_000
+MAX_ENTRY_BYTES = 16 * 1024**2  # a long novel has 2 MiB in all
+MAX_TOTAL_BYTES = 128 * 1024**2
+MAX_DIRECTORY_BYTES = 4 * 1024**2  # of names: zipfile reads all of them at once
+MAX_RATIO = 200
+_RATIO_FROM_BYTES = 8 * 1024**2  # a small text that repeats itself shrinks more than that, too
+_CHUNK_BYTES = 256 * 1024
+_LOCAL_HEADER_BYTES = 30
+_END = struct.Struct("<4s4H2LH")
+_END_64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR_64_BYTES = 20
+_ENCRYPTED = 0x1
+
+
+class EntryError(Exception):
+    """One file of the archive cannot be read; the message says why."""
+
+
+class Archive:
+    """Hold an open archive.
+
+    Attributes:
+        names: the usable names, in the order of the archive.
+        warnings: what was odd about it.
+    """
+
+    def __init__(self, source: BinaryIO) -> None:
+        """Open an archive that stays `source`'s owner's to close.
+
+        Raises:
+            BookRejectedError: book_not_epub, book_encrypted, book_archive_unsafe or
+                book_archive_too_large.
+        """
+        self.warnings: list[str] = []
+        self._total_bytes = 0
+        _check_directory(source)
+        try:
+            self._zip = zipfile.ZipFile(source)
+            entries = self._zip.infolist()
+        except (
+            zipfile.BadZipFile,
+            OSError,
+            ValueError,
+            struct.error,
+            NotImplementedError,
+        ) as error:
+            raise _not_epub() from error
+        if len(entries) > MAX_ENTRIES:
+            raise _too_large(f"holds {len(entries)} files; {MAX_ENTRIES} are allowed")
+        _check_overlaps(entries)
+        self._entries = self._usable(entries)
+        self.names = list(self._entries)
+        self._loose: dict[str, str] = {}
+        for name in self.names:
+            self._loose.setdefault(_loosely(name), name)
+
+    def __enter__(self) -> Archive:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let the archive go."""
+        self._zip.close()
+
+    def find(self, name: str) -> str | None:
+        """Return the name under which a file is in the archive; letters' case may differ."""
+        return name if name in self._entries else self._loose.get(_loosely(name))
+
+    def read(self, name: str, *, max_bytes: int = MAX_ENTRY_BYTES) -> bytes:
+        """Return a file's bytes, which are counted as they come: stated sizes may be lies.
+
+        Raises:
+            EntryError: there is no such file, or it is damaged or too large.
+            BookRejectedError: book_archive_too_large, it is a bomb, or all files together are.
+        """
+        found = self.find(name)
+        if found is None:
+            raise EntryError("the book has no such file")
+        entry = self._entries[found]
+        chunks: list[bytes] = []
+        num_bytes = 0
+        try:
+            with self._zip.open(entry) as opened:
+                while chunk := opened.read(_CHUNK_BYTES):
+                    num_bytes += len(chunk)
+                    self._count(len(chunk))
+                    if num_bytes > max_bytes:
+                        raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
+                    chunks.append(chunk)
+                    _check_ratio(found, num_bytes, entry.compress_size)
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+            # NotImplementedError, an unknown way of packing, is a RuntimeError.
+            raise EntryError(f"it is damaged: {error}") from error
+        return b"".join(chunks)
+
+    def first(self) -> tuple[str, bool]:
+        """Return the first file's name and whether it is stored as it is."""
+        entries = self._zip.infolist()
+        return (entries[0].filename, not entries[0].compress_type) if entries else ("", False)
+
+    def _count(self, num_bytes: int) -> None:
+        self._total_bytes += num_bytes
+        if self._total_bytes > MAX_TOTAL_BYTES:
+            raise _too_large(f"unpacks to more than {MAX_TOTAL_BYTES // 1024**2} MiB of text")
+
+    def _usable(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+        """Return the entries by name, without folders, names that lead out, and second ones."""
+        usable: dict[str, zipfile.ZipInfo] = {}
+        for entry in entries:
+            name = entry.filename
+            if entry.is_dir():
+                continue
+            if entry.flag_bits & _ENCRYPTED:
+                raise BookRejectedError(
+                    "book_encrypted",
+                    "Files of this EPUB are locked with a password: send it without one.",
+                )
+            if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name[:2]:
+                self.warnings.append(f"The file {name!r} has a name that leads out of the book.")
+            elif name in usable:
+                self.warnings.append(f"The file {name!r} is there twice; the first one is read.")
+            else:
+                usable[name] = entry
+        return usable
+
+
+def _check_directory(source: BinaryIO) -> None:
+    """Look at the size of the list of files before zipfile reads it whole."""
+    source.seek(0, 2)
+    size = source.tell()
+    start = max(size - 65535 - _END.size, 0)
+    source.seek(start)
+    tail = source.read()
+    place = tail.rfind(b"PK\5\6")
+    if place < 0 or place + _END.size > len(tail):
+        raise _not_epub()
+    directory_bytes = _END.unpack_from(tail, place)[5]
+    place_64 = start + place - _LOCATOR_64_BYTES - _END_64.size
+    if place_64 >= 0:
+        source.seek(place_64)
+        end_64 = source.read(_END_64.size)
+        if end_64.startswith(b"PK\6\6"):
+            directory_bytes = _END_64.unpack(end_64)[8]
+    if directory_bytes > MAX_DIRECTORY_BYTES:
+        raise _too_large("has too long a list of files")
+    source.seek(0)
+
+
+def _check_overlaps(entries: list[zipfile.ZipInfo]) -> None:
+    """Refuse an archive of which two files share bytes: so bombs are made."""
+    end = 0
+    for entry in sorted(entries, key=lambda entry: entry.header_offset):
+        if entry.header_offset < end:
+            raise BookRejectedError(
+                "book_archive_unsafe",
+                "Files in this EPUB overlap each other; make it again with another program.",
+            )
+        end = entry.header_offset + _LOCAL_HEADER_BYTES + entry.compress_size
+
+
+def _check_ratio(name: str, num_bytes: int, compressed_bytes: int) -> None:
+    if num_bytes > _RATIO_FROM_BYTES and num_bytes > MAX_RATIO * max(compressed_bytes, 1):
+        raise _too_large(f"has a file, {name!r}, that is packed more than {MAX_RATIO} to 1")
+
+
+def _loosely(name: str) -> str:
+    return unicodedata.normalize("NFC", unquote(name)).casefold()
+
+
+def _not_epub() -> BookRejectedError:
+    return BookRejectedError(
+        "book_not_epub", "This is no EPUB: the file is no ZIP archive, or it is cut short."
+    )
+
+
+def _too_large(why: str) -> BookRejectedError:
+    return BookRejectedError("book_archive_too_large", f"This EPUB {why}. It is not read.")

@@ -1,0 +1,146 @@
+"""Read the contents list and the landmarks: the navigation document, or EPUB 2's NCX and guide."""
+
+from __future__ import annotations
+
+from lxml import etree
+
+from synth.books import markup
+from synth.books.book import TocEntry
+from synth.books.epub.archive import Archive, EntryError
+from synth.books.epub.package import Item, Package, children
+from synth.books.markup import Element
+from synth.books.parsing import parse_document, parse_xml
+
+_NCX = "application/x-dtbncx+xml"
+_MAX_LEVEL = 12
+
+
+def read_contents(archive: Archive, package: Package) -> tuple[list[TocEntry], dict[str, str]]:
+    """Return the contents list, and the roles of places (path or path#anchor)."""
+    toc: list[TocEntry] = []
+    landmarks = _guide(package)
+    nav = package.with_property("nav")
+    if nav is not None:
+        try:
+            root = parse_document(archive.read(nav.path)).root
+        except EntryError as error:
+            package.warnings.append(f"The contents list {nav.path!r} cannot be read: {error}.")
+        else:
+            toc = _nav_entries(root, nav.path)
+            landmarks.update(_nav_landmarks(root, nav.path))
+    return toc or _ncx_entries(archive, package), landmarks
+
+
+def _nav_of(root: Element, kind: str) -> Element | None:
+    navs = children(root, "nav")
+    found = next((nav for nav in navs if kind in markup.types_of(nav)), None)
+    untyped = [nav for nav in navs if not markup.types_of(nav)]
+    return untyped[0] if found is None and kind == "toc" and untyped else found
+
+
+def _nav_entries(root: Element, path: str) -> list[TocEntry]:
+    nav = _nav_of(root, "toc")
+    owner = next((e for e in nav if markup.name_of(e) == "ol"), None) if nav is not None else None
+    if owner is None and nav is not None:
+        owner = next(iter(children(nav, "ol")), None)
+    return _list_entries(owner, path, 1) if owner is not None else []
+
+
+def _list_entries(owner: Element, path: str, level: int) -> list[TocEntry]:
+    """Return the entries of one list; an entry without a link stands where the first in it does."""
+    entries: list[TocEntry] = []
+    for item in owner:
+        if markup.name_of(item) != "li":
+            continue
+        inner: list[TocEntry] = []
+        label: Element | None = None
+        for child in item:
+            if markup.name_of(child) == "ol" and level < _MAX_LEVEL:
+                inner += _list_entries(child, path, level + 1)
+            elif label is None and markup.name_of(child):
+                label = child
+        entries += _entry(label, item, path, level, inner) + inner
+    return entries
+
+
+def _entry(
+    label: Element | None, item: Element, path: str, level: int, inner: list[TocEntry]
+) -> list[TocEntry]:
+    links = [] if label is None else children(label, "a")
+    link = links[0] if links else None
+    title = markup.squeeze(_label_text(label) if label is not None else item.text or "")
+    target = markup.resolve(path, link.get("href") or "") if link is not None else None
+    if target is not None:
+        return [TocEntry(title, target[0], target[1], level)]
+    if title and inner:
+        return [TocEntry(title, inner[0].path, inner[0].fragment, level)]
+    return []
+
+
+def _label_text(label: Element) -> str:
+    """Return a label's words; those of its images for want of any."""
+    alts = " ".join(image.get("alt") or "" for image in children(label, "img"))
+    return markup.text_of(label).strip() or alts or label.get("title") or ""
+
+
+def _nav_landmarks(root: Element, path: str) -> dict[str, str]:
+    nav = _nav_of(root, "landmarks")
+    found: dict[str, str] = {}
+    for link in children(nav, "a") if nav is not None else ():
+        target = markup.resolve(path, link.get("href") or "")
+        role = markup.known_role(markup.types_of(link))
+        if target is not None and role:
+            found[_place(*target)] = role
+    return found
+
+
+def _guide(package: Package) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for guide in children(package.root, "guide"):
+        for reference in children(guide, "reference"):
+            target = markup.resolve(package.path, reference.get("href") or "")
+            kind = (reference.get("type") or "").lower().removeprefix("other.")
+            role = markup.known_role([kind])
+            if target is not None and role:
+                found.setdefault(_place(*target), role)
+    return found
+
+
+def _place(path: str, fragment: str) -> str:
+    return f"{path}#{fragment}" if fragment else path
+
+
+def _ncx_item(package: Package) -> Item | None:
+    item = package.items.get(package.ncx_id)
+    if item is not None:
+        return item
+    return next((i for i in package.items.values() if i.media_type == _NCX), None)
+
+
+def _ncx_entries(archive: Archive, package: Package) -> list[TocEntry]:
+    item = _ncx_item(package)
+    if item is None:
+        return []
+    try:
+        root = parse_xml(archive.read(item.path))
+    except (EntryError, etree.XMLSyntaxError) as error:
+        package.warnings.append(f"The contents list {item.path!r} cannot be read: {error}.")
+        return []
+    entries: list[TocEntry] = []
+    for nav_map in children(root, "navmap"):
+        _add_points(nav_map, item.path, 1, entries)
+    return entries
+
+
+def _add_points(owner: Element, path: str, level: int, entries: list[TocEntry]) -> None:
+    for point in owner:
+        if markup.name_of(point) != "navpoint":
+            continue
+        label = next((e for e in point if markup.name_of(e) == "navlabel"), None)
+        content = next((e for e in point if markup.name_of(e) == "content"), None)
+        target = markup.resolve(path, content.get("src") or "") if content is not None else None
+        title = markup.squeeze(markup.text_of(label)) if label is not None else ""
+        if target is not None:
+            entries.append(TocEntry(title, target[0], target[1], level))
+        if level < _MAX_LEVEL:
+            _add_points(point, path, level + 1, entries)

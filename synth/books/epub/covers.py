@@ -1,0 +1,63 @@
+"""Find a book's cover; only pictures made of points, whatever their name says."""
+
+from __future__ import annotations
+
+from synth.books import markup
+from synth.books.book import Cover
+from synth.books.epub.archive import Archive, EntryError
+from synth.books.epub.package import Package
+from synth.books.parsing import parse_document
+
+_SIGNATURES = (
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF8", "image/gif"),
+)
+
+
+def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) -> Cover | None:
+    """Return the cover that the package names, or the picture on its cover page; else None."""
+    for path in _candidates(archive, package, landmarks):
+        try:
+            content = archive.read(path)
+        except EntryError as error:
+            package.warnings.append(f"The cover {path!r} cannot be read: {error}.")
+            continue
+        if media_type := _media_type(content):
+            return Cover(media_type, content)
+    return None
+
+
+def _media_type(content: bytes) -> str:
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _SIGNATURES if content.startswith(start)), "")
+
+
+def _candidates(archive: Archive, package: Package, landmarks: dict[str, str]) -> list[str]:
+    paths = [item.path for item in package.items.values() if "cover-image" in item.properties]
+    for meta in package.root.iter("{*}meta"):
+        if meta.get("name") == "cover" and (item := package.items.get(meta.get("content") or "")):
+            paths.append(item.path)
+    pages = [place.partition("#")[0] for place, role in landmarks.items() if role == "cover"]
+    for path in dict.fromkeys([*paths, *pages]):
+        if not path.lower().endswith((".xhtml", ".html", ".htm")):
+            continue
+        paths += _pictures(archive, path)
+    return [path for path in dict.fromkeys(paths) if archive.find(path)]
+
+
+def _pictures(archive: Archive, path: str) -> list[str]:
+    """Return the pictures of a page, those in a drawing too."""
+    try:
+        root = parse_document(archive.read(path)).root
+    except EntryError:
+        return []
+    found = []
+    for element in root.iter():
+        if markup.name_of(element) in {"img", "image"}:
+            link = element.get("src") or element.get("{http://www.w3.org/1999/xlink}href")
+            target = markup.resolve(path, link or element.get("xlink:href") or "")
+            if target is not None and target[0] != path:
+                found.append(target[0])
+    return found

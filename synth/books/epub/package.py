@@ -1,0 +1,185 @@
+"""Read an EPUB's container and package: what belongs to it, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lxml import etree
+
+from synth.books import markup
+from synth.books.book import BookRejectedError
+from synth.books.epub.archive import Archive, EntryError
+from synth.books.markup import Element
+from synth.books.parsing import parse_xml
+
+_MIMETYPE = b"application/epub+zip"
+DOCUMENTS = frozenset(
+    {
+        "application/xhtml+xml",
+        "text/html",
+        "application/html+xml",
+        "text/x-oeb1-document",
+        "application/x-dtbook+xml",
+        "image/svg+xml",
+        "application/xml",
+        "text/xml",
+    }
+)
+_SUFFIXES = (".xhtml", ".html", ".htm", ".xml")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Hold one file of the manifest; `path` is that in the archive."""
+
+    id: str
+    path: str
+    media_type: str
+    properties: frozenset[str]
+    fallback: str = ""
+
+    @property
+    def is_document(self) -> bool:
+        """Say whether it is a text that can be read, by its type, or its name for want of one."""
+        return self.media_type in DOCUMENTS or (
+            not self.media_type and self.path.lower().endswith(_SUFFIXES)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SpineItem:
+    """Hold one place in the order of reading."""
+
+    item: Item
+    is_linear: bool
+
+
+@dataclass(slots=True)
+class Package:
+    """Hold what the package says; `root` is its element, `path` its place in the archive."""
+
+    root: Element
+    path: str
+    items: dict[str, Item]
+    spine: list[SpineItem]
+    ncx_id: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+    def with_property(self, name: str) -> Item | None:
+        """Return the first item that has a property, such as `nav`."""
+        return next((item for item in self.items.values() if name in item.properties), None)
+
+
+def read_package(archive: Archive) -> Package:
+    """Read the package of the first rendition.
+
+    Raises:
+        BookRejectedError: book_not_epub or book_package_broken.
+    """
+    warnings = _mimetype_warnings(archive)
+    path = _package_path(archive, warnings)
+    try:
+        root = parse_xml(archive.read(path))
+    except (EntryError, etree.XMLSyntaxError) as error:
+        raise BookRejectedError(
+            "book_package_broken",
+            f"The EPUB's package {path!r} cannot be read ({error}); repair the book, for example "
+            "by converting it once.",
+        ) from error
+    items = _items(root, path)
+    package = Package(root, path, items, [], warnings=warnings)
+    _read_spine(package)
+    if not package.spine:
+        package.warnings.append("The book states no order of reading; that of its files is used.")
+        documents = [item for item in items.values() if item.is_document]
+        package.spine = [SpineItem(item, is_linear=True) for item in documents if not _is_nav(item)]
+    return package
+
+
+def children(element: Element, name: str) -> list[Element]:
+    """Return the elements of a name inside another, at any depth, whatever their namespace."""
+    return [found for found in element.iter() if markup.name_of(found) == name]
+
+
+def _is_nav(item: Item) -> bool:
+    return "nav" in item.properties
+
+
+def _mimetype_warnings(archive: Archive) -> list[str]:
+    try:
+        content = archive.read("mimetype", max_bytes=1024) if archive.find("mimetype") else b""
+    except EntryError:
+        content = b""
+    if content.strip() != _MIMETYPE:
+        return [f"The file's mimetype is not {_MIMETYPE.decode()}; it was read as an EPUB."]
+    if archive.first() != ("mimetype", True):
+        return ["The mimetype is not the first file, or is compressed."]
+    return []
+
+
+def _package_path(archive: Archive, warnings: list[str]) -> str:
+    try:
+        container = parse_xml(archive.read("META-INF/container.xml"))
+        for rootfile in children(container, "rootfile"):
+            target = markup.resolve("", rootfile.get("full-path") or "")
+            if target and target[0] and archive.find(target[0]):
+                return archive.find(target[0]) or target[0]
+    except (EntryError, etree.XMLSyntaxError):
+        pass
+    found = [name for name in archive.names if name.lower().endswith(".opf")]
+    if not found:
+        raise BookRejectedError(
+            "book_not_epub", "This is no EPUB: there is no package (.opf) in the archive."
+        )
+    warnings.append("The container names no package that exists; the first .opf file is read.")
+    return found[0]
+
+
+def _items(root: Element, path: str) -> dict[str, Item]:
+    items: dict[str, Item] = {}
+    for element in children(root, "item"):
+        target = markup.resolve(path, element.get("href") or "")
+        if not element.get("id") or target is None:
+            continue  # a remote resource
+        item = Item(
+            id=element.get("id"),
+            path=target[0],
+            media_type=(element.get("media-type") or "").strip().lower(),
+            properties=frozenset((element.get("properties") or "").split()),
+            fallback=element.get("fallback") or "",
+        )
+        items.setdefault(item.id, item)
+    return items
+
+
+def _read_spine(package: Package) -> None:
+    spine = next(iter(children(package.root, "spine")), None)
+    if spine is None:
+        return
+    package.ncx_id = spine.get("toc") or ""
+    seen: set[str] = set()
+    for reference in children(spine, "itemref"):
+        name = reference.get("idref") or ""
+        item = _readable(package.items, name)
+        if name not in package.items:
+            package.warnings.append(f"The order of reading names {name!r}, which is not listed.")
+        elif item is None:
+            path = package.items[name].path
+            package.warnings.append(f"{path!r} in the order of reading is no text; it is left out.")
+        elif item.path in seen:
+            package.warnings.append(f"{item.path!r} is in the order of reading twice; read once.")
+        else:
+            seen.add(item.path)
+            is_linear = (reference.get("linear") or "yes").strip().lower() != "no"
+            package.spine.append(SpineItem(item, is_linear=is_linear))
+
+
+def _readable(items: dict[str, Item], name: str) -> Item | None:
+    """Return the first text in an item's chain of fallbacks."""
+    seen: set[str] = set()
+    while name in items and name not in seen:
+        seen.add(name)
+        if items[name].is_document:
+            return items[name]
+        name = items[name].fallback
+    return None

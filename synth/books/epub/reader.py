@@ -1,0 +1,90 @@
+"""Read an EPUB into a book: what can be read is read, and what cannot is told."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO
+
+from synth.books import markup
+from synth.books.book import Book, BookRejectedError, Document
+from synth.books.epub.archive import Archive, EntryError
+from synth.books.epub.contents import read_contents
+from synth.books.epub.covers import read_cover
+from synth.books.epub.drm import refuse_drm
+from synth.books.epub.metadata import read_metadata
+from synth.books.epub.package import Package, read_package
+from synth.books.notes import mark_notes
+from synth.books.parsing import parse_document
+from synth.books.xhtml import document_of
+
+MAX_DOCUMENTS = 5_000
+_MAX_WARNINGS = 200
+
+
+def read_epub(source: Path | bytes | BinaryIO) -> Book:
+    """Read an EPUB 2 or 3 from a file, its bytes, or an open file that can be searched.
+
+    Raises:
+        BookRejectedError: book_not_epub, book_drm, book_encrypted, book_archive_unsafe,
+            book_archive_too_large, book_package_broken or book_without_text.
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, Path):
+        with source.open("rb") as opened:
+            return read_epub(opened)
+    if isinstance(source, bytes):
+        return read_epub(io.BytesIO(source))
+    with Archive(source) as archive:
+        refuse_drm(archive)
+        package = read_package(archive)
+        metadata = read_metadata(package.root)
+        toc, landmarks = read_contents(archive, package)
+        documents = _documents(archive, package, metadata.language, landmarks)
+        cover = read_cover(archive, package, landmarks)
+        documents, note_warnings = mark_notes(documents)
+        warnings = [*archive.warnings, *package.warnings, *note_warnings]
+    if len(warnings) > _MAX_WARNINGS:
+        left = len(warnings) - _MAX_WARNINGS
+        warnings = [*warnings[:_MAX_WARNINGS], f"{left} more warnings are left out."]
+    if not any(document.source_chars for document in documents):
+        raise BookRejectedError(
+            "book_without_text",
+            "There is no text in this EPUB: its pages are empty, are pictures, or cannot be read. "
+            + " ".join(warnings[:3]),
+        )
+    return Book(metadata, documents, tuple(toc), cover, landmarks, tuple(warnings))
+
+
+def _documents(
+    archive: Archive, package: Package, language: str, landmarks: dict[str, str]
+) -> tuple[Document, ...]:
+    """Read the documents in the order of the spine; one that cannot be read is told."""
+    if len(package.spine) > MAX_DOCUMENTS:
+        raise BookRejectedError(
+            "book_archive_too_large",
+            f"This EPUB has {len(package.spine)} documents; {MAX_DOCUMENTS} are allowed.",
+        )
+    documents: list[Document] = []
+    for place in package.spine:
+        path = place.item.path
+        try:
+            parsed = parse_document(archive.read(path))
+        except EntryError as error:
+            package.warnings.append(f"{path!r} in the order of reading is missing: {error}.")
+            continue
+        if parsed.warning:
+            package.warnings.append(f"{path!r}: {parsed.warning}.")
+        document = document_of(parsed.root, path, language=language)
+        if not document.source_chars and _has_pictures(parsed.root):
+            package.warnings.append(f"{path!r} has pictures and no text; nothing of it is spoken.")
+        role = document.role
+        if (not role or role in markup.MATTER) and path in landmarks:
+            role = landmarks[path] if landmarks[path] not in markup.MATTER else role
+        documents.append(replace(document, role=role, is_linear=place.is_linear))
+    return tuple(documents)
+
+
+def _has_pictures(root: markup.Element) -> bool:
+    return any(markup.name_of(element) in {"img", "image", "svg"} for element in root.iter())

@@ -1,0 +1,58 @@
+"""Find the bodies of notes that only links tell of, in documents that name no roles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from synth.books.book import Block, BlockKind, Document
+
+_MAY_BE_NOTES = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.TABLE_ROW})
+
+
+def full_mark(path: str, mark: str) -> str:
+    """Return a note's mark as "path#anchor"; one without a path is in the document `path`."""
+    return mark if "#" in mark else f"{path}#{mark}"
+
+
+def places_of(documents: tuple[Document, ...]) -> dict[str, tuple[int, int]]:
+    """Return where each anchor "path#anchor" first leads: (number of document, of block)."""
+    places: dict[str, tuple[int, int]] = {}
+    for number, document in enumerate(documents):
+        for place, block in enumerate(document.blocks):
+            for anchor in block.anchors:
+                places.setdefault(f"{document.path}#{anchor}", (number, place))
+    return places
+
+
+def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], list[str]]:
+    """Return the documents with the targets of note marks as notes, and warnings.
+
+    A mark that leads back is a link from the note to its place, and is dropped.
+    """
+    places = places_of(documents)
+    changed: list[list[Block]] = [list(document.blocks) for document in documents]
+    num_lost = 0
+    for number, document in enumerate(documents):
+        for place, block in enumerate(document.blocks):
+            kept = []
+            for mark in (full_mark(document.path, mark) for mark in block.note_marks):
+                target = places.get(mark)
+                if target is None:
+                    num_lost += 1
+                    continue
+                if target <= (number, place):
+                    # Standard notes stand behind their marks; one that a role names may not.
+                    if documents[target[0]].blocks[target[1]].kind is BlockKind.NOTE:
+                        kept.append(mark)
+                    continue
+                note = changed[target[0]][target[1]]
+                if note.kind in _MAY_BE_NOTES:
+                    changed[target[0]][target[1]] = replace(note, kind=BlockKind.NOTE)
+                kept.append(mark)
+            if tuple(kept) != block.note_marks:
+                changed[number][place] = replace(changed[number][place], note_marks=tuple(kept))
+    warnings = [f"{num_lost} marks of notes lead to no note."] if num_lost else []
+    return tuple(
+        replace(document, blocks=tuple(blocks))
+        for document, blocks in zip(documents, changed, strict=True)
+    ), warnings
