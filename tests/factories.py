@@ -19,6 +19,7 @@ from django.core.files.storage import default_storage
 from django.utils import timezone
 
 from synth.models import (
+    BookSource,
     Chapter,
     Export,
     ExportCues,
@@ -231,6 +232,20 @@ def make_batch(
         key = default_storage.save(f"exports/{batch.pk}.zip", ContentFile(b"0123456789"))
         make_export(batch, key=key)
     return batch
+
+
+def make_book(owner: User | None = None, **fields: Any) -> BookSource:
+    """Return a planned book, of which nothing is stored."""
+    values: dict[str, Any] = {
+        "state": BookSource.State.PLANNED,
+        "filename": "book.txt",
+        "object_key": "books/none.upload",
+        "size_bytes": 10,
+        "sha256": "0" * 64,
+        "title": "A Book",
+        "options": {"voice": "Ada", "format": "wav", "priority": "bulk"},
+    }
+    return BookSource.objects.create(owner=owner, **(values | fields))
 
 
 def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields: Any) -> Lexicon:

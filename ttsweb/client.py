@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from ttsweb.client_batches import Batch, Batches
+from ttsweb.client_books import Book, Books
 from ttsweb.client_errors import (
     ApiError,
     AuthenticationError,
@@ -54,6 +55,7 @@ __all__ = [
     "ApiError",
     "AuthenticationError",
     "Batch",
+    "Book",
     "Client",
     "ClientError",
     "Clip",
@@ -104,6 +106,7 @@ class Client:
         self.voices = Voices(self._http)
         self.jobs = Jobs(self._http)
         self.batches = Batches(self._http)
+        self.books = Books(self._http)
 
     @property
     def retries(self) -> int:

@@ -61,7 +61,11 @@ def _document_to_json(document: Document) -> dict[str, Any]:
 
 def _block_to_json(block: Block) -> dict[str, Any]:
     """Return a block; a book has many, so what is as it mostly is stays out."""
-    found = {"kind": str(block.kind), "text": block.text, "source_chars": block.source_chars}
+    found: dict[str, Any] = {
+        "kind": str(block.kind),
+        "text": block.text,
+        "source_chars": block.source_chars,
+    }
     for field in dataclasses.fields(Block)[3:]:
         value = getattr(block, field.name)
         if value != field.default:

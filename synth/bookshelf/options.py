@@ -13,6 +13,7 @@ from synth.models import BookSource
 from synth.option_fields import SpeakersField, StrictBooleanField
 from synth.orders import Order
 from synth.request_fields import StrictTextField
+from ttsweb.api import StrictSerializer
 
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
 NOT_OF_BOOKS = ("live", "deadline")
@@ -70,6 +71,16 @@ class BookFormSerializer(OptionsSerializer):
         }
 
 
+class StartSerializer(StrictSerializer):
+    """What may be said when a book is started."""
+
+    voice = StrictTextField(
+        required=False,
+        max_length=100,
+        help_text="Id or name of the voice that reads the book, in place of the one that it has.",
+    )
+
+
 def order_from(options: Mapping[str, Any]) -> Order:
     """Return the order that stored options make; a book's text is planned by chapters."""
     found = {COLUMNS.get(name, name): value for name, value in options.items()}
@@ -79,6 +90,11 @@ def order_from(options: Mapping[str, Any]) -> Order:
     return Order(text="", **found)
 
 
-def order_of(book: BookSource) -> Order:
-    """Return the order of a book's job."""
-    return order_from(book.options)
+def order_of(book: BookSource, *, voice: str | None = None) -> Order:
+    """Return the order of a book's job; `voice` is the one of speaker 0 in place of the book's."""
+    options = dict(book.options)
+    if voice is not None and "voices" in options:
+        options["voices"] = {**options["voices"], "0": voice}
+    elif voice is not None:
+        options["voice"] = voice
+    return order_from(options)

@@ -37,10 +37,13 @@ class _ChangedMeanwhileError(Exception):
     """The plan that the job was made of is no longer the book's."""
 
 
-def start_book(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJob:
+def start_book(
+    book: BookSource, *, voice: str | None = None, api_key: ApiKey | None = None
+) -> RenderJob:
     """Make the job of a planned book, with all its rows, in one transaction.
 
     Args:
+        voice: id or name of the voice that reads it, in place of the one that it has.
         api_key: the key that asks for it, whose limits hold.
 
     Raises:
@@ -62,7 +65,7 @@ def start_book(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJob:
             "The plan does not account for all characters of the book, so that it was not "
             "started; please report this.",
         )
-    cast = cast_book(script, order_of(book), Planner(book.owner))
+    cast = cast_book(script, order_of(book, voice=voice), Planner(book.owner))
     bind_job(cast.job, api_key=api_key)
     try:
         return _write(book, cast, script)

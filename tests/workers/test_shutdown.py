@@ -8,8 +8,9 @@ import time
 import pytest
 from pytest_django import Settings
 
-from synth.models import Export, Segment, WebhookDelivery
+from synth.models import BookSource, Export, Segment, WebhookDelivery
 from tests.factories import (
+    make_book,
     make_delivery,
     make_export,
     make_job,
@@ -34,6 +35,7 @@ def hold_everything(process: MiniatureProcess) -> None:
     make_voice(ready=False)
     make_export(status="queued")
     make_delivery()
+    make_book(state="importing")
     take_work(process)
     row, token = transitions.claim_codes(make_stored_clip(), codec, worker="mini")
     assert token is not None
@@ -50,6 +52,7 @@ def test_every_kind_of_claim_is_handed_back_unspent(process: MiniatureProcess) -
 
     assert set(Segment.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert Export.objects.get().attempts == 0
+    assert BookSource.objects.get().attempts == 0
     assert set(WebhookDelivery.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert VoiceVersion.objects.get(status="pending").attempts == 0
     assert not ClipCodes.objects.filter(claim_token__isnull=False).exists()

@@ -1,0 +1,228 @@
+"""Write what answers show of books."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Q, Sum
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.eta import etas
+from synth.models import BookSource, Chapter, RenderJob, Segment
+from synth.serializers import has_audio, progress_of
+from synth.transitions import UNFINISHED
+
+PAUSED = "paused"
+STATUSES = (
+    *BookSource.State.values,
+    PAUSED,
+    *(s for s in RenderJob.Status.values if s != "failed"),
+)
+_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+_COUNTS = (
+    "chapters_total",
+    "chapters_done",
+    "segments_total",
+    "segments_done",
+    "segments_failed",
+    "segments_cancelled",
+    "takes_rendered",
+    "takes_reused",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Hold how far the job of a book is."""
+
+    chapters_total: int = 0
+    chapters_done: int = 0
+    audio_seconds: float = 0.0
+    eta_seconds: int | None = None
+
+
+def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
+    """Set `progress` on books, by a few queries for all of them."""
+    jobs = [book.job for book in books if book.job is not None]
+    found: dict[uuid.UUID, Progress] = {}
+    left = etas([job for job in jobs if job.paused_at is None])
+    chapters: dict[uuid.UUID, list[tuple[int, float]]] = {}
+    rows = Chapter.objects.filter(job__in=[job.pk for job in jobs]).order_by()
+    rows = rows.annotate(
+        still=Count("segments", filter=Q(segments__status__in=_OPEN)),
+        seconds=Sum("segments__take__audio_seconds"),
+    )
+    for job_id, still, seconds in rows.values_list("job_id", "still", "seconds"):
+        chapters.setdefault(job_id, []).append((still, seconds or 0.0))
+    for job in jobs:
+        told = chapters.get(job.pk, [])
+        found[job.pk] = Progress(
+            chapters_total=len(told),
+            chapters_done=sum(not still for still, _ in told),
+            audio_seconds=round(sum(seconds for _, seconds in told), 3),
+            eta_seconds=left.get(job.pk),
+        )
+    for book in books:
+        told_of = found.get(book.job_id, Progress()) if book.job_id else Progress()
+        book.progress = told_of  # type: ignore[attr-defined]  # as an annotation would be
+    return list(books)
+
+
+class BookProgressSerializer(serializers.Serializer[Any]):
+    """How far a book's job is."""
+
+    share = serializers.FloatField(min_value=0, max_value=1)
+    chapters_total = serializers.IntegerField()
+    chapters_done = serializers.IntegerField()
+    segments_total = serializers.IntegerField()
+    segments_done = serializers.IntegerField()
+    segments_failed = serializers.IntegerField()
+    segments_cancelled = serializers.IntegerField()
+    takes_rendered = serializers.IntegerField(help_text="Takes that were made for this job.")
+    takes_reused = serializers.IntegerField(help_text="Takes that were there already.")
+    audio_seconds = serializers.FloatField(help_text="Of the takes so far, without pauses.")
+    real_time_factor = serializers.FloatField(
+        allow_null=True, help_text="Seconds of audio per second since the job began."
+    )
+    eta_seconds = serializers.IntegerField(allow_null=True)
+
+
+class BookFiguresSerializer(serializers.Serializer[Any]):
+    """Counts of the plan."""
+
+    chapters = serializers.IntegerField()
+    included = serializers.IntegerField()
+    spine_chars = serializers.IntegerField(help_text="Characters that are no blanks.")
+    spoken_chars = serializers.IntegerField()
+    expected_seconds = serializers.FloatField()
+    warnings = serializers.IntegerField()
+
+
+class BookSerializer(serializers.ModelSerializer[BookSource]):
+    """A book: what it is, and how far it is."""
+
+    status = serializers.SerializerMethodField()
+    job = serializers.UUIDField(source="job_id", allow_null=True)
+    authors = serializers.ListField(child=serializers.CharField())
+    plan = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField()
+    options = serializers.DictField(help_text="Those of the job, as they were asked for.")
+    policies = serializers.DictField(child=serializers.CharField())
+    audio_url = serializers.SerializerMethodField()
+    error_code = serializers.SerializerMethodField()
+    error_message = serializers.SerializerMethodField()
+
+    class Meta:
+        model = BookSource
+        fields = (
+            "id",
+            "status",
+            "job",
+            "title",
+            "authors",
+            "language",
+            "filename",
+            "size_bytes",
+            "sha256",
+            "plan_number",
+            "plan",
+            "progress",
+            "options",
+            "policies",
+            "start_wanted",
+            "audio_url",
+            "error_code",
+            "error_message",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.ChoiceField(choices=STATUSES))
+    def get_status(self, book: BookSource) -> str:
+        """Return the state of its import or, once it was started, of its job."""
+        if book.job is None:
+            return str(book.state)
+        is_paused = book.job.paused_at is not None and book.job.status in UNFINISHED
+        return PAUSED if is_paused else str(book.job.status)
+
+    @extend_schema_field(BookFiguresSerializer(allow_null=True))
+    def get_plan(self, book: BookSource) -> dict[str, Any] | None:
+        """Return the counts of the plan, null until there is one."""
+        return book.figures or None
+
+    @extend_schema_field(BookProgressSerializer(allow_null=True))
+    def get_progress(self, book: Any) -> dict[str, Any] | None:
+        """Return how far its job is, null before it was started."""
+        job: RenderJob | None = book.job
+        if job is None:
+            return None
+        told: Progress = book.progress
+        counts = {name: getattr(told if hasattr(told, name) else job, name) for name in _COUNTS}
+        return {
+            "share": progress_of(job),
+            **counts,
+            "audio_seconds": told.audio_seconds,
+            "real_time_factor": _speed(job, told.audio_seconds),
+            "eta_seconds": told.eta_seconds,
+        }
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_audio_url(self, book: BookSource) -> str | None:
+        """Return where the file is, null until it is there."""
+        is_there = book.job is not None and has_audio(book.job)
+        return reverse("book-audio", args=[book.pk]) if is_there else None
+
+    def get_error_code(self, book: BookSource) -> str:
+        """Return what went wrong with its import, its start or its job; empty for nothing."""
+        return book.error_code if book.job is None else book.job.error_code
+
+    def get_error_message(self, book: BookSource) -> str:
+        """Return the sentence to the code."""
+        return book.error_message if book.job is None else book.job.error_message
+
+
+class ChapterProofSerializer(serializers.Serializer[Any]):
+    """What became of a chapter, in characters that are no blanks."""
+
+    id = serializers.CharField()
+    index = serializers.IntegerField()
+    title = serializers.CharField()
+    source_chars = serializers.IntegerField(help_text="Of the book.")
+    text_chars = serializers.IntegerField(help_text="Of what was given to be spoken.")
+    spoken_chars = serializers.IntegerField()
+    failed_chars = serializers.IntegerField()
+    open_chars = serializers.IntegerField()
+    segments = serializers.IntegerField()
+    short_segments = serializers.ListField(child=serializers.IntegerField())
+    is_balanced = serializers.BooleanField()
+
+
+class ProofSerializer(serializers.Serializer[Any]):
+    """Where all characters of a book are."""
+
+    spine_chars = serializers.IntegerField(help_text="Of all that is in the order of reading.")
+    spoken_chars = serializers.IntegerField()
+    skipped_chars = serializers.IntegerField()
+    failed_chars = serializers.IntegerField()
+    open_chars = serializers.IntegerField(help_text="Not rendered yet.")
+    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
+    is_balanced = serializers.BooleanField(help_text="Whether the sums are right.")
+    is_complete = serializers.BooleanField(help_text="Whether all that is to be spoken is.")
+    short_segments = serializers.ListField(
+        child=serializers.IntegerField(), help_text="Ids of takes that are too short."
+    )
+    chapters = ChapterProofSerializer(many=True)
+
+
+def _speed(job: RenderJob, seconds: float) -> float | None:
+    """Return the seconds of audio per second of work."""
+    if job.started_at is None or not job.takes_rendered:
+        return None
+    elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
+    return round(seconds / elapsed, 3) if elapsed > 0 else None

@@ -1,0 +1,352 @@
+"""Serve books over REST: upload, progress, start, pause, proof, and the file."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.access import visible_books
+from synth.bookshelf.options import BookFormSerializer, StartSerializer
+from synth.bookshelf.proof import proof_of
+from synth.bookshelf.serializers import BookSerializer, ProofSerializer, with_progress
+from synth.bookshelf.start import start_book
+from synth.bookshelf.upload_limit import BookLimitHandler
+from synth.bookshelf.uploads import delete_book, upload_book
+from synth.formats import FORMATS
+from synth.job_requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
+from synth.models import ApiKey, BookSource, Export, RenderJob
+from synth.rejections import SubmitRejectedError
+from synth.retry import RetryRefusedError, retry
+from synth.serializers import has_audio
+from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
+from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.query_filters import PAGE_PARAMETERS
+from ttsweb.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.schema import problems
+
+POLL_SECONDS = 2
+MAX_FILE_NAME_CHARS = 100
+_ACCEPTED_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class BooksView(generics.ListAPIView[BookSource]):
+    """All books of the user."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+    serializer_class = BookSerializer
+    parser_classes = (MultiPartParser,)
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Take files as large as a book may be; elsewhere they are clips, which are smaller."""
+        request.upload_handlers = [
+            BookLimitHandler(request),
+            MemoryFileUploadHandler(request),
+            TemporaryFileUploadHandler(request),
+        ]
+        return super().initialize_request(request, *args, **kwargs)
+
+    def get_queryset(self) -> QuerySet[BookSource]:
+        """Return the books with their jobs."""
+        if getattr(self, "swagger_fake_view", False):
+            return BookSource.objects.none()
+        return _shown(visible_books(self.request.user))
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Return a page of books and how far they are."""
+        return with_progress(super().paginate_queryset(queryset) or [])
+
+    @extend_schema(
+        operation_id="list_books",
+        responses={200: BookSerializer(many=True), **problems(400, 401)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List books, newest first."""
+        check_query(request, PAGE_PARAMETERS)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_book",
+        request={"multipart/form-data": BookFormSerializer},
+        parameters=[IDEMPOTENCY_PARAMETER, *_ACCEPTED_HEADERS],
+        responses={
+            200: BookSerializer,
+            202: BookSerializer,
+            **problems(400, 401, 404, 409, 413, 415, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Upload a book, which a worker then reads and plans; it starts when it is told to.
+
+        The same Idempotency-Key and body return the book that was made first.
+        """
+        check_query(request, ())
+        key = read_idempotency_key(request)
+        serializer = BookFormSerializer(data=request.data, context={"is_form": True})
+        serializer.is_valid(raise_exception=True)
+        with rejections_as_problems():
+            book = upload_book(
+                serializer.validated_data,
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+                api_key=key_of(request),
+                idempotency_key=key,
+                body_digest=digest_of_body(request.data) if key else "",
+            )
+        return _answer(find_book(request, book.pk))
+
+
+class BookView(APIView):
+    """One book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="get_book",
+        parameters=CONDITIONAL_PARAMETERS,
+        responses={200: BookSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Return a book and how far it is."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        answer = Response(BookSerializer(book).data)
+        if _is_at_work(book):
+            answer["Retry-After"] = str(POLL_SECONDS)
+        return conditional(request, answer)
+
+    @extend_schema(operation_id="delete_book", responses={204: None, **problems(400, 401, 404)})
+    def delete(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Delete a book in whatever state, its job and all files."""
+        check_query(request, ())
+        delete_book(find_book(request, book_id))
+        return Response(status=204)
+
+
+class BookStartView(APIView):
+    """The start of a book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="start_book",
+        request=StartSerializer,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: BookSerializer, **problems(400, 401, 404, 409, 410, 413, 429)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Render a planned book as its plan stands; what was rendered before is not made again."""
+        check_query(request, ())
+        serializer = StartSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        book = find_book(request, book_id)
+        with rejections_as_problems():
+            start_book(book, voice=serializer.validated_data.get("voice"), api_key=key_of(request))
+        return _answer(find_book(request, book_id))
+
+
+class _BookActionView(APIView):
+    """What can be done with a book's job, without a word more."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    def job_of(self, request: Request, book_id: uuid.UUID) -> RenderJob:
+        """Return the job of a book.
+
+        Raises:
+            ApiProblem: 404 book_not_found, 409 book_not_started.
+        """
+        check_query(request, ())
+        NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+        return started_job(find_book(request, book_id))
+
+
+class BookPauseView(_BookActionView):
+    """The pausing of a book."""
+
+    @extend_schema(
+        operation_id="pause_book",
+        request=None,
+        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Start no more segments of a book; one that has ended, or is paused, stays as it is."""
+        pause_job(self.job_of(request, book_id).pk)
+        return Response(BookSerializer(find_book(request, book_id)).data)
+
+
+class BookResumeView(_BookActionView):
+    """The resuming of a book."""
+
+    @extend_schema(
+        operation_id="resume_book",
+        request=None,
+        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Go on with a paused book; any other stays as it is."""
+        resume_job(self.job_of(request, book_id).pk)
+        return Response(BookSerializer(find_book(request, book_id)).data)
+
+
+class BookCancelView(_BookActionView):
+    """The cancelling of a book."""
+
+    @extend_schema(
+        operation_id="cancel_book",
+        request=None,
+        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Cancel a book's job; what is rendered is kept, and a retry goes on from there."""
+        cancel_job(self.job_of(request, book_id).pk)
+        return Response(BookSerializer(find_book(request, book_id)).data)
+
+
+class BookRetryView(_BookActionView):
+    """The retrying of a book."""
+
+    @extend_schema(
+        operation_id="retry_book",
+        request=None,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: BookSerializer, **problems(400, 401, 404, 409, 429)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Queue what failed or was cancelled once more; what is finished is kept."""
+        job = self.job_of(request, book_id)
+        try:
+            retry(job, api_key=key_of(request))
+        except RetryRefusedError as error:
+            raise ApiProblem(409, error.code, str(error)) from error
+        return _answer(find_book(request, book_id))
+
+
+class BookProofView(APIView):
+    """The proof that a book is whole."""
+
+    @extend_schema(
+        operation_id="get_book_proof",
+        responses={200: ProofSerializer, **problems(400, 401, 404, 409)},
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Say of each character whether it is spoken, skipped for a reason, or failed."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        started_job(book)
+        return Response(proof_of(book))
+
+
+class BookAudioView(APIView):
+    """The file of a book."""
+
+    @extend_schema(
+        operation_id="get_book_audio",
+        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
+        responses={
+            (200, "audio/*"): OpenApiTypes.BINARY,
+            (206, "audio/*"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 409, 410, 416),
+        },
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
+        """Return the file, or the range of it that was asked for."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        job = started_job(book)
+        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+        if not has_audio(job) or export is None:
+            raise _why_no_audio(job)
+        stored = StoredObject(
+            key=export.key,
+            content_type=FORMATS[export.format].content_type,
+            filename=f"{_plain(book)}.{FORMATS[export.format].extension}",
+            etag=export.sha256,
+        )
+        try:
+            return object_response(request._request, stored)
+        except ObjectMissingError as error:
+            raise ApiProblem(
+                410, "audio_gone", "The book's file is no longer stored; start the book again."
+            ) from error
+
+
+def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
+    """Return a book that this user may see, and how far it is, or raise the 404."""
+    book = _shown(visible_books(request.user)).filter(pk=book_id).first()
+    if book is None:
+        raise ApiProblem(404, "book_not_found", "There is no such book.")
+    return with_progress([book])[0]
+
+
+def started_job(book: BookSource) -> RenderJob:
+    """Return the job of a book.
+
+    Raises:
+        ApiProblem: 409 book_not_started.
+    """
+    if book.job is None:
+        raise ApiProblem(409, "book_not_started", "The book was not started yet.")
+    return book.job
+
+
+@contextmanager
+def rejections_as_problems() -> Iterator[None]:
+    """Answer what is not taken with its status, code and sentence."""
+    try:
+        yield
+    except SubmitRejectedError as error:
+        raise ApiProblem(
+            error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
+        ) from error
+
+
+def _shown(books: QuerySet[BookSource]) -> QuerySet[BookSource]:
+    return books.select_related("job", "owner")
+
+
+def _is_at_work(book: BookSource) -> bool:
+    if book.job is None:
+        return book.state == BookSource.State.IMPORTING
+    return book.job.status in UNFINISHED
+
+
+def _answer(book: BookSource) -> Response:
+    """Return a book as work that goes on (202), or as one that waits or has ended (200)."""
+    is_open = _is_at_work(book)
+    answer = Response(BookSerializer(book).data, status=202 if is_open else 200)
+    answer["Location"] = reverse("book", args=[book.pk])
+    if is_open:
+        answer["Retry-After"] = str(POLL_SECONDS)
+    return answer
+
+
+def _plain(book: BookSource) -> str:
+    """Return a name that every file system takes."""
+    kept = "".join(c if c.isalnum() or c in " -_'" else " " for c in book.title)
+    return " ".join(kept.split())[:MAX_FILE_NAME_CHARS].strip() or f"book-{str(book.pk)[:8]}"
+
+
+def _why_no_audio(job: RenderJob) -> ApiProblem:
+    if job.status in UNFINISHED:
+        return ApiProblem(
+            409, "book_not_finished", "The book is not finished yet.", retry_after=POLL_SECONDS
+        )
+    reason = f": {job.error_message}" if job.error_message else "."
+    return ApiProblem(404, "book_without_audio", f"The book is {job.status}{reason}")

@@ -1,0 +1,79 @@
+"""Show on a terminal how far a book is: chapters, segments, speed, time left; elsewhere nothing."""
+
+from __future__ import annotations
+
+import datetime as dt
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+
+from ttsweb.client_books import Book, BookProgress
+
+
+class BookBars:
+    """A bar for the chapters of a book and one for its segments."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}", markup=False),
+            console=Console(file=stream, highlight=False, markup=False, emoji=False),
+            disable=not stream.isatty(),
+            transient=True,
+        )
+        self._chapters = self._progress.add_task("chapters", total=None, told="")
+        self._segments = self._progress.add_task("segments", total=None, told="")
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the terminal clean for other output."""
+        self._progress.stop()
+
+    def show(self, book: Book) -> None:
+        """Draw how far a book is."""
+        progress = book["progress"]
+        if progress is None:
+            self._progress.update(self._chapters, told=book["status"])
+            return
+        closed = progress["segments_done"] + progress["segments_failed"]
+        self._progress.update(
+            self._chapters,
+            completed=progress["chapters_done"],
+            total=progress["chapters_total"],
+            told=book["status"],
+        )
+        self._progress.update(
+            self._segments,
+            completed=closed,
+            total=progress["segments_total"],
+            told=speed_of(progress),
+        )
+
+
+def speed_of(progress: BookProgress) -> str:
+    """Say how much is rendered, how fast, what was there already, and how long it still takes."""
+    told = [f"{progress['audio_seconds']:.0f} s of audio"]
+    if progress["real_time_factor"] is not None:
+        told.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["takes_reused"]:
+        told.append(f"{progress['takes_reused']} reused")
+    if progress["segments_failed"]:
+        told.append(f"{progress['segments_failed']} failed")
+    if progress["eta_seconds"] is not None:
+        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+    return ", ".join(told)
