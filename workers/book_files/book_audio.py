@@ -1,0 +1,85 @@
+"""Say what a book's files are made of: its chapters' audio, what is spoken when, and its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from synth.contract import AudioArray
+
+
+class BookFileError(Exception):
+    """A book that cannot become the file asked for; `code` is stable, the message says why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+@dataclass(frozen=True, slots=True)
+class BookFacts:
+    """Hold what a book's tags say; empty where nothing is known.
+
+    `date` is a year or an ISO date; `series_index` a number as text, such as "2" or "2.5".
+    """
+
+    title: str
+    subtitle: str = ""
+    authors: tuple[str, ...] = ()
+    narrators: tuple[str, ...] = ()
+    language: str = ""
+    publisher: str = ""
+    date: str = ""
+    description: str = ""
+    isbn: str = ""
+    asin: str = ""
+    series: str = ""
+    series_index: str = ""
+    genres: tuple[str, ...] = ()
+    rights: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpan:
+    """Say where a segment is heard: from sample `start` of its chapter's audio up to `end`.
+
+    `anchor` is the place in the source book, as `path#id` or `path`, for the read-along EPUB.
+    """
+
+    text: str
+    start: int
+    end: int
+    anchor: str = ""
+    voice: str = ""
+    speaker: int = 0
+    starts_paragraph: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ChapterAudio:
+    """Hold one chapter: credits are chapters like any other.
+
+    Attributes:
+        blocks: called for each reading; yields mono audio float32 [n] at the book's rate.
+        content_key: names the audio (same key, same samples), so that nothing needs to be read to
+            know that a finished encode still holds. Empty: the samples are read and digested.
+    """
+
+    title: str
+    blocks: Callable[[], Iterator[AudioArray]]
+    segments: tuple[SegmentSpan, ...] = ()
+    content_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BookAudio:
+    """Hold a book; `sample_rate` in Hz is that of all its chapters.
+
+    `voice_gains_db` brings the voices of a cast to one level: dB by a span's `voice`.
+    """
+
+    facts: BookFacts
+    chapters: tuple[ChapterAudio, ...]
+    sample_rate: int
+    cover: bytes | None = None
+    voice_gains_db: Mapping[str, float] = field(default_factory=dict)

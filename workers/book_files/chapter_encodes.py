@@ -1,0 +1,235 @@
+"""Encode a book's chapters one by one, measured on what was written; what is known is reused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+
+from synth.contract import AudioArray
+from workers.audio_writers import most_bits, open_writer
+from workers.book_files.aac_frames import DEFAULT_BIT_RATE, AacFrames, read_aac, write_aac
+from workers.book_files.book_audio import BookAudio, SegmentSpan
+from workers.book_files.chapter_levels import Levels, measure_levels
+from workers.book_files.chapter_mastering import (
+    FRAME_SAMPLES,
+    Level,
+    MasteredChapter,
+    Mastering,
+    Survey,
+    adjusted,
+    first_level,
+)
+from workers.book_files.encode_cache import EncodeCache
+from workers.book_files.publishing import published
+from workers.written_audio import read_blocks
+
+_VERSION = 1  # of what is done to a chapter: a change makes all kept encodes stale
+_MAX_WRITES = 4
+_MP3_BIT_RATE = 192_000  # constant: what shops ask for
+_BIT_RATES = {"aac": DEFAULT_BIT_RATE, "mp3": _MP3_BIT_RATE, "opus": 48_000}
+FORMATS = ("aac", "mp3", "opus", "flac", "wav")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """Say how chapters are encoded; None takes the format's usual rates.
+
+    `bit_rate` in bits per second, `sample_rate` in Hz. `is_fast` applies to AAC: twice as fast,
+    some per cent larger.
+    """
+
+    format: str
+    bit_rate: int | None = None
+    sample_rate: int | None = None
+    is_fast: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the format.
+
+        Raises:
+            ValueError: there is no such format.
+        """
+        if self.format not in FORMATS:
+            raise ValueError(f"no such format of chapters: {self.format!r}")
+
+
+class ChapterFile(NamedTuple):
+    """Hold a finished encode: `levels` were measured on it, `spans` lie in its samples.
+
+    `aac` is of that format alone; `gain_db` and `limiter_db` say what mastering did.
+    """
+
+    title: str
+    path: Path
+    sample_rate: int
+    num_samples: int
+    levels: Levels
+    gain_db: float
+    limiter_db: float
+    spans: list[SegmentSpan]
+    aac: AacFrames | None
+
+
+class Encoder:
+    """Encode chapters with one mastering; `encoded` and `reused` count what was done.
+
+    `is_unwanted` is asked while audio is read; true stops the work with `EncodeUnwantedError`.
+    """
+
+    def __init__(
+        self,
+        cache: EncodeCache,
+        mastering: Mastering,
+        *,
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Prepare to encode into a cache."""
+        self.encoded = self.reused = 0
+        self._cache, self._mastering, self._is_unwanted = cache, mastering, is_unwanted
+
+    def chapters(self, book: BookAudio, encoding: Encoding) -> Iterator[ChapterFile]:
+        """Yield a book's chapters in order, encoded where that was not done before.
+
+        Raises:
+            OSError: the disk is full; nothing half made is left.
+            EncodeUnwantedError: nobody waits for it any more.
+        """
+        for index in range(len(book.chapters)):
+            yield self.chapter(book, index, encoding)
+
+    def chapter(self, book: BookAudio, index: int, encoding: Encoding) -> ChapterFile:
+        """Return one chapter; see `chapters`."""
+        rate = encoding_rate(book.sample_rate, encoding)
+        mastered = self._mastered(book, index, rate)
+        chapter, survey = book.chapters[index], None
+        content = chapter.content_key
+        if not content:
+            survey = mastered.survey()
+            content = survey.digest
+        key = self._key(book, index, content, encoding, rate)
+        facts = self._cache.facts(key)
+        if facts is None:
+            survey = survey or mastered.survey()
+            facts = self._encode(key, mastered, survey, encoding)
+            self.encoded += 1
+        else:
+            self.reused += 1
+        return ChapterFile(
+            title=chapter.title,
+            path=self._cache.path(key),
+            sample_rate=rate,
+            num_samples=facts["num_samples"],
+            levels=Levels(**facts["levels"]),
+            gain_db=facts["gain_db"],
+            limiter_db=facts["limiter_db"],
+            spans=mastered.spans(),
+            aac=AacFrames.from_json(facts["aac"]) if "aac" in facts else None,
+        )
+
+    def _mastered(self, book: BookAudio, index: int, rate: int) -> MasteredChapter:
+        return MasteredChapter(
+            book.chapters[index],
+            self._mastering,
+            sample_rate=book.sample_rate,
+            file_rate=rate,
+            voice_gains_db=book.voice_gains_db,
+        )
+
+    def _key(self, book: BookAudio, index: int, content: str, encoding: Encoding, rate: int) -> str:
+        """Return the digest of all that decides how a chapter's file comes out."""
+        gains = [
+            (span.start, span.end, book.voice_gains_db[span.voice])
+            for span in book.chapters[index].segments
+            if book.voice_gains_db.get(span.voice, 0.0)
+        ]
+        parts = (
+            _VERSION,
+            av.library_versions,
+            content,
+            gains,
+            self._mastering.to_json(),
+            asdict(encoding),
+            (book.sample_rate, rate),
+        )
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def _encode(
+        self, key: str, mastered: MasteredChapter, survey: Survey, encoding: Encoding
+    ) -> dict[str, Any]:
+        """Write a chapter until its file measures as asked, or cannot; return its facts."""
+        level = first_level(survey, mastered)
+        with published(self._cache.path(key)) as path:
+            for _ in range(_MAX_WRITES):
+                written, aac = self._write(path, mastered, survey, level, encoding)
+                _check_whole(written.num_samples, mastered.num_samples(survey.num_samples))
+                better = adjusted(level, self._mastering, written)
+                if better is None or survey.levels.loudness_lufs is None:
+                    break
+                level = better
+        facts: dict[str, Any] = {
+            "num_samples": mastered.num_samples(survey.num_samples),
+            "levels": written.to_json(),
+            "gain_db": round(level.gain_db, 2),
+            "limiter_db": level.limiter_db,
+        }
+        if aac is not None:
+            facts["aac"] = aac.to_json()
+        return self._cache.finish(key, facts)
+
+    def _write(
+        self,
+        path: Path,
+        mastered: MasteredChapter,
+        survey: Survey,
+        level: Level,
+        encoding: Encoding,
+    ) -> tuple[Levels, AacFrames | None]:
+        """Write a chapter once and measure what can be read back."""
+        rate, form = mastered.file_rate, encoding.format
+        blocks = self._watched(mastered.blocks(survey, level))
+        bit_rate = encoding.bit_rate or _BIT_RATES.get(form)
+        path.unlink(missing_ok=True)
+        if form == "aac":
+            bits = bit_rate or DEFAULT_BIT_RATE
+            bits = min(bits, most_bits("aac", rate))
+            aac = write_aac(path, blocks, rate, bit_rate=bits, is_fast=encoding.is_fast)
+            return measure_levels(self._watched(read_aac(path, aac, rate)), rate), aac
+        with open_writer(path, form, rate, bit_rate) as writer:
+            for block in blocks:
+                writer.write(block)
+        return measure_levels(self._watched(read_blocks(path, form, rate)), rate), None
+
+    def _watched(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+        for block in blocks:
+            if self._is_unwanted():
+                raise EncodeUnwantedError
+            yield block
+
+
+def _check_whole(found: int, expected: int) -> None:
+    """FFmpeg may not say that a disk is full: what was read back does."""
+    if found < expected - FRAME_SAMPLES:
+        raise OSError(errno.ENOSPC, "the encode was cut short")
+
+
+class EncodeUnwantedError(Exception):
+    """The file was deleted or taken over while it was made."""
+
+
+def encoding_rate(sample_rate: int, encoding: Encoding) -> int:
+    """Return the rate in Hz of a book's files: the audio's own where the format can hold it."""
+    if encoding.sample_rate is not None:
+        return encoding.sample_rate
+    if encoding.format == "mp3":  # 192 kbit/s needs one of these
+        return sample_rate if sample_rate in (32_000, 44_100, 48_000) else 44_100
+    if encoding.format == "aac":
+        rates = av.codec.Codec("aac", "w").audio_rates or ()
+        return sample_rate if sample_rate in rates else 44_100
+    return sample_rate

@@ -1,0 +1,250 @@
+"""Make files of a book in other formats: one per chapter, or one for all, with tags and cover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+import soundfile
+
+from synth.contract import AudioArray
+from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError
+from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
+from workers.book_files.cover import CoverImage, book_cover
+from workers.book_files.file_names import numbered_name
+from workers.book_files.mp4_file import Mark
+from workers.book_files.publishing import published, published_folder
+from workers.written_audio import read_blocks
+
+FORMATS = ("mp3", "opus", "flac", "wav")
+SUFFIXES = {"mp3": ".mp3", "opus": ".opus", "flac": ".flac", "wav": ".wav"}
+_CONTAINERS = {"mp3": "mp3", "opus": "ogg", "flac": "flac"}
+_WAV_BYTES = 2**32 - 2**16  # beyond it a WAV file is an RF64, which has sizes of 64 bits
+
+
+class MadeChapters(NamedTuple):
+    """Hold what became of a book: a file for each of the chapters."""
+
+    paths: list[Path]
+    chapters: list[ChapterFile]
+
+
+def make_chapter_files(
+    folder: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
+) -> MadeChapters:
+    """Write one file per chapter into `folder`; none of them appears before all are complete.
+
+    Raises:
+        OSError: the disk is full.
+        BookFileError: the cover cannot be used.
+        ValueError: the format is none of `FORMATS`.
+    """
+    _check(encoding)
+    cover = book_cover(book.cover, book.facts)
+    count = len(book.chapters)
+    chapters, names = [], []
+    with published_folder(folder) as temporary:
+        for index, chapter in enumerate(encoder.chapters(book, encoding)):
+            name = numbered_name(index, count, chapter.title) + SUFFIXES[encoding.format]
+            tags = chapter_tags(book.facts, chapter.title, index + 1, count)
+            _tagged_copy(temporary / name, [chapter], encoding.format, tags, cover, ())
+            chapters.append(chapter)
+            names.append(name)
+    return MadeChapters([folder / name for name in names], chapters)
+
+
+def make_one_file(
+    path: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
+) -> tuple[list[ChapterFile], list[Mark]]:
+    """Write all chapters into one file with chapter marks, and return where they lie.
+
+    FLAC chapters are joined as they are decoded, which loses nothing; so are those of WAV. MP3 and
+    Opus frames lean on those before them: the joined sound is encoded anew from FLAC.
+
+    Raises:
+        OSError: the disk is full; what was at `path` before is still there.
+        BookFileError: the cover cannot be used, or there is no chapter.
+        ValueError: the format is none of `FORMATS`.
+    """
+    _check(encoding)
+    if not book.chapters:
+        raise BookFileError("no_chapters", "The book has no chapter to make a file of.")
+    cover = book_cover(book.cover, book.facts)
+    rate = encoding.sample_rate
+    lossless = Encoding("flac", sample_rate=rate)
+    chapters = list(encoder.chapters(book, lossless))
+    marks, start = [], 0
+    for chapter in chapters:
+        marks.append(Mark(chapter.title, start, start + chapter.num_samples))
+        start += chapter.num_samples
+    tags = book_tags(book.facts)
+    with published(path) as temporary:
+        if encoding.format == "wav":
+            _write_wav(temporary, chapters)
+        else:
+            _encode_joined(temporary, chapters, encoding, tags, cover, marks)
+    return chapters, marks
+
+
+def book_tags(facts: BookFacts) -> dict[str, str]:
+    """Return a book's tags by the names that FFmpeg gives them; empty ones are left out."""
+    found = {
+        "title": facts.title,
+        "album": facts.title,
+        "artist": ", ".join(facts.authors),
+        "album_artist": ", ".join(facts.authors),
+        "composer": ", ".join(facts.narrators),
+        "genre": ", ".join(facts.genres) or "Audiobook",
+        "date": facts.date,
+        "publisher": facts.publisher,
+        "language": facts.language,
+        "copyright": facts.rights,
+        "comment": facts.description,
+        "subtitle": facts.subtitle,
+        "series": facts.series,
+        "series-part": facts.series_index if facts.series else "",
+        "isbn": facts.isbn,
+        "asin": facts.asin,
+    }
+    return {name: text.replace("\0", "") for name, text in found.items() if text}
+
+
+def chapter_tags(facts: BookFacts, title: str, number: int, count: int) -> dict[str, str]:
+    """Return the tags of one chapter's file: track `number` of `count`."""
+    return {**book_tags(facts), "title": title.replace("\0", ""), "track": f"{number}/{count}"}
+
+
+def _check(encoding: Encoding) -> None:
+    if encoding.format not in FORMATS:
+        raise ValueError(f"no such format of files: {encoding.format!r}")
+
+
+def _tagged_copy(
+    path: Path,
+    chapters: Sequence[ChapterFile],
+    form: str,
+    tags: dict[str, str],
+    cover: CoverImage | None,
+    marks: Sequence[Mark],
+) -> None:
+    """Copy an encode's frames into a new file with tags: nothing is encoded."""
+    if form == "wav":
+        _write_wav(path, chapters)
+        return
+    with path.open("wb") as file, av.open(str(chapters[0].path)) as source:
+        target = _open_target(file, form, tags, marks, chapters[0].sample_rate)
+        with target:
+            stream = target.add_stream_from_template(source.streams.audio[0])
+            _tag_stream(stream, form, tags)
+            _add_cover(target, form, cover)
+            for packet in source.demux(source.streams.audio[0]):
+                if packet.dts is not None:
+                    packet.stream = stream
+                    target.mux(packet)
+
+
+def _encode_joined(
+    path: Path,
+    chapters: Sequence[ChapterFile],
+    encoding: Encoding,
+    tags: dict[str, str],
+    cover: CoverImage | None,
+    marks: Sequence[Mark],
+) -> None:
+    form, rate = encoding.format, chapters[0].sample_rate
+    codec = {"mp3": "libmp3lame", "opus": "libopus", "flac": "flac"}[form]
+    out_rate = {"mp3": rate if rate in (32_000, 44_100, 48_000) else 44_100, "opus": 48_000}
+    with path.open("wb") as file, _open_target(file, form, tags, marks, rate) as target:
+        stream: Any = target.add_stream(codec, rate=out_rate.get(form, rate))
+        stream.layout = "mono"
+        if form == "flac":
+            stream.format = "s16"
+        else:
+            stream.bit_rate = encoding.bit_rate or {"mp3": 192_000, "opus": 48_000}[form]
+        _tag_stream(stream, form, tags)
+        stream.codec_context.open()
+        _add_cover(target, form, cover)
+        fit = av.AudioResampler(
+            format=stream.codec_context.format, layout="mono",
+            rate=stream.codec_context.sample_rate, frame_size=stream.codec_context.frame_size,
+        )  # fmt: skip
+        position = 0
+        for block in _joined(chapters):
+            frame = av.AudioFrame.from_ndarray(block[None, :], "fltp", "mono")
+            frame.sample_rate, frame.pts = rate, position
+            position += len(block)
+            for ready in fit.resample(frame):
+                target.mux(stream.encode(ready))
+        for ready in fit.resample(None):
+            target.mux(stream.encode(ready))
+        target.mux(stream.encode(None))
+
+
+def _joined(chapters: Sequence[ChapterFile]) -> Iterator[AudioArray]:
+    """Yield the lossless chapters one after the other, in blocks that every encoder takes."""
+    for chapter in chapters:
+        for block in read_blocks(chapter.path, "flac", chapter.sample_rate):
+            for start in range(0, len(block), 1 << 15):
+                yield block[start : start + (1 << 15)]
+
+
+def _write_wav(path: Path, chapters: Sequence[ChapterFile]) -> None:
+    """Write 16-bit WAV, or RF64 where its sizes need more than 32 bits."""
+    total = sum(chapter.num_samples for chapter in chapters)
+    form = "RF64" if 2 * total > _WAV_BYTES else "WAV"
+    rate = chapters[0].sample_rate
+    with soundfile.SoundFile(path, "w", rate, channels=1, format=form, subtype="PCM_16") as target:
+        for chapter in chapters:
+            with soundfile.SoundFile(chapter.path) as source:
+                for block in source.blocks(1 << 18, dtype="int16"):
+                    target.write(block)
+    if soundfile.info(path).frames != total:
+        raise OSError(28, "the audio file was cut short")  # libsndfile does not say why
+
+
+def _open_target(
+    file: Any, form: str, tags: dict[str, str], marks: Sequence[Mark], rate: int
+) -> Any:
+    """Open a container that writes through `file`, whose errors then reach the caller."""
+    options = {"id3v2_version": "4"} if form == "mp3" else {}
+    target = av.open(file, "w", format=_CONTAINERS[form], options=options)
+    if form != "opus":
+        target.metadata.update(tags)
+    if marks:
+        target.set_chapters([
+            {"id": index, "start": mark.start, "end": mark.end, "time_base": _base(rate),
+             "metadata": {"title": mark.title}}
+            for index, mark in enumerate(marks)
+        ])  # fmt: skip
+    return target
+
+
+def _base(rate: int) -> Fraction:
+    return Fraction(1, rate)
+
+
+def _tag_stream(stream: Any, form: str, tags: dict[str, str]) -> None:
+    """Opus in Ogg has its tags on the stream."""
+    if form == "opus":
+        stream.metadata.update(tags)
+
+
+def _add_cover(target: Any, form: str, cover: CoverImage | None) -> None:
+    """Add the cover where the container has a place for pictures."""
+    if cover is None or form == "opus":
+        return
+    name = {"image/jpeg": "jpeg_pipe", "image/png": "png_pipe"}[cover.media_type]
+    opened: Any = av.open(BytesIO(cover.content), format=name)
+    with opened as picture:
+        source = picture.streams.video[0]
+        stream = target.add_stream_from_template(source)
+        stream.disposition = av.stream.Disposition.attached_pic
+        for packet in picture.demux(source):
+            if packet.size:
+                packet.stream = stream
+                target.mux(packet)
+                break

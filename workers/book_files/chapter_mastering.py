@@ -1,0 +1,237 @@
+"""Master a chapter: one gain for all of it, a limiter, room tone below it and at both ends.
+
+Never a gain per sentence: neighbours would jump. What voices differ by is evened out before, by
+one gain for each voice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from synth.contract import AudioArray
+from workers.book_files.book_audio import ChapterAudio, SegmentSpan
+from workers.book_files.chapter_levels import LevelMeter, Levels
+from workers.book_files.room_tone import room_tone
+from workers.peak_limiter import PeakLimiter
+from workers.resample import resample
+
+FRAME_SAMPLES = 1024  # of AAC: a chapter is whole frames, so that encodes join without a gap
+BLOCK_SAMPLES = 1 << 17
+HEAD_SECONDS = (0.5, 1.0)  # what shops ask for at a file's beginning and end
+TAIL_SECONDS = (1.0, 5.0)
+MAX_GAIN_DB = 40.0  # a chapter that needs more is as good as silent: only its noise would rise
+
+
+@dataclass(frozen=True, slots=True)
+class Mastering:
+    """Say how a chapter is to sound: one of the two targets, and limits that files must keep.
+
+    Levels in dBFS, dBTP or LUFS; None means that nothing is asked.
+    """
+
+    name: str
+    target_lufs: float | None = None
+    target_rms_dbfs: float | None = None
+    peak_limit_dbtp: float = -1.0
+    rms_range_dbfs: tuple[float, float] | None = None
+    floor_limit_dbfs: float | None = None
+    tolerance_db: float = 0.5
+    head_seconds: float = 0.75
+    tail_seconds: float = 2.0
+    tone_dbfs: float = -75.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ValueError: head, tail or targets are out of range.
+        """
+        for name, value, (low, high) in (
+            ("head_seconds", self.head_seconds, HEAD_SECONDS),
+            ("tail_seconds", self.tail_seconds, TAIL_SECONDS),
+            ("tone_dbfs", self.tone_dbfs, (-100.0, -60.0)),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}")
+        if (self.target_lufs is None) == (self.target_rms_dbfs is None):
+            raise ValueError("a mastering has one target: loudness or RMS")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values by name."""
+        return asdict(self)
+
+
+STANDARD = Mastering("standard", target_lufs=-18.0, floor_limit_dbfs=-60.0)
+ACX = Mastering(
+    "acx",
+    target_rms_dbfs=-20.0,
+    peak_limit_dbtp=-3.0,
+    rms_range_dbfs=(-23.0, -18.0),
+    floor_limit_dbfs=-60.0,
+)
+PRESETS = {one.name: one for one in (STANDARD, ACX)}
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """Hold what one reading of a chapter found, before anything was done to it."""
+
+    num_samples: int
+    levels: Levels
+    digest: str
+
+
+@dataclass(slots=True)
+class Level:
+    """Say how a chapter is written: its gain, and the ceiling of its peaks, both in dB."""
+
+    gain_db: float
+    ceiling_dbtp: float
+    limiter_db: float = 0.0  # the most that a peak was turned down, by the last writing
+
+
+class MasteredChapter:
+    """Read a chapter as it goes into files, as often as needed."""
+
+    def __init__(
+        self,
+        chapter: ChapterAudio,
+        mastering: Mastering,
+        *,
+        sample_rate: int,
+        file_rate: int,
+        voice_gains_db: Mapping[str, float],
+    ) -> None:
+        """Prepare; `sample_rate` is the chapter's, `file_rate` that of its files, both in Hz."""
+        self.mastering, self.file_rate = mastering, file_rate
+        self.head = round(mastering.head_seconds * file_rate)
+        self._chapter, self._rate = chapter, sample_rate
+        self._gains = [
+            (span.start, span.end, 10 ** (voice_gains_db[span.voice] / 20))
+            for span in chapter.segments
+            if voice_gains_db.get(span.voice, 0.0)
+        ]
+
+    def survey(self) -> Survey:
+        """Read the chapter once and measure it."""
+        digest = hashlib.sha256()
+        meter = LevelMeter(self.file_rate)
+        for block in self._speech():
+            digest.update(np.ascontiguousarray(block, dtype="<f4").data)
+            meter.push(block)
+        levels = meter.close()
+        return Survey(levels.num_samples, levels, digest.hexdigest())
+
+    def num_samples(self, speech: int) -> int:
+        """Return a file's samples, whole frames, of a chapter with `speech` samples."""
+        tail = round(self.mastering.tail_seconds * self.file_rate)
+        return -(-(self.head + speech + tail) // FRAME_SAMPLES) * FRAME_SAMPLES
+
+    def blocks(self, survey: Survey, level: Level) -> Iterator[AudioArray]:
+        """Yield the mastered audio, float32 [n]; `level.limiter_db` is known after the last."""
+        limiter = PeakLimiter(self.file_rate, ceiling=10 ** (level.ceiling_dbtp / 20))
+        yield from limiter.limit(self._toned(survey, np.float32(10 ** (level.gain_db / 20))))
+        level.limiter_db = round(float(-20 * np.log10(limiter.lowest_gain)), 2) + 0.0
+
+    def spans(self) -> list[SegmentSpan]:
+        """Return the segments as they lie in the files."""
+        moved = []
+        for span in self._chapter.segments:
+            start, end = self._place(span.start), self._place(span.end)
+            moved.append(
+                SegmentSpan(
+                    span.text, start, end, span.anchor, span.voice, span.speaker,
+                    span.starts_paragraph,
+                )
+            )  # fmt: skip
+        return moved
+
+    def _place(self, sample: int) -> int:
+        return self.head + round(sample * self.file_rate / self._rate)
+
+    def _toned(self, survey: Survey, gain: np.float32) -> Iterator[AudioArray]:
+        """Yield head, speech and tail, all of them over one continuous room tone."""
+        length = self.num_samples(survey.num_samples)
+        tone = self.mastering.tone_dbfs
+        position = 0
+        for block in self._with_ends(length, gain):
+            yield block + room_tone(position, len(block), tone)
+            position += len(block)
+
+    def _with_ends(self, length: int, gain: np.float32) -> Iterator[AudioArray]:
+        yield np.zeros(self.head, np.float32)
+        position = self.head
+        for block in self._speech():
+            position += len(block)
+            yield block * gain
+        while position < length:
+            count = min(BLOCK_SAMPLES, length - position)
+            yield np.zeros(count, np.float32)
+            position += count
+
+    def _speech(self) -> Iterator[AudioArray]:
+        levelled = _levelled(self._chapter.blocks(), self._gains)
+        for block in resample(levelled, self._rate, self.file_rate):
+            for start in range(0, len(block), BLOCK_SAMPLES):
+                yield block[start : start + BLOCK_SAMPLES]
+
+
+def first_level(survey: Survey, mastered: MasteredChapter) -> Level:
+    """Return the gain that leads from what was measured to the target; none for silence."""
+    mastering, levels = mastered.mastering, survey.levels
+    ceiling = mastering.peak_limit_dbtp - 0.3  # a codec raises peaks by about as much
+    missing = _missing(mastering, levels)
+    if missing is None or survey.num_samples == 0:
+        return Level(0.0, ceiling)
+    if mastering.target_rms_dbfs is not None:
+        # Head and tail are quiet and count in the RMS of a file.
+        share = survey.num_samples / mastered.num_samples(survey.num_samples)
+        missing -= float(10 * np.log10(share))
+    return Level(min(missing, MAX_GAIN_DB), ceiling)
+
+
+def adjusted(level: Level, mastering: Mastering, written: Levels) -> Level | None:
+    """Return a better level in view of what was measured on the file; None where it holds."""
+    over = written.true_peak_dbtp - mastering.peak_limit_dbtp
+    missing = _missing(mastering, written) or 0.0
+    missing = min(missing, MAX_GAIN_DB - level.gain_db)
+    ceiling = level.ceiling_dbtp - (over + 0.1 if over > 0 else 0.0)
+    if over <= 0 and abs(missing) <= mastering.tolerance_db / 2:
+        return None
+    # What the limiter eats is given back in part only: it would be heard more than the gain.
+    step = missing if abs(missing) > mastering.tolerance_db / 2 else 0.0
+    return Level(level.gain_db + max(-6.0, min(6.0, step)), ceiling)
+
+
+def _missing(mastering: Mastering, levels: Levels) -> float | None:
+    """Return the dB up to the target; None where there is nothing to make louder."""
+    if levels.loudness_lufs is None:
+        return None
+    if mastering.target_lufs is not None:
+        return mastering.target_lufs - levels.loudness_lufs
+    assert mastering.target_rms_dbfs is not None
+    return mastering.target_rms_dbfs - levels.rms_dbfs
+
+
+def _levelled(
+    blocks: Iterable[AudioArray], gains: list[tuple[int, int, float]]
+) -> Iterator[AudioArray]:
+    """Yield the blocks with each span's gain; spans come in order and do not overlap."""
+    position, index = 0, 0
+    for block in blocks:
+        end = position + len(block)
+        if gains:
+            block = block.astype(np.float32)  # a copy: the caller's may be shared
+        while index < len(gains) and gains[index][0] < end:
+            first, last, gain = gains[index]
+            block[max(0, first - position) : max(0, last - position)] *= np.float32(gain)
+            if last > end:
+                break
+            index += 1
+        yield block
+        position = end
