@@ -14,6 +14,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.browser.small_png import small_png
+
 PATIENCE_SECONDS = 60
 PHONE = (390, 844)
 _AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
@@ -108,4 +110,4 @@ def picture(browser: webdriver.Chrome, name: str) -> None:
     folder = os.environ.get("TTS_TEST_PICTURES")
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+        (Path(folder) / f"{name}.png").write_bytes(small_png(browser.get_screenshot_as_png()))

@@ -90,7 +90,7 @@ def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voic
     before = segments(site, job_id)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
     assert wait_for(admin, "canvas[data-peaks]")
-    picture(admin, "job")
+    picture(admin, "job-segments")
 
     wait_for(admin, "[data-again]").click()
     WebDriverWait(admin, PATIENCE_SECONDS).until(

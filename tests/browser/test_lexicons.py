@@ -9,7 +9,15 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.browser.conftest import Site
-from tests.browser.pages import console_errors, overflow, set_dark, set_phone, violations, wait_for
+from tests.browser.pages import (
+    console_errors,
+    overflow,
+    picture,
+    set_dark,
+    set_phone,
+    violations,
+    wait_for,
+)
 
 
 def make_lexicon(site: Site) -> str:
@@ -31,6 +39,7 @@ def test_text_is_tried_on_a_lexicon(admin: webdriver.Chrome, site: Site) -> None
 
     assert wait_for(admin, "mark").text == "data"
     assert "All of the dayta is here." in admin.page_source
+    picture(admin, "lexicon")
     for is_dark in (False, True):
         set_dark(admin, is_dark)
         assert violations(admin) == []
