@@ -14,6 +14,7 @@ from ttsweb.command_errors import StepError
 from ttsweb.following import Followed, outcome, submit
 from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
 from ttsweb.remote_command import RemoteCommand
+from ttsweb.render_book import is_book, render_book
 
 SUFFIXES = (".txt", ".md")
 
@@ -29,17 +30,27 @@ class Command(RemoteCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the files, the voices, the options, and where the audio goes."""
         parser.add_argument(
-            "files", nargs="+", type=Path, metavar="FILE", help="text, .txt or .md, in UTF-8"
+            "files",
+            nargs="+",
+            type=Path,
+            metavar="FILE",
+            help="text, .txt or .md, in UTF-8; or a book: .epub, .docx, .html, .pdf",
         )
         parser.add_argument(
-            "--out", type=Path, default=Path(), help="folder for the audio; the current one"
+            "--out",
+            type=Path,
+            default=Path(),
+            help="folder for the audio, the current one; of a book also its file",
         )
         add_job_arguments(parser)
         parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def run(self, client: Client, chosen: Namespace) -> None:
-        """Check all files, queue all, then follow all."""
+        """Check all files, queue all, then follow all; a book goes alone."""
+        if any(is_book(path) for path in chosen.files):
+            self._render_book(client, chosen)
+            return
         try:
             voices = voices_of(chosen)
         except ValueError as error:
@@ -55,6 +66,14 @@ class Command(RemoteCommand):
         if failed:
             sys.stdout.flush()
             raise SystemExit(1)
+
+    def _render_book(self, client: Client, chosen: Namespace) -> None:
+        if len(chosen.files) > 1:
+            raise CommandError("give one book at a time", returncode=2)
+        try:
+            render_book(self, client, chosen.files[0], chosen)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
 
     def _submit(
         self,
