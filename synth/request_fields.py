@@ -57,6 +57,7 @@ class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-unty
     """Describe a text in the OpenAPI schema."""
 
     target_class = "synth.request_fields.StrictTextField"
+    match_subclasses = True
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""

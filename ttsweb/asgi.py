@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 
 from synth.event_streams import EventStreams
 from synth.job_wait import JobWait
@@ -14,6 +13,7 @@ from synth.live.streams import LiveStreams
 from synth.live.watcher import LiveWatcher
 from synth.openai.speech_wait import SpeechWait
 from ttsweb.body_limit import BodyLimit
+from ttsweb.chunked import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 

@@ -1,40 +1,47 @@
-"""Read JSON bodies up to a limit: DRF's own parser would read whatever is sent."""
+"""Read JSON bodies up to a limit of their own, and nothing in them twice.
+
+DRF's own parser is not used: Django's limit for forms would hold for whatever is a child of it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from io import BytesIO
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
 from rest_framework.exceptions import ParseError
-from rest_framework.parsers import JSONParser
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import JSONRenderer
 
 
-class BoundedJSONParser(JSONParser):
+class BoundedJSONParser(BaseParser):
     """Parse UTF-8 JSON of at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes."""
+
+    media_type = "application/json"
+    renderer_class = JSONRenderer
 
     def parse(
         self,
         stream: IO[Any],
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Return the parsed body.
 
         Raises:
             RequestDataTooBig: the body is longer than the limit (a 413).
-            ParseError: the body is not JSON, not UTF-8, or nested too deeply.
+            ParseError: the body is not JSON, not UTF-8, nested too deeply, or says a name twice.
         """
         limit = self.max_bytes()
         body = stream.read(limit + 1)
         if len(body) > limit:
             raise RequestDataTooBig(f"The body has more than {limit} bytes.")
         try:
-            return super().parse(BytesIO(body), media_type, parser_context)
-        except RecursionError as error:
-            raise ParseError("The body cannot be read as JSON.") from error
+            return read_json(body)
+        except ValueError as error:
+            raise ParseError(f"The body cannot be read as JSON: {error}.") from error
 
     def max_bytes(self) -> int:
         """Return how long a body may be."""
@@ -48,3 +55,38 @@ class ClipJSONParser(BoundedJSONParser):
         """Return how long a body with a clip may be."""
         limit: int = super().max_bytes() + 4 * settings.MAX_CLIP_BYTES // 3
         return limit
+
+
+def read_json(content: bytes) -> Any:
+    """Return the value of some JSON.
+
+    Raises:
+        ValueError: it is none, is not UTF-8, is nested too deeply, has a number that cannot be
+            counted with, or an object that says a name twice; the text is the end of a sentence.
+    """
+    try:
+        return json.loads(
+            content.decode("utf-8"), parse_constant=_refuse, object_pairs_hook=_each_once
+        )
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8, {error.reason} at byte {error.start}") from error
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    except ValueError as error:
+        if "int_max_str_digits" in str(error):  # Python's own words name a function of it
+            raise ValueError("it holds a number of thousands of digits") from error
+        raise
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; of two values with one name either would be ignored without a word."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the name {twice[:100]!r} is there twice in one object")
+    return found

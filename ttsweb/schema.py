@@ -69,6 +69,14 @@ class ProblemAutoSchema(AutoSchema):
         answers["default"] = build(problem, "default", [PROBLEM_TYPE])
         return answers
 
+    def _get_request_body(self, direction: Any = "request") -> dict[str, Any] | None:
+        """Return the body's description; where it may be a file as it is, there has to be one."""
+        body: dict[str, Any] | None = super()._get_request_body(direction)  # type: ignore[no-untyped-call]  # theirs
+        binary = {"type": "string", "format": "binary"}
+        if body and any(kind.get("schema") == binary for kind in body["content"].values()):
+            body["required"] = True
+        return body
+
     def _insert_field_validators(self, field: Any, schema: Any) -> None:
         """Add what validators say; a field that states its pattern means it of blanks as well."""
         super()._insert_field_validators(field, schema)  # type: ignore[no-untyped-call]  # theirs

@@ -140,6 +140,12 @@ class VoiceUpdateSerializer(StrictSerializer):
         return attrs | {"clips": clips}
 
 
+class VoiceFieldsSerializer(VoiceUpdateSerializer):
+    """Changes of a voice that can be said without a file."""
+
+    audio = None  # type: ignore[assignment]  # takes the field away
+
+
 def read_clips(files: Sequence[UploadedFile[bytes]], transcripts: Sequence[str]) -> list[NewClip]:
     """Return the uploaded clips, each checked and with its transcript.
 

@@ -33,7 +33,12 @@ from voices.access import visible_voices
 from voices.clip_checks import ClipRejectedError
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.ownership import check_own
-from voices.serializers import VoiceCreateSerializer, VoiceSerializer, VoiceUpdateSerializer
+from voices.serializers import (
+    VoiceCreateSerializer,
+    VoiceFieldsSerializer,
+    VoiceSerializer,
+    VoiceUpdateSerializer,
+)
 from voices.transitions import request_encoding
 from voices.voice_filters import VoiceFilterSerializer
 
@@ -125,7 +130,10 @@ class VoiceView(APIView):
 
     @extend_schema(
         operation_id="update_voice",
-        request=VoiceUpdateSerializer,
+        request={
+            "application/json": VoiceFieldsSerializer,
+            "multipart/form-data": VoiceUpdateSerializer,
+        },
         parameters=_ACCEPTED_HEADERS,
         responses={
             200: VoiceSerializer,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 from synth.rejections import SubmitRejectedError
+from ttsweb.parsers import read_json
 
 
 @dataclass(frozen=True)
@@ -77,14 +77,12 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 def _read_line(index: int, number: int, line: bytes) -> Entry:
     try:
-        value = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
-    except UnicodeDecodeError as error:
-        sentence = f"The line is not UTF-8: {error.reason} at its byte {error.start}."
-        return Entry(index, number, {}, ItemError(None, "not_utf8", sentence))
-    except RecursionError:
-        error_ = ItemError(None, "not_json", "The line is nested too deeply.")
-        return Entry(index, number, {}, error_)
-    except ValueError as error:  # also numbers of thousands of digits
+        value = read_json(line)
+    except ValueError as error:
+        if isinstance(error.__cause__, UnicodeDecodeError):
+            cause = error.__cause__
+            sentence = f"The line is not UTF-8: {cause.reason} at its byte {cause.start}."
+            return Entry(index, number, {}, ItemError(None, "not_utf8", sentence))
         sentence = f"The line cannot be read as JSON: {str(error)[:200]}."
         return Entry(index, number, {}, ItemError(None, "not_json", sentence))
     return _entry(index, number, value)
@@ -95,10 +93,6 @@ def _entry(index: int, line: int | None, value: Any) -> Entry:
         return Entry(index, line, value)
     sentence = 'Expected an object such as {"custom_id": "a", "text": "Hello."}.'
     return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def _too_many(said: str, max_items: int) -> SubmitRejectedError:

@@ -18,7 +18,7 @@ from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
-from synth.text.rules import Budget, Rule, RuleError, TooSlowError, checked_rule
+from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, checked_rule
 from synth.text.segments import Piece
 from synth.text.spelling_out import speller
 
@@ -38,6 +38,7 @@ class LexiconBook:
         """Gather for a user; None is the system itself."""
         self._owner = owner
         self._left = settings.LEXICON_SECONDS * _JOBS_PER_REQUEST
+        self._slow = 0  # patterns so far that were refused for their time
         self._named: dict[str, Lexicon] = {}
         self._applying: list[Lexicon] | None = None
         self._layers: dict[tuple[uuid.UUID, str], Layer] = {}
@@ -150,14 +151,16 @@ class LexiconBook:
     def _checked(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
         """Return the rules of a job's own entries; the time that checking takes counts as well."""
         rules: list[Rule] = []
+        until = time.monotonic() + settings.LEXICON_SECONDS
         for place, entry in enumerate(entries):
             started = time.monotonic()
             rule = Rule(**{"case_sensitive": False, "language": "", "kind": "word", **entry})
-            if self._left <= 0:
+            if self._left <= 0 or started > until or self._slow >= MAX_SLOW:
                 raise _too_slow(rule, settings.LEXICON_SECONDS)
             try:
                 rules.append(checked_rule(rule))
             except RuleError as error:
+                self._slow += error.code == "pattern_too_slow"
                 raise SubmitRejectedError(
                     400, error.code, error.message, attr=f"lexicon.{place}.{error.attr}"
                 ) from error

@@ -48,6 +48,8 @@ def read_csv(content: bytes) -> Reading:
                     names = _column_names(row)
                 else:
                     _read_row(reading, line, names, row)
+                    if reading.is_enough():
+                        break
             line = reader.line_num + 1
     except csv.Error as error:
         reading.bad.append(BadLine(line, "", "csv_invalid", f"This is not CSV: {error}."))

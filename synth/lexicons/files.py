@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,10 +11,11 @@ from django.conf import settings
 
 from synth.language_tags import language_tag
 from synth.lexicons.keeping import check_entry
-from synth.text.rules import KINDS, Rule, RuleError
+from synth.text.rules import KINDS, MAX_SLOW, Rule, RuleError
 
 MAX_BAD_LINES = 20  # then no more are looked for: a pattern's trial takes its time
 MAX_ENTRY_BYTES = 5000
+_REQUESTS_TIMES = 5  # a whole lexicon may take the time of so many requests
 
 
 class FileRefusedError(Exception):
@@ -50,6 +52,11 @@ class Reading:
     bad: list[BadLine] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def is_enough(self) -> bool:
+        """Say whether the file is refused by now, so that the rest of it need not be read."""
+        too_many = len(self.entries) > settings.MAX_LEXICON_ENTRIES
+        return too_many or len(self.bad) >= MAX_BAD_LINES
+
 
 def max_file_bytes() -> int:
     """Return how long a lexicon's file may be."""
@@ -57,17 +64,30 @@ def max_file_bytes() -> int:
 
 
 def checked(reading: Reading) -> list[tuple[Rule, bool]]:
-    """Return the rules of a file with whether each is enabled; bad ones join `reading.bad`."""
+    """Return the rules of a file with whether each is enabled; bad ones join `reading.bad`.
+
+    Raises:
+        FileRefusedError: too_many_entries; file_too_slow, where trying all patterns takes too long.
+    """
     rules: list[tuple[Rule, bool]] = []
     if len(reading.entries) > settings.MAX_LEXICON_ENTRIES:
         raise FileRefusedError(
             "too_many_entries",
-            f"The file has {len(reading.entries)} entries; {settings.MAX_LEXICON_ENTRIES} are "
-            "allowed in a lexicon.",
+            f"The file has more entries than the {settings.MAX_LEXICON_ENTRIES} that are allowed "
+            "in a lexicon.",
         )
+    seconds = _REQUESTS_TIMES * settings.LEXICON_SECONDS
+    until = time.monotonic() + seconds
+    slow = 0
     for entry in reading.entries:
-        if len(reading.bad) >= MAX_BAD_LINES:
+        if len(reading.bad) >= MAX_BAD_LINES or slow >= MAX_SLOW:
             break
+        if time.monotonic() > until:
+            raise FileRefusedError(
+                "file_too_slow",
+                f"Trying the file's patterns took more than {seconds:g} seconds, up to line "
+                f"{entry.line}; make them simpler, or bring them in several files.",
+            )
         values = dict(entry.values)
         tag = language_tag(values["language"]) if values.get("language") else ""
         if tag is None:
@@ -89,6 +109,7 @@ def checked(reading: Reading) -> list[tuple[Rule, bool]]:
             rules.append((check_entry(values | {"language": tag}), enabled))
         except RuleError as error:
             reading.bad.append(BadLine(entry.line, error.attr, error.code, error.message))
+            slow += error.code == "pattern_too_slow"
     return rules
 
 

@@ -161,6 +161,8 @@ class _Reader:
             self._bad(lexeme, "say", "pls_lexeme", f"The lexeme {names} has no alias.")
         else:
             say = lexeme.aliases[0] if lexeme.preferred is None else lexeme.preferred
+            if self.reading.is_enough():
+                return
             self.reading.entries += [
                 FileEntry(lexeme.line, self._values(lexeme, grapheme, say))
                 for grapheme in lexeme.graphemes

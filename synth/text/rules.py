@@ -16,6 +16,7 @@ MAX_RULE_CHARS = 500
 # What a pattern is tried against before it is kept. A segment is seldom longer than the probes.
 PROBE_CHARS = 1000
 PROBE_SECONDS = 0.2
+MAX_SLOW = 3  # patterns that are too slow; then a request has had its time, and no more are tried
 _TRIED_CHARACTERS = "a0A _-.,!é漢"
 _MAX_TRIED = 24
 # Recursion has no use in a text's words, and no bound that a trial could find.
