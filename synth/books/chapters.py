@@ -1,0 +1,289 @@
+"""Find where chapters begin, by the contents list and the headings, and what they are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from synth.books.book import Block, BlockKind, Book, Document, TocEntry
+from synth.books.labels import is_label, join_titles
+from synth.books.notes import places_of
+from synth.books.rules import SkipReason, section_reason, title_reason
+
+# Entries of a contents list that are closer than this are sections of a chapter, not chapters.
+_MIN_CHAPTER_CHARS = 2500
+_MIN_HEADINGS = 2
+_MAX_TITLE_CHARS = 200
+_PART = re.compile(r"(?:part|book|volume|act|teil|buch|band|akt|livre|partie|tome|acte)\b", re.I)
+_START = re.compile(r"\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
+_END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
+_PRODUCED = re.compile(r"(?:produced|transcribed|e-text prepared|scanned|updated) by\b", re.I)
+_RIGHTS = re.compile(r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b", re.I)
+_MAX_TITLE_PAGE_CHARS = 300
+_MAX_RIGHTS_CHARS = 8000
+_ROLE_TITLES = {"titlepage": "Title page", "copyright-page": "Copyright", "toc": "Contents"}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Hold a block with its place in the book: numbers of the document and of the block."""
+
+    document: int
+    place: int
+    block: Block
+
+
+@dataclass(slots=True)
+class Section:
+    """Hold what will be a chapter; `reason` is why all of it is not spoken."""
+
+    title: str
+    level: int
+    blocks: list[Placed]
+    reason: SkipReason | None = None
+    parents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    title: str
+    level: int
+    parents: tuple[str, ...] = ()
+
+
+def find_sections(book: Book) -> tuple[list[Section], list[str]]:
+    """Cut a book into sections, in the order of reading, with each block in one; tell warnings."""
+    starts, warnings = _starts_of_toc(book)
+    if len(starts) < _MIN_HEADINGS:
+        starts = {**starts, **_starts_of_headings(book)}
+    reasons = _archive_reasons(book)
+    sections: list[Section] = []
+    for number, document in enumerate(book.documents):
+        for placed in _placed(number, document):
+            key = (number, placed.place)
+            reason = reasons.get(key) or _reason(document, placed.block)
+            start = starts.get(key)
+            if start is None and _opens(sections, document, placed, reason):
+                start = _Start("", 1)
+            if start is not None or not sections:
+                found = start or _Start("", 1)
+                sections.append(Section(found.title, found.level, [], reason, found.parents))
+            sections[-1].blocks.append(placed)
+    for section in sections:
+        _name(section, book)
+    return _joined_parts(sections), warnings
+
+
+def _placed(number: int, document: Document) -> Iterator[Placed]:
+    for place, block in enumerate(document.blocks):
+        yield Placed(number, place, block)
+
+
+def _reason(document: Document, block: Block) -> SkipReason | None:
+    if not document.is_linear and section_reason(document.role) is not SkipReason.NOTE:
+        return SkipReason.NOT_LINEAR
+    role = block.role if block.kind is not BlockKind.FURNITURE else ""
+    return section_reason(role) or section_reason(document.role)
+
+
+def _opens(
+    sections: list[Section],
+    document: Document,
+    placed: Placed,
+    reason: SkipReason | None,
+) -> bool:
+    """Say whether a block begins a section that no contents list and no heading names."""
+    if not sections:
+        return True
+    last = sections[-1]
+    if placed.block.kind in {BlockKind.FURNITURE, BlockKind.NOTE} and placed.place:
+        return False
+    if reason is not last.reason:
+        return True
+    if placed.place:
+        return False
+    # A document of its own kind, such as a dedication, or one before all chapters.
+    is_special = document.role not in {"", "chapter", "part", "frontmatter", "bodymatter"}
+    is_special = is_special and document.role != "backmatter"
+    return is_special or not last.title
+
+
+def _archive_reasons(book: Book) -> dict[tuple[int, int], SkipReason]:
+    """Return the places of what Project Gutenberg puts around a book."""
+    places = [(n, p.place, p.block) for n, d in enumerate(book.documents) for p in _placed(n, d)]
+    found: dict[tuple[int, int], SkipReason] = {}
+    starts = [i for i, (_, _, block) in enumerate(places) if _START.search(block.text[:200])]
+    ends = [i for i, (_, _, block) in enumerate(places) if _END.match(block.text[:200])]
+    head = starts[0] + 1 if starts and starts[0] < len(places) // 2 else 0
+    if head:
+        for index in range(head, min(head + 5, len(places))):
+            head = index + 1 if _PRODUCED.match(places[index][2].text) else head
+    foot = ends[0] if ends and ends[0] >= head else len(places)
+    for index in [*range(head), *range(foot, len(places))]:
+        found[places[index][:2]] = SkipReason.BOILERPLATE
+    return found
+
+
+def _starts_of_toc(book: Book) -> tuple[dict[tuple[int, int], _Start], list[str]]:
+    """Return where the entries of the contents list lead to that begin chapters."""
+    warnings: list[str] = []
+    numbers = {document.path: n for n, document in reversed(list(enumerate(book.documents)))}
+    anchors = places_of(book.documents)
+    found: list[tuple[tuple[int, int], TocEntry]] = []
+    for entry in book.toc:
+        if entry.path not in numbers:
+            warnings.append(f"The contents list leads to {entry.path!r}, which is not read.")
+            continue
+        place = anchors.get(f"{entry.path}#{entry.fragment}") if entry.fragment else None
+        if entry.fragment and place is None:
+            warnings.append(f"The contents list leads to {entry.fragment!r}, which does not exist.")
+        place = place or (numbers[entry.path], 0)
+        if book.documents[place[0]].blocks:
+            found.append((place, entry))
+    found.sort(key=lambda pair: pair[0])
+    return _chosen(book, found), warnings
+
+
+def _chosen(
+    book: Book, found: list[tuple[tuple[int, int], TocEntry]]
+) -> dict[tuple[int, int], _Start]:
+    """Leave out entries that are sections of a chapter; outer entries name parts."""
+    offsets = _Offsets(book)
+    starts: dict[tuple[int, int], _Start] = {}
+    open_entries: list[tuple[TocEntry, bool]] = []  # and whether those in it begin chapters
+    for index, (place, entry) in enumerate(found):
+        while open_entries and open_entries[-1][0].level >= entry.level:
+            open_entries.pop()
+        is_start = all(is_part for _, is_part in open_entries)
+        open_entries.append((entry, is_start and _is_part(found, index, offsets)))
+        if not is_start:
+            continue
+        parents = tuple(outer.title for outer, _ in open_entries[:-1] if outer.title)
+        title = entry.title
+        if place in starts and starts[place].level >= entry.level:
+            title = join_titles([starts[place].title, entry.title])
+        starts[place] = _Start(title, entry.level, parents)
+    return starts
+
+
+def _is_part(found: list[tuple[tuple[int, int], TocEntry]], index: int, offsets: _Offsets) -> bool:
+    """Say whether the entries inside an entry are chapters: long enough each, or it is a part."""
+    entry = found[index][1]
+    end = index + 1
+    while end < len(found) and found[end][1].level > entry.level:
+        end += 1
+    inner = [p for p, e in found[index + 1 : end] if e.level == entry.level + 1]
+    if not inner:
+        return False
+    stop = offsets.at(found[end][0]) if end < len(found) else offsets.total
+    mean = (stop - offsets.at(inner[0])) / len(inner)
+    return mean >= _MIN_CHAPTER_CHARS or bool(_PART.match(entry.title))
+
+
+class _Offsets:
+    """Tell how many characters stand before a place."""
+
+    def __init__(self, book: Book) -> None:
+        self._sums: list[list[int]] = []
+        self.total = 0
+        for document in book.documents:
+            sums = []
+            for block in document.blocks:
+                sums.append(self.total)
+                self.total += block.source_chars
+            self._sums.append([*sums, self.total])
+
+    def at(self, place: tuple[int, int]) -> int:
+        """Return the characters before a place."""
+        return self._sums[place[0]][place[1]]
+
+
+def _starts_of_headings(book: Book) -> dict[tuple[int, int], _Start]:
+    """Return the headings that begin chapters: the deepest level that leaves them long enough."""
+    headings = [
+        (n, placed.place, placed.block)
+        for n, document in enumerate(book.documents)
+        for placed in _placed(n, document)
+        if placed.block.kind is BlockKind.HEADING and _reason(document, placed.block) is None
+    ]
+    chosen = 0
+    for level in range(1, 7):
+        count = sum(block.level <= level for _, _, block in headings)
+        exact = sum(block.level == level for _, _, block in headings)
+        if exact < _MIN_HEADINGS:
+            continue
+        if not chosen or book.source_chars / count >= _MIN_CHAPTER_CHARS:
+            chosen = level
+    starts: dict[tuple[int, int], _Start] = {}
+    previous: tuple[int, int, Block] | None = None
+    for number, place, block in headings:
+        follows = previous is not None and previous[:2] == (number, place - 1)
+        previous = (number, place, block) if block.level <= chosen else None
+        is_second = follows and bool(is_label(book.documents[number].blocks[place - 1].text))
+        if block.level <= chosen and not (is_second and not is_label(block.text)):
+            starts[number, place] = _Start("", block.level)
+    return starts
+
+
+def _name(section: Section, book: Book) -> None:
+    """Give a section the title of its headings and of the contents list, and what follows of it."""
+    headings = []
+    for placed in section.blocks:
+        if placed.block.kind is BlockKind.HEADING:
+            headings.append(placed.block.text)
+        elif placed.block.kind is not BlockKind.FURNITURE:
+            break
+    own = join_titles(headings)
+    title = section.title
+    if own and (not title or join_titles([title, own]) == own) and len(own) <= _MAX_TITLE_CHARS:
+        title = own
+    document = book.documents[section.blocks[0].document]
+    if section.reason is None:
+        section.reason = title_reason(title) or _guessed(section, document, book)
+    section.title = (title or _made_title(section, document))[:_MAX_TITLE_CHARS]
+
+
+def _guessed(section: Section, document: Document, book: Book) -> SkipReason | None:
+    """Tell a title page or a page of rights that nothing names, by what is on it."""
+    num_chars = sum(placed.block.source_chars for placed in section.blocks)
+    if document.role not in {"", "frontmatter", "bodymatter"} or section.title:
+        return None
+    texts = [placed.block.text for placed in section.blocks]
+    is_front = section.blocks[0].document <= max(3, len(book.documents) // 10)
+    title = book.metadata.title.casefold()
+    names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
+    if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
+        return SkipReason.TITLE_PAGE
+    is_rights = any(_RIGHTS.search(text) for text in texts)
+    return SkipReason.LICENCE if is_rights and num_chars <= _MAX_RIGHTS_CHARS else None
+
+
+def _made_title(section: Section, document: Document) -> str:
+    """Make a title for a section that has none: its role, or how it begins."""
+    role = section.blocks[0].block.role or document.role
+    if role and role not in {"chapter", "bodymatter", "frontmatter", "backmatter"}:
+        return _ROLE_TITLES.get(role, role.replace("-", " ").capitalize())
+    text = next((placed.block.text for placed in section.blocks if placed.block.text), "")
+    return text if len(text) <= 40 else f"{text[:40].rsplit(' ', 1)[0]}…"
+
+
+def _joined_parts(sections: list[Section]) -> list[Section]:
+    """Put a part that is only a heading before its first chapter, which then names it."""
+    joined: list[Section] = []
+    waiting: Section | None = None
+    for section in sections:
+        if waiting is not None:
+            if section.level > waiting.level and section.reason is waiting.reason:
+                parents = section.parents or (*waiting.parents, waiting.title)
+                blocks = [*waiting.blocks, *section.blocks]
+                section = replace(section, blocks=blocks, parents=parents)
+            else:
+                joined.append(waiting)
+            waiting = None
+        kinds = {placed.block.kind for placed in section.blocks}
+        if kinds <= {BlockKind.HEADING, BlockKind.FURNITURE, BlockKind.BREAK}:
+            waiting = section
+        else:
+            joined.append(section)
+    return [*joined, waiting] if waiting is not None else joined

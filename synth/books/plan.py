@@ -1,0 +1,260 @@
+"""Plan a book: its chapters, what of them is spoken, what is skipped and why, and how long it is.
+
+Every non-blank character of the book is either spoken or skipped for a reason; the sum is checked
+whenever a plan is made or edited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from synth.books.book import Block, BlockKind, Book, Metadata
+from synth.books.chapters import Placed, Section, find_sections
+from synth.books.moved_notes import move_notes
+from synth.books.rules import SENTENCES, Notes, Rules, SkipReason, block_reason
+from synth.books.warnings import warnings_of
+
+CHARS_PER_SECOND = 15.0  # a calm reader of European languages, blanks counted
+_EXCERPT_CHARS = 80
+
+
+class PlanIncompleteError(Exception):
+    """The characters of a plan are not those of its book: a mistake of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """Hold a block, the document that it is from, and why it is skipped; None: it is spoken."""
+
+    block: Block
+    path: str
+    reason: SkipReason | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChapter:
+    """Hold a chapter.
+
+    `id` stays the same while the file is the same, whatever is edited. `reason` says why a chapter
+    is not included. `voice` is empty for the book's; `parents` are the parts that it is in.
+    """
+
+    id: str
+    title: str
+    level: int
+    included: bool
+    reason: SkipReason | None
+    language: str
+    blocks: tuple[PlannedBlock, ...]
+    parents: tuple[str, ...] = ()
+    voice: str = ""
+
+    def spoken(self) -> Iterator[Block]:
+        """Yield the blocks that are spoken, in order."""
+        if self.included:
+            yield from (planned.block for planned in self.blocks if planned.reason is None)
+
+    @property
+    def source_chars(self) -> int:
+        """Return the non-blank characters of the book that the chapter stands for."""
+        return sum(planned.block.source_chars for planned in self.blocks)
+
+    @property
+    def spoken_source_chars(self) -> int:
+        """Return those of them that are spoken."""
+        return sum(block.source_chars for block in self.spoken())
+
+    def reason_of(self, planned: PlannedBlock) -> SkipReason | None:
+        """Return why a block of the chapter is not spoken; None if it is."""
+        if self.included or planned.reason is not None:
+            return planned.reason
+        return self.reason or SkipReason.EXCLUDED
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Hold the plan of a book."""
+
+    metadata: Metadata
+    rules: Rules
+    chapters: tuple[PlannedChapter, ...]
+    source_chars: int
+    warnings: tuple[str, ...] = ()
+    chars_per_second: float = CHARS_PER_SECOND
+
+    @property
+    def included(self) -> tuple[PlannedChapter, ...]:
+        """Return the chapters that are spoken."""
+        return tuple(chapter for chapter in self.chapters if chapter.included)
+
+    @property
+    def spoken_source_chars(self) -> int:
+        """Return the non-blank characters of the book that are spoken."""
+        return sum(chapter.spoken_source_chars for chapter in self.chapters)
+
+    @property
+    def characters(self) -> int:
+        """Return the characters of all that is spoken, blanks counted."""
+        return sum(len(block.text) for chapter in self.included for block in chapter.spoken())
+
+    @property
+    def seconds(self) -> float:
+        """Return how long the audio will be, in seconds, roughly."""
+        return self.characters / self.chars_per_second
+
+    def skipped(self) -> dict[SkipReason, int]:
+        """Return the non-blank characters of the book that are not spoken, by reason."""
+        found: Counter[SkipReason] = Counter()
+        for chapter in self.chapters:
+            for planned in chapter.blocks:
+                reason = chapter.reason_of(planned)
+                if reason is not None:
+                    found[reason] += planned.block.source_chars
+        return dict(found)
+
+    def check(self) -> None:
+        """Pass if every character of the book is spoken, or skipped for a reason.
+
+        Raises:
+            PlanIncompleteError: with the two sums.
+        """
+        accounted = self.spoken_source_chars + sum(self.skipped().values())
+        if accounted != self.source_chars:
+            raise PlanIncompleteError(
+                f"the book has {self.source_chars} characters, the plan accounts for {accounted}"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as what `json.dumps` takes, without the texts that are spoken."""
+        skipped = self.skipped()
+        return {
+            "title": self.metadata.title,
+            "authors": list(self.metadata.authors),
+            "language": self.metadata.language,
+            "rules": {name: str(getattr(self.rules, name)) for name in Rules.__slots__},
+            "chapters": [_chapter_json(n, c, self) for n, c in enumerate(self.chapters)],
+            "totals": {
+                "chapters": len(self.included),
+                "characters": self.characters,
+                "seconds": round(self.seconds, 1),
+                "hours": round(self.seconds / 3600, 2),
+            },
+            "completeness": {
+                "source_chars": self.source_chars,
+                "spoken": self.spoken_source_chars,
+                "skipped": {str(reason): count for reason, count in skipped.items()},
+                "is_complete": self.spoken_source_chars + sum(skipped.values())
+                == self.source_chars,
+            },
+            "skipped": list(self._skipped_json()),
+            "reasons": {str(reason): SENTENCES[reason] for reason in skipped},
+            "warnings": list(self.warnings),
+        }
+
+    def _skipped_json(self) -> Iterator[dict[str, Any]]:
+        """Yield what is skipped in chapters that are spoken, block by block."""
+        for chapter in self.included:
+            for planned in chapter.blocks:
+                if planned.reason is not None:
+                    yield {
+                        "chapter": chapter.id,
+                        "reason": str(planned.reason),
+                        "kind": str(planned.block.kind),
+                        "source_chars": planned.block.source_chars,
+                        "text": planned.block.text[:_EXCERPT_CHARS],
+                    }
+
+
+def _chapter_json(index: int, chapter: PlannedChapter, plan: Plan) -> dict[str, Any]:
+    characters = sum(len(block.text) for block in chapter.spoken())
+    return {
+        "index": index,
+        "id": chapter.id,
+        "title": chapter.title,
+        "level": chapter.level,
+        "parts": list(chapter.parents),
+        "included": chapter.included,
+        "reason": str(chapter.reason) if chapter.reason and not chapter.included else None,
+        "language": chapter.language,
+        "voice": chapter.voice,
+        "characters": characters,
+        "seconds": round(characters / plan.chars_per_second, 1),
+        "source_chars": chapter.source_chars,
+        "blocks": len(chapter.blocks),
+        "speakers": sorted({block.speaker for block in chapter.spoken() if block.speaker}),
+    }
+
+
+def plan_book(
+    book: Book, rules: Rules | None = None, *, chars_per_second: float = CHARS_PER_SECOND
+) -> Plan:
+    """Plan a book by rules; without any, by the usual ones.
+
+    Args:
+        chars_per_second: of the voice, blanks counted; more than 0.
+
+    Raises:
+        PlanIncompleteError: a reader or this function lost a character.
+    """
+    rules = rules or Rules()
+    sections, warnings = find_sections(book)
+    if rules.notes is not Notes.SKIP:
+        move_notes(book, sections, at_end=rules.notes is Notes.END)
+    chapters = tuple(_chapters(book, sections, rules))
+    plan = Plan(book.metadata, rules, chapters, book.source_chars, (), chars_per_second)
+    plan = replace(plan, warnings=(*book.warnings, *warnings, *warnings_of(plan)))
+    plan.check()
+    return plan
+
+
+def _chapters(book: Book, sections: list[Section], rules: Rules) -> Iterator[PlannedChapter]:
+    seen: Counter[str] = Counter()
+    for section in sections:
+        first = section.blocks[0]
+        key = f"{book.documents[first.document].path}\0{first.place}"
+        seen[key] += 1
+        blocks = tuple(
+            PlannedBlock(p.block, book.documents[p.document].path, _block_reason(p, section, rules))
+            for p in section.blocks
+        )
+        reason = section.reason
+        if reason is None and all(planned.reason is not None for planned in blocks):
+            reason = SkipReason.EMPTY
+        yield PlannedChapter(
+            id=_id_of(key if seen[key] == 1 else f"{key}\0{seen[key]}"),
+            title=section.title,
+            level=section.level,
+            included=reason is None,
+            reason=reason,
+            language=_language(book, section),
+            blocks=blocks,
+            parents=section.parents,
+        )
+
+
+def _block_reason(placed: Placed, section: Section, rules: Rules) -> SkipReason | None:
+    """Return why a block is skipped; a note that stands where it is spoken is not."""
+    reason = block_reason(placed.block, rules)
+    if reason is None and placed.block.kind is BlockKind.NOTE:
+        # The notes of a chapter of notes are spoken where somebody includes it.
+        is_spoken = rules.notes is not Notes.SKIP or section.reason is SkipReason.NOTE
+        return None if is_spoken else SkipReason.NOTE
+    return reason
+
+
+def _id_of(key: str) -> str:
+    return f"c{hashlib.sha256(key.encode('utf-8', 'replace')).hexdigest()[:10]}"
+
+
+def _language(book: Book, section: Section) -> str:
+    """Return the language of most of a section's characters."""
+    counts: Counter[str] = Counter()
+    for placed in section.blocks:
+        language = placed.block.language or book.documents[placed.document].language
+        counts[language] += placed.block.source_chars
+    found = counts.most_common(1)[0][0] if counts else ""
+    return found or book.metadata.language

@@ -1,0 +1,236 @@
+"""Edit a plan: each edit is a pure function that gives another plan, of the same characters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from synth.books.book import BlockKind
+from synth.books.plan import Plan, PlannedChapter
+from synth.books.rules import SkipReason
+from synth.language_tags import language_tag
+
+MAX_TITLE_CHARS = 200
+MAX_VOICE_CHARS = 100
+
+
+class PlanEditError(Exception):
+    """An edit that cannot be made; `code` is stable, the message says what to change."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+def include(plan: Plan, chapter: str) -> Plan:
+    """Speak a chapter that was left out; title pages, contents and notes can be spoken, too.
+
+    Raises:
+        PlanEditError: chapter_unknown, or chapter_empty: nothing in it can be spoken.
+    """
+    found = _find(plan, chapter)
+    if all(planned.reason is not None for planned in found.blocks):
+        raise PlanEditError(
+            "chapter_empty", f"Nothing in chapter {chapter!r} can be spoken, so it stays out."
+        )
+    return _with(plan, replace(found, included=True))
+
+
+def exclude(plan: Plan, chapter: str) -> Plan:
+    """Leave a chapter out.
+
+    Raises:
+        PlanEditError: chapter_unknown.
+    """
+    found = _find(plan, chapter)
+    reason = found.reason or SkipReason.EXCLUDED
+    return _with(plan, replace(found, included=False, reason=reason))
+
+
+def rename(plan: Plan, chapter: str, title: str) -> Plan:
+    """Give a chapter another title in files and lists; what is spoken stays.
+
+    Raises:
+        PlanEditError: chapter_unknown or title_invalid.
+    """
+    cleaned = " ".join(title.split())
+    is_text = cleaned.isprintable() and cleaned.encode("utf-8", "ignore").decode() == cleaned
+    if not cleaned or len(cleaned) > MAX_TITLE_CHARS or not is_text:
+        raise PlanEditError(
+            "title_invalid", f"A title has 1 to {MAX_TITLE_CHARS} characters of text in one line."
+        )
+    return _with(plan, replace(_find(plan, chapter), title=cleaned))
+
+
+def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
+    """Make one chapter of several that follow each other; it has the id and title of the first.
+
+    Raises:
+        PlanEditError: chapter_unknown, merge_too_few, merge_not_adjacent, or merge_mixed: some
+            are included and some are not.
+    """
+    if len(chapters) < 2:
+        raise PlanEditError("merge_too_few", "Name two chapters or more to merge.")
+    found = [_find(plan, chapter) for chapter in chapters]
+    ids = [chapter.id for chapter in plan.chapters]
+    start = ids.index(chapters[0])
+    if ids[start : start + len(chapters)] != list(chapters):
+        raise PlanEditError(
+            "merge_not_adjacent", "Only chapters that follow each other, in this order, can merge."
+        )
+    if len({chapter.included for chapter in found}) > 1:
+        raise PlanEditError(
+            "merge_mixed", "Include or exclude all of these chapters before they are merged."
+        )
+    blocks = tuple(planned for chapter in found for planned in chapter.blocks)
+    merged = replace(found[0], blocks=blocks)
+    rest = plan.chapters[start + len(chapters) :]
+    return _checked(replace(plan, chapters=(*plan.chapters[:start], merged, *rest)))
+
+
+def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
+    """Begin another chapter at a block, counted from 0 in this one.
+
+    Its id is the old one with a number; its title is `title`, or its heading, or the old one with
+    a number.
+
+    Raises:
+        PlanEditError: chapter_unknown, title_invalid, or split_invalid.
+    """
+    found = _find(plan, chapter)
+    if not 0 < block < len(found.blocks):
+        raise PlanEditError(
+            "split_invalid",
+            f"Chapter {chapter!r} has {len(found.blocks)} blocks; split it at 1 to "
+            f"{len(found.blocks) - 1}.",
+        )
+    ids = {one.id for one in plan.chapters}
+    number = next(n for n in range(2, len(ids) + 3) if f"{chapter}.{n}" not in ids)
+    first, second = found.blocks[:block], found.blocks[block:]
+    heading = second[0].block.text if second[0].block.kind is BlockKind.HEADING else ""
+    new = replace(
+        found,
+        id=f"{chapter}.{number}",
+        title=(heading or f"{found.title} ({number})")[:MAX_TITLE_CHARS],
+        blocks=second,
+    )
+    place = plan.chapters.index(found)
+    both = (replace(found, blocks=first), new)
+    chapters = (*plan.chapters[:place], *both, *plan.chapters[place + 1 :])
+    changed = _checked(replace(plan, chapters=chapters))
+    return rename(changed, new.id, title) if title else changed
+
+
+def reorder(plan: Plan, chapters: Sequence[str]) -> Plan:
+    """Put all chapters, those that are left out too, in another order.
+
+    Raises:
+        PlanEditError: order_incomplete.
+    """
+    by_id = {chapter.id: chapter for chapter in plan.chapters}
+    if len(chapters) != len(by_id) or set(chapters) != set(by_id):
+        missing = [one for one in by_id if one not in set(chapters)]
+        unknown = [one for one in chapters if one not in by_id]
+        told = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
+        told = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else told
+        raise PlanEditError("order_incomplete", f"Name every chapter once; {told}.")
+    return _checked(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
+
+
+def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
+    """Let a voice, by id or name, read a chapter; an empty one is the book's.
+
+    Raises:
+        PlanEditError: chapter_unknown or voice_invalid.
+    """
+    if len(voice) > MAX_VOICE_CHARS or not voice.isprintable():
+        raise PlanEditError("voice_invalid", f"A voice has up to {MAX_VOICE_CHARS} characters.")
+    return _with(plan, replace(_find(plan, chapter), voice=voice))
+
+
+def set_language(plan: Plan, chapter: str, language: str) -> Plan:
+    """Set the language of a chapter; passages that the book marks keep theirs.
+
+    Raises:
+        PlanEditError: chapter_unknown or language_invalid.
+    """
+    tag = language_tag(language)
+    if tag is None:
+        raise PlanEditError("language_invalid", "A language is a tag such as en, de or pt-BR.")
+    return _with(plan, replace(_find(plan, chapter), language=tag))
+
+
+_Edit = Callable[..., Plan]
+# Function, and the fields of each edit with their types; a field with "?" may be left out.
+_EDITS: dict[str, tuple[_Edit, dict[str, type]]] = {
+    "include": (include, {"chapter": str}),
+    "exclude": (exclude, {"chapter": str}),
+    "rename": (rename, {"chapter": str, "title": str}),
+    "merge": (merge, {"chapters": list}),
+    "split": (split, {"chapter": str, "block": int, "title?": str}),
+    "reorder": (reorder, {"chapters": list}),
+    "voice": (set_voice, {"chapter": str, "voice": str}),
+    "language": (set_language, {"chapter": str, "language": str}),
+}
+EDIT_NAMES = tuple(_EDITS)
+
+
+def apply_edits(plan: Plan, edits: Sequence[Mapping[str, Any]]) -> Plan:
+    """Apply edits in order, each `{"edit": name, ...}` with the arguments of its function.
+
+    Raises:
+        PlanEditError: edit_invalid (a wrong name, field or type), or what the edit raises; the
+            message begins with the number of the edit.
+    """
+    for number, edit in enumerate(edits, 1):
+        try:
+            plan = _apply(plan, edit)
+        except PlanEditError as error:
+            raise PlanEditError(error.code, f"Edit {number}: {error.message}") from error
+    return plan
+
+
+def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
+    if not isinstance(edit, Mapping):
+        raise PlanEditError("edit_invalid", "An edit is an object.")
+    name = edit.get("edit")
+    if not isinstance(name, str) or name not in _EDITS:
+        raise PlanEditError("edit_invalid", f"`edit` is one of {', '.join(EDIT_NAMES)}.")
+    function, fields = _EDITS[name]
+    arguments = {key: value for key, value in edit.items() if key != "edit"}
+    known = {field.rstrip("?") for field in fields}
+    if unknown := sorted(str(key) for key in arguments.keys() - known):
+        raise PlanEditError("edit_invalid", f"{name} has no field {unknown[0]!r}.")
+    for field, kind in fields.items():
+        key = field.rstrip("?")
+        if key not in arguments:
+            if not field.endswith("?"):
+                raise PlanEditError("edit_invalid", f"{name} needs the field `{key}`.")
+        elif not _is(arguments[key], kind):
+            told = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
+            raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {told}.")
+    return function(plan, **arguments)
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is list:
+        return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _find(plan: Plan, chapter: str) -> PlannedChapter:
+    for found in plan.chapters:
+        if found.id == chapter:
+            return found
+    raise PlanEditError("chapter_unknown", f"The plan has no chapter {chapter!r}.")
+
+
+def _with(plan: Plan, changed: PlannedChapter) -> Plan:
+    chapters = tuple(changed if one.id == changed.id else one for one in plan.chapters)
+    return _checked(replace(plan, chapters=chapters))
+
+
+def _checked(plan: Plan) -> Plan:
+    plan.check()
+    return plan

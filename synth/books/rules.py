@@ -1,0 +1,170 @@
+"""Decide what of a book is spoken, and say why the rest is not."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+
+from synth.books.book import Block, BlockKind
+from synth.text.normalise import is_speakable
+
+
+class SkipReason(enum.StrEnum):
+    """Say why something is not spoken."""
+
+    TITLE_PAGE = "title_page"
+    CONTENTS = "contents"
+    LICENCE = "licence"
+    INDEX = "index"
+    BOILERPLATE = "boilerplate"
+    NOTE = "note"
+    NOTE_MARK = "note_mark"
+    PAGE_NUMBER = "page_number"
+    TABLE = "table"
+    ALT_TEXT = "alt_text"
+    CODE = "code"
+    HIDDEN = "hidden"
+    BREAK = "break"
+    UNSPEAKABLE = "unspeakable"
+    NOT_LINEAR = "not_linear"
+    EMPTY = "empty"
+    EXCLUDED = "excluded"
+
+
+SENTENCES = {
+    SkipReason.TITLE_PAGE: "A title page or cover: title and author are in the book's data.",
+    SkipReason.CONTENTS: "A contents list, or another list of places in the book.",
+    SkipReason.LICENCE: "Imprint, copyright, licence or colophon.",
+    SkipReason.INDEX: "An index: its page numbers mean nothing to a listener.",
+    SkipReason.BOILERPLATE: "What an archive put before or after the book, such as its licence.",
+    SkipReason.NOTE: "A footnote or endnote that the chosen rule for notes leaves out.",
+    SkipReason.NOTE_MARK: "The mark of a note, or the link from a note back to its place.",
+    SkipReason.PAGE_NUMBER: "A page number of the printed book.",
+    SkipReason.TABLE: "A table, which the chosen rule for tables leaves out.",
+    SkipReason.ALT_TEXT: "The description of a picture, which the chosen rule leaves out.",
+    SkipReason.CODE: "A program or another text for machines.",
+    SkipReason.HIDDEN: "The book hides it from its readers.",
+    SkipReason.BREAK: "The ornament of a scene's end: heard as a pause.",
+    SkipReason.UNSPEAKABLE: "There is no letter and no digit in it.",
+    SkipReason.NOT_LINEAR: "The book says that it does not belong to the order of reading.",
+    SkipReason.EMPTY: "There is nothing in it that can be spoken.",
+    SkipReason.EXCLUDED: "Somebody left it out.",
+}
+
+
+class Notes(enum.StrEnum):
+    """Say where notes are spoken."""
+
+    SKIP = "skip"
+    INLINE = "inline"  # after the paragraph that refers to them
+    END = "end"  # at the end of the chapter that refers to them
+
+
+class Tables(enum.StrEnum):
+    """Say how tables are spoken."""
+
+    ROWS = "rows"
+    SKIP = "skip"
+
+
+class AltTexts(enum.StrEnum):
+    """Say whether the descriptions of pictures are spoken."""
+
+    SKIP = "skip"
+    SPEAK = "speak"
+
+
+class SpeakerNames(enum.StrEnum):
+    """Say whether the names of the persons of a play are spoken before their speeches."""
+
+    SAY = "say"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Hold what may be chosen."""
+
+    notes: Notes = Notes.SKIP
+    tables: Tables = Tables.ROWS
+    alt_texts: AltTexts = AltTexts.SKIP
+    speaker_names: SpeakerNames = SpeakerNames.SAY
+
+
+_ROLE_REASONS = {
+    **dict.fromkeys(("titlepage", "halftitlepage", "cover", "seriespage"), SkipReason.TITLE_PAGE),
+    **dict.fromkeys(
+        ("toc", "navigation", "landmarks", "page-list", "loi", "lot"), SkipReason.CONTENTS
+    ),
+    **dict.fromkeys(
+        ("copyright-page", "imprint", "imprimatur", "colophon", "credits"), SkipReason.LICENCE
+    ),
+    **dict.fromkeys(("footnotes", "endnotes"), SkipReason.NOTE),
+    **dict.fromkeys(("pg-header", "pg-footer"), SkipReason.BOILERPLATE),
+    "index": SkipReason.INDEX,
+}
+_FURNITURE_REASONS = {
+    "noteref": SkipReason.NOTE_MARK,
+    "backlink": SkipReason.NOTE_MARK,
+    "pagebreak": SkipReason.PAGE_NUMBER,
+    "hidden": SkipReason.HIDDEN,
+    "invisible": SkipReason.UNSPEAKABLE,
+    "code": SkipReason.CODE,
+}
+_TITLE_REASONS = (
+    (
+        SkipReason.CONTENTS,
+        r"(?:table of )?contents(?: page)?|table des matières|sommaire|inhalt|inhaltsverzeichnis|"
+        r"índice|indice general|sommario|inhoud|(?:list of )?(?:illustrations|plates|tables|maps)|"
+        r"landmarks|abbildungsverzeichnis|table des illustrations",
+    ),
+    (
+        SkipReason.TITLE_PAGE,
+        r"(?:half[ -]?)?title[ -]?page|half[ -]?title|cover(?: page)?|umschlag|titelblatt|"
+        r"titelseite|couverture|page de titre|portada|frontispiece|also by.*|by the same author",
+    ),
+    (
+        SkipReason.LICENCE,
+        r"imprint|(?:un)?copyright(?: page| notice)?|colophon|impressum|mentions légales|"
+        r"licen[cs]e|(?:the )?full project gutenberg.* licen[cs]e|legal notice|rights|achevé "
+        r"d.imprimer|kolophon|about this e-?book|transcriber.?s? notes?",
+    ),
+    (SkipReason.INDEX, r"(?:general )?index(?: of .*)?|register|namenregister|sachregister"),
+    (
+        SkipReason.NOTE,
+        r"(?:foot|end)?notes|anmerkungen|fußnoten|endnoten|notes de bas de page|notas|note",
+    ),
+)
+_TITLES = [(why, re.compile(rf"(?:{names})\W*\Z", re.IGNORECASE)) for why, names in _TITLE_REASONS]
+
+
+def section_reason(role: str) -> SkipReason | None:
+    """Return why everything in a section of this role is not spoken; None if it is.
+
+    Prefaces, introductions, epigraphs and dedications are spoken.
+    """
+    return _ROLE_REASONS.get(role)
+
+
+def title_reason(title: str) -> SkipReason | None:
+    """Return why a chapter that is called so is not spoken; for books that name no roles."""
+    title = title.strip()
+    return next((why for why, names in _TITLES if names.match(title)), None)
+
+
+def block_reason(block: Block, rules: Rules) -> SkipReason | None:
+    """Return why a block is not spoken though its chapter is; None if it is spoken."""
+    if block.kind is BlockKind.FURNITURE:
+        return _FURNITURE_REASONS.get(block.role) or section_reason(block.role) or SkipReason.HIDDEN
+    if block.kind is BlockKind.BREAK:
+        return SkipReason.BREAK
+    if block.role == "code":
+        return SkipReason.CODE
+    if block.kind is BlockKind.TABLE_ROW and rules.tables is Tables.SKIP:
+        return SkipReason.TABLE
+    if block.kind is BlockKind.ALT_TEXT and rules.alt_texts is AltTexts.SKIP:
+        return SkipReason.ALT_TEXT
+    if not is_speakable(block.text):
+        return SkipReason.UNSPEAKABLE
+    return None
