@@ -185,10 +185,10 @@ def test_voice_that_was_never_encoded_is_waited_for(client: Client, faulty: Faul
 def test_voices_of_all_speakers_are_waited_for(client: Client, faulty: FaultyServer) -> None:
     ada = {"id": job_of(1)["id"], "name": "Ada", "status": "ready"}
     bob = {"id": job_of(2)["id"], "name": "Bob", "status": "encoding"}
-    listed = json_answer({"next": None, "results": [ada, bob]})
+    means_ada, means_bob = (json_answer({"next": None, "results": [one]}) for one in (ada, bob))
     faulty.script = [
         problem(409, "voice_not_ready"),
-        listed, json_answer(ada), listed, json_answer({**bob, "status": "ready"}),
+        means_ada, json_answer(ada), means_bob, json_answer({**bob, "status": "ready"}),
         json_answer(job_of(3), 202),
     ]  # fmt: skip
     told: list[str] = []
