@@ -11,6 +11,7 @@ import pytest
 import yaml
 from django.urls import resolve
 
+from tests.browser.test_pages import PAGES
 from tests.test_readme import PROJECT, known_commands
 from ttsweb.client import Client
 from ttsweb.setting_specs import SETTINGS
@@ -166,3 +167,21 @@ def test_commands_settings_and_files_of_a_guide_exist(path: Path) -> None:
     assert sorted(commands - known_commands()) == []
     assert sorted(settings - set(SETTINGS) - ONLY_CLIENT) == []
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_each_picture_is_shown_by_the_admin_s_guide_and_small() -> None:
+    pictures = sorted((PROJECT / "docs" / "images").glob("*"))
+
+    assert len(pictures) >= 8
+    for picture in pictures:
+        assert f"](images/{picture.name})" in read("admin.md")
+        assert picture.stat().st_size <= 120_000
+
+
+def test_each_picture_of_the_admin_s_guide_is_made_by_a_browser_s_test() -> None:
+    shown = set(re.findall(r"\]\(images/([a-z-]+)\.png\)", read("admin.md")))
+    tests = [path.read_text("utf-8") for path in (PROJECT / "tests/browser").glob("test_*.py")]
+    made = set(re.findall(r'picture\(admin, "([a-z-]+)"\)', "".join(tests)))
+    looked_at = {f"{name}{mode}" for name in PAGES for mode in ("", "-dark", "-phone")}
+
+    assert sorted(shown - made - looked_at) == []
