@@ -11,14 +11,13 @@ from synth.books.book import (
     Block,
     BlockKind,
     Book,
-    BookRejectedError,
     Document,
     Metadata,
-    TocEntry,
     count_chars,
 )
 from synth.books.decoding import Decoded, decode_text
 from synth.books.markup import ROLES, is_ornament
+from synth.books.markup_book import check_complete, toc_of
 from synth.books.txt_contents import ContentsList, find_contents
 from synth.books.txt_headings import Heading, find_heading, is_title
 from synth.books.txt_lines import (
@@ -67,30 +66,6 @@ def book_of_text(decoded: Decoded, filename: str) -> Book:
     document = Document(name, tuple(blocks), count_chars(decoded.text), language=metadata.language)
     check_complete(document)
     return Book(metadata, (document,), toc_of(document), warnings=decoded.warnings)
-
-
-def toc_of(document: Document) -> tuple[TocEntry, ...]:
-    """Return the contents that the headings of a document make."""
-    return tuple(
-        TocEntry(block.text, document.path, block.anchors[0], block.level)
-        for block in document.blocks
-        if block.kind is BlockKind.HEADING and block.anchors
-    )
-
-
-def check_complete(document: Document) -> None:
-    """Refuse a document whose blocks do not hold each of its characters once.
-
-    Raises:
-        BookRejectedError: `book_incomplete`; a fault of the reader, never a silent loss.
-    """
-    held = sum(block.source_chars for block in document.blocks)
-    if held != document.source_chars:
-        raise BookRejectedError(
-            "book_incomplete",
-            f"{document.path} has {document.source_chars} characters, of which {held} were read. "
-            "Please report this file; an EPUB or UTF-8 text of the book may be read well.",
-        )
 
 
 def _furniture(text: str, role: str) -> Iterator[Block]:
@@ -166,7 +141,7 @@ class _Reader:
 
     def _is_front(self, group: Group, is_before_text: bool) -> bool:
         """Add a group as credits or as a piece of the title page, if it is one."""
-        if txt_gutenberg.is_credits(group):
+        if txt_gutenberg.is_credits(group.text):
             block = Block(
                 BlockKind.FURNITURE, polish(group.text), group.source_chars, role="pg-header"
             )

@@ -72,7 +72,8 @@ def _end_of(groups: Sequence[Group], start: int, layout: Layout) -> int:
             return index
         if len(entries) >= 3 and group.blanks >= _WIDE_GAP > widest:
             return index
-        is_dense = len(entries) >= 2 * (index - start)
+        num_groups = index - start - (not groups[start].lines[1:])
+        is_dense = len(entries) >= 2 * num_groups
         if is_dense and len(entries) >= 2 and group.blanks >= 2 and not _goes_on(group, entries):
             return index
         if _is_prose(group, layout):

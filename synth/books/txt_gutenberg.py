@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synth.books.book import Metadata
@@ -88,6 +89,15 @@ def split_parts(text: str) -> Parts:
     return Parts(text[:body_at], text[body_at:licence_at], text[licence_at:])
 
 
+def find_marks(texts: Sequence[str]) -> tuple[int | None, int | None]:
+    """Return which of a document's texts ends the header and which begins the licence."""
+    first = next((i for i, text in enumerate(texts) if _START.search(text)), None)
+    if first is None:
+        return None, None
+    rest = range(first + 1, len(texts))
+    return first, next((i for i in rest if _END.search(texts[i])), None)
+
+
 def read_header(header: str) -> Metadata:
     """Return what the header says of the book; empty where it says nothing."""
     fields: dict[str, str] = {}
@@ -108,9 +118,9 @@ def read_header(header: str) -> Metadata:
     )
 
 
-def is_credits(group: Group) -> bool:
-    """Say whether a group says who made the file, and not the book."""
-    return bool(_CREDITS.match(group.text.lstrip("[*_ ")))
+def is_credits(text: str) -> bool:
+    """Say whether a text says who made the file, and not the book."""
+    return bool(_CREDITS.match(text.lstrip("[*_ ")))
 
 
 def is_title_page(group: Group, metadata: Metadata) -> bool:

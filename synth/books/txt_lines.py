@@ -195,7 +195,10 @@ def _hyphen_joint(before: str, line: str, layout: Layout) -> str | None:
     whole = f"{end[1]}{start[1]}".lower()
     if f"{end[1]}-{start[1]}".lower() in layout.words:
         return "-"
-    if whole in layout.words or (layout.soft_hyphens and start[1][0].islower()):
+    if whole in layout.words:
         return ""
+    if layout.soft_hyphens and start[1][0].islower():
+        # "well-known" is two words of the book, "won-derful" is not.
+        return "-" if {end[1].lower(), start[1].lower()} <= layout.words else ""
     # Nothing proves that the hyphen is the typesetter's: it may be the author's.
     return "-"

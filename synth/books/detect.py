@@ -1,0 +1,186 @@
+"""Find out what a file is, by its content before its name, and read it as a book."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path, PurePath
+
+from synth.books.book import Book, BookRejectedError
+from synth.books.docx import read_docx
+from synth.books.epub import read_epub
+from synth.books.html import read_html
+from synth.books.markdown import read_markdown
+from synth.books.pdf import read_pdf
+from synth.books.txt import read_txt
+
+MAX_BOOK_BYTES = 100_000_000
+FORMATS = ("epub", "docx", "pdf", "html", "markdown", "txt")
+_HOW = "Send an EPUB, DOCX, PDF, HTML, Markdown or TXT."
+_READERS: dict[str, Callable[[bytes, str], Book]] = {
+    "epub": lambda raw, _: read_epub(raw),
+    "docx": read_docx,
+    "pdf": read_pdf,
+    "html": read_html,
+    "markdown": read_markdown,
+    "txt": read_txt,
+}
+_MARKDOWN = frozenset({".md", ".markdown", ".mdown", ".mkd"})
+_HTML = frozenset({".html", ".htm", ".xhtml"})
+# Names that promise what their content must then be.
+_PROMISES = {".epub": "epub", ".docx": "docx", ".pdf": "pdf"}
+_HTML_START = re.compile(
+    rb"\s*(?:<\?xml[^>]*\?>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]", re.I | re.S
+)
+_TAG = re.compile(rb"<(?:html|head|body|p|div|h[1-6])[\s>]", re.IGNORECASE)
+_SNIFFED_BYTES = 4096
+_FOREIGN = (
+    (b"{\\rtf", "an RTF file: save it as DOCX"),
+    (b"%!PS", "a PostScript file: send the PDF of it"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"GIF8", "a picture"),
+    (b"II*\0", "a picture"),
+    (b"MM\0*", "a picture"),
+    (b"AT&TFORM", "a DjVu file: send an EPUB or a PDF with text"),
+    (b"\x1f\x8b", "a gzip archive: unpack it"),
+    (b"BZh", "a bzip2 archive: unpack it"),
+    (b"\xfd7zXZ", "an xz archive: unpack it"),
+    (b"7z\xbc\xaf", "a 7z archive: unpack it"),
+    (b"Rar!", "a RAR archive: unpack it"),
+    (b"\x7fELF", "a program"),
+    (b"MZ\x90", "a program"),
+    (b"ID3", "a sound file"),
+    (b"OggS", "a sound file"),
+    (b"fLaC", "a sound file"),
+    (b"RIFF", "a sound or video file"),
+    (b"SQLite format 3\0", "a database"),
+)
+_WORD_97 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+
+def read_book(source: Path | bytes, filename: str = "", *, max_bytes: int = MAX_BOOK_BYTES) -> Book:
+    """Read a file as a book.
+
+    Args:
+        source: the file's path or its bytes.
+        filename: the name that it came under; that of the path if empty.
+        max_bytes: most bytes that are taken.
+
+    Raises:
+        BookRejectedError: `book_empty`, `book_too_large`, `book_format_unknown`, `book_drm`,
+            `book_encrypted`, `book_not_text`, `pdf_without_text` and what the readers raise.
+        OSError: the file cannot be read.
+    """
+    if isinstance(source, Path):
+        filename = filename or source.name
+        _check_size(source.stat().st_size, max_bytes)
+        source = source.read_bytes()
+    _check_size(len(source), max_bytes)
+    # A name is a label: what is not printable in it has no meaning here.
+    filename = "".join(c for c in PurePath(filename).name if c.isprintable()) or "book"
+    return _READERS[detect_format(source, filename)](source, filename)
+
+
+def detect_format(raw: bytes, filename: str) -> str:
+    """Return which of `FORMATS` a file has; its content decides, its name only between texts.
+
+    Raises:
+        BookRejectedError: `book_format_unknown`, `book_drm`, `book_encrypted`.
+    """
+    found = _binary_format(raw)
+    suffix = PurePath(filename).suffix.lower()
+    promised = _PROMISES.get(suffix)
+    if found is None and promised is not None:
+        raise BookRejectedError(
+            "book_format_unknown",
+            f"The file is named {suffix}, but it holds no {promised.upper()}. Was the download "
+            f"complete? {_HOW}",
+        )
+    if found is not None:
+        return found
+    head = (
+        raw[:_SNIFFED_BYTES].replace(b"\0", b"").removeprefix(b"\xef\xbb\xbf").lstrip(b"\xff\xfe")
+    )
+    if _HTML_START.match(head) or (suffix in _HTML and _TAG.search(head)):
+        return "html"
+    if suffix in _MARKDOWN:
+        return "markdown"
+    return "html" if suffix in _HTML else "txt"
+
+
+def _check_size(num_bytes: int, max_bytes: int) -> None:
+    if num_bytes == 0:
+        raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
+    if num_bytes > max_bytes:
+        raise BookRejectedError(
+            "book_too_large",
+            f"The file has {num_bytes} bytes; {max_bytes} are allowed. Leave out its pictures, or "
+            "split the book.",
+        )
+
+
+def _binary_format(raw: bytes) -> str | None:
+    """Return the format of a file that is no text, or None for one that may be."""
+    if raw.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
+        return _archive_format(raw)
+    if b"%PDF-" in raw[:1024]:
+        return "pdf"
+    if raw.startswith(_WORD_97):
+        raise _word_97(raw)
+    if raw.startswith((b"\xeaDRMION\xee", b"TPZ0")):
+        raise BookRejectedError(
+            "book_drm", f"This is a Kindle book with DRM, which cannot be read. {_HOW}"
+        )
+    if raw[60:68] in {b"BOOKMOBI", b"TEXtREAd"}:
+        raise _unknown("a Kindle book (MOBI or AZW): convert it to EPUB")
+    if raw[4:8] == b"ftyp":
+        raise _unknown("a sound or video file")
+    for start, what in _FOREIGN:
+        if raw.startswith(start):
+            raise _unknown(what)
+    return None
+
+
+def _archive_format(raw: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+            names = set(archive.namelist()[:20_000])
+            kind = _mimetype(archive) if "mimetype" in names else ""
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
+        # The reader of EPUBs says what is wrong with an archive.
+        return "epub"
+    if "META-INF/container.xml" in names or kind == "application/epub+zip":
+        return "epub"
+    if "word/document.xml" in names:
+        return "docx"
+    if "opendocument" in kind:
+        raise _unknown("an OpenDocument file: save it as DOCX or EPUB")
+    if any(name.startswith(("xl/", "ppt/")) for name in names):
+        raise _unknown("a table or a set of slides")
+    if "[Content_Types].xml" in names:
+        return "docx"
+    raise _unknown("an archive: unpack it and send the book that is in it")
+
+
+def _mimetype(archive: zipfile.ZipFile) -> str:
+    try:
+        with archive.open("mimetype") as opened:
+            return opened.read(100).decode("ascii", "replace").strip()
+    except (RuntimeError, zipfile.BadZipFile, EOFError, NotImplementedError):
+        return ""
+
+
+def _word_97(raw: bytes) -> BookRejectedError:
+    if "EncryptedPackage".encode("utf-16-le") in raw:
+        return BookRejectedError(
+            "book_encrypted",
+            "The document is protected by a password: save a copy without one and send that.",
+        )
+    return _unknown("a document of an old Word (DOC): save it as DOCX")
+
+
+def _unknown(what: str) -> BookRejectedError:
+    return BookRejectedError("book_format_unknown", f"The file is {what}. {_HOW}")
