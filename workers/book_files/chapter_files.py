@@ -82,6 +82,8 @@ def make_one_file(
         marks.append(Mark(chapter.title, start, start + chapter.num_samples))
         start += chapter.num_samples
     tags = book_tags(book.facts)
+    if encoding.format in ("opus", "flac"):
+        tags.update(_chapter_comments(marks, chapters[0].sample_rate))
     with published(path) as temporary:
         if encoding.format == "wav":
             _write_wav(temporary, chapters)
@@ -214,17 +216,25 @@ def _open_target(
     target = av.open(file, "w", format=_CONTAINERS[form], options=options)
     if form != "opus":
         target.metadata.update(tags)
-    if marks:
+    if form == "mp3":
         target.set_chapters([
-            {"id": index, "start": mark.start, "end": mark.end, "time_base": _base(rate),
-             "metadata": {"title": mark.title}}
+            {"id": index, "start": mark.start, "end": mark.end, "time_base": Fraction(1, rate),
+             "metadata": {"title": mark.title.replace("\0", "")}}
             for index, mark in enumerate(marks)
         ])  # fmt: skip
     return target
 
 
-def _base(rate: int) -> Fraction:
-    return Fraction(1, rate)
+def _chapter_comments(marks: Sequence[Mark], rate: int) -> dict[str, str]:
+    """Return chapters as Vorbis comments: FFmpeg's own round the second up, so they are ours."""
+    found = {}
+    for index, mark in enumerate(marks):
+        milliseconds = round(1000 * mark.start / rate)
+        seconds, rest = divmod(milliseconds, 1000)
+        clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:03d}"
+        found[f"CHAPTER{index:03d}"] = clock
+        found[f"CHAPTER{index:03d}NAME"] = mark.title.replace("\0", "")
+    return found
 
 
 def _tag_stream(stream: Any, form: str, tags: dict[str, str]) -> None:
