@@ -21,12 +21,12 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def add_job_arguments(parser: ArgumentParser) -> None:
-    """Take who speaks and the options of a job."""
+def add_job_arguments(parser: ArgumentParser, *, needs_voice: bool = True) -> None:
+    """Take who speaks and the options of a job; without `needs_voice` the command asks for it."""
     parser.add_argument(
         "--voice",
         action="append",
-        required=True,
+        required=needs_voice,
         type=speaker_voice,
         metavar="[N=]NAME",
         help="name or id of a voice; with N= that of the text's <|speaker:N|>, once for each",

@@ -13,6 +13,7 @@ from synth.books.rules import SkipReason, section_reason, title_reason
 
 # Entries of a contents list that are closer than this are sections of a chapter, not chapters.
 _MIN_CHAPTER_CHARS = 2500
+_MAX_PART_CHARS = 500  # of its own, before its first chapter
 _MIN_HEADINGS = 2
 _MAX_TITLE_CHARS = 200
 _PART = re.compile(r"(?:part|book|volume|act|teil|buch|band|akt|livre|partie|tome|acte)\b", re.I)
@@ -173,12 +174,16 @@ def _is_part(found: list[tuple[tuple[int, int], TocEntry]], index: int, offsets:
     end = index + 1
     while end < len(found) and found[end][1].level > entry.level:
         end += 1
-    inner = [p for p, e in found[index + 1 : end] if e.level == entry.level + 1]
+    inner = [pair for pair in found[index + 1 : end] if pair[1].level == entry.level + 1]
     if not inner:
         return False
+    is_only = sum(other.level == entry.level for _, other in found) == 1
+    if is_only or _PART.match(entry.title) or any(is_label(other.title) for _, other in inner):
+        return True
     stop = offsets.at(found[end][0]) if end < len(found) else offsets.total
-    mean = (stop - offsets.at(inner[0])) / len(inner)
-    return mean >= _MIN_CHAPTER_CHARS or bool(_PART.match(entry.title))
+    own = offsets.at(inner[0][0]) - offsets.at(found[index][0])
+    mean = (stop - offsets.at(inner[0][0])) / len(inner)
+    return own < _MAX_PART_CHARS and mean >= _MIN_CHAPTER_CHARS
 
 
 class _Offsets:
@@ -210,10 +215,11 @@ def _starts_of_headings(book: Book) -> dict[tuple[int, int], _Start]:
     chosen = 0
     for level in range(1, 7):
         count = sum(block.level <= level for _, _, block in headings)
-        exact = sum(block.level == level for _, _, block in headings)
-        if exact < _MIN_HEADINGS:
+        exact = [block.text for _, _, block in headings if block.level == level]
+        if len(exact) < _MIN_HEADINGS:
             continue
-        if not chosen or book.source_chars / count >= _MIN_CHAPTER_CHARS:
+        is_labelled = 2 * sum(map(is_label, exact)) >= len(exact)
+        if not chosen or is_labelled or book.source_chars / count >= _MIN_CHAPTER_CHARS:
             chosen = level
     starts: dict[tuple[int, int], _Start] = {}
     previous: tuple[int, int, Block] | None = None

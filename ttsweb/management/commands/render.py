@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
+from typing import Any
 
 from django.core.management.base import CommandError
 
@@ -13,10 +14,12 @@ from ttsweb.client import ApiError, Client
 from ttsweb.command_errors import StepError
 from ttsweb.following import Followed, outcome, submit
 from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
+from ttsweb.plan_command import add_plan_arguments, print_plan
 from ttsweb.remote_command import RemoteCommand
 from ttsweb.render_book import is_book, render_book
 
 SUFFIXES = (".txt", ".md")
+NO_VOICE = "the following arguments are required: --voice (all but --plan need it)"
 
 
 class Command(RemoteCommand):
@@ -42,9 +45,19 @@ class Command(RemoteCommand):
             default=Path(),
             help="folder for the audio, the current one; of a book also its file",
         )
-        add_job_arguments(parser)
+        add_job_arguments(parser, needs_voice=False)
+        add_plan_arguments(parser)
         parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the plan of a book, for which no server is needed, or render."""
+        if options["plan"]:
+            print_plan(self, Namespace(**options))
+            return
+        if not options["voice"]:
+            raise CommandError(NO_VOICE, returncode=2)
+        super().handle(*args, **options)
 
     def run(self, client: Client, chosen: Namespace) -> None:
         """Check all files, queue all, then follow all; a book goes alone."""

@@ -1,0 +1,154 @@
+"""Print the plan of a book on this machine: neither server nor key nor voice is needed."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from synth.books.book import BookRejectedError
+from synth.books.detect import read_book
+from synth.books.plan import CHARS_PER_SECOND, Plan, plan_book
+from synth.books.plan_text import text_of
+from synth.books.rules import SENTENCES, AltTexts, Notes, Rules, SpeakerNames, Tables
+from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.segments import cut_text
+from ttsweb.command_errors import StepError, errors_told
+from ttsweb.plain_table import one_line, table
+
+# Most characters of a segment that models take; the plan of a server goes by its model's.
+SEGMENT_CHARS = 300
+_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
+    "notes": Notes,
+    "tables": Tables,
+    "alt_texts": AltTexts,
+    "speaker_names": SpeakerNames,
+}
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    """Take `--plan` and what the plan goes by."""
+    plan = parser.add_argument_group("the plan of a book, which is made here, without a server")
+    plan.add_argument(
+        "--plan",
+        action="store_true",
+        help="print chapters, what is spoken, what is skipped and why; render nothing",
+    )
+    for name, choices in _RULES.items():
+        flag = f"--plan-{name.replace('_', '-')}"
+        plan.add_argument(
+            flag,
+            choices=[str(one) for one in choices],
+            help=f"with --plan; {getattr(Rules(), name)} unless given",
+        )
+    plan.add_argument(
+        "--chars-per-second",
+        type=float,
+        metavar="N",
+        help=f"with --plan, how fast the voice reads; {CHARS_PER_SECOND:g} unless given",
+    )
+
+
+def print_plan(command: BaseCommand, chosen: Namespace) -> None:
+    """Print the plan of each file: tables, or with `--json` one object.
+
+    Raises:
+        CommandError: a file is no book that can be read (exit code 1), or an argument is out of
+            range (2).
+    """
+    rate = CHARS_PER_SECOND if chosen.chars_per_second is None else chosen.chars_per_second
+    if not 1 <= rate <= 100:
+        raise CommandError("--chars-per-second must be from 1 to 100", returncode=2)
+    given = {name: getattr(chosen, f"plan_{name}") for name in _RULES}
+    choices: dict[str, Any] = {name: _RULES[name](one) for name, one in given.items() if one}
+    rules = Rules(**choices)
+    found = []
+    with errors_told(command.stdout, as_json=chosen.json):
+        for path in chosen.files:
+            plan = _plan_of(path, rules, rate, chosen.language)
+            if chosen.json:
+                found.append({"file": str(path), **_with_segments(plan)})
+            else:
+                command.stdout.writelines(f"{line}\n" for line in lines_of(path, plan))
+    if chosen.json:
+        shown = found[0] if len(found) == 1 else {"plans": found}
+        command.stdout.write(json.dumps(shown, ensure_ascii=False, indent=2))
+
+
+def _plan_of(path: Path, rules: Rules, rate: float, language: str | None) -> Plan:
+    try:
+        book = read_book(path)
+    except BookRejectedError as error:
+        raise StepError(error.code, f"{path}: {error.message}") from error
+    except OSError as error:
+        raise StepError("file_unreadable", f"{path}: {error.strerror or error}.") from error
+    if language:
+        book = replace(book, metadata=replace(book.metadata, language=language))
+    return plan_book(book, rules, chars_per_second=rate)
+
+
+def _with_segments(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON with the number of segments of each chapter."""
+    found = plan.to_json()
+    for row, chapter in zip(found["chapters"], plan.chapters, strict=True):
+        text = text_of(chapter, speaker_names=plan.rules.speaker_names)
+        row["segments"] = count_segments(text, chapter.language)
+    found["totals"]["segments"] = sum(row["segments"] for row in found["chapters"])
+    return found
+
+
+def count_segments(text: str, language: str) -> int:
+    """Return how many segments a chapter's text is cut into."""
+    if not text:
+        return 0
+    try:
+        cleaned = clean_text(text, max_chars=len(text))
+        return len(cut_text(cleaned, max_chars=SEGMENT_CHARS, language=language or "en"))
+    except TextRejectedError:
+        return 0  # a warning of the plan says so
+
+
+def lines_of(path: Path, plan: Plan) -> Iterator[str]:
+    """Yield the plan as lines for a person."""
+    found = _with_segments(plan)
+    by = f" by {', '.join(found['authors'])}" if found["authors"] else ""
+    yield one_line(f"{found['title'] or path.name}{by}", 100)
+    yield ""
+    rows = [
+        (
+            row["index"] + 1,
+            "yes" if row["included"] else "no",
+            row["characters"] if row["included"] else row["source_chars"],
+            row["segments"],
+            _duration(row["seconds"]),
+            row["language"],
+            row["title"] if row["included"] else f"{row['title']} ({row['reason']})",
+        )
+        for row in found["chapters"]
+    ]
+    yield from table(("#", "read", "chars", "segments", "time", "lang", "title"), rows)
+    totals, proof = found["totals"], found["completeness"]
+    yield ""
+    yield (
+        f"{totals['chapters']} chapters, {totals['characters']} characters, "
+        f"{totals['segments']} segments, about {_duration(totals['seconds'])} of audio"
+    )
+    yield (
+        f"{proof['source_chars']} characters without blanks in the book: {proof['spoken']} "
+        f"spoken, {proof['source_chars'] - proof['spoken']} skipped"
+    )
+    for reason, count in plan.skipped().items():
+        yield f"  {count:>8}  {reason}: {SENTENCES[reason]}"
+    for warning in found["warnings"]:
+        yield f"warning: {one_line(warning, 200)}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"
