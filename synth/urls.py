@@ -6,6 +6,7 @@ from django.urls import path
 
 from synth import views
 from synth.batches import views as batch_views
+from synth.bookshelf import views as book_views
 from synth.event_views import JobEventsView
 from synth.key_views import KeysView, KeyView
 from synth.segment_views import (
@@ -30,6 +31,16 @@ urlpatterns = [
         "batches/<uuid:batch_id>/cancel", batch_views.BatchCancelView.as_view(), name="batch-cancel"
     ),
     path("batches/<uuid:batch_id>/retry", batch_views.BatchRetryView.as_view(), name="batch-retry"),
+    path("books", book_views.BooksView.as_view(), name="books"),
+    path("books/<uuid:book_id>", book_views.BookView.as_view(), name="book"),
+    path("books/<uuid:book_id>/plan", book_views.BookPlanView.as_view(), name="book-plan"),
+    path("books/<uuid:book_id>/start", book_views.BookStartView.as_view(), name="book-start"),
+    path("books/<uuid:book_id>/pause", book_views.BookPauseView.as_view(), name="book-pause"),
+    path("books/<uuid:book_id>/resume", book_views.BookResumeView.as_view(), name="book-resume"),
+    path("books/<uuid:book_id>/cancel", book_views.BookCancelView.as_view(), name="book-cancel"),
+    path("books/<uuid:book_id>/retry", book_views.BookRetryView.as_view(), name="book-retry"),
+    path("books/<uuid:book_id>/proof", book_views.BookProofView.as_view(), name="book-proof"),
+    path("books/<uuid:book_id>/audio", book_views.BookAudioView.as_view(), name="book-audio"),
     path("keys", KeysView.as_view(), name="keys"),
     path("keys/<uuid:key_id>", KeyView.as_view(), name="key"),
     path("users", UsersView.as_view(), name="users"),

@@ -69,8 +69,8 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
     facts = {
         "title": _clean(read.facts["title"], 500),
         "authors": [_clean(one, 300) for one in read.facts["authors"]][:50],
-        "language": read.facts["language"][:35],
-        "cover_type": read.facts["cover_type"][:100] if keys.get("cover_key") else "",
+        "language": _clean(read.facts["language"], 35),
+        "cover_type": _clean(read.facts["cover_type"], 100) if keys.get("cover_key") else "",
         "figures": figures,
         "error_code": "",
         "error_message": "",

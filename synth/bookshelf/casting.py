@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 
 from synth.books.book import count_chars
-from synth.bookshelf.script import Script, SpokenChapter
+from synth.bookshelf.script import Script, SpokenChapter, SpokenPassage
 from synth.lexicons.book import LexiconBook
 from synth.models import Chapter, JobVoice, RenderJob, Segment
 from synth.orders import Order, check_options, speakers_of
@@ -147,11 +147,25 @@ class _Stage:
 
     def _pieces(self, chapter: SpokenChapter, roles: Mapping[int, int]) -> tuple[list[Piece], int]:
         """Return a chapter's pieces as they are spoken, and its non-blank characters."""
-        language = chapter.language or self.language
+        found: list[Piece] = []
+        chars = 0
+        for passage in chapter.passages:
+            pieces, count = self._passage(chapter, passage, roles)
+            if found:
+                found = _with_last_pause(found, Pauses.of(self.order.pauses).paragraph)
+            found += pieces
+            chars += count
+        return found, chars
+
+    def _passage(
+        self, chapter: SpokenChapter, passage: SpokenPassage, roles: Mapping[int, int]
+    ) -> tuple[list[Piece], int]:
+        """Return the pieces of a text in one language, and its non-blank characters."""
+        language = passage.language or self.language
         pauses = Pauses.of(self.order.pauses)
         most = self.planner.card.segment_chars
         try:
-            cleaned = clean_text(chapter.text, max_chars=settings.MAX_BOOK_CHARS)
+            cleaned = clean_text(passage.text, max_chars=settings.MAX_BOOK_CHARS)
             pieces = cut_text(cleaned, max_chars=most, language=language, pauses=pauses)
         except TextRejectedError as error:
             refused = text_rejected(error)

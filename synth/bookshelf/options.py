@@ -7,6 +7,7 @@ from typing import Any
 
 from rest_framework import serializers
 
+from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
 from synth.formats import FORMATS
 from synth.job_options import COLUMNS, PRIORITIES, OptionsSerializer
 from synth.models import BookSource
@@ -18,7 +19,7 @@ from ttsweb.api import StrictSerializer
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
 NOT_OF_BOOKS = ("live", "deadline")
 DEFAULT_FORMAT = "mp3"
-POLICIES = ("notes", "tables", "alt_texts")
+POLICIES = ("notes", "tables", "alt_texts", "speaker_names")
 
 
 class BookFormSerializer(OptionsSerializer):
@@ -42,15 +43,21 @@ class BookFormSerializer(OptionsSerializer):
         default=False, help_text="Start it as soon as it is planned, without a look at the plan."
     )
     notes = serializers.ChoiceField(
-        choices=["skip", "inline", "end"],
+        choices=[str(one) for one in Notes],
         required=False,
         help_text="Footnotes and endnotes: left out, after their paragraph, or at a chapter's end.",
     )
-    tables = serializers.ChoiceField(choices=["rows", "skip"], required=False)
+    tables = serializers.ChoiceField(choices=[str(one) for one in Tables], required=False)
     alt_texts = serializers.ChoiceField(
-        choices=["skip", "speak"],
+        choices=[str(one) for one in AltTexts],
         required=False,
         help_text="What images show, where the book says it.",
+    )
+
+    speaker_names = serializers.ChoiceField(
+        choices=[str(one) for one in SpeakerNames],
+        required=False,
+        help_text="Whether the names of a play's persons are said before their speeches.",
     )
 
     def get_fields(self) -> dict[str, Any]:

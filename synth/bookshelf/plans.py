@@ -9,9 +9,21 @@ from typing import Any
 from django.core.files.storage import default_storage
 
 from synth.books.book import Book
+from synth.books.plan import Plan, plan_book
+from synth.books.plan_edits import apply_edits
+from synth.books.plan_text import passages_of
+from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
 from synth.books.stored import book_from_json
-from synth.bookshelf.script import Script
+from synth.bookshelf.script import Script, SpokenChapter, SpokenPassage
 from synth.models import BookSource
+
+# The enum of each policy, by its name in requests and in `Rules`.
+POLICIES = {
+    "notes": Notes,
+    "tables": Tables,
+    "alt_texts": AltTexts,
+    "speaker_names": SpeakerNames,
+}
 
 
 def load_book(book: BookSource) -> Book:
@@ -25,7 +37,7 @@ def load_book(book: BookSource) -> Book:
         return book_from_json(json.load(file))
 
 
-def load_plan(book: BookSource) -> Any:
+def load_plan(book: BookSource) -> Plan:
     """Return the plan of a planned book as it stands.
 
     Raises:
@@ -34,16 +46,49 @@ def load_plan(book: BookSource) -> Any:
     return plan_of(load_book(book), book.policies, book.edits)
 
 
-def plan_of(book: Book, policies: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the plan that policies and edits make of a book."""
-    raise NotImplementedError
+def plan_of(book: Book, policies: Mapping[str, str], edits: Sequence[Mapping[str, Any]]) -> Plan:
+    """Return the plan that policies and edits make of a book.
+
+    Raises:
+        PlanIncompleteError: the plan does not account for every character: a mistake of ours.
+        PlanEditError: an edit does not fit the plan.
+    """
+    chosen: dict[str, Any] = {name: POLICIES[name](value) for name, value in policies.items()}
+    return apply_edits(plan_book(book, Rules(**chosen)), edits)
 
 
-def figures_of(plan: Any) -> dict[str, Any]:
+def figures_of(plan: Plan) -> dict[str, Any]:
     """Return the counts of a plan that a list of books shows."""
-    raise NotImplementedError
+    return {
+        "chapters": len(plan.chapters),
+        "included": len(plan.included),
+        "spine_chars": plan.source_chars,
+        "spoken_chars": plan.spoken_source_chars,
+        "expected_seconds": round(plan.seconds, 1),
+        "warnings": len(plan.warnings),
+    }
 
 
-def script_of(plan: Any) -> Script:
+def script_of(plan: Plan) -> Script:
     """Return what of a plan is spoken."""
-    raise NotImplementedError
+    chapters = tuple(
+        SpokenChapter(
+            id=chapter.id,
+            title=_as_kept(chapter.title),
+            passages=tuple(
+                SpokenPassage(passage.text, passage.language)
+                for passage in passages_of(chapter, speaker_names=plan.rules.speaker_names)
+            ),
+            source_chars=chapter.spoken_source_chars,
+            voice=chapter.voice,
+        )
+        for chapter in plan.included
+        if any(True for _ in chapter.spoken())
+    )
+    skipped = {str(reason): count for reason, count in plan.skipped().items()}
+    return Script(chapters, plan.source_chars, skipped)
+
+
+def _as_kept(text: str) -> str:
+    """Return a text as databases take it."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Say what of a planned book is spoken: chapters with their texts, voices and languages."""
+"""Say what of a planned book is spoken: chapters with their passages and voices."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
+class SpokenPassage:
+    """Hold a text that `cut_text` takes; `language` is its tag, empty for the book's."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SpokenChapter:
     """Hold one chapter as it is to be spoken.
 
-    `text` is what `cut_text` takes; `source_chars` are the non-blank characters of the book that
-    it stands for. `voice` is an id or a name and `language` a tag; both are empty for the book's.
+    `source_chars` are the non-blank characters of the book that it stands for. `voice` is an id or
+    a name, and empty for the book's.
     """
 
     id: str
     title: str
-    text: str
+    passages: tuple[SpokenPassage, ...]
     source_chars: int
     voice: str = ""
-    language: str = ""
 
 
 @dataclass(frozen=True, slots=True)

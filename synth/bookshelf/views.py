@@ -20,7 +20,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.access import visible_books
+from synth.books.plan import Plan
+from synth.bookshelf.changing import edit_plan, read_plan
 from synth.bookshelf.options import BookFormSerializer, StartSerializer
+from synth.bookshelf.plan_serializers import PlanPatchSerializer, PlanSerializer
 from synth.bookshelf.proof import proof_of
 from synth.bookshelf.serializers import BookSerializer, ProofSerializer, with_progress
 from synth.bookshelf.start import start_book
@@ -137,6 +140,38 @@ class BookView(APIView):
         check_query(request, ())
         delete_book(find_book(request, book_id))
         return Response(status=204)
+
+
+class BookPlanView(APIView):
+    """The plan of a book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="get_book_plan",
+        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Return what of a book is spoken, and what is skipped and why."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        with rejections_as_problems():
+            return _plan_answer(book, read_plan(book))
+
+    @extend_schema(
+        operation_id="change_book_plan",
+        request=PlanPatchSerializer,
+        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
+    )
+    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Change the plan of a book that was not started; all edits hold or none."""
+        check_query(request, ())
+        serializer = PlanPatchSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        book = find_book(request, book_id)
+        with rejections_as_problems():
+            plan = edit_plan(book, **serializer.validated_data, user=request.user)  # type: ignore[arg-type]  # never anonymous
+        return _plan_answer(find_book(request, book_id), plan)
 
 
 class BookStartView(APIView):
@@ -335,6 +370,11 @@ def _answer(book: BookSource) -> Response:
     if is_open:
         answer["Retry-After"] = str(POLL_SECONDS)
     return answer
+
+
+def _plan_answer(book: BookSource, plan: Plan) -> Response:
+    told = {**plan.to_json(), "plan_number": book.plan_number, "edits": book.edits}
+    return Response(PlanSerializer(told).data)
 
 
 def _plain(book: BookSource) -> str:

@@ -91,6 +91,22 @@ BATCHES = {
     ("batch-cancel", "POST"),
     ("batch-retry", "POST"),
 }
+# Books belong to their user alone; test_book_tenants asks for them.
+BOOKS = {
+    ("books", "GET"),
+    ("books", "POST"),
+    ("book", "GET"),
+    ("book", "DELETE"),
+    ("book-plan", "GET"),
+    ("book-plan", "PATCH"),
+    ("book-start", "POST"),
+    ("book-pause", "POST"),
+    ("book-resume", "POST"),
+    ("book-cancel", "POST"),
+    ("book-retry", "POST"),
+    ("book-proof", "GET"),
+    ("book-audio", "GET"),
+}
 # A lexicon is its user's, or everybody's to read; test_lexicon_tenants asks for them.
 LEXICONS = {
     ("lexicons", "GET"),
@@ -121,7 +137,7 @@ ACCOUNTS = {
     ("user", "DELETE"),
 }
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
-CASES = OWNED | SEGMENTS | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | LEXICONS
+CASES = OWNED | SEGMENTS | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | BOOKS | LEXICONS
 CASES |= ACCOUNTS | PUBLIC
 
 
@@ -178,7 +194,7 @@ def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenan
 
 
 def test_every_route_has_a_case_and_every_case_a_route() -> None:
-    groups = [OWNED, SEGMENTS, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, LEXICONS]
+    groups = [OWNED, SEGMENTS, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, BOOKS, LEXICONS]
     groups += [ACCOUNTS, PUBLIC]
 
     assert api_routes() == CASES
@@ -256,7 +272,7 @@ def test_what_all_users_share_tells_nothing_of_ones_jobs(route: Route, tenants: 
     assert not [job for job in tenants.jobs if str(job.pk) in text]
 
 
-@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES - LEXICONS))
+@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES - BOOKS - LEXICONS))
 def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
     name, method = route
     things: dict[str, Any] = {"job": tenants.jobs[0].pk, "voice": tenants.voice.pk}

@@ -25,6 +25,7 @@ from tests.factories import (
     make_user,
     make_voice,
 )
+from tests.synth.books_api.shelf import store_book
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,6 +82,8 @@ def path_of(name: str, owner: User) -> str:
         return reverse(name, args=[make_delivery(owner).pk])
     if name.startswith("batch") and name != "batches":
         return reverse(name, args=[make_batch(owner, RenderJob.Status.SUCCEEDED).pk])
+    if name.startswith("book") and name != "books":
+        return reverse(name, args=[store_book(owner, job=make_ended_job(owner)).pk])
     if name.startswith("lexicon") and name not in ("lexicons", "lexicons-preview"):
         entry = make_lexicon(owner, ("data", "dayta")).entries.get()
         ids = [entry.lexicon_id, entry.pk] if name == "lexicon-entry" else [entry.lexicon_id]

@@ -1,0 +1,97 @@
+"""Change the plan of a book that was not started yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from synth.books.plan import Plan
+from synth.books.plan_edits import PlanEditError
+from synth.books.stored import StoredBookError
+from synth.bookshelf.plan_serializers import MAX_EDITS
+from synth.bookshelf.plans import figures_of, load_book, load_plan, plan_of
+from synth.bookshelf.start import check_startable
+from synth.models import BookSource
+from synth.rejections import SubmitRejectedError
+from synth.transitions.books import change_plan
+from synth.voice_choice import find_voice
+
+
+def read_plan(book: BookSource) -> Plan:
+    """Return the plan of a book.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_failed, book_gone.
+    """
+    if book.state != BookSource.State.PLANNED:
+        check_startable(book)
+    try:
+        return load_plan(book)
+    except (FileNotFoundError, StoredBookError) as error:
+        raise book_gone() from error
+
+
+def edit_plan(
+    book: BookSource,
+    edits: Sequence[Mapping[str, Any]],
+    *,
+    reset: bool = False,
+    plan_number: int | None = None,
+    user: AbstractBaseUser,
+) -> Plan:
+    """Apply edits after the earlier ones, or in place of them, and return the plan.
+
+    Args:
+        plan_number: of the plan that was looked at.
+        user: whose voices may be named.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_failed, book_started, book_gone, plan_changed,
+            too_many_edits, voice_not_found, voice_ambiguous_name, and those of `PlanEditError`.
+    """
+    check_startable(book)
+    if plan_number is not None and plan_number != book.plan_number:
+        raise _changed()
+    both = [*([] if reset else book.edits), *edits]
+    if len(both) > MAX_EDITS:
+        raise SubmitRejectedError(
+            400,
+            "too_many_edits",
+            f"The plan would have {len(both)} edits; {MAX_EDITS} are kept. "
+            "Begin anew with `reset`.",
+            attr="edits",
+        )
+    try:
+        source = load_book(book)
+        plan = plan_of(source, book.policies, both)
+    except PlanEditError as error:
+        raise SubmitRejectedError(400, error.code, error.message, attr="edits") from error
+    except (FileNotFoundError, StoredBookError) as error:
+        raise book_gone() from error
+    for edit in edits:
+        if edit["edit"] == "voice" and edit["voice"]:
+            try:
+                find_voice(user, edit["voice"])
+            except SubmitRejectedError as error:
+                raise error.at("edits") from error
+    if not change_plan(book, edits=both, figures=figures_of(plan)):
+        found = BookSource.objects.filter(pk=book.pk).first()
+        if found is not None:
+            check_startable(found)
+        raise _changed()
+    return plan
+
+
+def book_gone() -> SubmitRejectedError:
+    """Return the error for a book whose stored parts cannot be read any more."""
+    return SubmitRejectedError(
+        410, "book_gone", "What was read of this book is no longer stored; upload it again."
+    )
+
+
+def _changed() -> SubmitRejectedError:
+    return SubmitRejectedError(
+        409, "plan_changed", "The plan was changed meanwhile; look at it and try again."
+    )
