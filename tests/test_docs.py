@@ -185,3 +185,21 @@ def test_each_picture_of_the_admin_s_guide_is_made_by_a_browser_s_test() -> None
     looked_at = {f"{name}{mode}" for name in PAGES for mode in ("", "-dark", "-phone")}
 
     assert sorted(shown - made - looked_at) == []
+
+
+@pytest.mark.parametrize("path", [PROJECT / "README.md", *GUIDES], ids=lambda path: path.name)
+def test_links_into_a_document_lead_to_a_heading_of_it(path: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    lost = [
+        (file, anchor)
+        for file, anchor in links
+        if anchor not in headings(path.parent / file if file else path)
+    ]
+
+    assert lost == []
+
+
+def headings(path: Path) -> set[str]:
+    """Return the anchors of a document's headings, as the usual renderers make them."""
+    found = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in found}
