@@ -25,6 +25,7 @@ _DECLARED = re.compile(
 )
 _SAMPLE_BYTES = 200_000  # guesses look no further; the decoding itself always reads all
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_CONTROL_BYTES = re.compile(rb"[\x01-\x08\x0e-\x19\x1b-\x1f]")
 _MAX_CONTROL_SHARE = 0.001  # a few strays of an old machine are no binary file
 _DOS_END = "\x1a"
 # Western letters and marks that Windows-1252 and Latin-1 put beside ASCII in real books.
@@ -92,6 +93,11 @@ def _try(raw: bytes, name: str) -> str | None:
 
 def _decode_wide(raw: bytes) -> tuple[str, str]:
     """Decode UTF-16 or UTF-32 without a mark: the one in which blanks and line ends turn up."""
+    narrow = raw.replace(b"\0", b"")
+    if len(narrow) > 0.8 * len(raw) and not _CONTROL_BYTES.search(narrow):
+        as_utf8 = _try(narrow, "utf-8")
+        if as_utf8 is not None:  # plain text that somebody put NULs into
+            raise _not_text("It holds NUL bytes, which no text has.")
     best: tuple[int, str, str] | None = None
     for name in _WIDE:
         text = _try(raw, name)

@@ -148,7 +148,8 @@ def _labelled(group: Group) -> Heading | None:
     if not kind[0].isupper() and not (match["number2"] or "x")[0].isupper():
         return None  # prose: "part one of it"
     title = " ".join(match["title"].split())
-    gap = match[0][match.end("mark") : match.start("title")] if title else ""
+    gap = match[0][: match.start("title")]
+    gap = gap[len(gap.rstrip()) :]
     is_set_off = bool(match["mark"].strip()) or "\n" in gap or len(gap) > 1 or title.isupper()
     if title and not is_set_off:
         return None

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from synth.books.txt_lines import Group, Line
 
-_NAME = r"[^\W\d_][^\W\d_'\u2019]*(?:[ .'\u2019-]{1,2}[^\W\d_][^\W\d_'\u2019]*){0,4}"
+_CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
+_WORD = rf"{_CAPITAL}(?:{_CAPITAL}|['\u2019])*"
+_NAME = rf"{_WORD}(?:[ .'\u2019-]{{1,2}}{_WORD}){{0,4}}"
 _SPEAKER = re.compile(
     rf"_?(?P<name>{_NAME})_?(?P<aside>\s*[,(\[][^.:\]]{{0,80}}[)\]]?)?\s*[.:]_?(?:\s*[—-]+)?"
     r"(?:\s+(?P<words>\S.*))?\Z",

@@ -1,0 +1,162 @@
+"""Plain texts in other shapes: not wrapped, indented, plays, odd sizes, anything at all."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from synth.books.book import BlockKind, count_chars
+from synth.books.txt import read_txt
+from tests.synth.books_text.blocks import assert_complete, texts
+
+PROSE = "It was late in the year when the old clock stopped, and nobody had the heart to wind it. "
+
+
+def test_each_line_of_a_text_that_is_not_wrapped_is_a_paragraph() -> None:
+    lines = [PROSE * 3, "“Who is there?”", PROSE * 2, "He went."]
+
+    book = read_txt("\n".join(line.strip() for line in lines).encode(), "a.txt")
+
+    assert texts(book, BlockKind.PARAGRAPH) == [line.strip() for line in lines]
+
+
+def test_indented_first_lines_begin_paragraphs_where_no_line_is_blank() -> None:
+    text = (
+        "   It was late in the year when the old clock stopped, and nobody had\n"
+        "the heart to wind it up.\n"
+        "   On the next day a stranger came to the house, who asked for work of\n"
+        "any kind, and was sent away.\n"
+    )
+
+    book = read_txt(text.encode(), "a.txt")
+
+    assert [t.split()[0] for t in texts(book, BlockKind.PARAGRAPH)] == ["It", "On"]
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        # The word stands whole elsewhere: the hyphen was the typesetter's.
+        (
+            "wonderful things, and they said that it was the most won-\nderful of all",
+            "wonderful of",
+        ),
+        # It stands with a hyphen elsewhere.
+        (
+            "a well-known man of the town was here, and he was a well-\nknown thief",
+            "well-known thief",
+        ),
+        # Nothing proves it: kept.
+        (
+            "there was nothing to be seen but the long and weary half-\nlight of day",
+            "half-light of",
+        ),
+        (
+            "und es war so, daß er sich an nichts erinnern konnte: ein-\nund zwanzig",
+            "ein- und zwanzig",
+        ),
+        ("he looked at her for a long time without any word at all--\nand went", "at all—and went"),
+    ],
+)
+def test_hyphen_at_a_line_end_is_undone_only_when_that_is_safe(text: str, joined: str) -> None:
+    book = read_txt(text.encode(), "a.txt")
+
+    assert joined in " ".join(texts(book, BlockKind.PARAGRAPH))
+
+
+PLAY = """\
+FIRST ACT
+
+Morning-room in Half-Moon Street. The room is luxuriously and artistically
+furnished. The sound of a piano is heard.
+
+ALGERNON.
+Did you hear what I was playing, Lane?
+
+LANE.
+I didn't think it polite to listen, sir.
+
+ALGERNON. [Languidly.] I'm sorry for that, for your sake. I don't play
+accurately--but I play with wonderful expression.
+LANE. Yes, sir.
+ALGERNON, rising. And, speaking of the science of Life, have you got the
+sandwiches cut?
+
+[LANE goes out.]
+
+SECOND ACT
+
+LANE.
+Mr. Worthing.
+"""
+
+
+def test_speeches_of_a_play_say_who_speaks() -> None:
+    book = read_txt(PLAY.encode(), "play.txt")
+
+    speeches = [
+        (block.speaker, block.text) for _, block in book.blocks() if block.kind is BlockKind.SPEECH
+    ]
+    assert speeches == [
+        ("ALGERNON", "Did you hear what I was playing, Lane?"),
+        ("LANE", "I didn't think it polite to listen, sir."),
+        (
+            "ALGERNON",
+            "[Languidly.] I'm sorry for that, for your sake. I don't play accurately—but I play "
+            "with wonderful expression.",
+        ),
+        ("LANE", "Yes, sir."),
+        (
+            "ALGERNON",
+            "(rising) And, speaking of the science of Life, have you got the sandwiches cut?",
+        ),
+        ("LANE", "Mr. Worthing."),
+    ]
+    assert [entry.title for entry in book.toc] == ["FIRST ACT", "SECOND ACT"]
+    assert_complete(book)
+
+
+@pytest.mark.parametrize(
+    "text", ["word " * 200_000, "w" * 1_000_000, "_a -- [1] " * 100_000, "a.\n" * 300_000]
+)
+def test_text_of_a_million_characters_takes_time_that_grows_with_it_alone(text: str) -> None:
+    started = time.process_time()
+
+    book = read_txt(text.encode(), "long.txt")
+
+    assert time.process_time() - started < 20
+    assert book.source_chars == count_chars(text)
+    assert_complete(book)
+
+
+PIECES = (
+    *("CHAPTER I.", "CHAPTER II. The Bell", "Chapter 3", "I.", "II", "7", "CONTENTS", "PREFACE"),
+    *("[Illustration]", "[Illustration: A dog", "with a hat]", "[1] A note.", "said so.[1]", "[2]"),
+    *("[Footnote 1: x]", "* * *", "-----", "ACT I", "HAMLET.", "HAMLET. To be.", "OPHELIA: No."),
+    *("A B C D", "K U R T   W O L F F", "_all of_ it", "_half", "well-", "known--", "THE END"),
+    *("Produced by X", "*** START OF THE PROJECT GUTENBERG EBOOK X ***", "INDEX", "]", "["),
+    *("*** END OF THE PROJECT GUTENBERG EBOOK X ***", "End of Project Gutenberg's X", "\x0c"),
+    *("\u2028", "\u00a0", "e\u0301\u0301", PROSE, PROSE[:70], "    indented", "\ttabbed"),
+    *("= bold =", "1801—I have", "“Oh!”", "漢字。", "{12}", "[Pg 3]", "#", "&", "<p>", "1. one"),
+)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_character_of_any_text_is_in_one_block(seed: int) -> None:
+    chance = random.Random(seed)
+    text = "".join(
+        chance.choice(PIECES) + chance.choice(["\n", "\n", "\r\n", "\n\n", "\n\n\n\n", " "])
+        for _ in range(chance.randrange(1, 120))
+    )
+    if not text.strip():
+        text += "x"
+
+    book = read_txt(text.encode(), "any.txt")
+
+    assert_complete(book)
+    assert all(block.text or block.kind in _SILENT for _, block in book.blocks())
+
+
+_SILENT = {BlockKind.BREAK, BlockKind.SPEECH, BlockKind.NOTE}
