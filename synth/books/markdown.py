@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from html import escape
 from typing import Any
 
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
@@ -47,7 +51,10 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     decoded = decode_text(raw)
     text = _ATTRIBUTES.sub(r"\1", decoded.text)
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    parser.use(footnote_plugin).use(front_matter_plugin)
+    # Notes stay where they are told: moved to the end, one that no mark leads to would be lost.
+    parser.use(footnote_plugin, inline=False, move_to_end=False).use(front_matter_plugin)
+    for name, rule in _NOTE_RULES.items():
+        parser.add_render_rule(name, rule)
     tokens = parser.parse(text)
     front = next((token.content for token in tokens if token.type == "front_matter"), "")
     html = parser.renderer.render(tokens, parser.options, {})
@@ -56,6 +63,27 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     return book_of_tree(
         root, filename, read_front_matter(front), before=before, warnings=decoded.warnings
     )
+
+
+def _note_mark(_: RendererHTML, tokens: Sequence[Token], index: int, *__: Any) -> str:
+    label = escape(str(tokens[index].meta["label"]), quote=True)
+    return f'<sup><a role="doc-noteref" href="#fn-{label}">[{label}]</a></sup>'
+
+
+def _note_start(_: RendererHTML, tokens: Sequence[Token], index: int, *__: Any) -> str:
+    label = escape(str(tokens[index].meta["label"]), quote=True)
+    return f'<aside role="doc-footnote" id="fn-{label}">'
+
+
+def _note_end(*_: Any) -> str:
+    return "</aside>"
+
+
+_NOTE_RULES: dict[str, Callable[..., str]] = {
+    "footnote_ref": _note_mark,
+    "footnote_reference_open": _note_start,
+    "footnote_reference_close": _note_end,
+}
 
 
 def _front_block(front: str) -> tuple[Block, ...]:

@@ -1,0 +1,144 @@
+"""A PDF becomes a book: paragraphs joined, running heads apart; scans and locks are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.books import pdf
+from synth.books.book import BlockKind, Book, BookRejectedError
+from synth.books.pdf import read_pdf
+from tests.synth.books_text.blocks import assert_complete, texts, with_role
+from tests.synth.books_text.made_pdf import Text, make_pdf, page_of_lines
+
+FIRST = [
+    "\tIt was late in the year when the old clock stopped, and nobody in the whole wide",
+    "house had the heart to wind it up again, for it had been the father's clock, a won-",
+    "derful piece of work, said the neighbours, who knew nothing of clocks at all.",
+    "\tOn the second day a stranger came, who asked for the well",
+]
+HEAD = Text("THE OLD CLOCK", 250, 800)
+
+
+def novel(*, outline: bool = True) -> Book:
+    """Return a book of four pages in two chapters, whose paragraphs go over the pages."""
+    pages = []
+    for number in range(4):
+        page = [HEAD, Text(str(number + 5), 290, 40)]
+        if number % 2 == 0:
+            page.append(Text(f"Chapter {number // 2 + 1}", 230, 740, 18))
+            page += page_of_lines([*FIRST[:3], FIRST[3] + "-"])
+        else:
+            page += page_of_lines(["known maker of clocks, and was sent away again.", *FIRST[:3]])
+        pages.append(page)
+    marks = [("Chapter 1", 0), ("Chapter 2", 2)] if outline else []
+    raw = make_pdf(pages, outline=marks, title="The Old Clock")
+    return read_pdf(raw, "clock.pdf")
+
+
+def test_paragraph_is_joined_over_lines_and_pages() -> None:
+    paragraphs = texts(novel(), BlockKind.PARAGRAPH)
+
+    assert len(paragraphs) == 6
+    assert paragraphs[0].endswith(
+        "father's clock, a wonderful piece of work, said the neighbours, "
+        "who knew nothing of clocks at all."
+    )
+    assert paragraphs[1].startswith("On the second day a stranger came, who asked for the well")
+    assert paragraphs[1].endswith("known maker of clocks, and was sent away again.")
+
+
+def test_running_heads_and_page_numbers_are_furniture() -> None:
+    book = novel()
+
+    assert with_role(book, "pagebreak") == [
+        word for number in range(5, 9) for word in ("THE OLD CLOCK", str(number))
+    ]
+    assert set(with_role(book, "pagebreak")) <= set(texts(book, BlockKind.FURNITURE))
+
+
+@pytest.mark.parametrize("outline", [True, False])
+def test_contents_come_from_the_outline_or_the_headings(outline: bool) -> None:
+    book = novel(outline=outline)
+
+    assert [entry.title for entry in book.toc] == ["Chapter 1", "Chapter 2"]
+    leads_to = {anchor: block.text for _, block in book.blocks() for anchor in block.anchors}
+    assert [leads_to[entry.fragment] for entry in book.toc] == ["Chapter 1", "Chapter 2"]
+    assert texts(book, BlockKind.HEADING) == ["Chapter 1", "Chapter 2"]
+
+
+def test_every_character_is_in_one_block() -> None:
+    book = novel()
+
+    assert_complete(book)
+    assert book.metadata.title == "The Old Clock"
+
+
+def test_number_in_the_text_is_no_page_number() -> None:
+    lines = [
+        "There was but one answer to the question that he had asked of them:",
+        "42",
+        "he said.",
+    ]
+
+    book = read_pdf(make_pdf([page_of_lines(lines)]), "a.pdf")
+
+    assert with_role(book, "pagebreak") == []
+
+
+def refusal_of(raw: bytes) -> BookRejectedError:
+    """Return how a PDF is refused."""
+    with pytest.raises(BookRejectedError) as refused:
+        read_pdf(raw, "a.pdf")
+    return refused.value
+
+
+def test_scanned_book_is_refused() -> None:
+    refused = refusal_of(make_pdf([[], [], []]))
+
+    assert refused.code == "pdf_without_text"
+    assert "OCR" in refused.message
+
+
+def test_scanned_book_with_a_stamp_on_each_page_is_refused() -> None:
+    assert refusal_of(make_pdf([[Text(f"p{n}", 10, 10)] for n in range(4)])).code == (
+        "pdf_without_text"
+    )
+
+
+def test_page_without_text_is_told() -> None:
+    book = read_pdf(make_pdf([page_of_lines(FIRST), [], page_of_lines(FIRST)]), "a.pdf")
+
+    assert "1 pages hold no text: 2" in book.warnings
+
+
+def test_pdf_with_a_password_is_refused() -> None:
+    key = "<" + "41" * 32 + ">"
+    lock = f"/ID [<41><41>] /Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O {key} /U {key} >>"
+
+    assert refusal_of(make_pdf([page_of_lines(FIRST)], trailer=lock)).code == "book_encrypted"
+
+
+def test_pdf_with_another_lock_is_refused_as_drm() -> None:
+    lock = "/ID [<41><41>] /Encrypt << /Filter /Adobe.APS /V 1 >>"
+
+    refused = refusal_of(make_pdf([page_of_lines(FIRST)], trailer=lock))
+
+    assert refused.code == "book_drm"
+    assert "DRM" in refused.message
+
+
+@pytest.mark.parametrize("raw", [b"%PDF-1.7\n", b"%PDF-1.7\n" + b"\0" * 1000])
+def test_damaged_pdf_is_refused(raw: bytes) -> None:
+    assert refusal_of(raw).code == "book_broken"
+
+
+def test_pages_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "MAX_PAGES", 2)
+
+    assert refusal_of(make_pdf([page_of_lines(FIRST)] * 3)).code == "book_too_large"
+
+
+def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf, "_MAX_SECONDS", -1.0)
+
+    assert refusal_of(make_pdf([page_of_lines(FIRST)])).code == "book_too_large"
