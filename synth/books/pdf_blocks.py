@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from synth.books.book import Block, BlockKind, count_chars
+from synth.books.labels import is_bare_number, is_label
 from synth.books.markup import is_ornament
 from synth.books.pdf_lines import SOFT_HYPHEN, Page, PdfLine, find_running
 from synth.books.txt_headings import Heading, find_heading
@@ -141,6 +142,8 @@ def _begins(
         return True, True
     last = piece.lines[-1]
     if abs(line.height - last.height) > (_LARGE - 1) * measures.height:
+        return True, True
+    if before is None and is_label(line.text) and not is_bare_number(line.text):
         return True, True
     is_large = line.height > _LARGE * measures.height
     if before is not None:

@@ -12,6 +12,7 @@ from pypdfium2 import PdfDocument, PdfTextPage
 from pypdfium2 import raw as pdfium
 
 from synth.books.book import count_chars
+from synth.books.labels import is_bare_number, is_label
 
 SOFT_HYPHEN = "\u00ad"  # stands for a hyphen that the typesetter put at a line's end
 _LINE_HYPHENS = frozenset({0x02, 0xFFFE})  # PDFium's for a hyphen and the line end after it
@@ -27,6 +28,7 @@ _PAGE_NUMBER = re.compile(
 )
 _EDGE_LINES = 3  # how many lines at the top and the bottom may be running heads
 _MIN_RETURNS = 3
+_LARGEST = 1.25  # how much higher than the text a running head may be
 _NEAR = 4.0  # points between the places of the same running head on two pages
 
 
@@ -54,6 +56,20 @@ class Page:
     def source_chars(self) -> int:
         """Return the characters that are no blanks."""
         return sum(count_chars(line.text) for line in self.lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edge:
+    """Hold a line near the top or the bottom of a page."""
+
+    page: Page
+    place: int
+    line: PdfLine
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Return the numbers of page and line."""
+        return self.page.number, self.place
 
 
 def read_page(document: PdfDocument, number: int) -> Page:
@@ -109,34 +125,57 @@ def _line(text: PdfTextPage, parts: list[str], places: list[int]) -> list[PdfLin
 def find_running(pages: list[Page]) -> set[tuple[int, int]]:
     """Return (number of page, of line) of running heads and feet and page numbers.
 
-    A head stands at the same height with the same words, numbers aside, on several pages. A page
-    number grows with the pages, or stands alone at the very bottom or top.
+    A head stands at the same height with the same words on several pages; numbers in it must be
+    the same, too, or grow with the pages, for "Chapter 3" stands there as well. What is larger
+    than the text is a heading.
     """
-    seen: dict[str, list[tuple[int, int, float]]] = defaultdict(list)
-    found: set[tuple[int, int]] = set()
-    numbers: list[tuple[int, int, int]] = []
+    heights = [line.height for page in pages for line in page.lines for _ in line.text[:100]]
+    largest = _LARGEST * median(heights) if heights else 0.0
+    seen: dict[str, list[_Edge]] = defaultdict(list)
+    numbers: list[tuple[_Edge, int]] = []
     for page in pages:
         for place in _edges(page):
             line = page.lines[place]
-            key = _NUMBER.sub("#", line.text.casefold())
-            seen[key].append((page.number, place, line.middle))
+            if line.height > largest:
+                continue
+            edge = _Edge(page, place, line)
+            seen[_NUMBER.sub("#", line.text.casefold())].append(edge)
             match = _PAGE_NUMBER.match(line.text)
             if match is not None:
-                numbers.append((page.number, place, _value(match[1]) - page.number))
-    for places in seen.values():
-        if len(places) < _MIN_RETURNS:
-            continue
-        middle = median(height for _, _, height in places)
-        near = [place for place in places if abs(place[2] - middle) <= _NEAR]
-        if len(near) >= _MIN_RETURNS:
-            found |= {(number, place) for number, place, _ in near}
-    offsets = Counter(offset for _, _, offset in numbers)
-    for number, place, offset in numbers:
-        page = next(page for page in pages[number : number + 1])
-        is_outermost = place in (0, len(page.lines) - 1) and len(page.lines) > 1
-        if is_outermost and (offsets[offset] > 1 or _is_at_edge(page, page.lines[place])):
-            found.add((number, place))
+                numbers.append((edge, _value(match[1]) - page.number))
+    found = {edge.key for edges in seen.values() for edge in _returning(edges)}
+    offsets = Counter(offset for _, offset in numbers)
+    for edge, offset in numbers:
+        is_outermost = edge.place in (0, len(edge.page.lines) - 1) and len(edge.page.lines) > 1
+        if is_outermost and (offsets[offset] > 1 or _is_at_edge(edge.page, edge.line)):
+            found.add(edge.key)
     return found
+
+
+def _returning(edges: list[_Edge]) -> list[_Edge]:
+    """Return those of lines with the same words that are one running head."""
+    if len(edges) < _MIN_RETURNS:
+        return []
+    middle = median(edge.line.middle for edge in edges)
+    near = [edge for edge in edges if abs(edge.line.middle - middle) <= _NEAR]
+    said = Counter(edge.line.text.casefold() for edge in near)
+    numbers = [[_value(n) for n in _NUMBER.findall(edge.line.text)] for edge in near]
+    grown: set[int] = set()
+    for values in zip(*numbers, strict=False):
+        offsets = [value - edge.page.number for value, edge in zip(values, near, strict=True)]
+        counts = Counter(offsets)
+        grown |= {i for i, offset in enumerate(offsets) if counts[offset] >= _MIN_RETURNS}
+    return [
+        edge
+        for index, edge in enumerate(near)
+        if (index in grown and not _is_chapter(edge.line.text))
+        or said[edge.line.text.casefold()] >= _MIN_RETURNS
+    ]
+
+
+def _is_chapter(text: str) -> bool:
+    """Say whether a line is "Chapter 3": in a book of short ones that grows with the pages."""
+    return is_label(text) and not is_bare_number(text)
 
 
 def _edges(page: Page) -> list[int]:

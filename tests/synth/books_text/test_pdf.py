@@ -73,6 +73,29 @@ def test_every_character_is_in_one_block() -> None:
     assert book.metadata.title == "The Old Clock"
 
 
+def test_numbered_headings_at_the_top_of_their_pages_are_no_running_heads() -> None:
+    names = ("Anna", "Bert", "Cora", "Dirk")
+    pages = [
+        [
+            Text(f"Chapter {number}", 250, 790),
+            Text(str(number + 6), 290, 40),
+            *page_of_lines([f"{name} {line.strip()}" for line in FIRST]),
+        ]
+        for number, name in enumerate(names, start=1)
+    ]
+
+    book = read_pdf(make_pdf(pages), "a.pdf")
+
+    assert with_role(book, "pagebreak") == ["7", "8", "9", "10"]
+    assert [entry.title for entry in book.toc] == [f"Chapter {n}" for n in (1, 2, 3, 4)]
+
+
+def test_roman_number_in_large_letters_is_a_heading() -> None:
+    pages = [[Text("II", 290, 790, 18), *page_of_lines(FIRST)]]
+
+    assert [entry.title for entry in read_pdf(make_pdf(pages), "a.pdf").toc] == ["II"]
+
+
 def test_number_in_the_text_is_no_page_number() -> None:
     lines = [
         "There was but one answer to the question that he had asked of them:",
