@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from synth.books.book import Block, BlockKind, Book, Document, TocEntry
-from synth.books.labels import is_label, join_titles
+from synth.books.labels import is_bare_number, is_label, join_titles
 from synth.books.notes import places_of
 from synth.books.rules import SkipReason, section_reason, title_reason
 
@@ -16,6 +16,7 @@ _MIN_CHAPTER_CHARS = 2500
 _MAX_PART_CHARS = 500  # of its own, before its first chapter
 _MIN_HEADINGS = 2
 _MAX_TITLE_CHARS = 200
+_MAX_HEADINGS = 4  # that make one title
 _PART = re.compile(r"(?:part|book|volume|act|teil|buch|band|akt|livre|partie|tome|acte)\b", re.I)
 _START = re.compile(r"\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
 _END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
@@ -178,7 +179,9 @@ def _is_part(found: list[tuple[tuple[int, int], TocEntry]], index: int, offsets:
     if not inner:
         return False
     is_only = sum(other.level == entry.level for _, other in found) == 1
-    if is_only or _PART.match(entry.title) or any(is_label(other.title) for _, other in inner):
+    # "Chapter 1" inside an entry is a chapter; "1" may as well be a section of one.
+    is_labelled = any(is_label(o.title) and not is_bare_number(o.title) for _, o in inner)
+    if is_only or is_labelled or _PART.match(entry.title):
         return True
     stop = offsets.at(found[end][0]) if end < len(found) else offsets.total
     own = offsets.at(inner[0][0]) - offsets.at(found[index][0])
@@ -236,7 +239,7 @@ def _name(section: Section, book: Book) -> None:
     """Give a section the title of its headings and of the contents list, and what follows of it."""
     headings = []
     for placed in section.blocks:
-        if placed.block.kind is BlockKind.HEADING:
+        if placed.block.kind is BlockKind.HEADING and len(headings) < _MAX_HEADINGS:
             headings.append(placed.block.text)
         elif placed.block.kind is not BlockKind.FURNITURE:
             break
@@ -253,11 +256,13 @@ def _name(section: Section, book: Book) -> None:
 def _guessed(section: Section, document: Document, book: Book) -> SkipReason | None:
     """Tell a title page or a page of rights that nothing names, by what is on it."""
     num_chars = sum(placed.block.source_chars for placed in section.blocks)
-    if document.role not in {"", "frontmatter", "bodymatter"} or section.title:
-        return None
     texts = [placed.block.text for placed in section.blocks]
     is_front = section.blocks[0].document <= max(3, len(book.documents) // 10)
     title = book.metadata.title.casefold()
+    if is_front and {text.casefold() for text in texts if text} == {title}:
+        return SkipReason.TITLE_PAGE
+    if document.role not in {"", "frontmatter", "bodymatter"} or section.title:
+        return None
     names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
     if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
         return SkipReason.TITLE_PAGE

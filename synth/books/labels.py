@@ -15,8 +15,8 @@ _ORDINAL = (
     r"primero?|segundo|tercero?|cuarto|quinto|primo|secondo|terzo)"
 )
 _KIND = (
-    r"chapter|book|part|volume|section|act|scene|canto|letter|stave|chapitre|livre|partie|tome|"
-    r"acte|scène|lettre|kapitel|buch|teil|band|abschnitt|akt|aufzug|auftritt|szene|brief|"
+    r"chapter|book|part|volume|act|scene|canto|letter|stave|chapitre|livre|partie|tome|"
+    r"acte|scène|lettre|kapitel|buch|teil|band|akt|aufzug|auftritt|szene|brief|"
     r"capítulo|capitulo|parte|libro|capitolo|hoofdstuk|deel|kapittel|kapitola|rozdział"
 )
 _NUMBER = rf"(?:{_ROMAN}|\d{{1,4}}|{_ORDINAL})"

@@ -11,6 +11,7 @@ from synth.books.plan import PlannedChapter
 from synth.books.rules import SkipReason, SpeakerNames
 
 SCENE_BREAK = "* * *"
+_MAX_HEADING_CHARS = 100
 _NAME_ENDS = ".:!?"
 
 
@@ -87,7 +88,7 @@ class _Writer:
             self._end_passage()
         self._language = language
         text = self._said(block)
-        if block.kind is BlockKind.HEADING and self._last is BlockKind.HEADING and self._paragraphs:
+        if block.kind is BlockKind.HEADING and self._goes_on_heading():
             self._paragraphs[-1] = [join_titles([*self._paragraphs[-1], text])]
         elif (
             block.kind is BlockKind.VERSE
@@ -99,6 +100,12 @@ class _Writer:
         else:
             self._paragraphs.append([text])
         self._last = block.kind
+
+    def _goes_on_heading(self) -> bool:
+        """Say whether a heading is one with the one before it, such as a number and a title."""
+        if self._last is not BlockKind.HEADING or not self._paragraphs:
+            return False
+        return len(self._paragraphs[-1][0]) <= _MAX_HEADING_CHARS
 
     def _said(self, block: Block) -> str:
         """Return a block's text with the name or the tag of who speaks."""
