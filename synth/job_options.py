@@ -21,6 +21,7 @@ from synth.option_fields import (
 )
 from synth.request_fields import (
     NOT_BLANK,
+    URL_PATTERN,
     ReferenceAudioField,
     StrictNumberField,
     StrictTextField,
@@ -164,7 +165,10 @@ class OptionsSerializer(StrictSerializer):
         "TTS_RETENTION_DAYS says unless given.",
     )
     webhook = StrictTextField(
-        required=False, max_length=2000, help_text="URL that is told when the job has ended."
+        required=False,
+        max_length=2000,
+        pattern=URL_PATTERN,
+        help_text="URL that is told when the job has ended.",
     )
     live = StrictBooleanField(
         default=False, help_text="Make its audio ready to be heard while it is rendered."

@@ -18,6 +18,7 @@ from ttsweb.api import ApiProblem
 from voices.clip_checks import too_large
 
 NOT_BLANK = r"\S"  # patterns of texts, for the API's description
+URL_PATTERN = r"^https?://[^\s/?#]"
 NOT_BLANK_AT_ENDS = r"^\S(.*\S)?$"
 _DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(;[\w.+-]+=[\w.+-]+)*;base64,")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")

@@ -8,7 +8,12 @@ from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+    TooManyFilesSent,
+)
 from django.http import Http404
 from rest_framework import exceptions, serializers
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
@@ -266,7 +271,10 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
         return ApiProblem(413, getattr(exc, "code", "body_too_large"), _too_large(exc))
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return ApiProblem(507, "storage_full", "The disk is full; nothing was saved.")
-    if isinstance(exc, SuspiciousOperation):  # too many fields or files
+    if isinstance(exc, TooManyFilesSent):
+        most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
+        return ApiProblem(400, "too_many_files", f"The form has more than {most} files.")
+    if isinstance(exc, SuspiciousOperation):  # too many fields
         return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
     return None
 

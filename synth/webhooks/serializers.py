@@ -13,7 +13,7 @@ from rest_framework.fields import empty
 
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.option_fields import StrictBooleanField
-from synth.request_fields import StrictTextField
+from synth.request_fields import URL_PATTERN, StrictTextField
 from synth.webhooks.signing import previous_until
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from ttsweb.api import StrictSerializer
@@ -21,14 +21,13 @@ from ttsweb.guarded_url import MOST_CHARACTERS
 from ttsweb.query_filters import UUID, DescribedField, read_choices, some_of
 
 EVENTS = WebhookDelivery.Event.values
-_URL_PATTERN = r"^https?://[^\s/?#]"
 
 
 class WebhookUrlField(StrictTextField):
     """Take a URL to which messages may be sent."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(raw=True, max_length=MOST_CHARACTERS, pattern=_URL_PATTERN, **kwargs)
+        super().__init__(raw=True, max_length=MOST_CHARACTERS, pattern=URL_PATTERN, **kwargs)
 
     def run_validation(self, data: Any = empty) -> str:
         """Return the URL as it is written; an empty text is none.

@@ -53,6 +53,7 @@ class Served:
     key: str
     api: httpx.Client
     log: Path
+    process_id: int
     ids: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -151,7 +152,7 @@ def serve(folder: Path, **settings: str) -> Iterator[Served]:
             url = json.loads(process.stdout.readline())["url"].rstrip("/")
             headers = {"Authorization": f"Bearer {key}"}
             with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as api:
-                yield Served(url, key, api, log)
+                yield Served(url, key, api, log, process.pid)
         finally:
             process.terminate()
             process.wait(timeout=PATIENCE_SECONDS)
