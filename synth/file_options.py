@@ -42,9 +42,9 @@ def _check_bit_rate(form: str, sample_rate: int | None, bit_rate: int) -> None:
         most = next(top for rate, top in _MP3_MOST if (sample_rate or 48_000) <= rate)
         choices = [rate for rate in _MP3_BIT_RATES if rate <= most]
         is_fit, expected = bit_rate in choices, f"one of {_listed(choices)}"
-    elif form in ("opus", "aac"):
+    elif form in ("opus", "aac", "m4b"):
         low, high = _OPUS_BIT_RATES if form == "opus" else _AAC_BIT_RATES
-        if form == "aac" and sample_rate is not None:
+        if form in ("aac", "m4b") and sample_rate is not None:
             high = min(high, _AAC_BITS_PER_SAMPLE * sample_rate)
         is_fit, expected = low <= bit_rate <= high, f"{low} to {high}"
     else:

@@ -23,3 +23,5 @@ FORMATS = {
     "pcm": AudioFormat("audio/pcm", "pcm"),  # bare s16le samples, mono, 24 kHz
     "opus": AudioFormat("audio/ogg", "opus"),  # Opus in Ogg: players go by the outer container
 }
+# What a book may have besides; a file has one of these.
+BOOK_FORMATS = {**FORMATS, "m4b": AudioFormat("audio/mp4", "m4b")}

@@ -11,7 +11,7 @@ from rest_framework import serializers
 
 from synth.eta import etas, real_time_factor
 from synth.file_report import FileReportSerializer, report_of
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS
 from synth.job_requests import PRIORITIES, EntrySerializer
 from synth.models import JobVoice, RenderJob, Segment
 from synth.option_fields import PausesField, RetentionField
@@ -249,4 +249,4 @@ def progress_of(job: RenderJob) -> float:
 
 def file_name_of(job: RenderJob) -> str:
     """Return what a browser saves the job's file as."""
-    return f"speech-{str(job.pk)[:8]}.{FORMATS[job.format].extension}"
+    return f"speech-{str(job.pk)[:8]}.{BOOK_FORMATS[job.format].extension}"

@@ -20,7 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.access import visible_jobs
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS
 from synth.job_filters import JobFilterSerializer, WaitSerializer
 from synth.job_requests import (
     IDEMPOTENCY_PARAMETER,
@@ -236,7 +236,7 @@ class JobAudioView(APIView):
             raise _why_no_audio(job)
         stored = StoredObject(
             key=export.key,
-            content_type=FORMATS[export.format].content_type,
+            content_type=BOOK_FORMATS[export.format].content_type,
             filename=file_name_of(job),
             etag=export.sha256,
         )

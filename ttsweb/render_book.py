@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS
 from ttsweb.book_bars import BookBars, speed_of
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client
 from ttsweb.client_books import Book
@@ -62,10 +62,10 @@ def target_of(path: Path, out: Path, audio_format: str) -> Path:
             known = ", ".join(sorted(FORMAT_OF))
             raise ValueError(f"{out}: expected a folder, or a name that ends in {known}")
         return out
-    return out / f"{path.stem}.{FORMATS[audio_format].extension}"
+    return out / f"{path.stem}.{BOOK_FORMATS[audio_format].extension}"
 
 
-FORMAT_OF = {f".{one.extension}": name for name, one in FORMATS.items()}
+FORMAT_OF = {f".{one.extension}": name for name, one in BOOK_FORMATS.items()}
 
 
 def come_back(book: Book, target: Path) -> str:

@@ -21,6 +21,8 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.audio_writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
+from workers.book_export import M4B, make_book
+from workers.book_files.book_audio import BookFileError
 from workers.held_claims import HeldClaim
 from workers.joined_takes import JoinedTakes, MixedRatesError, TakeMissingError
 from workers.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
@@ -87,6 +89,8 @@ def _joining(export: Export) -> Callable[..., MadeFile]:
     """
     if export.job.segments.filter(status__in=OPEN).exists():
         raise SegmentsOpenError
+    if export.format == M4B:
+        return partial(make_book, export=export)
     segments = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
     segments = segments.select_related("take").order_by("chapter__index", "index")
     takes = JoinedTakes(segments, speed=export.job.speed)
@@ -122,6 +126,8 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
         return transitions.fail_export(fence, code="mixed_sample_rates", message=message)
     if isinstance(error, FileTooLongError):
         return transitions.fail_export(fence, code="file_too_long", message=str(error))
+    if isinstance(error, BookFileError):
+        return transitions.fail_export(fence, code=error.code, message=error.message)
     if is_outage(error):
         logger.warning("export waits, not its fault: %s", error)
         if is_disk_full(error):

@@ -78,5 +78,7 @@ def _document(data: dict[str, Any]) -> Document:
 
 
 def _block(data: dict[str, Any]) -> Block:
-    lists = {name: tuple(data[name]) for name in ("anchors", "note_marks") if name in data}
+    lists: dict[str, Any] = {
+        name: tuple(data[name]) for name in ("anchors", "note_marks") if name in data
+    }
     return Block(**{**data, **lists, "kind": BlockKind(data["kind"])})

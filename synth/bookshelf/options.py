@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS
 from synth.job_options import COLUMNS, PRIORITIES, OptionsSerializer
 from synth.models import BookSource
 from synth.option_fields import SpeakersField, StrictBooleanField
@@ -18,7 +18,7 @@ from ttsweb.api import StrictSerializer
 
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
 NOT_OF_BOOKS = ("live", "deadline")
-DEFAULT_FORMAT = "mp3"
+DEFAULT_FORMAT = "m4b"
 POLICIES = ("notes", "tables", "alt_texts", "speaker_names")
 
 
@@ -64,7 +64,8 @@ class BookFormSerializer(OptionsSerializer):
         """Return the fields, without those options of a job that a book cannot have."""
         fields: dict[str, Any] = super().get_fields()
         fields["priority"] = serializers.ChoiceField(choices=list(PRIORITIES), default="bulk")
-        fields["format"] = serializers.ChoiceField(choices=list(FORMATS), default=DEFAULT_FORMAT)
+        formats = list(BOOK_FORMATS)
+        fields["format"] = serializers.ChoiceField(choices=formats, default=DEFAULT_FORMAT)
         return {name: field for name, field in fields.items() if name not in NOT_OF_BOOKS}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from synth.bookshelf.serializers import BookSerializer, ProofSerializer, with_pr
 from synth.bookshelf.start import start_book
 from synth.bookshelf.upload_limit import BookLimitHandler
 from synth.bookshelf.uploads import delete_book, upload_book
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS
 from synth.job_requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
 from synth.models import ApiKey, BookSource, Export, RenderJob
 from synth.rejections import SubmitRejectedError
@@ -310,8 +310,8 @@ class BookAudioView(APIView):
             raise _why_no_audio(job)
         stored = StoredObject(
             key=export.key,
-            content_type=FORMATS[export.format].content_type,
-            filename=f"{_plain(book)}.{FORMATS[export.format].extension}",
+            content_type=BOOK_FORMATS[export.format].content_type,
+            filename=f"{_plain(book)}.{BOOK_FORMATS[export.format].extension}",
             etag=export.sha256,
         )
         try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import time
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -55,12 +57,19 @@ def epub(*chapters: tuple[str, str]) -> bytes:
     return packed.getvalue()
 
 
-def upload(owner: User, content: bytes, *, start: bool = False, name: str = "b.epub") -> BookSource:
+def upload(
+    owner: User,
+    content: bytes,
+    *,
+    start: bool = False,
+    name: str = "b.epub",
+    **options: Any,
+) -> BookSource:
     asked = {
         "file": SimpleUploadedFile(name, content),
         "start": start,
         "policies": {},
-        "options": dict(OPTIONS),
+        "options": OPTIONS | options,
     }
     return upload_book(asked, owner=owner)
 
@@ -116,6 +125,34 @@ def test_second_edition_with_a_new_sentence_renders_that_one_alone(
     assert (same.takes_rendered, same.takes_reused) == (0, first.segments_total)
     assert (second.takes_rendered, second.takes_reused) == (1, first.segments_total)
     assert same.exports.get().sha256 == first.exports.get().sha256
+
+
+def test_m4b_has_the_chapters_of_the_book_and_encodes_only_those_that_change(
+    shelf: tuple[Pair, User],
+) -> None:
+    pair, owner = shelf
+    chapters = (("Oxen of the Plain", FIRST), ("Oxen of the Hill", SECOND))
+    first = start_book(wait_read(upload(owner, epub(*chapters), format="m4b")))
+    wait_ended(first)
+    edited = (chapters[0], (chapters[1][0], f"{SECOND}\nA new paragraph of many more oxen."))
+    second = start_book(wait_read(upload(owner, epub(*edited), format="m4b")))
+    wait_ended(second)
+
+    made, again = first.exports.get(), second.exports.get()
+    assert (made.report["chapters_encoded"], made.report["chapters_reused"]) == (2, 0)
+    assert (again.report["chapters_encoded"], again.report["chapters_reused"]) == (1, 1)
+    with av.open(str(pair.data_dir / "storage" / again.key)) as book:
+        found = book.chapters()
+        assert [one["metadata"]["title"] for one in found] == [title for title, _ in chapters]
+        assert book.metadata["title"] == "Cattle"
+        assert book.metadata["artist"] == "A. Drover"
+        starts = [float(one["start"] * one["time_base"]) for one in found]
+    told = [row["start_seconds"] for row in again.report["chapters"]]
+    assert starts == pytest.approx(told, abs=0.01)
+    cues = again.cues.cues
+    assert len(cues) == second.segments_done
+    assert all(one[2] <= two[1] for one, two in pairwise(cues))
+    assert again.cues.sample_rate == again.report["sample_rate"]
 
 
 def test_workers_killed_while_reading_and_while_rendering_lose_nothing(
