@@ -1,0 +1,77 @@
+"""Make a book of forty hours in this process, and say how much memory and time it took.
+
+    python -m tests.workers.book_files.forty_hours FOLDER [HOURS ENCODED]
+
+Of its chapters a few are encoded (ENCODED hours), the others are the same again under other
+titles: what a chapter needs in memory does not depend on how many there are, while the file's index
+does.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from synth.contract import AudioArray
+from tests.workers.book_files.made_books import FACTS, RATE, pulses
+from workers.book_files.book_audio import BookAudio, ChapterAudio
+from workers.book_files.chapter_encodes import Encoder, Encoding
+from workers.book_files.chapter_mastering import STANDARD
+from workers.book_files.encode_cache import EncodeCache
+from workers.book_files.m4b import make_m4b
+
+CHAPTER_MINUTES = 20
+
+
+def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, float]:
+    """Return seconds of audio and of work, and the greatest resident size in MB."""
+    minute = pulses(60.0)
+    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    minutes = CHAPTER_MINUTES if encoded_hours >= 1 else 60 * encoded_hours
+
+    def blocks(seed: int) -> Iterator[AudioArray]:
+        for number in range(round(minutes)):
+            yield np.roll(minute, 1000 * (seed + number))
+
+    count = round(60 * hours / minutes)
+    different = max(1, round(60 * encoded_hours / minutes))
+    chapters = tuple(
+        ChapterAudio(
+            f"Chapter {index + 1}",
+            lambda seed=index % different: blocks(seed),  # type: ignore[misc]  # bound for each
+            content_key=str(index % different),
+        )
+        for index in range(count)
+    )
+    encoder = Encoder(EncodeCache(folder / "cache"), STANDARD)
+    book = BookAudio(FACTS, chapters, RATE)
+    encoding = Encoding("aac", is_fast=True)
+    start = time.perf_counter()
+    for index in range(different):
+        encoder.chapter(book, index, encoding)
+    encoded_at = time.perf_counter()
+    made = make_m4b(folder / "book.m4b", book, encoder, encoding)
+    end = time.perf_counter()
+    audio = made.marks[-1].end / RATE
+    encoded_audio = made.marks[different - 1].end / RATE
+    return {
+        "audio_seconds": round(audio, 1),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "start_mb": round(base, 1),
+        "encode_times_real_time": round(encoded_audio / (encoded_at - start), 1),
+        "splice_times_real_time": round(audio / (end - encoded_at), 1),
+        "splice_seconds": round(end - encoded_at, 2),
+        "encoded": encoder.encoded,
+        "reused": encoder.reused,
+    }
+
+
+if __name__ == "__main__":
+    numbers = [float(one) for one in sys.argv[2:]] or [40.0, 0.1]
+    sys.stdout.write(json.dumps(measured(Path(sys.argv[1]), *numbers)) + "\n")

@@ -1,0 +1,75 @@
+"""Make books of tones that pulse as speech does: known samples, known words, known times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from synth.contract import AudioArray
+from workers.book_files.book_audio import BookAudio, BookFacts, ChapterAudio, SegmentSpan
+from workers.book_files.chapter_encodes import Encoder
+from workers.book_files.chapter_mastering import STANDARD, Mastering
+from workers.book_files.encode_cache import EncodeCache
+
+RATE = 44_100
+FACTS = BookFacts(
+    title="The Time Machine: Ünïcode & <more>",
+    subtitle="An Invention",
+    authors=("H. G. Wells", "Another Author"),
+    narrators=("A Narrator",),
+    language="en-GB",
+    publisher="A Publisher",
+    date="1895-05-07",
+    description="A traveller tells of the year 802,701.",
+    isbn="9780000000002",
+    asin="B000000000",
+    series="Scientific Romances",
+    series_index="2",
+    genres=("Science fiction", "Classics"),
+    rights="Public domain",
+)
+
+
+def pulses(seconds: float, *, pitch: float = 180.0, level: float = 0.1) -> AudioArray:
+    """Return a tone that comes in syllables, at RATE."""
+    time = np.arange(round(seconds * RATE)) / RATE
+    syllables = np.clip(np.sin(2 * np.pi * 3 * time) + 0.4, 0, 1)
+    wave = np.sin(2 * np.pi * pitch * time) + 0.3 * np.sin(2 * np.pi * 3.1 * pitch * time)
+    return (level * syllables * wave).astype(np.float32)
+
+
+def in_blocks(audio: AudioArray, size: int = 10_007) -> Callable[[], Iterator[AudioArray]]:
+    """Return what reads audio in blocks, as often as it is called."""
+    return lambda: (audio[at : at + size] for at in range(0, len(audio), size))
+
+
+def chapter(
+    title: str = "Chapter", *, sentences: int = 2, pitch: float = 180.0, level: float = 0.1
+) -> ChapterAudio:
+    """Return a chapter of sentences of 1.5 s with half a second of silence after each."""
+    pause = np.zeros(RATE // 2, np.float32)
+    parts, spans, position = [], [], 0
+    for number in range(sentences):
+        said = pulses(1.5, pitch=pitch + number, level=level)
+        text = title if number == 0 else f"Sentence {number} of “{title}” & so on."
+        spans.append(SegmentSpan(text, position, position + len(said)))
+        parts += [said, pause]
+        position += len(said) + len(pause)
+    return ChapterAudio(title, in_blocks(np.concatenate(parts)), tuple(spans))
+
+
+def book(num_chapters: int = 3, **changes: object) -> BookAudio:
+    """Return a book whose chapters differ in pitch and level."""
+    chapters = tuple(
+        chapter(f"Chapter {index + 1}", pitch=150.0 + 40 * index, level=0.05 * (index + 1))
+        for index in range(num_chapters)
+    )
+    values = {"facts": FACTS, "chapters": chapters, "sample_rate": RATE} | changes
+    return BookAudio(**values)  # type: ignore[arg-type]  # each is a field of it
+
+
+def encoder(folder: Path, mastering: Mastering = STANDARD) -> Encoder:
+    """Return an encoder that keeps its work in a folder."""
+    return Encoder(EncodeCache(folder / "cache"), mastering)

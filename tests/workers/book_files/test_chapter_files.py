@@ -1,0 +1,136 @@
+"""Files per chapter and of the whole book: rates, tags, covers, marks; one edit, one encode."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import soundfile
+
+from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder
+from workers.book_files import chapter_files
+from workers.book_files.chapter_encodes import Encoding
+from workers.book_files.chapter_files import FORMATS, make_chapter_files, make_one_file
+from workers.book_files.retail_sample import FADE_SECONDS, make_sample
+
+
+def decoded(path: Path) -> np.ndarray:
+    with av.open(str(path)) as opened:
+        frames = [frame.to_ndarray() for frame in opened.decode(audio=0)]
+    audio = np.concatenate([frame[0] for frame in frames])
+    return audio / 2**15 if audio.dtype == np.int16 else audio
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> None:
+    made = make_chapter_files(tmp_path / "out", book(3), encoder(tmp_path), Encoding(form))
+
+    assert [path.name for path in made.paths] == [
+        f"{number:02d} - Chapter {number}{path.suffix}"
+        for number, path in enumerate(made.paths, start=1)
+    ]
+    assert sorted((tmp_path / "out").iterdir()) == made.paths
+    for number, (path, one) in enumerate(zip(made.paths, made.chapters, strict=True), start=1):
+        with av.open(str(path)) as opened:
+            tags = {**opened.metadata, **opened.streams.audio[0].metadata}
+            seconds = opened.duration / 1e6
+            has_cover = bool(opened.streams.video)
+        assert seconds == pytest.approx(one.num_samples / one.sample_rate, abs=0.03)
+        assert has_cover == (form in ("mp3", "flac"))
+        if form != "wav":
+            assert (tags["title"], tags["track"]) == (f"Chapter {number}", f"{number}/3")
+            assert (tags["album"], tags["artist"]) == (FACTS.title, ", ".join(FACTS.authors))
+
+
+def test_mp3_has_a_constant_192_kilobits(tmp_path: Path) -> None:
+    made = make_chapter_files(tmp_path / "out", book(1), encoder(tmp_path), Encoding("mp3"))
+
+    with av.open(str(made.paths[0])) as opened:
+        stream = opened.streams.audio[0]
+        assert (stream.bit_rate, stream.sample_rate, stream.channels) == (192_000, RATE, 1)
+        sizes = [packet.size for packet in opened.demux(stream) if packet.size]
+    assert max(sizes) - min(sizes) <= 1  # but for the padding of 44.1 kHz
+
+
+def test_tags_of_mp3_are_id3(tmp_path: Path) -> None:
+    made = make_chapter_files(tmp_path / "out", book(2), encoder(tmp_path), Encoding("mp3"))
+
+    content = made.paths[1].read_bytes()
+    assert content[:3] == b"ID3"
+    for frame in (b"TIT2", b"TPE1", b"TALB", b"TRCK", b"APIC"):
+        assert frame in content[:200_000]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_one_edit_encodes_one_chapter(form: str, tmp_path: Path) -> None:
+    first, work = book(3), encoder(tmp_path)
+    make_chapter_files(tmp_path / "out", first, work, Encoding(form))
+    edited = (first.chapters[0], chapter("Chapter 2", pitch=300.0), first.chapters[2])
+
+    make_chapter_files(
+        tmp_path / "out", dataclasses.replace(first, chapters=edited), work, Encoding(form)
+    )
+
+    assert (work.encoded, work.reused) == (4, 2)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path) -> None:
+    path = tmp_path / f"book.{form}"
+
+    chapters, marks = make_one_file(path, book(3), encoder(tmp_path), Encoding(form))
+
+    seconds = marks[-1].end / RATE
+    audio = decoded(path)
+    rate = 48_000 if form == "opus" else RATE
+    assert len(audio) / rate == pytest.approx(seconds, abs=0.03)
+    assert marks[-1].end == sum(one.num_samples for one in chapters)
+    with av.open(str(path)) as opened:
+        found = opened.chapters()
+        tags = {**opened.metadata, **opened.streams.audio[0].metadata}
+    if form != "wav":
+        assert tags["title"] == FACTS.title
+        assert [one["metadata"]["title"] for one in found] == [mark.title for mark in marks]
+        for one, mark in zip(found, marks, strict=True):
+            assert one["start"] * one["time_base"] == pytest.approx(mark.start / RATE, abs=0.002)
+    if form in ("flac", "wav"):
+        for one, mark in zip(chapters, marks, strict=True):
+            alone, _ = soundfile.read(one.path, dtype="float32")
+            assert np.abs(audio[mark.start : mark.end] - alone).max() < 2**-14
+
+
+def test_a_wav_beyond_32_bits_is_an_rf64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chapter_files, "_WAV_BYTES", 100_000)
+
+    _, marks = make_one_file(tmp_path / "b.wav", book(2), encoder(tmp_path), Encoding("wav"))
+
+    assert (tmp_path / "b.wav").read_bytes()[:4] == b"RF64"
+    assert soundfile.info(tmp_path / "b.wav").frames == marks[-1].end
+    assert len(decoded(tmp_path / "b.wav")) == marks[-1].end
+
+
+def test_sample_ends_after_a_sentence_and_fades(tmp_path: Path) -> None:
+    long = dataclasses.replace(book(1), chapters=(chapter("Long", sentences=12),))
+
+    seconds = make_sample(tmp_path / "s.mp3", long, 0, encoder(tmp_path), minutes=0.2)
+
+    # Sentence n ends at 0.75 + 2 n - 0.5 s; with the fade, the fourth is the last within 12 s.
+    assert seconds == pytest.approx(0.75 + 2 * 4 - 0.5 + FADE_SECONDS, abs=0.01)
+    audio = decoded(tmp_path / "s.mp3")
+    assert len(audio) / RATE == pytest.approx(seconds, abs=0.06)
+    assert np.abs(audio[-RATE // 20 :]).max() < 0.01
+
+
+def test_sample_of_a_short_chapter_is_all_of_it(tmp_path: Path) -> None:
+    seconds = make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path))
+
+    assert seconds == pytest.approx(4 + 2.75, abs=0.03)
+
+
+@pytest.mark.parametrize("minutes", [0.0, -1.0, 5.1])
+def test_sample_out_of_range_is_refused(minutes: float, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="minutes"):
+        make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path), minutes=minutes)

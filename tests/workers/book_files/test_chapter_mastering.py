@@ -1,0 +1,158 @@
+"""Chapters come out at their target, over room tone, and their voices at one level."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.workers.book_files.made_books import RATE, book, chapter, encoder, in_blocks, pulses
+from workers.book_files.book_audio import ChapterAudio, SegmentSpan
+from workers.book_files.chapter_encodes import Encoding
+from workers.book_files.chapter_levels import measure_levels
+from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering
+from workers.book_files.report import book_report
+from workers.book_files.report_plot import report_plot
+from workers.book_files.room_tone import room_tone
+from workers.written_audio import read_blocks
+
+
+@pytest.mark.parametrize("form", ["aac", "mp3", "opus", "flac", "wav"])
+@pytest.mark.parametrize("mastering", [STANDARD, ACX], ids=lambda one: one.name)
+def test_files_of_every_format_pass_what_was_asked(
+    form: str, mastering: Mastering, tmp_path: Path
+) -> None:
+    chapters = list(encoder(tmp_path, mastering).chapters(book(3), Encoding(form)))
+
+    report = book_report(chapters, mastering)
+
+    assert report["passed"], [row["checks"] for row in report["chapters"]]
+    for row in report["chapters"]:
+        assert row["floor_dbfs"] <= -60
+        if mastering is ACX:
+            assert -23 <= row["rms_dbfs"] <= -18
+            assert row["peak_dbfs"] <= row["true_peak_dbtp"] <= -3
+        else:
+            assert row["loudness_lufs"] == pytest.approx(-18, abs=0.5)
+
+
+def test_report_is_measured_on_the_file_and_not_on_what_went_in(tmp_path: Path) -> None:
+    one = encoder(tmp_path).chapter(book(1), 0, Encoding("mp3"))
+
+    again = measure_levels(read_blocks(one.path, "mp3", one.sample_rate), one.sample_rate)
+
+    assert one.levels == again
+
+
+def test_silence_fails_with_a_sentence_and_is_not_turned_up(tmp_path: Path) -> None:
+    silent = ChapterAudio("Silent", in_blocks(np.zeros(RATE, np.float32)))
+    empty = ChapterAudio("Empty", lambda: iter(()))
+    one = dataclasses.replace(book(1), chapters=(silent, empty))
+
+    chapters = list(encoder(tmp_path).chapters(one, Encoding("aac")))
+
+    report = book_report(chapters, STANDARD)
+    assert report["failed_chapters"] == [0, 1]
+    assert "silent" in report["chapters"][0]["checks"][0]["sentence"]
+    assert [one.gain_db for one in chapters] == [0.0, 0.0]
+    assert chapters[1].num_samples / RATE == pytest.approx(2.75, abs=0.03)
+
+
+def test_peaks_that_stand_in_the_way_of_the_target_are_told(tmp_path: Path) -> None:
+    clicks = 0.001 * pulses(10.0, level=1.0)
+    clicks[::4410] = 0.9  # the whole loudness is in single samples
+    one = dataclasses.replace(book(1), chapters=(ChapterAudio("Clicks", in_blocks(clicks)),))
+
+    made = list(encoder(tmp_path, ACX).chapters(one, Encoding("flac")))
+
+    row = book_report(made, ACX)["chapters"][0]
+    assert row["true_peak_dbtp"] <= -3
+    assert not row["passed"]
+    assert next(check for check in row["checks"] if not check["passed"])["sentence"].endswith(".")
+
+
+def test_head_tail_and_pauses_are_quiet_and_never_digital_silence(tmp_path: Path) -> None:
+    one = encoder(tmp_path).chapter(book(1), 0, Encoding("wav"))
+
+    audio = np.concatenate(list(read_blocks(one.path, "wav", RATE)))
+    head, tail = round(0.75 * RATE), 2 * RATE
+    pause = audio[one.spans[0].end + 500 : one.spans[1].start - 500]
+    for part in (audio[: head - 500], audio[-tail + 500 :], pause):
+        assert 20 * np.log10(np.sqrt(np.mean(part**2))) == pytest.approx(-75, abs=2.5)
+        assert not np.any(np.all(part[: len(part) // 64 * 64].reshape(-1, 64) == 0, axis=1))
+    assert one.spans[0].start == head
+
+
+def test_room_tone_is_the_same_wherever_it_is_asked_for() -> None:
+    whole = room_tone(0, 600_000, -70)
+
+    parts = [room_tone(at, 1000, -70) for at in range(0, 600_000, 1000)]
+
+    assert np.array_equal(np.concatenate(parts), whole)
+    assert 20 * np.log10(np.sqrt(np.mean(whole**2))) == pytest.approx(-70, abs=0.05)
+    assert np.rint(room_tone(0, 4, 0) * 1000).tolist() == np.rint(whole[:4] * 1000 * 10**3.5).tolist()
+
+
+def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
+    loud, quiet = pulses(2.0, level=0.2), pulses(2.0, level=0.05)
+    spans = (
+        SegmentSpan("Loud.", 0, len(loud), voice="a"),
+        SegmentSpan("Quiet.", len(loud), len(loud) + len(quiet), voice="b"),
+    )
+    cast = ChapterAudio("Cast", in_blocks(np.concatenate((loud, quiet))), spans)
+    levelled = dataclasses.replace(
+        book(1), chapters=(cast,), voice_gains_db={"b": 20 * np.log10(4.0)}
+    )
+
+    one = encoder(tmp_path).chapter(levelled, 0, Encoding("flac"))
+
+    audio = np.concatenate(list(read_blocks(one.path, "flac", RATE)))
+    first, second = (audio[span.start : span.end] for span in one.spans)
+    assert np.sqrt(np.mean(first**2)) == pytest.approx(np.sqrt(np.mean(second**2)), rel=0.01)
+
+
+def test_a_chapter_has_one_gain_whatever_its_sentences(tmp_path: Path) -> None:
+    parts = [pulses(2.0, level=level) for level in (0.2, 0.05)]
+    one = dataclasses.replace(
+        book(1), chapters=(ChapterAudio("Two", in_blocks(np.concatenate(parts))),)
+    )
+
+    made = encoder(tmp_path).chapter(one, 0, Encoding("flac"))
+
+    audio = np.concatenate(list(read_blocks(made.path, "flac", RATE)))
+    head = round(0.75 * RATE)
+    first, second = audio[head : head + 2 * RATE], audio[head + 2 * RATE : head + 4 * RATE]
+    assert np.sqrt(np.mean(first**2) / np.mean(second**2)) == pytest.approx(4, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"head_seconds": 0.2}, {"tail_seconds": 6.0}, {"tone_dbfs": -40.0}, {"target_lufs": None}],
+)
+def test_a_mastering_out_of_range_is_refused(change: dict[str, float | None]) -> None:
+    with pytest.raises(ValueError, match="must be|one target"):
+        dataclasses.replace(STANDARD, **change)  # type: ignore[arg-type]  # wrong on purpose
+
+
+def test_floor_is_the_quietest_half_second() -> None:
+    audio = np.full(5 * RATE, 0.1, np.float32)
+    audio[2 * RATE : 2 * RATE + RATE // 2] = 0.001
+
+    assert measure_levels([audio], RATE).floor_dbfs == pytest.approx(-60, abs=0.1)
+
+
+def test_plot_has_bars_for_each_chapter_and_marks_what_failed(tmp_path: Path) -> None:
+    from lxml import etree
+
+    silent = ChapterAudio("<Silent> & more", in_blocks(np.zeros(RATE, np.float32)))
+    one = dataclasses.replace(book(1), chapters=(chapter("Fine"), silent))
+    report = book_report(list(encoder(tmp_path).chapters(one, Encoding("aac"))), STANDARD)
+
+    root = etree.fromstring(report_plot(report).encode())
+
+    groups = root.findall("{*}g")
+    assert [len(group.findall("{*}rect")) for group in groups] == [3, 2]
+    assert [group.find("{*}text").text for group in groups] == ["1", "2!"]
+    assert "failed" in groups[1].find("{*}title").text
