@@ -63,14 +63,15 @@ def _entries(groups: Sequence[Group]) -> list[str]:
 def _end_of(groups: Sequence[Group], start: int, layout: Layout) -> int:
     """Return the index of the first group after the list that begins at `start`."""
     entries = [line.text for line in groups[start].lines[1:]]
+    known = {normalised(entry) for entry in entries}
     widest = 0
     for index in range(start + 1, len(groups)):
         group = groups[index]
         if len(entries) > _MAX_ENTRIES:
             break
-        if entries and (_list_role(group.lines[0].text) or _is_repeat(group, entries)):
+        if entries and (_list_role(group.lines[0].text) or _is_repeat(group, entries, known)):
             return index
-        if len(entries) >= 3 and group.blanks >= _WIDE_GAP > widest:
+        if len(entries) >= 2 and group.blanks >= _WIDE_GAP > widest:
             return index
         num_groups = index - start - (not groups[start].lines[1:])
         is_dense = len(entries) >= 2 * num_groups
@@ -79,11 +80,13 @@ def _end_of(groups: Sequence[Group], start: int, layout: Layout) -> int:
         if _is_prose(group, layout):
             return _without_body(groups, start, index)
         widest = max(widest, group.blanks if entries else 0)
-        entries += [line.text for line in group.lines]
+        added = [line.text for line in group.lines]
+        entries += added
+        known |= {normalised(entry) for entry in added}
     return start  # no text came after it: it was no list
 
 
-def _is_repeat(group: Group, entries: list[str]) -> bool:
+def _is_repeat(group: Group, entries: list[str], known: set[str]) -> bool:
     """Say whether a group is the first title of the list again, so that the text begins."""
     first, line = entries[0], group.lines[0].text
     one, other = normalised(_PAGE.sub("", first)), normalised(line)
@@ -91,7 +94,7 @@ def _is_repeat(group: Group, entries: list[str]) -> bool:
         return True
     label, again = find_label(_PAGE.sub("", first)), find_label(line)
     if label is None or again is None or (label.rank, label.number) != (again.rank, again.number):
-        return bool(other) and len(other) > 12 and other in {normalised(e) for e in entries}
+        return bool(other) and len(other) > 12 and other in known
     if not (label.number or label.title):
         return False
     return not (label.title and again.title) or label.title == again.title

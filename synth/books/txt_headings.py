@@ -38,7 +38,8 @@ _LABEL = re.compile(
     re.DOTALL,
 )
 _NUMBERED = re.compile(
-    rf"(?P<number>{_ROMAN}|\d{{1,3}})(?P<mark>[.:)]?)(?:\s+(?P<title>\S.*))?", re.S
+    rf"(?P<number>{_ROMAN}|\d{{1,3}})(?P<mark>[.:)]?)(?:(?:\s+|\s*(?:--|[—–])\s*)(?P<title>\S.*))?",  # noqa: RUF001
+    re.DOTALL,
 )
 _NAMED = {
     "preface": "preface|préface|vorwort|vorrede|prefacio|prefazione|avant-propos",
@@ -88,8 +89,11 @@ def find_heading(group: Group, *, titles: frozenset[str] = frozenset()) -> Headi
     Args:
         titles: what `normalised` makes of the titles in the contents list.
     """
+    # A rule under a heading is no part of its words.
+    lines = [line for line in group.lines if any(c.isalnum() for c in line.text)]
+    group = Group(lines, group.blanks)
     text = group.text
-    if len(group.lines) > 4 or len(text) > _MAX_TITLE:
+    if not lines or len(lines) > 4 or len(text) > _MAX_TITLE:
         return None
     return _labelled(group) or _numbered(group) or _named(text) or _in_capitals(group, titles)
 

@@ -13,8 +13,8 @@ _CAPITAL = r"[^\W\d_a-zß-öø-ÿ]"
 _WORD = rf"{_CAPITAL}(?:{_CAPITAL}|['\u2019])*"
 _NAME = rf"{_WORD}(?:[ .'\u2019-]{{1,2}}{_WORD}){{0,4}}"
 _SPEAKER = re.compile(
-    rf"_?(?P<name>{_NAME})_?(?P<aside>\s*[,(\[][^.:\]]{{0,80}}[)\]]?)?\s*[.:]_?(?:\s*[—-]+)?"
-    r"(?:\s+(?P<words>\S.*))?\Z",
+    rf"_?(?P<name>{_NAME})_?(?P<aside>\s*[,(\[][^.:\]]{{0,80}}[)\]]?)?\s*[.:]_?"
+    r"(?:(?:\s*[—–-]{1,3}\s*|\s+)(?P<words>\S.*))?\Z",  # noqa: RUF001
     re.DOTALL,
 )
 _MIN_SPEAKERS = 2

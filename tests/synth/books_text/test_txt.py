@@ -225,6 +225,17 @@ def test_preface_is_named_and_kept() -> None:
             "PART ONE\n\nCHAPTER 1\n\nIt began here.\n\nCHAPTER 2: The End\n\nIt ended here.\n",
             ["PART ONE", "CHAPTER 1", "CHAPTER 2: The End"],
         ),
+        (
+            "STAVE ONE.\n\nMARLEY'S GHOST.\n\nMarley was dead.\n\n"
+            "STAVE TWO.\n\nTHE FIRST OF THE THREE SPIRITS.\n\nIt was dark.\n",
+            ["STAVE ONE. MARLEY'S GHOST.", "STAVE TWO. THE FIRST OF THE THREE SPIRITS."],
+        ),
+        (
+            "TABLE DES MATIÈRES\n\nI.--Le départ ..... 1\nII.--Le retour .... 25\n\n\n\n"
+            "I\n\nLE DÉPART\n\nIl partit à l'aube.\n\nII\n\nLE RETOUR\n\nIl revint.\n",
+            ["I. LE DÉPART", "II. LE RETOUR"],
+        ),
+        ("Kapitel I.\n==========\n\nEs war einmal ein König.\n", ["Kapitel I."]),
         ("I saw it.\n\nI\n\nand you saw it, too.\n", []),
         ("Part of it was lost.\n\nChapter two was the longest of all.\n", []),
         ("Act one was over.\n\nBook me a room, he said.\n", []),

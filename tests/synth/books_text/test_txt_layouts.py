@@ -118,8 +118,33 @@ def test_speeches_of_a_play_say_who_speaks() -> None:
     assert_complete(book)
 
 
+def test_speeches_of_a_french_play_say_who_speaks() -> None:
+    text = (
+        "ACTE PREMIER\n\nSCÈNE PREMIÈRE\n\nLE COMTE, riant.--Eh bien, que fais-tu là?\n\n"
+        "SUZANNE.--Rien, monsieur.\n\nLE COMTE.--Vraiment?\n\nSUZANNE, à part.--Il sait tout.\n\n"
+        "LE COMTE.--Parle!\n\nSUZANNE.--Jamais.\n"
+    )
+
+    book = read_txt(text.encode("latin-1"), "mariage.txt")
+
+    speeches = [b for _, b in book.blocks() if b.kind is BlockKind.SPEECH]
+    assert {block.speaker for block in speeches} == {"LE COMTE", "SUZANNE"}
+    assert [block.text for block in speeches][:2] == [
+        "(riant) Eh bien, que fais-tu là?",
+        "Rien, monsieur.",
+    ]
+    assert [entry.level for entry in book.toc] == [1, 2]
+
+
 @pytest.mark.parametrize(
-    "text", ["word " * 200_000, "w" * 1_000_000, "_a -- [1] " * 100_000, "a.\n" * 300_000]
+    "text",
+    [
+        "word " * 200_000,
+        "w" * 1_000_000,
+        "_a -- [1] " * 100_000,
+        "a.\n" * 300_000,
+        "CONTENTS\n\n" + "One\n\n" * 50_000,
+    ],
 )
 def test_text_of_a_million_characters_takes_time_that_grows_with_it_alone(text: str) -> None:
     started = time.process_time()
