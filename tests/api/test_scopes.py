@@ -101,6 +101,30 @@ def code_of(answer: Any) -> str:
     return str(body.get("error", body)["code"])
 
 
+def routes_of_users() -> list[Route]:
+    """Return the routes of users, which `all_routes` leaves out."""
+    found: list[Route] = []
+    for path, pattern in walk(get_resolver().url_patterns):
+        if path.startswith("api/") and pattern.name in USERS:
+            view: Any = getattr(pattern.callback, "view_class", None)
+            methods = [one for one in ("get", "post", "patch", "delete") if hasattr(view, one)]
+            found += [(str(pattern.name), method.upper()) for method in methods]
+    return found
+
+
+@pytest.mark.parametrize("route", routes_of_users())
+def test_users_take_the_scope_admin_of_a_superuser(route: Route, job_services: None) -> None:
+    name, method = route
+    boss = make_user("boss", is_superuser=True)
+    path = reverse(name, args=[make_user("other").pk] if name == "user" else [])
+
+    lacking = client_with(boss, Scope.READ, Scope.JOBS, Scope.VOICES).generic(method, path)
+    having = client_with(boss, Scope.ADMIN).generic(method, path)
+
+    assert (lacking.status_code, code_of(lacking)) == (403, "scope_missing")
+    assert having.status_code != 403
+
+
 def test_routes_of_both_apis_are_found() -> None:
     assert {("jobs", "POST"), ("v1-speeches", "POST"), ("voice", "PATCH")} <= set(WRITING)
     assert ("v1-voices", "GET") in ROUTES
