@@ -237,7 +237,7 @@ def _starts_of_headings(book: Book) -> dict[tuple[int, int], _Start]:
 
 def _name(section: Section, book: Book) -> None:
     """Give a section the title of its headings and of the contents list, and what follows of it."""
-    headings = []
+    headings: list[str] = []
     for placed in section.blocks:
         if placed.block.kind is BlockKind.HEADING and len(headings) < _MAX_HEADINGS:
             headings.append(placed.block.text)
@@ -261,7 +261,8 @@ def _guessed(section: Section, document: Document, book: Book) -> SkipReason | N
     title = book.metadata.title.casefold()
     if is_front and {text.casefold() for text in texts if text} == {title}:
         return SkipReason.TITLE_PAGE
-    if document.role not in {"", "frontmatter", "bodymatter"} or section.title:
+    is_own = section.title and section.title.casefold() not in title
+    if document.role not in {"", "frontmatter", "bodymatter"} or is_own:
         return None
     names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
     if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:

@@ -160,6 +160,17 @@ def is_persona(element: Element) -> bool:
     return "persona" in types_of(element) or bool(_PERSONA_CLASSES & classes_of(element))
 
 
+def is_direction(element: Element) -> bool:
+    """Say whether an element tells what persons of a play do."""
+    return "stage-direction" in types_of(element) or "stage-direction" in classes_of(element)
+
+
+def begins_speech(element: Element) -> bool:
+    """Say whether a name is that of who speaks now: a mark or nothing follows, no other word."""
+    name, tail = text_of(element).rstrip(), (element.tail or "").lstrip()
+    return not tail or name.endswith((".", ":")) or tail[0] in ".:,([—–-"  # noqa: RUF001
+
+
 def heading_level(element: Element, name: str) -> int:
     """Return 1 to 6 for a heading, else 0."""
     if len(name) == 2 and name[0] == "h" and name[1] in "123456":

@@ -22,7 +22,7 @@ class Context:
     speaker: str = ""
     is_flat: bool = False  # in a row of a table: the ends of blocks are blanks
     is_preformatted: bool = False
-    is_caption: bool = False
+    is_direction: bool = False  # what persons of a play do, not what they say
     note_anchors: tuple[str, ...] = ()
 
 

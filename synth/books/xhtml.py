@@ -95,15 +95,22 @@ class _Walker:
                 self._flush(context, is_last=True)
 
     def _inline(self, element: Element, name: str, context: Context) -> None:
+        is_elsewhere = context.speaker or context.is_flat or context.is_direction or self.run.last
         if (
-            markup.is_persona(element)
-            and not context.speaker
-            and not (self.run.last or context.is_flat)
+            not is_elsewhere
+            and context.kind in {BlockKind.PARAGRAPH, BlockKind.VERSE}
+            and markup.is_persona(element)
+            and markup.begins_speech(element)
         ):
+            self._anchor_all(element)
             self.run.speaker = markup.squeeze(markup.text_of(element)).rstrip(" .:")
             self.run.drop(markup.text_of(element))
             return
-        context = replace(context, language=markup.language_of(element) or context.language)
+        context = replace(
+            context,
+            language=markup.language_of(element) or context.language,
+            is_direction=context.is_direction or markup.is_direction(element),
+        )
         if name == "q":
             self.run.add_uncounted("“")
         self._children(element, context)

@@ -61,7 +61,7 @@ def test_chapters_that_follow_each_other_merge(plan: Plan) -> None:
 
 def test_a_chapter_is_split_at_a_block_and_ids_stay_apart(plan: Plan) -> None:
     chapter = ids(plan)[1]
-    edits = [
+    edits: list[dict[str, Any]] = [
         {"edit": "merge", "chapters": ids(plan)[1:]},
         {"edit": "split", "chapter": chapter, "block": 4},
         {"edit": "split", "chapter": chapter, "block": 2, "title": "Middle"},

@@ -107,6 +107,27 @@ def test_speeches_of_a_play_name_who_speaks_and_directions_name_nobody() -> None
     ]
 
 
+def test_a_person_in_a_stage_direction_does_not_speak_it() -> None:
+    direction = '<span epub:type="z3998:stage-direction"><b epub:type="z3998:persona">Lane</b>'
+    table = (
+        f"<table><tr><td/><td>{direction} goes out.</span></td></tr>"
+        '<tr><td epub:type="z3998:persona">Jack</td>'
+        f"<td>{direction} listens.</span> Oh!</td></tr></table>"
+    )
+
+    found = [(str(b.kind), b.speaker, b.text) for b in blocks(table)]
+
+    assert found == [("paragraph", "", "Lane goes out."), ("speech", "Jack", "Lane listens. Oh!")]
+
+
+def test_a_name_at_the_start_of_a_paragraph_speaks_where_a_mark_follows() -> None:
+    name = '<b epub:type="z3998:persona">Nora</b>'
+
+    found = [(b.speaker, b.text) for b in blocks(f"<p>{name}: Yes.</p><p>{name} smiles.</p>")]
+
+    assert found == [("Nora", "Yes."), ("", "Nora smiles.")]
+
+
 def test_a_play_is_known_by_its_look_too() -> None:
     speech = "I have told you so many a time, and I say it once more."
     rows = "".join(
