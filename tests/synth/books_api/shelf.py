@@ -66,7 +66,7 @@ def speak_all(job: RenderJob, *, seconds: float = 5.0) -> list[Segment]:
     for segment in segments:
         make_take([segment], audio_seconds=seconds)
         segment.status = Segment.Status.DONE
-        segment.save()
+        segment.save(update_fields=["status"])
     job.refresh_from_db()
     return segments
 

@@ -1,0 +1,248 @@
+"""Books over REST: uploaded, looked at, edited, started, stopped; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from pytest_django import Settings
+from rest_framework.test import APIClient
+
+from synth.models import BookSource, RenderJob
+from tests.factories import make_voice
+from tests.synth.books_api.shelf import CHAPTERS, store_book
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BOOKS = "/api/v1/books"
+
+
+@pytest.fixture(autouse=True)
+def ada(job_services: None) -> None:
+    """A voice that everybody may use."""
+    make_voice("Ada", shared=True)
+
+
+def send(api: APIClient, content: bytes = b"Some words.", key: str = "", **fields: Any) -> Any:
+    form = {"file": SimpleUploadedFile("../a book.txt", content), **fields}
+    headers = {"Idempotency-Key": key} if key else {}
+    return api.post(BOOKS, form, format="multipart", headers=headers)
+
+
+def path_of(book: BookSource, rest: str = "") -> str:
+    return f"{BOOKS}/{book.pk}{rest}"
+
+
+def test_uploaded_book_is_kept_and_waits_for_a_worker(
+    api: APIClient,
+    sent_tasks: Callable[[str], list[str]],
+    stored_objects: Callable[[], list[str]],
+) -> None:
+    answer = send(api, voice="Ada", notes="end", pauses='{"paragraph": 500}')
+
+    assert answer.status_code == 202, answer.json()
+    told = answer.json()
+    assert (told["status"], told["job"], told["plan"]) == ("importing", None, None)
+    assert (told["filename"], told["size_bytes"]) == ("a book.txt", 11)
+    assert told["policies"] == {"notes": "end"}
+    assert told["options"]["pauses"] == {"paragraph": 500}
+    assert told["options"]["format"] == "m4b"
+    assert len(stored_objects()) == 1
+    assert told["id"] in sent_tasks("import_book")[0]
+    assert api.get(answer["Location"]).json()["id"] == told["id"]
+
+
+def test_same_key_and_body_make_one_book_and_another_body_is_refused(
+    api: APIClient, stored_objects: Callable[[], list[str]]
+) -> None:
+    first, same = send(api, key="k", voice="Ada"), send(api, key="k", voice="Ada")
+    other = send(api, b"Other words.", key="k", voice="Ada")
+
+    assert first.json()["id"] == same.json()["id"]
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert len(stored_objects()) == BookSource.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "code"),
+    [
+        ({"voice": "Nobody"}, 404, "voice_not_found"),
+        ({"voice": "A\0da"}, 400, "null_characters_not_allowed"),
+        ({"start": "true"}, 400, "voice_required"),
+        ({"start": "yes"}, 400, "invalid"),
+        ({"notes": "all"}, 400, "invalid_choice"),
+        ({"live": "true"}, 400, "unknown_field"),
+        ({"format": "flac", "bit_rate": "64000"}, 400, "bit_rate_unfit"),
+        ({"voice": "Ada", "voices": '{"0": "Ada"}'}, 400, "voice_ambiguous"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_anything_is_kept(
+    api: APIClient,
+    stored_objects: Callable[[], list[str]],
+    fields: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    answer = send(api, **fields)
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.json()
+    assert stored_objects() == []
+
+
+def test_file_that_is_empty_or_too_large_is_refused(api: APIClient, settings: Settings) -> None:
+    settings.MAX_BOOK_BYTES, settings.MAX_CLIP_BYTES = 100, 50
+
+    empty, large, fits = send(api, b""), send(api, b"x" * 101), send(api, b"x" * 100)
+
+    assert (empty.status_code, empty.json()["code"]) == (400, "book_empty")
+    assert (large.status_code, large.json()["code"]) == (413, "book_too_large")
+    assert fits.status_code == 202  # a clip may not be so large
+
+
+def test_plan_says_what_is_spoken_and_why_the_rest_is_not(api: APIClient, operator: User) -> None:
+    plan = api.get(path_of(store_book(operator), "/plan")).json()
+
+    spoken = [chapter["title"] for chapter in plan["chapters"] if chapter["included"]]
+    assert spoken == [title for title, _ in CHAPTERS]
+    left_out = {chapter["reason"] for chapter in plan["chapters"] if not chapter["included"]}
+    assert left_out == {"title_page", "licence"}
+    sums = plan["completeness"]
+    assert sums["spoken"] + sum(sums["skipped"].values()) == sums["source_chars"]
+    assert (plan["plan_number"], plan["edits"]) == (1, [])
+
+
+def test_edits_change_the_plan_and_what_is_then_started(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+    plan = api.get(path_of(book, "/plan")).json()
+    ids = {chapter["title"]: chapter["id"] for chapter in plan["chapters"]}
+    edits = [
+        {"edit": "exclude", "chapter": ids["The River"]},
+        {"edit": "rename", "chapter": ids["The Return"], "title": "Home"},
+    ]
+
+    changed = api.patch(path_of(book, "/plan"), {"edits": edits, "plan_number": 1})
+    started = api.post(path_of(book, "/start"))
+
+    assert changed.status_code == 200, changed.json()
+    assert changed.json()["plan_number"] == 2
+    assert changed.json()["completeness"]["skipped"]["excluded"] > 0
+    assert started.status_code == 202, started.json()
+    job = RenderJob.objects.get()
+    assert [chapter.title for chapter in job.chapters.all()] == ["The Garden", "Home"]
+    late = api.patch(path_of(book, "/plan"), {"edits": edits})
+    assert (late.status_code, late.json()["code"]) == (409, "book_started")
+
+
+def test_edits_against_an_older_plan_change_nothing(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+    assert api.patch(path_of(book, "/plan"), {"edits": []}).status_code == 200
+
+    answer = api.patch(path_of(book, "/plan"), {"edits": [], "plan_number": 1})
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "plan_changed")
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"edits": [{"edit": "include", "chapter": "none"}]}, "chapter_unknown"),
+        ({"edits": [{"edit": "sing", "chapter": "none"}]}, "edit_invalid"),
+        ({"edits": [{"edit": ["include"]}]}, "edit_invalid"),
+        ({"edits": [{"edit": "include", "chapter": 7}]}, "edit_invalid"),
+        ({"edits": [7]}, "invalid"),
+        ({"edits": "all"}, "invalid"),
+        ({"edits": [], "more": 1}, "unknown_field"),
+        ({"edits": [], "plan_number": "1"}, "invalid"),
+    ],
+)
+def test_edit_that_does_not_fit_changes_nothing(
+    api: APIClient, operator: User, body: dict[str, Any], code: str
+) -> None:
+    book = store_book(operator)
+
+    answer = api.patch(path_of(book, "/plan"), body)
+
+    assert (answer.status_code, answer.json()["code"]) == (400, code), answer.json()
+    book.refresh_from_db()
+    assert (book.edits, book.plan_number) == ([], 1)
+
+
+@pytest.mark.parametrize("voice", ["Nobody", "a\0b", "\ud800"])
+def test_voice_that_is_not_there_reads_no_chapter(
+    api: APIClient, operator: User, voice: str
+) -> None:
+    book = store_book(operator)
+    chapter = api.get(path_of(book, "/plan")).json()["chapters"][1]["id"]
+    body = json.dumps({"edits": [{"edit": "voice", "chapter": chapter, "voice": voice}]})
+
+    answer = api.patch(path_of(book, "/plan"), body, content_type="application/json")
+
+    assert answer.json()["code"] in ("voice_not_found", "voice_invalid")
+    assert answer.json()["status"] in (400, 404)
+
+
+def test_book_is_started_paused_resumed_and_cancelled(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+
+    states = [
+        api.post(path_of(book, f"/{action}")).json()["status"]
+        for action in ("start", "pause", "resume", "cancel")
+    ]
+
+    assert states == ["queued", "paused", "queued", "cancelled"]
+    again = api.post(path_of(book, "/retry"))
+    assert (again.status_code, again.json()["status"]) == (202, "queued")
+    progress = again.json()["progress"]
+    assert (progress["chapters_total"], progress["chapters_done"]) == (3, 0)
+    assert progress["segments_total"] == RenderJob.objects.get().segments_total
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "cancel", "retry", "audio", "proof"])
+def test_book_that_was_not_started_has_nothing_to_stop(
+    api: APIClient, operator: User, action: str
+) -> None:
+    path = path_of(store_book(operator), f"/{action}")
+
+    answer = api.get(path) if action in ("audio", "proof") else api.post(path)
+
+    assert (answer.status_code, answer.json()["code"]) == (409, "book_not_started")
+
+
+def test_start_takes_another_voice_and_refuses_what_it_does_not_know(
+    api: APIClient, operator: User
+) -> None:
+    bob = make_voice("Bob", shared=True)
+    book = store_book(operator, voice="Ada")
+
+    odd = api.post(path_of(book, "/start"), {"speed": 2})
+    answer = api.post(path_of(book, "/start"), {"voice": "Bob"})
+
+    assert (odd.status_code, odd.json()["code"]) == (400, "unknown_field")
+    assert answer.status_code == 202
+    assert RenderJob.objects.get().voices.get().version.voice == bob
+
+
+def test_book_whose_job_is_deleted_can_be_started_again(api: APIClient, operator: User) -> None:
+    book = store_book(operator)
+    job = api.post(path_of(book, "/start")).json()["job"]
+
+    assert api.delete(f"/api/v1/jobs/{job}").status_code == 204
+
+    assert api.get(path_of(book)).json()["status"] == "planned"
+    assert api.post(path_of(book, "/start")).status_code == 202
+
+
+def test_deleted_book_takes_its_job_and_its_files_along(
+    api: APIClient, operator: User, stored_objects: Callable[[], list[str]]
+) -> None:
+    book = store_book(operator)
+    api.post(path_of(book, "/start"))
+
+    assert api.delete(path_of(book)).status_code == 204
+
+    assert not RenderJob.objects.exists()
+    assert stored_objects() == []
+    assert api.get(path_of(book)).status_code == 404
