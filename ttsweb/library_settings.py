@@ -101,6 +101,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "WebhookEvent": "synth.models.WebhookDelivery.Event",
         "KindEnum": "synth.models.RenderJob.Kind",
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
+        "FormatEnum": "synth.formats.FORMATS",
+        "BookFormatEnum": "synth.formats.BOOK_FORMATS",
     },
 }
 UNFOLD: dict[str, Any] = {
