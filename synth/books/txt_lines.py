@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from synth.books.book import count_chars
 
+_STARS = re.compile(r"(?:\*\s*){3,}|⁂")  # between two scenes, with or without blank lines
 _WORD_END = re.compile(r"([^\W\d_]+)[-\u2010]\Z")
 _WORD_START = re.compile(r"([^\W\d_]+)")
 _WORDS = re.compile(r"[^\W\d_]+(?:[-\u2010'\u2019][^\W\d_]+)*")
@@ -80,9 +81,10 @@ def split_groups(text: str) -> list[Group]:
         if not stripped:
             blanks, is_open = blanks + 1, False
             continue
-        if not is_open:
+        is_ornament = _STARS.fullmatch(stripped) is not None
+        if not is_open or is_ornament:
             groups.append(Group([], blanks))
-            blanks, is_open = 0, True
+            blanks, is_open = 0, not is_ornament
         expanded = raw.expandtabs(8)
         groups[-1].lines.append(Line(stripped, len(expanded) - len(expanded.lstrip())))
     return groups

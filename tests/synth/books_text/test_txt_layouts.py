@@ -118,6 +118,13 @@ def test_speeches_of_a_play_say_who_speaks() -> None:
     assert_complete(book)
 
 
+def test_stars_end_a_scene_without_blank_lines_too() -> None:
+    book = read_txt(b"The house stood on the hill.\n***\nHe went in.\n", "a.txt")
+
+    assert texts(book, BlockKind.BREAK) == ["***"]
+    assert texts(book, BlockKind.PARAGRAPH) == ["The house stood on the hill.", "He went in."]
+
+
 def test_speeches_of_a_french_play_say_who_speaks() -> None:
     text = (
         "ACTE PREMIER\n\nSCÈNE PREMIÈRE\n\nLE COMTE, riant.--Eh bien, que fais-tu là?\n\n"
