@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,12 @@ def write_aac(
     encoder.flags |= av.codec.context.Flags.global_header
     encoder.options = {"aac_coder": "fast"} if is_fast else {}
     encoder.open()
-    sizes: list[int] = []
+    sizes = array("H")  # a list would take thirty bytes for each
     with path.open("wb") as file:
         for frame in _frames(blocks, sample_rate):
             _append(file, sizes, encoder.encode(frame))
         _append(file, sizes, encoder.encode(None))
-    return AacFrames(bytes(encoder.extradata), np.array(sizes, dtype=np.uint16))
+    return AacFrames(bytes(encoder.extradata), np.frombuffer(sizes, dtype=np.uint16))
 
 
 def read_aac(path: Path, frames: AacFrames, sample_rate: int) -> Iterator[AudioArray]:
@@ -90,7 +91,7 @@ def read_aac(path: Path, frames: AacFrames, sample_rate: int) -> Iterator[AudioA
         yield np.concatenate(held)
 
 
-def _append(file: Any, sizes: list[int], packets: Iterable[Any]) -> None:
+def _append(file: Any, sizes: array[int], packets: Iterable[Any]) -> None:
     for packet in packets:
         sizes.append(packet.size)
         file.write(bytes(packet))

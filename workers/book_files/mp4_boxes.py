@@ -13,6 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Pieces = list[bytes | memoryview]
+Content = bytes | Pieces
+
 _LANGUAGE_UNDEFINED = 0x55C4  # "und"
 _MATRIX = struct.pack(">9i", 0x10000, 0, 0, 0, 0x10000, 0, 0, 0, 0x40000000)
 SOUND_TRACK, TEXT_TRACK = 1, 2
@@ -27,17 +30,23 @@ class Track(NamedTuple):
     timescale: int
     duration: int
     steps: Sequence[tuple[int, int]]
-    sizes: npt.NDArray[np.uint32]
+    sizes: npt.NDArray[np.uint16]
     chunks: Sequence[tuple[int, int]]
     offsets: npt.NDArray[np.int64]
 
 
-def box(kind: bytes, *content: bytes) -> bytes:
-    """Return a box; its size has 32 bits."""
-    return struct.pack(">I4s", 8 + sum(map(len, content)), kind) + b"".join(content)
+def box(kind: bytes, *content: Content) -> Pieces:
+    """Return a box as pieces to write one after the other; its size has 32 bits.
+
+    Pieces are not joined: the largest has 25 MB for a long book, and boxes lie six deep.
+    """
+    inner: Pieces = []
+    for part in content:
+        inner += [part] if isinstance(part, bytes) else part
+    return [struct.pack(">I4s", 8 + sum(map(len, inner)), kind), *inner]
 
 
-def full_box(kind: bytes, *content: bytes, version: int = 0, flags: int = 0) -> bytes:
+def full_box(kind: bytes, *content: Content, version: int = 0, flags: int = 0) -> Pieces:
     """Return a box with a version and flags."""
     return box(kind, struct.pack(">I", version << 24 | flags), *content)
 
@@ -47,7 +56,7 @@ def mdat_header(num_bytes: int) -> bytes:
     return struct.pack(">I4sQ", 1, b"mdat", 16 + num_bytes)
 
 
-def movie(timescale: int, duration: int, *tracks: bytes, tags: bytes) -> bytes:
+def movie(timescale: int, duration: int, *tracks: Pieces, tags: Pieces) -> Pieces:
     """Return the `moov` box; `duration` in units of `timescale`."""
     head = _times(timescale, duration)
     version = 1 if len(head) > 16 else 0
@@ -58,7 +67,7 @@ def movie(timescale: int, duration: int, *tracks: bytes, tags: bytes) -> bytes:
 
 def sound_track(
     track: Track, *, config: bytes, bit_rate: int, priming: int, presented: int, chapters: bool
-) -> bytes:
+) -> Pieces:
     """Return the `trak` box of mono AAC.
 
     Args:
@@ -68,7 +77,7 @@ def sound_track(
         chapters: whether the text track names this one's chapters.
     """
     edits = box(b"edts", _edit_list(presented, priming))
-    reference = box(b"tref", box(b"chap", struct.pack(">I", TEXT_TRACK))) if chapters else b""
+    reference = box(b"tref", box(b"chap", struct.pack(">I", TEXT_TRACK))) if chapters else []
     esds = full_box(b"esds", _stream_descriptor(config, bit_rate, int(track.sizes.max(initial=0))))
     rate = track.timescale << 16 if track.timescale < 1 << 16 else 0
     entry = box(
@@ -79,7 +88,7 @@ def sound_track(
     return box(b"trak", header, edits, reference, media)
 
 
-def text_track(track: Track) -> bytes:
+def text_track(track: Track) -> Pieces:
     """Return the `trak` box of chapter titles, which players list and do not show."""
     entry = box(b"text", struct.pack(">6xH", 1), bytes(43))
     info = box(b"gmhd", full_box(b"gmin", struct.pack(">HHHHhH", 64, 0x8000, 0x8000, 0x8000, 0, 0)),
@@ -95,20 +104,20 @@ def _times(timescale: int, duration: int) -> bytes:
     return struct.pack(">2QIQ", 0, 0, timescale, duration)
 
 
-def _track_header(number: int, duration: int, *, volume: int, flags: int) -> bytes:
+def _track_header(number: int, duration: int, *, volume: int, flags: int) -> Pieces:
     version = int(duration >= 1 << 32)
     times = struct.pack(">2QI4xQ" if version else ">2II4xI", 0, 0, number, duration)
     rest = struct.pack(">8xHHHH", 0, 0, volume, 0) + _MATRIX + bytes(8)
     return full_box(b"tkhd", times, rest, version=version, flags=flags)
 
 
-def _edit_list(presented: int, priming: int) -> bytes:
+def _edit_list(presented: int, priming: int) -> Pieces:
     version = int(presented >= 1 << 32)
     entry = struct.pack(">QqI" if version else ">IiI", presented, priming, 0x10000)
     return full_box(b"elst", struct.pack(">I", 1), entry, version=version)
 
 
-def _media(track: Track, handler: bytes, name: bytes, info: bytes, entry: bytes) -> bytes:
+def _media(track: Track, handler: bytes, name: bytes, info: Pieces, entry: Pieces) -> Pieces:
     times = _times(track.timescale, track.duration)
     version = int(len(times) > 16)
     header = full_box(b"mdhd", times, struct.pack(">HH", _LANGUAGE_UNDEFINED, 0), version=version)
@@ -117,10 +126,11 @@ def _media(track: Track, handler: bytes, name: bytes, info: bytes, entry: bytes)
     return box(b"mdia", header, kind, box(b"minf", info, data, _sample_table(track, entry)))
 
 
-def _sample_table(track: Track, entry: bytes) -> bytes:
+def _sample_table(track: Track, entry: Pieces) -> Pieces:
     steps = b"".join(struct.pack(">II", *step) for step in track.steps)
     chunks = b"".join(struct.pack(">III", first, count, 1) for first, count in track.chunks)
     count = len(track.offsets)
+    sizes: Pieces = [track.sizes.astype(">u4").view(np.uint8).data]
     is_long = bool(count) and int(track.offsets[-1]) >= 1 << 32
     offsets = track.offsets.astype(">u8" if is_long else ">u4").tobytes()
     return box(
@@ -128,8 +138,7 @@ def _sample_table(track: Track, entry: bytes) -> bytes:
         full_box(b"stsd", struct.pack(">I", 1), entry),
         full_box(b"stts", struct.pack(">I", len(track.steps)), steps),
         full_box(b"stsc", struct.pack(">I", len(track.chunks)), chunks),
-        full_box(b"stsz", struct.pack(">II", 0, len(track.sizes)),
-                 track.sizes.astype(">u4").tobytes()),
+        full_box(b"stsz", struct.pack(">II", 0, len(track.sizes)), sizes),
         full_box(b"co64" if is_long else b"stco", struct.pack(">I", count), offsets),
     )  # fmt: skip
 

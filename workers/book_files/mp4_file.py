@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from workers.book_files.chapter_encodes import ChapterFile
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
 from workers.book_files.cover import CoverImage
 from workers.book_files.mp4_boxes import (
+    Pieces,
     Track,
     box,
     mdat_header,
@@ -31,7 +32,7 @@ from workers.book_files.mp4_tags import user_data
 
 _CHUNK_FRAMES = 64  # about 1.5 s: what a player reads at once
 _TITLE_ENCODING = bytes.fromhex("0000000c656e636400000100")  # says that a title is in UTF-8
-_MAX_TITLE_BYTES = 2**16 - 1
+_MAX_TITLE_BYTES = 2**15  # with what follows it, its size still has 16 bits
 
 
 class Mark(NamedTuple):
@@ -62,7 +63,6 @@ def write_mp4(
     rate, config = _one_setup(chapters)
     marks = _marks(chapters)
     sizes = np.concatenate([_kept_sizes(chapter, index) for index, chapter in enumerate(chapters)])
-    sizes = sizes.astype(np.uint32)
     presented = marks[-1].end
     titles = [_title_sample(mark.title) for mark in marks]
     media_bytes = sum(map(len, titles)) + int(sizes.sum(dtype=np.int64))
@@ -71,7 +71,7 @@ def write_mp4(
     bit_rate = int(8 * int(sizes.sum(dtype=np.int64)) * rate // max(1, presented))
     tags = user_data(facts, cover, [(mark.start / rate, mark.title) for mark in marks])
 
-    def index(start: int) -> bytes:
+    def index(start: int) -> Pieces:
         """Return the index of a file whose media begins at byte `start`."""
         first = start + sum(map(len, titles))
         return movie(
@@ -90,10 +90,10 @@ def write_mp4(
         )
 
     head = box(b"ftyp", brand, struct.pack(">I", 0x200), brand, b"M4A mp42isom")
-    moov = _settled(index, len(head))
+    moov = _settled(index, sum(map(len, head)))
     with path.open("wb") as file:
-        file.write(head)
-        file.write(moov)
+        file.writelines(head)
+        file.writelines(moov)
         file.write(mdat_header(media_bytes))
         file.writelines(titles)
         for number, chapter in enumerate(chapters):
@@ -103,14 +103,12 @@ def write_mp4(
     return marks
 
 
-def _settled(index: object, head: int) -> bytes:
+def _settled(index: Callable[[int], Pieces], head: int) -> Pieces:
     """Return the index for where the media begins, which depends on the index's own length."""
-    assert callable(index)
-    start, moov = 0, b""
+    start = 0
     for _ in range(4):  # its length changes once at most: where offsets begin to need 64 bits
-        made: bytes = index(start)
-        moov = made
-        start, before = head + len(moov) + len(mdat_header(0)), start
+        moov = index(start)
+        start, before = head + sum(map(len, moov)) + len(mdat_header(0)), start
         if start == before:
             return moov
     raise AssertionError("the length of an index never settled")
@@ -157,20 +155,21 @@ def _skipped_bytes(chapter: ChapterFile, index: int) -> int:
     return 0 if index == 0 else int(sizes.sum(dtype=np.int64))
 
 
-def _sound(sizes: npt.NDArray[np.uint32], rate: int) -> Track:
+def _sound(sizes: npt.NDArray[np.uint16], rate: int) -> Track:
     """Return the sound's layout; offsets count from its first byte."""
     count = len(sizes)
     whole, rest = divmod(count, _CHUNK_FRAMES)
     chunks = [(1, _CHUNK_FRAMES)] if whole else []
     if rest:
         chunks.append((whole + 1, rest))
-    starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)[:-1]))[::_CHUNK_FRAMES]
+    lengths = np.add.reduceat(sizes, np.arange(0, count, _CHUNK_FRAMES), dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
     return Track(rate, count * FRAME_SAMPLES, [(count, FRAME_SAMPLES)], sizes, chunks, starts)
 
 
 def _text(titles: Sequence[bytes], marks: Sequence[Mark], rate: int) -> Track:
     """Return the layout of the titles, each a chunk of its own at the file's first bytes."""
-    sizes = np.array([len(title) for title in titles], np.uint32)
+    sizes = np.array([len(title) for title in titles], np.uint16)
     starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)[:-1]))
     steps = [(1, mark.end - mark.start) for mark in marks]
     return Track(rate, marks[-1].end, steps, sizes, [(1, 1)], starts)

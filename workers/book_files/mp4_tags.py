@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.cover import CoverImage
-from workers.book_files.mp4_boxes import box, full_box
+from workers.book_files.mp4_boxes import Pieces, box, full_box
 
 _UTF8, _JPEG, _PNG, _INTEGER = 1, 13, 14, 21
 _AUDIOBOOK = 2
@@ -55,7 +55,7 @@ def free_texts(facts: BookFacts) -> dict[str, str]:
 
 def user_data(
     facts: BookFacts, cover: CoverImage | None, marks: Sequence[tuple[float, str]]
-) -> bytes:
+) -> Pieces:
     """Return the `udta` box: tags, cover, and chapters as (seconds, title) for old players."""
     items = [box(name, _data(_UTF8, text.encode())) for name, text in tag_texts(facts).items()]
     items += [_free(name, text) for name, text in free_texts(facts).items()]
@@ -75,16 +75,16 @@ def _series_line(facts: BookFacts) -> str:
     return facts.series
 
 
-def _data(kind: int, content: bytes) -> bytes:
+def _data(kind: int, content: bytes) -> Pieces:
     return box(b"data", struct.pack(">II", kind, 0), content)
 
 
-def _free(name: str, text: str) -> bytes:
+def _free(name: str, text: str) -> Pieces:
     mean = full_box(b"mean", b"com.apple.iTunes")
     return box(b"----", mean, full_box(b"name", name.encode()), _data(_UTF8, text.encode()))
 
 
-def _nero_chapters(marks: Sequence[tuple[float, str]]) -> bytes:
+def _nero_chapters(marks: Sequence[tuple[float, str]]) -> Pieces:
     listed = marks[:_MAX_NERO_CHAPTERS]
     rows = []
     for seconds, title in listed:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 
 from synth.contract import AudioArray
@@ -68,6 +70,11 @@ def book(num_chapters: int = 3, **changes: object) -> BookAudio:
     )
     values = {"facts": FACTS, "chapters": chapters, "sample_rate": RATE} | changes
     return BookAudio(**values)  # type: ignore[arg-type]  # each is a field of it
+
+
+def probe(file: Any) -> Any:
+    """Open a path or a stream with FFmpeg, which knows nothing of how the file was made."""
+    return av.open(str(file) if isinstance(file, Path) else file)
 
 
 def encoder(folder: Path, mastering: Mastering = STANDARD) -> Encoder:

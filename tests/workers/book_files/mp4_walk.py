@@ -8,9 +8,9 @@ from collections.abc import Iterator
 _CONTAINERS = {b"moov", b"trak", b"mdia", b"minf", b"stbl", b"udta", b"edts", b"tref", b"ilst"}
 
 
-def boxes(content: bytes, at: int = 0, end: int | None = None, path: str = "") -> Iterator[
-    tuple[str, int, bytes]
-]:
+def boxes(
+    content: bytes, at: int = 0, end: int | None = None, path: str = ""
+) -> Iterator[tuple[str, int, bytes]]:
     """Yield (path, offset, payload) of every box, parents before children."""
     end = len(content) if end is None else end
     while at < end:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 import soundfile
 
-from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder
+from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
 from workers.book_files import chapter_files
 from workers.book_files.chapter_encodes import Encoding
 from workers.book_files.chapter_files import FORMATS, make_chapter_files, make_one_file
@@ -18,7 +17,7 @@ from workers.book_files.retail_sample import FADE_SECONDS, make_sample
 
 
 def decoded(path: Path) -> np.ndarray:
-    with av.open(str(path)) as opened:
+    with probe(path) as opened:
         frames = [frame.to_ndarray() for frame in opened.decode(audio=0)]
     audio = np.concatenate([frame[0] for frame in frames])
     return audio / 2**15 if audio.dtype == np.int16 else audio
@@ -34,7 +33,7 @@ def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> Non
     ]
     assert sorted((tmp_path / "out").iterdir()) == made.paths
     for number, (path, one) in enumerate(zip(made.paths, made.chapters, strict=True), start=1):
-        with av.open(str(path)) as opened:
+        with probe(path) as opened:
             tags = {**opened.metadata, **opened.streams.audio[0].metadata}
             seconds = opened.duration / 1e6
             has_cover = bool(opened.streams.video)
@@ -48,7 +47,7 @@ def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> Non
 def test_mp3_has_a_constant_192_kilobits(tmp_path: Path) -> None:
     made = make_chapter_files(tmp_path / "out", book(1), encoder(tmp_path), Encoding("mp3"))
 
-    with av.open(str(made.paths[0])) as opened:
+    with probe(made.paths[0]) as opened:
         stream = opened.streams.audio[0]
         assert (stream.bit_rate, stream.sample_rate, stream.channels) == (192_000, RATE, 1)
         sizes = [packet.size for packet in opened.demux(stream) if packet.size]
@@ -88,7 +87,7 @@ def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path)
     rate = 48_000 if form == "opus" else RATE
     assert len(audio) / rate == pytest.approx(seconds, abs=0.03)
     assert marks[-1].end == sum(one.num_samples for one in chapters)
-    with av.open(str(path)) as opened:
+    with probe(path) as opened:
         found = opened.chapters()
         tags = {**opened.metadata, **opened.streams.audio[0].metadata}
     if form != "wav":
@@ -97,8 +96,8 @@ def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path)
         for one, mark in zip(found, marks, strict=True):
             assert one["start"] * one["time_base"] == pytest.approx(mark.start / RATE, abs=0.002)
     if form in ("flac", "wav"):
-        for one, mark in zip(chapters, marks, strict=True):
-            alone, _ = soundfile.read(one.path, dtype="float32")
+        for made, mark in zip(chapters, marks, strict=True):
+            alone, _ = soundfile.read(made.path, dtype="float32")
             assert np.abs(audio[mark.start : mark.end] - alone).max() < 2**-14
 
 

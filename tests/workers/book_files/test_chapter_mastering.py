@@ -92,7 +92,9 @@ def test_room_tone_is_the_same_wherever_it_is_asked_for() -> None:
 
     assert np.array_equal(np.concatenate(parts), whole)
     assert 20 * np.log10(np.sqrt(np.mean(whole**2))) == pytest.approx(-70, abs=0.05)
-    assert np.rint(room_tone(0, 4, 0) * 1000).tolist() == np.rint(whole[:4] * 1000 * 10**3.5).tolist()
+    assert (
+        np.rint(room_tone(0, 4, 0) * 1000).tolist() == np.rint(whole[:4] * 1000 * 10**3.5).tolist()
+    )
 
 
 def test_voices_are_levelled_by_their_own_gain_alone(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_a_chapter_has_one_gain_whatever_its_sentences(tmp_path: Path) -> None:
     [{"head_seconds": 0.2}, {"tail_seconds": 6.0}, {"tone_dbfs": -40.0}, {"target_lufs": None}],
 )
 def test_a_mastering_out_of_range_is_refused(change: dict[str, float | None]) -> None:
-    with pytest.raises(ValueError, match="must be|one target"):
+    with pytest.raises(ValueError, match=r"must be|one target"):
         dataclasses.replace(STANDARD, **change)  # type: ignore[arg-type]  # wrong on purpose
 
 

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder
+from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
 from tests.workers.book_files.mp4_walk import boxes, itunes_texts, nero_chapters
 from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio
 from workers.book_files.chapter_encodes import Encoding
@@ -18,12 +18,12 @@ from workers.book_files.m4b import make_m4b
 
 
 def decoded(path: Path) -> np.ndarray:
-    with av.open(str(path)) as opened:
+    with probe(path) as opened:
         return np.concatenate([frame.to_ndarray()[0] for frame in opened.decode(audio=0)])
 
 
 def chapters_of(path: Path) -> list[dict[str, Any]]:
-    with av.open(str(path)) as opened:
+    with probe(path) as opened:
         return [
             {
                 "title": one["metadata"]["title"],
@@ -90,7 +90,7 @@ def test_marks_of_600_chapters_are_exact(tmp_path: Path) -> None:
 def test_tags_are_those_that_audiobookshelf_reads(tmp_path: Path) -> None:
     make_m4b(tmp_path / "book.m4b", book(1), encoder(tmp_path))
 
-    with av.open(str(tmp_path / "book.m4b")) as opened:
+    with probe(tmp_path / "book.m4b") as opened:
         tags = {name.lower(): value for name, value in opened.metadata.items()}
         pictures = [one for one in opened.streams.video]
         assert pictures[0].disposition == av.stream.Disposition.attached_pic

@@ -8,13 +8,12 @@ import re
 import zipfile
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 from lxml import etree
 
 from tests.workers.book_files.epubs import check, small_epub
-from tests.workers.book_files.made_books import RATE, book, chapter, encoder
+from tests.workers.book_files.made_books import RATE, book, chapter, encoder, probe
 from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio, SegmentSpan
 from workers.book_files.m4b import make_m4b
 from workers.book_files.read_along import make_read_along
@@ -32,7 +31,9 @@ def spoken_book(sentences: list[tuple[str, str]]) -> BookAudio:
     )
     sound = chapter().blocks
     audio = np.resize(np.concatenate(list(sound())), step * max(1, len(sentences)))
-    return dataclasses.replace(book(1), chapters=(ChapterAudio("One", lambda: iter([audio]), spans),))
+    return dataclasses.replace(
+        book(1), chapters=(ChapterAudio("One", lambda: iter([audio]), spans),)
+    )
 
 
 def test_made_book_is_whole_and_its_clips_are_where_the_segments_are(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_audio_of_a_chapter_can_be_played_and_is_as_long_as_its_clips_say(tmp_pa
     clips = list(check(tmp_path / "book.epub").values())[1]
     with zipfile.ZipFile(tmp_path / "book.epub") as package:
         content = package.read(clips[0][1])
-    with av.open(io.BytesIO(content)) as opened:
+    with probe(io.BytesIO(content)) as opened:
         samples = sum(frame.samples for frame in opened.decode(audio=0))
     assert samples / RATE == pytest.approx(clips[-1][3], abs=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["book.epub", "cache"]
