@@ -1,0 +1,80 @@
+"""`render` of a book: sent, planned, spoken by the built-in model, and written as an M4B."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import pytest
+
+from tests.ttsweb.management.commands.conftest import Live
+from tests.workers.test_book_jobs import epub
+
+CHAPTERS = (
+    ("The Garden", "The old gate was open again.\nNobody had closed it."),
+    ("The River", "Water ran under the bridge all night."),
+)
+
+
+def test_book_becomes_an_m4b_and_the_same_book_again_renders_nothing(
+    live: Live, tmp_path: Path
+) -> None:
+    book, target = tmp_path / "cattle.epub", tmp_path / "out" / "book.m4b"
+    book.write_bytes(epub(*CHAPTERS))
+    arguments = ("render", str(book), "--voice", "Ada", "--out", str(target), "--follow", "--json")
+
+    first, again = live.call(*arguments), live.call(*arguments)
+
+    for ended in (first, again):
+        assert ended.returncode == 0, ended.stderr
+    told, second = json.loads(first.stdout), json.loads(again.stdout)
+    assert (told["status"], told["title"]) == ("succeeded", "Cattle")
+    assert told["progress"]["takes_rendered"] >= told["progress"]["segments_total"]
+    assert second["progress"]["takes_rendered"] == 0
+    assert second["progress"]["takes_reused"] == told["progress"]["segments_total"]
+    with av.open(str(target)) as written:
+        assert [one["metadata"]["title"] for one in written.chapters()] == [
+            title for title, _ in CHAPTERS
+        ]
+    proof = live.client.books.proof(told["id"])
+    assert proof["is_complete"]
+    assert proof["spoken_chars"] + proof["skipped_chars"] == proof["spine_chars"]
+
+
+def test_plan_of_a_book_is_read_and_edited_from_python(live: Live, tmp_path: Path) -> None:
+    path = tmp_path / "cattle.epub"
+    path.write_bytes(epub(*CHAPTERS))
+    sent = live.client.books.upload(path, voice="Ada", notes="skip")
+
+    book = live.client.books.wait_planned(sent["id"], timeout=60)
+    plan = live.client.books.plan(book["id"])
+    edit = {"edit": "exclude", "chapter": plan["chapters"][0]["id"]}
+    edited = live.client.books.edit(book["id"], [edit], plan_number=plan["plan_number"])
+
+    assert book["status"] == "planned"
+    assert [chapter["included"] for chapter in edited["chapters"]] == [False, True]
+    assert book["id"] in [one["id"] for one in live.client.books.list()]
+    live.client.books.delete(book["id"])
+    assert book["id"] not in [one["id"] for one in live.client.books.list()]
+
+
+def test_file_that_is_no_book_is_told_with_its_reason(live: Live, tmp_path: Path) -> None:
+    path = tmp_path / "broken.epub"
+    path.write_bytes(b"PK\x03\x04 and then nothing")
+
+    ended = live.call("render", str(path), "--voice", "Ada", "--follow")
+
+    assert ended.returncode == 1
+    assert "book_" in ended.stderr
+
+
+@pytest.mark.parametrize("out", ["book.avi", "book.txt"])
+def test_name_of_no_format_is_a_usage_error(live: Live, tmp_path: Path, out: str) -> None:
+    path = tmp_path / "cattle.epub"
+    path.write_bytes(epub(*CHAPTERS))
+
+    ended = live.call("render", str(path), "--voice", "Ada", "--out", str(tmp_path / out))
+
+    assert ended.returncode == 2
+    assert not (tmp_path / out).exists()
