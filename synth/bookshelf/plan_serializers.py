@@ -53,6 +53,7 @@ class PlanPatchSerializer(StrictSerializer):
     edits = ListField(
         child=EditField(),
         most=MAX_EDITS,
+        default=list,
         help_text="Each has `edit` and its fields: include, exclude (chapter), rename (chapter, "
         "title), merge (chapters), split (chapter, block, title), reorder (chapters), voice "
         "(chapter, voice), language (chapter, language).",
