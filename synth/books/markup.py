@@ -83,7 +83,8 @@ def name_of(element: Element) -> str:
     tag = element.tag
     if not isinstance(tag, str):
         return ""
-    return tag.rpartition("}")[2].rpartition(":")[2].lower()
+    # Broken markup makes names such as `a:`, which are elements all the same.
+    return (tag.rpartition("}")[2].rpartition(":")[2] or tag).lower()
 
 
 def types_of(element: Element) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from synth.books.rules import SENTENCES, Notes, Rules, SkipReason, block_reason
 from synth.books.warnings import warnings_of
 
 CHARS_PER_SECOND = 15.0  # a calm reader of European languages, blanks counted
+MAX_WARNINGS = 300
 _EXCERPT_CHARS = 80
 
 
@@ -206,7 +207,10 @@ def plan_book(
         move_notes(book, sections, at_end=rules.notes is Notes.END)
     chapters = tuple(_chapters(book, sections, rules))
     plan = Plan(book.metadata, rules, chapters, book.source_chars, (), chars_per_second)
-    plan = replace(plan, warnings=(*book.warnings, *warnings, *warnings_of(plan)))
+    told = [*book.warnings, *warnings, *warnings_of(plan)]
+    if len(told) > MAX_WARNINGS:
+        told = [*told[:MAX_WARNINGS], f"{len(told) - MAX_WARNINGS} more warnings are left out."]
+    plan = replace(plan, warnings=tuple(told))
     plan.check()
     return plan
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from synth.books import markup
 from synth.books.book import Block, BlockKind, count_chars
+from synth.books.markup import Element
 
 _ORNAMENTABLE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.HEADING})
 _SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.SPEECH})
@@ -24,6 +25,35 @@ class Context:
     is_preformatted: bool = False
     is_direction: bool = False  # what persons of a play do, not what they say
     note_anchors: tuple[str, ...] = ()
+
+
+def context_in(element: Element, name: str, context: Context) -> Context:
+    """Return what an element that is a block says of the text in it, besides what is around it."""
+    role = markup.role_of(element)
+    language = markup.language_of(element) or context.language
+    context = replace(context, language=language, role=role or context.role)
+    ids = (element.get("id"),) if element.get("id") else ()
+    is_in_notes = context.kind is BlockKind.NOTE or context.role in markup.NOTE_SECTIONS
+    if context.role in markup.NOTE_ROLES or (is_in_notes and name in {"li", "p", "dd", "dt"}):
+        context = replace(context, kind=BlockKind.NOTE)
+    if context.kind is BlockKind.NOTE:
+        return replace(context, note_anchors=(*context.note_anchors, *ids))
+    level = markup.heading_level(element, name)
+    if name == "hgroup":
+        level = min((markup.heading_level(e, markup.name_of(e)) or 6 for e in element), default=2)
+    if level:
+        return replace(context, kind=BlockKind.HEADING, level=level)
+    if name in {"figcaption", "caption"}:
+        return replace(context, kind=BlockKind.CAPTION)
+    if name in {"li", "dt", "dd"} and context.kind is BlockKind.PARAGRAPH:
+        return replace(context, kind=BlockKind.LIST_ITEM)
+    if name == "pre":
+        is_code = any(markup.name_of(child) == "code" for child in element)
+        role = "code" if is_code else context.role
+        return replace(context, kind=BlockKind.VERSE, role=role, is_preformatted=True)
+    if markup.is_verse(element) and context.kind is BlockKind.PARAGRAPH:
+        context = replace(context, kind=BlockKind.VERSE)
+    return context
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from synth.books import markup, tables
 from synth.books.book import Block, BlockKind, Document, count_chars
 from synth.books.labels import is_label
 from synth.books.markup import Element
-from synth.books.runs import Context, Run
+from synth.books.runs import Context, Run, context_in
 
 _CELLS = frozenset({"td", "th"})
 _NO_SEPARATOR = ".,;:!?…—–-"  # noqa: RUF001  # dashes
@@ -157,36 +157,11 @@ class _Walker:
         self._flush(inner)
 
     def _context_in(self, element: Element, name: str, context: Context) -> Context:
-        role = markup.role_of(element)
-        language = markup.language_of(element) or context.language
-        context = replace(context, language=language, role=role or context.role)
-        ids = (element.get("id"),) if element.get("id") else ()
-        is_in_notes = context.kind is BlockKind.NOTE or context.role in markup.NOTE_SECTIONS
-        if context.role in markup.NOTE_ROLES or (is_in_notes and name in {"li", "p", "dd", "dt"}):
-            context = replace(context, kind=BlockKind.NOTE)
-        if context.kind is BlockKind.NOTE:
-            return replace(context, note_anchors=(*context.note_anchors, *ids))
-        level = markup.heading_level(element, name)
-        if name == "hgroup":
-            level = min(
-                (markup.heading_level(e, markup.name_of(e)) or 6 for e in element), default=2
-            )
-        if level:
-            return replace(context, kind=BlockKind.HEADING, level=level)
-        if name in {"figcaption", "caption"}:
-            return replace(context, kind=BlockKind.CAPTION)
-        if name in {"li", "dt", "dd"} and context.kind is BlockKind.PARAGRAPH:
-            return replace(context, kind=BlockKind.LIST_ITEM)
-        if name == "pre":
-            is_code = any(markup.name_of(child) == "code" for child in element)
-            role = "code" if is_code else context.role
-            return replace(context, kind=BlockKind.VERSE, role=role, is_preformatted=True)
-        if markup.is_verse(element) and context.kind is BlockKind.PARAGRAPH:
-            context = replace(context, kind=BlockKind.VERSE)
-        if context.kind is BlockKind.VERSE:
+        inner = context_in(element, name, context)
+        if inner.kind is BlockKind.VERSE and not inner.is_preformatted:
             has_lines = name == "p" and next(element.iter("{*}br"), None) is not None
             self.is_stanza_start |= has_lines or markup.is_stanza(element)
-        return context
+        return inner
 
     def _table(self, table: Element, context: Context) -> None:
         """Read a table as rows, as the speeches of a play, or as text."""

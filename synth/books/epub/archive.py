@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import struct
 import unicodedata
 import zipfile
@@ -24,6 +25,18 @@ _END = struct.Struct("<4s4H2LH")
 _END_64 = struct.Struct("<4sQ2H2L4Q")
 _LOCATOR_64_BYTES = 20
 _ENCRYPTED = 0x1
+# What zipfile raises for files that are damaged; NotImplementedError, for a way of packing that it
+# does not know, is a RuntimeError, and a name that is no UTF-8 a ValueError.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 
 
 class EntryError(Exception):
@@ -107,8 +120,7 @@ class Archive:
                         raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
                     chunks.append(chunk)
                     _check_ratio(found, num_bytes, entry.compress_size)
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-            # NotImplementedError, an unknown way of packing, is a RuntimeError.
+        except _DAMAGE as error:
             raise EntryError(f"it is damaged: {error}") from error
         return b"".join(chunks)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
 import zipfile
 
@@ -8,6 +9,7 @@ import pytest
 
 from synth.books.book import BookRejectedError
 from synth.books.epub import archive, read_epub
+from synth.books.plan import plan_book
 from tests.synth.books.made_epub import Epub, page
 
 ONE = {"a.xhtml": page("<p>Text.</p>")}
@@ -195,3 +197,44 @@ def test_entities_in_the_package_are_not_expanded(name: str) -> None:
         assert error.code == "book_without_text"
     else:
         assert book.source_chars == 5
+
+
+SPOILERS = [b"<", b">", b"&", b'"', b"\0", b"<p>", b"</p>", b"<![CDATA[", b"<!--", b"&#xd800;"]
+SPOILERS += [b"\xff", b"<!DOCTYPE [", b":", b"<ht:>", b"</body>", b"<title>", b"<script>", b"]]>"]
+
+
+def spoilt(content: bytes, source: random.Random) -> bytes:
+    """Return bytes with some changed, taken out or put in."""
+    spoilt = bytearray(content)
+    for _ in range(source.choice([1, 3, 10, 40])):
+        place = source.randrange(len(spoilt)) if spoilt else 0
+        match source.randrange(3):
+            case 0:
+                spoilt[place : place + 1] = bytes([source.randrange(256)])
+            case 1:
+                del spoilt[place : place + source.randrange(1, 30)]
+            case _:
+                spoilt[place:place] = source.choice(SPOILERS)
+    return bytes(spoilt)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spoilt_files_are_planned_whole_or_refused_with_a_code(seed: int) -> None:
+    source = random.Random(seed)
+    pages = {
+        f"{n}.xhtml": page(f'<h2 id="h">{n}</h2><p>One<a epub:type="noteref" href="#h">1</a></p>')
+        for n in range(3)
+    }
+    epub = Epub(pages, nav=[("One", "0.xhtml"), ("Two", "1.xhtml#h")])
+    with zipfile.ZipFile(io.BytesIO(epub.bytes())) as good:
+        files = {name: good.read(name) for name in good.namelist()}
+    for name in [name for name in files if name != "mimetype"]:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as made:
+            for other, content in files.items():
+                made.writestr(other, spoilt(content, source) if other == name else content)
+        for content in (stream.getvalue(), spoilt(stream.getvalue(), source)):
+            try:
+                plan_book(read_epub(content))  # it checks that no character is lost
+            except BookRejectedError as error:
+                assert error.code.startswith("book_")
