@@ -10,7 +10,6 @@ does.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -31,7 +30,7 @@ CHAPTER_MINUTES = 20
 
 def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, float]:
     """Return seconds of audio and of work, and the greatest resident size in MB."""
-    base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    base = _greatest_mb()
     minute = np.tile(pulses(2.0), 30)
     minutes = CHAPTER_MINUTES if encoded_hours >= 1 else 60 * encoded_hours
 
@@ -62,7 +61,7 @@ def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, floa
     encoded_audio = made.marks[different - 1].end / RATE
     return {
         "audio_seconds": round(audio, 1),
-        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_mb": round(_greatest_mb(), 1),
         "start_mb": round(base, 1),
         "encode_times_real_time": round(encoded_audio / (encoded_at - start), 1),
         "splice_times_real_time": round(audio / (end - encoded_at), 1),
@@ -70,6 +69,12 @@ def measured(folder: Path, hours: float, encoded_hours: float) -> dict[str, floa
         "encoded": encoder.encoded,
         "reused": encoder.reused,
     }
+
+
+def _greatest_mb() -> float:
+    """Return the greatest resident size of this program; `ru_maxrss` may be its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 if __name__ == "__main__":
