@@ -101,10 +101,13 @@ def gap_of(job: RenderJob) -> Gap | None:
 def _chapter(index: int, told: dict[str, Any], counted: ChapterProof) -> dict[str, Any]:
     """Return a chapter's part; its titles and marks may be characters that the book has not."""
     source = told["source_chars"]
-    is_begun = counted.segments > 0
     failed = min(source, counted.failed_chars)
-    left = counted.open_chars if is_begun else source
-    still_open = min(source - failed, left)
+    still_open = min(source - failed, counted.open_chars)
+    if not counted.done_chars:  # what only the source has, such as joiners, is not spoken either
+        if counted.open_chars or not counted.segments:
+            still_open = source - failed
+        else:
+            failed = source
     return {
         "id": told["id"],
         "index": index,

@@ -47,9 +47,9 @@ def test_book_of_another_user_does_not_exist(
     second, before = client_of(make_user("second")), rows()
 
     for book in BookSource.objects.filter(owner=first):
-        body = {"edits": []} if method == "PATCH" else None
         path = reverse(name, args=[book.pk])
-        answer = second.generic(method, path) if body is None else second.patch(path, body)
+        is_patch = method == "PATCH"
+        answer = second.patch(path, {"edits": []}) if is_patch else second.generic(method, path)
 
         assert (answer.status_code, answer.json()["code"]) == (404, "book_not_found")
     assert rows() == before

@@ -67,6 +67,23 @@ def test_all_characters_are_accounted_for_at_every_moment(job: RenderJob) -> Non
     assert set(spoken["skipped"]) == {"title_page", "licence"}
 
 
+def test_marks_that_only_the_source_has_are_spoken_with_the_rest_and_not_before(
+    job_services: None,
+) -> None:
+    make_voice("Ada", shared=True)
+    text = "The old gate\N{WORD JOINER}\N{EM DASH}it was green\N{EM DASH}stood open again."
+    job = start_book(store_book(make_user("owner"), [("The Garden", text)]))
+
+    begun = proof(job)
+    speak_all(job)
+    spoken = proof(job)
+
+    assert begun["chapters"][0]["source_chars"] > begun["chapters"][0]["text_chars"]
+    assert (begun["spoken_chars"], spoken["open_chars"]) == (0, 0)
+    assert sums(begun) == sums(spoken) == begun["spine_chars"]
+    assert spoken["is_complete"]
+
+
 def test_whole_book_succeeds(job: RenderJob) -> None:
     speak_all(job)
 

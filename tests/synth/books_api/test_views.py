@@ -82,7 +82,7 @@ def test_same_key_and_body_make_one_book_and_another_body_is_refused(
 def test_what_cannot_be_done_is_refused_before_anything_is_kept(
     api: APIClient,
     stored_objects: Callable[[], list[str]],
-    fields: dict[str, str],
+    fields: dict[str, Any],
     status: int,
     code: str,
 ) -> None:
