@@ -192,7 +192,7 @@ def serve_raising(error: Exception) -> Response:
         (Http404("secret path"), 404, "not_found"),
         (PermissionDenied("secret reason"), 403, "permission_denied"),
         (RequestDataTooBig("Too big."), 413, "body_too_large"),
-        (TooManyFilesSent("Too many."), 400, "bad_request"),
+        (TooManyFilesSent("Too many."), 400, "too_many_files"),
         (OSError(errno.ENOSPC, "No space left on device"), 507, "storage_full"),
         (exceptions.Throttled(wait=1.4), 429, "throttled"),
         (exceptions.NotAuthenticated(), 403, "not_authenticated"),
