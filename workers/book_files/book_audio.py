@@ -16,6 +16,11 @@ class BookFileError(Exception):
         self.code, self.message = code, message
 
 
+def tag_text(text: str) -> str:
+    """Return a text as tags can hold it: without NUL, which ends it, and half characters."""
+    return text.replace("\0", "").encode(errors="replace").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class BookFacts:
     """Hold what a book's tags say; empty where nothing is known.

@@ -12,7 +12,7 @@ import av
 import soundfile
 
 from synth.contract import AudioArray
-from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError
+from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
 from workers.book_files.file_names import numbered_name
@@ -112,12 +112,12 @@ def book_tags(facts: BookFacts) -> dict[str, str]:
         "isbn": facts.isbn,
         "asin": facts.asin,
     }
-    return {name: text.replace("\0", "") for name, text in found.items() if text}
+    return {name: tag_text(text) for name, text in found.items() if text}
 
 
 def chapter_tags(facts: BookFacts, title: str, number: int, count: int) -> dict[str, str]:
     """Return the tags of one chapter's file: track `number` of `count`."""
-    return {**book_tags(facts), "title": title.replace("\0", ""), "track": f"{number}/{count}"}
+    return {**book_tags(facts), "title": tag_text(title), "track": f"{number}/{count}"}
 
 
 def _check(encoding: Encoding) -> None:
@@ -219,7 +219,7 @@ def _open_target(
     if form == "mp3":
         target.set_chapters([
             {"id": index, "start": mark.start, "end": mark.end, "time_base": Fraction(1, rate),
-             "metadata": {"title": mark.title.replace("\0", "")}}
+             "metadata": {"title": tag_text(mark.title)}}
             for index, mark in enumerate(marks)
         ])  # fmt: skip
     return target
@@ -233,7 +233,7 @@ def _chapter_comments(marks: Sequence[Mark], rate: int) -> dict[str, str]:
         seconds, rest = divmod(milliseconds, 1000)
         clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{rest:03d}"
         found[f"CHAPTER{index:03d}"] = clock
-        found[f"CHAPTER{index:03d}NAME"] = mark.title.replace("\0", "")
+        found[f"CHAPTER{index:03d}NAME"] = tag_text(mark.title)
     return found
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workers.book_files.aac_frames import PRIMING_FRAMES, AacFrames
-from workers.book_files.book_audio import BookFacts, BookFileError
+from workers.book_files.book_audio import BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
 from workers.book_files.cover import CoverImage
@@ -176,5 +176,5 @@ def _text(titles: Sequence[bytes], marks: Sequence[Mark], rate: int) -> Track:
 
 
 def _title_sample(title: str) -> bytes:
-    text = title.encode(errors="replace")[:_MAX_TITLE_BYTES].decode(errors="ignore").encode()
+    text = tag_text(title).encode()[:_MAX_TITLE_BYTES].decode(errors="ignore").encode()
     return struct.pack(">H", len(text)) + text + _TITLE_ENCODING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from workers.book_files.book_audio import BookFacts
+from workers.book_files.book_audio import BookFacts, tag_text
 from workers.book_files.cover import CoverImage
 from workers.book_files.mp4_boxes import Pieces, box, full_box
 
@@ -36,7 +36,7 @@ def tag_texts(facts: BookFacts) -> dict[bytes, str]:
         b"\xa9pub": facts.publisher,
         b"cprt": facts.rights,
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: tag_text(text) for name, text in found.items() if text}
 
 
 def free_texts(facts: BookFacts) -> dict[str, str]:
@@ -50,7 +50,7 @@ def free_texts(facts: BookFacts) -> dict[str, str]:
         "ISBN": facts.isbn,
         "ASIN": facts.asin,
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: tag_text(text) for name, text in found.items() if text}
 
 
 def user_data(
@@ -88,7 +88,7 @@ def _nero_chapters(marks: Sequence[tuple[float, str]]) -> Pieces:
     listed = marks[:_MAX_NERO_CHAPTERS]
     rows = []
     for seconds, title in listed:
-        name = title.encode()[:_MAX_NERO_TITLE].decode(errors="ignore").encode()
+        name = tag_text(title).encode()[:_MAX_NERO_TITLE].decode(errors="ignore").encode()
         rows.append(struct.pack(">QB", round(seconds * 10_000_000), len(name)) + name)
     head = struct.pack(">4xB", len(listed))
     return full_box(b"chpl", head, *rows, version=1)

@@ -13,6 +13,7 @@ from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, enco
 from workers.book_files import chapter_files
 from workers.book_files.chapter_encodes import Encoding
 from workers.book_files.chapter_files import FORMATS, make_chapter_files, make_one_file
+from workers.book_files.m4b import make_m4b
 from workers.book_files.retail_sample import FADE_SECONDS, make_sample
 
 
@@ -133,3 +134,21 @@ def test_sample_of_a_short_chapter_is_all_of_it(tmp_path: Path) -> None:
 def test_sample_out_of_range_is_refused(minutes: float, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="minutes"):
         make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path), minutes=minutes)
+
+
+@pytest.mark.parametrize("form", [*FORMATS, "m4b"])
+def test_titles_with_characters_that_no_tag_holds_break_nothing(form: str, tmp_path: Path) -> None:
+    odd = "Ha\0lf \ud800 and / = ;\n" + "long " * 400
+    facts = dataclasses.replace(FACTS, title=odd, authors=(odd,), description=odd, series=odd)
+    one = dataclasses.replace(book(1), facts=facts, chapters=(chapter(odd, sentences=1),))
+
+    if form == "m4b":
+        path = make_m4b(tmp_path / "book.m4b", one, encoder(tmp_path)).path
+    else:
+        path = tmp_path / f"book.{form}"
+        make_one_file(path, one, encoder(tmp_path), Encoding(form))
+        make_chapter_files(tmp_path / "out", one, encoder(tmp_path), Encoding(form))
+
+    with probe(path) as opened:
+        tags = {**opened.metadata, **opened.streams.audio[0].metadata}
+    assert form == "wav" or tags["title"].startswith("Half ? and / = ;")
