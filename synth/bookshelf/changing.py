@@ -29,6 +29,10 @@ def read_plan(book: BookSource) -> Plan:
         check_startable(book)
     try:
         return load_plan(book)
+    except PlanEditError as error:  # another version of the program reads the book otherwise
+        raise SubmitRejectedError(
+            409, error.code, f"The edits of the plan do not fit any more; reset them. {error}"
+        ) from error
     except (FileNotFoundError, StoredBookError) as error:
         raise book_gone() from error
 

@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from rest_framework import serializers
 
+from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
 from synth.bookshelf.casting import CastBook, cast_book
 from synth.bookshelf.options import order_of
@@ -57,6 +58,10 @@ def start_book(
     except (FileNotFoundError, StoredBookError) as error:
         raise SubmitRejectedError(
             410, "book_gone", "What was read of this book is no longer stored; upload it again."
+        ) from error
+    except PlanEditError as error:  # another version of the program reads the book otherwise
+        raise SubmitRejectedError(
+            409, error.code, f"The edits of the plan do not fit any more; reset them. {error}"
         ) from error
     if not script.is_complete:
         raise SubmitRejectedError(
@@ -132,6 +137,17 @@ def start_wanted_book(book_id: uuid.UUID) -> bool:
             book,
             code="options_invalid",
             message="The options of this book are not valid any more; upload it again.",
+        )
+        return False
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        # One book must not keep the sweep from all other work, round after round.
+        logger.exception("book not started")
+        note_failed_start(
+            book,
+            code="unexpected_error",
+            message="Starting the book failed in a way nobody foresaw; the log has the traceback.",
         )
         return False
     logger.info("book started")

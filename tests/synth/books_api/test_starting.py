@@ -155,6 +155,20 @@ def test_book_that_cannot_start_by_itself_says_why_and_stays_planned(owner: User
     assert (book.state, book.error_code, book.start_wanted) == ("planned", "voice_not_found", False)
 
 
+def test_book_whose_start_breaks_does_not_keep_the_others_from_starting(owner: User) -> None:
+    broken = store_book(owner, start_wanted=True, policies={"notes": "no such rule"})
+    unfit = store_book(owner, start_wanted=True, edits=[{"edit": "include", "chapter": "gone"}])
+    good = store_book(owner, start_wanted=True)
+
+    assert start_wanted_books() == 1
+
+    for book in (broken, unfit, good):
+        book.refresh_from_db()
+    assert (broken.error_code, broken.start_wanted) == ("unexpected_error", False)
+    assert (unfit.error_code, unfit.start_wanted) == ("chapter_unknown", False)
+    assert good.job is not None
+
+
 def _ids(book: BookSource) -> list[str]:
     from synth.bookshelf.plans import load_plan
 
