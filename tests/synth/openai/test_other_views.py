@@ -6,6 +6,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from pytest_django import Settings
@@ -108,8 +109,8 @@ def test_missing_transcript_is_explained(api: APIClient) -> None:
     assert "needs the transcript" in create(api, without="transcript").json()["error"]["message"]
 
 
-def test_name_that_is_taken_is_a_409(api: APIClient) -> None:
-    make_voice("ADA")
+def test_name_that_is_taken_is_a_409(api: APIClient, operator: User) -> None:
+    make_voice("ADA", owner=operator)
 
     answer = create(api)
 
@@ -130,8 +131,8 @@ def test_voice_as_json_is_a_415(api: APIClient) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
-def test_deleted_voice_is_gone(api: APIClient) -> None:
-    voice = make_voice("Ada")
+def test_deleted_voice_is_gone(api: APIClient, operator: User) -> None:
+    voice = make_voice("Ada", owner=operator)
 
     answer = api.delete(f"{VOICES}/{voice.pk}")
 
