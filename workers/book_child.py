@@ -14,9 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from synth.books.detect import read_book
-
 from synth.books.book import Book, BookRejectedError
+from synth.books.detect import read_book
 from synth.books.stored import book_to_json
 
 MEMORY, TIME = "book_import_memory", "book_import_timeout"
