@@ -18,8 +18,8 @@ _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _CONTROL_REFERENCE = re.compile(
     r"&#(?:x0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
 )
-_DECLARATION = re.compile(r"\s*<\?xml[^>]*\?>")
-_PROLOG = re.compile(r"\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*)*<!DOCTYPE", re.IGNORECASE | re.DOTALL)
+_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
+_BLANKS = re.compile(r"\s*")
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _META_CHARSET = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
@@ -98,10 +98,9 @@ def decode(content: bytes) -> tuple[str, str]:
 
 def without_doctype(text: str) -> tuple[str, bool]:
     """Return a document without its document type, and whether that declared entities."""
-    prolog = _PROLOG.match(text)
-    if prolog is None:
+    start = _doctype_start(text)
+    if start < 0:
         return text, False
-    start = prolog.end() - len("<!DOCTYPE")
     place, depth, quote = start, 0, ""
     while place < len(text):
         character = text[place]
@@ -110,7 +109,8 @@ def without_doctype(text: str) -> tuple[str, bool]:
         elif depth and character in "\"'":
             quote = character
         elif text.startswith("<!--", place):
-            place = max(text.find("-->", place), place) + 2
+            end = text.find("-->", place)
+            place = end + 2 if end >= 0 else len(text)
         elif character == "[":
             depth += 1
         elif character == "]":
@@ -121,6 +121,22 @@ def without_doctype(text: str) -> tuple[str, bool]:
     if place >= len(text):  # it never ends: that is no document type
         return text[:start] + text[start + 9 :], False
     return text[:start] + text[place + 1 :], "<!ENTITY" in text[start:place]
+
+
+def _doctype_start(text: str) -> int:
+    """Return where the document type begins, after instructions and comments; -1 without one."""
+    place = 0
+    while True:
+        blanks = _BLANKS.match(text, place)
+        place = blanks.end() if blanks else place
+        if text.startswith("<?", place):
+            place = text.find("?>", place) + 2
+        elif text.startswith("<!--", place):
+            place = text.find("-->", place) + 3
+        else:
+            return place if text[place : place + 9].upper() == "<!DOCTYPE" else -1
+        if place < 4:  # it never ends
+            return -1
 
 
 def _as_character(found: re.Match[str]) -> str:

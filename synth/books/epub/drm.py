@@ -36,7 +36,7 @@ def _has_locked_files(archive: Archive) -> bool:
     if name is None:
         return False
     try:
-        text, _ = decode(archive.read(name))
+        text, _ = decode(archive.read(name, max_bytes=256 * 1024))
     except EntryError:
         return True  # something is encrypted, and nobody can say what
     algorithms = [found.strip() for found in _ALGORITHM.findall(text)]

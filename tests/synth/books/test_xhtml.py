@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 
@@ -279,6 +280,18 @@ def test_entities_are_neither_expanded_nor_fetched() -> None:
     document = document_of(parse_document(bomb.encode()).root, "a.xhtml")
 
     assert [block.text for block in document.blocks] == ["&b; &x; end"]
+
+
+@pytest.mark.parametrize(
+    "start", ["<!DOCTYPE html [" + "<!-- " * 300_000, "<?x?>" * 200_000, "<!-- " * 300_000]
+)
+def test_what_stands_before_a_document_is_read_in_linear_time(start: str) -> None:
+    before = time.process_time()
+
+    document = document_of(parse_document(f"{start}<p>one</p>".encode()).root, "a.xhtml")
+
+    assert time.process_time() - before < 10
+    assert "one" in " ".join(block.text for block in document.blocks)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "iso-8859-1", "windows-1252"])
