@@ -86,9 +86,7 @@ class ChangeSerializer(serializers.Serializer[Any]):
     found = serializers.CharField()
     said = serializers.CharField()
     by = serializers.CharField(help_text="Name of the lexicon, `job` or `normalise`.")
-    start = serializers.IntegerField(
-        help_text="Where `found` begins in the text, from 0."
-    )
+    start = serializers.IntegerField(help_text="Where `found` begins in the text, from 0.")
 
 
 class PreviewSegmentSerializer(serializers.Serializer[Any]):
