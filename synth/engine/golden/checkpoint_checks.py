@@ -167,6 +167,10 @@ def _check_side_files(file: str, checkpoint_dir: Path) -> Iterator[CaseResult]:
     special = Tokenizer.from_checkpoint(checkpoint_dir).special
     codes = config.audio_decoder_config.vocab_size
     yield compare_value(file, "tokenizer.json", special.num_semantic, codes)
+    card = checkpoint_dir / "card.json"  # ours, of which the public implementation knows nothing
+    if card.is_file():
+        content = json.loads(card.read_text(encoding="utf-8"))
+        yield compare_value(file, "card.json", isinstance(content, dict), True)
 
 
 def check_info(folder: GoldenFolder) -> Iterator[CaseResult]:
@@ -193,6 +197,7 @@ COMPANIONS: dict[str, str] = {}
 # What lies in a checkpoint folder besides; none of it is read by the language model's loader.
 KNOWN_CHECKPOINT_FILES = frozenset(
     {
+        "card.json",
         "codec_config.json",
         "codec.pth",
         "config.json",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import pytest
@@ -141,7 +140,7 @@ def test_deleted_voice_is_gone(api: APIClient, operator: User) -> None:
     assert api.get(VOICES).json()["voices"] == []
 
 
-@pytest.mark.parametrize("voice_id", ["Ada", str(uuid.uuid4()), "a" * 300])
+@pytest.mark.parametrize("voice_id", ["Ada", "3f662d3d-42ae-436f-af86-d2be87c536c3", "a" * 300])
 @pytest.mark.parametrize("method", ["get", "delete"])
 def test_voice_that_is_not_there_is_a_404(api: APIClient, voice_id: str, method: str) -> None:
     make_voice("Ada")
