@@ -16,7 +16,7 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from synth.models import Export, RenderJob, Segment
-from synth.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs
+from synth.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.jobs import UNFINISHED, JobStatus, complete_job, end_job
 from ttsweb import leases
@@ -31,8 +31,11 @@ def start_batches(job_ids: Collection[uuid.UUID]) -> None:
     """Move the batches of jobs that have just begun QUEUED -> RUNNING."""
     batches = RenderJob.objects.filter(pk__in=job_ids, batch__isnull=False).values("batch")
     now = leases.database_now()
-    RenderJob.objects.filter(pk__in=batches, status=JobStatus.QUEUED).update(
-        status=JobStatus.RUNNING, started_at=Coalesce("started_at", now), updated_at=now
+    update_jobs(
+        RenderJob.objects.filter(pk__in=batches, status=JobStatus.QUEUED),
+        status=JobStatus.RUNNING,
+        started_at=Coalesce("started_at", now),
+        updated_at=now,
     )
 
 

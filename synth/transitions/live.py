@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from synth import queue
 from synth.models import RenderJob
+from synth.removal import update_jobs
 from ttsweb import leases
 
 FRESH = dt.timedelta(seconds=30)  # a request that follows so soon changes nothing
@@ -34,7 +35,7 @@ def request_live(job_id: uuid.UUID) -> bool:
 def keep_live(job_ids: Collection[uuid.UUID]) -> int:
     """Note that somebody still listens to these jobs; return how many are there."""
     rows = RenderJob.objects.filter(pk__in=list(job_ids), live_requested_at__isnull=False)
-    return rows.update(live_requested_at=leases.database_now())
+    return update_jobs(rows, live_requested_at=leases.database_now())
 
 
 def end_live(*, keep_seconds: float, limit: int = 100) -> int:
@@ -49,4 +50,4 @@ def end_live(*, keep_seconds: float, limit: int = 100) -> int:
     )
     # Chosen first, as an UPDATE has no limit; the condition is repeated, as one may listen again.
     chosen = list(over.order_by().values_list("pk", flat=True)[:limit])
-    return over.filter(pk__in=chosen).update(live_requested_at=None) if chosen else 0
+    return update_jobs(over.filter(pk__in=chosen), live_requested_at=None) if chosen else 0

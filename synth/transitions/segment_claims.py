@@ -12,6 +12,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
 from synth.models import JobVoice, RenderJob, Segment
+from synth.removal import update_jobs
 from synth.transitions.batches import start_batches
 from synth.transitions.claims import SegmentClaim
 from synth.transitions.fair_order import Want, choose_fairly, note_turns
@@ -81,10 +82,8 @@ def _note_claims(claims: Sequence[SegmentClaim]) -> None:
     """
     now = leases.database_now()
     jobs = {claim.job_id for claim in claims}
-    begun = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED).update(
-        status=JobStatus.RUNNING, started_at=now, updated_at=now
-    )
-    if begun:
+    queued = RenderJob.objects.filter(pk__in=jobs, status=JobStatus.QUEUED)
+    if update_jobs(queued, status=JobStatus.RUNNING, started_at=now, updated_at=now):
         start_batches(jobs)
     turns: dict[int, set[str]] = {}
     for priority, lane in RenderJob.objects.filter(pk__in=jobs).values_list("priority", "lane"):
