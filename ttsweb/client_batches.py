@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, cast
 
 from ttsweb.client_download import OnBytes, download
-from ttsweb.client_errors import retry_after_of
-from ttsweb.client_http import WAIT_RETRIES, Http, read_json
-from ttsweb.client_jobs import POLL_SECONDS, UPDATE_SECONDS
-from ttsweb.client_paths import deadline_after, path_of, within
-from ttsweb.client_types import JOB_FINAL, Job, JobOptions, JobStatus
+from ttsweb.client_http import Http, read_json
+from ttsweb.client_paths import path_of
+from ttsweb.client_types import Job, JobOptions, JobStatus
+from ttsweb.client_waiting import poll_work, wait_for_end
 
 SENDING_SECONDS = 300.0  # ten thousand items are looked at before the answer comes
 
@@ -126,19 +124,7 @@ class Batches:
 
     def poll(self, batch_id: str, seconds: float) -> Batch:
         """Return a batch once it has ended or about so many seconds are over."""
-        started = time.monotonic()
-        answer = self._http.get(
-            path_of("batches", batch_id),
-            {"wait": f"{seconds:.3f}"},
-            wait_seconds=seconds,
-            retries=WAIT_RETRIES,
-        )
-        batch = cast("Batch", read_json(answer))
-        if batch["status"] not in JOB_FINAL:
-            # A server with too many waiting polls answers at once.
-            pause = min(seconds, retry_after_of(answer) or 0.0)
-            self._http.sleep(max(0.0, pause - (time.monotonic() - started)))
-        return batch
+        return cast("Batch", poll_work(self._http, path_of("batches", batch_id), seconds))
 
     def wait(
         self,
@@ -155,14 +141,13 @@ class Batches:
         Raises:
             WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
         """
-        deadline = deadline_after(timeout)
-        longest = UPDATE_SECONDS if on_update is not None else POLL_SECONDS
-        while True:
-            batch = self.poll(batch_id, within(deadline, longest, f"the batch {batch_id}"))
-            if on_update is not None:
-                on_update(batch)
-            if batch["status"] in JOB_FINAL:
-                return batch
+        return wait_for_end(
+            lambda seconds: self.poll(batch_id, seconds),
+            lambda batch: batch["status"],
+            f"the batch {batch_id}",
+            timeout=timeout,
+            on_update=on_update,
+        )
 
     def cancel(self, batch_id: str) -> Batch:
         """Cancel a batch and what of its items has not ended."""

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
 from ttsweb.client_download import OnBytes, download
-from ttsweb.client_errors import retry_after_of
-from ttsweb.client_http import WAIT_RETRIES, Http, read_json
-from ttsweb.client_paths import deadline_after, path_of, within
-from ttsweb.client_types import JOB_FINAL, Clip, Job, JobChanges, JobOptions, Segment
-
-POLL_SECONDS = 25.0  # how long the server is asked to keep an answer back
-UPDATE_SECONDS = 1.0  # the same where somebody watches
+from ttsweb.client_http import Http, read_json
+from ttsweb.client_paths import path_of
+from ttsweb.client_types import Clip, Job, JobChanges, JobOptions, Segment
+from ttsweb.client_waiting import poll_work, wait_for_end
 
 
 class Jobs:
@@ -90,19 +86,7 @@ class Jobs:
 
     def poll(self, job_id: str, seconds: float) -> Job:
         """Return a job once it has ended or about so many seconds are over."""
-        started = time.monotonic()
-        answer = self._http.get(
-            path_of("jobs", job_id),
-            {"wait": f"{seconds:.3f}"},
-            wait_seconds=seconds,
-            retries=WAIT_RETRIES,
-        )
-        job = cast("Job", read_json(answer))
-        if job["status"] not in JOB_FINAL:
-            # A server with too many waiting polls answers at once.
-            pause = min(seconds, retry_after_of(answer) or 0.0)
-            self._http.sleep(max(0.0, pause - (time.monotonic() - started)))
-        return job
+        return cast("Job", poll_work(self._http, path_of("jobs", job_id), seconds))
 
     def wait(
         self,
@@ -119,14 +103,13 @@ class Jobs:
         Raises:
             WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
         """
-        deadline = deadline_after(timeout)
-        longest = UPDATE_SECONDS if on_update is not None else POLL_SECONDS
-        while True:
-            job = self.poll(job_id, within(deadline, longest, f"the job {job_id}"))
-            if on_update is not None:
-                on_update(job)
-            if job["status"] in JOB_FINAL:
-                return job
+        return wait_for_end(
+            lambda seconds: self.poll(job_id, seconds),
+            lambda job: job["status"],
+            f"the job {job_id}",
+            timeout=timeout,
+            on_update=on_update,
+        )
 
     def segments(self, job_id: str) -> Iterator[Segment]:
         """Yield the segments of a job in their order."""
