@@ -12,9 +12,10 @@ from django.utils import timezone
 
 from synth.access import visible_jobs
 from synth.job_options import PRIORITIES
-from synth.models import Export, RenderedDay, RenderJob, Segment, Take, WorkerStatus
+from synth.models import RenderedDay, RenderJob, Segment, WorkerStatus
 from synth.transitions import UNFINISHED
-from voices.models import CodesCounter, StoredClip
+from ttsweb.stats import stored_bytes
+from voices.models import CodesCounter
 
 DAYS_SHOWN = 14
 FAILURE_DAYS = 7
@@ -37,7 +38,7 @@ def overview(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
             "workers": _workers(),
             "days": _days(),
             "caches": _caches(),
-            "storage": _storage(),
+            "storage": stored_bytes(),
         }
     return found
 
@@ -134,16 +135,3 @@ def _caches() -> dict[str, int]:
         "takes_rendered": takes["made"] or 0,
         "takes_reused": takes["reused"] or 0,
     }
-
-
-def _storage() -> dict[str, int]:
-    """Return the bytes of what is stored, by kind."""
-    kinds: dict[str, QuerySet[Any]] = {
-        "files": Export.objects.all(),
-        "takes": Take.objects.all(),
-        "clips": StoredClip.objects.all(),
-    }
-    sums = {
-        name: rows.aggregate(size=Sum("size_bytes"))["size"] or 0 for name, rows in kinds.items()
-    }
-    return sums | {"total": sum(sums.values())}

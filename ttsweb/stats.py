@@ -94,12 +94,12 @@ class StatsView(APIView):
                 "voice_versions": _depths(VoiceVersion),
                 "exports": _depths(Export),
             },
-            "storage": _stored_bytes(),
+            "storage": stored_bytes(),
         }
         return Response(StatsSerializer(stats).data)
 
 
-def _stored_bytes() -> dict[str, int]:
+def stored_bytes() -> dict[str, int]:
     """Return the bytes that rows say are stored."""
     models: dict[str, type[Model]] = {"exports": Export, "takes": Take, "clips": StoredClip}
     found = {
