@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
-from synth.models import BookSource, RenderJob
+from synth.models import ApiKey, BookBatch, BookSource, RenderJob
 
 
 def visible_jobs(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
@@ -28,6 +30,29 @@ def visible_books(user: AbstractBaseUser | AnonymousUser) -> QuerySet[BookSource
     if getattr(user, "is_superuser", False):
         return BookSource.objects.all()
     return BookSource.objects.filter(owner_id=user.pk)
+
+
+def sees_installation(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) -> bool:
+    """Say whether a user may see figures of the whole installation: workers, caches, storage.
+
+    Superusers may, and staff who may view workers; a key needs the scope `admin` besides.
+    """
+    if key is not None and ApiKey.Scope.ADMIN not in key.scopes:
+        return False
+    person: Any = user
+    if getattr(person, "is_superuser", False):
+        return True
+    is_staff = bool(getattr(person, "is_staff", False))
+    return is_staff and bool(person.has_perm("synth.view_workerstatus"))
+
+
+def visible_book_batches(user: AbstractBaseUser | AnonymousUser) -> QuerySet[BookBatch]:
+    """Return the batches of books of this user; a superuser's are all."""
+    if not user.is_authenticated:
+        return BookBatch.objects.none()
+    if getattr(user, "is_superuser", False):
+        return BookBatch.objects.all()
+    return BookBatch.objects.filter(owner_id=user.pk)
 
 
 def _visible(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:

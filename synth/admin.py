@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
-from django.db.models import Model, QuerySet
+from django.db.models import F, Model, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
@@ -20,6 +20,8 @@ from synth.access import visible_jobs
 from synth.admin_forms import JobForm
 from synth.admin_inlines import SegmentInline
 from synth.batch_admin import BatchAdmin, BatchItemsFilter
+from synth.book_admin import BookAdmin
+from synth.book_batch_admin import BookBatchAdmin
 from synth.job_cells import (
     BADGES,
     bar_of,
@@ -32,6 +34,7 @@ from synth.lexicon_admin import LexiconAdmin
 from synth.models import RenderJob
 from synth.removal import delete_job
 from synth.retry import RetryRefusedError, retry
+from synth.review_admin import ReviewAdmin
 from synth.submit import submit_job
 from synth.transitions import cancel_job
 from synth.transitions.changes import ChangeRefusedError, change_job
@@ -41,8 +44,11 @@ from synth.worker_admin import WorkerStatusAdmin
 # Django looks for them here.
 __all__ = [
     "BatchAdmin",
+    "BookAdmin",
+    "BookBatchAdmin",
     "LexiconAdmin",
     "RenderJobAdmin",
+    "ReviewAdmin",
     "WebhookDeliveryAdmin",
     "WebhookEndpointAdmin",
     "WebhookSecretAdmin",
@@ -100,7 +106,7 @@ class RenderJobAdmin(ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
         """Return the jobs that the user may see; their texts are long and read on demand."""
         jobs = visible_jobs(request.user).select_related("owner").defer("text")
-        jobs = jobs.annotate(text_start=Left("text", 80))
+        jobs = jobs.annotate(text_start=Left("text", 80), book_title=F("book__title"))
         return jobs.prefetch_related("voices__version__voice")
 
     def get_form(
@@ -141,8 +147,8 @@ class RenderJobAdmin(ModelAdmin):
 
     @display(description="text")
     def said(self, job: Any) -> str:
-        """Return the beginning of the text."""
-        start: str = job.text_start
+        """Return the beginning of the text, or which book it is."""
+        start: str = job.text_start or job.book_title or ""
         return f"{start[:60].rstrip()}…" if len(start) > 60 else start
 
     @display(description="status", ordering="status")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -18,23 +17,24 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
+from synth.admin_form_lines import read_speakers
+from synth.admin_option_form import MoreOptionsForm
 from synth.contract import MAX_TOP_K
 from synth.file_options import MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
 from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
 from synth.job_options import MAX_LOUDNESS, MIN_LOUDNESS
 from synth.language_tags import MAX_TAG_CHARS, language_tag
 from synth.models import RenderJob
-from synth.option_fields import MAX_SECONDS, MAX_SPEAKER_NUMBER, MAX_SPEAKERS
+from synth.option_fields import MAX_SECONDS
 from synth.rejections import SubmitRejectedError
 from synth.submit import Order, check_order
 from voices.access import visible_voices
 from voices.models import Voice, VoiceVersion
+from voices.submit import NewClip
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments while running
-    _JobForm = forms.ModelForm[RenderJob]
     _VoiceField = forms.ModelChoiceField[Voice]
 else:
-    _JobForm = forms.ModelForm
     _VoiceField = forms.ModelChoiceField
 
 _BY_CARD = "Empty: what the model's card says."
@@ -48,12 +48,17 @@ _KEPT = (
     (365 * _DAY, "for a year"),
     (0, "for ever"),
 )
-_SPEAKER_LINE = re.compile(r"\s*([0-9]{1,4})\s*[:=]\s*(\S.*)")
 # Where an order's fields have other names in the form.
-_FIELD_OF = {"voices": "speakers", "deadline": "deadline_minutes", "retention": "retention_seconds"}
+_FIELD_OF = {
+    "voices": "speakers",
+    "deadline": "deadline_minutes",
+    "retention": "retention_seconds",
+    "reference": "reference_audio",
+    "references": "reference_audio",
+}
 
 
-class JobForm(_JobForm):
+class JobForm(MoreOptionsForm):
     """A text, a voice, a format; the rest may be left as it is.
 
     `user` is set on the class by the page; what is asked for is `order` once the form is valid.
@@ -65,7 +70,9 @@ class JobForm(_JobForm):
     text = forms.CharField(
         strip=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}), help_text="To be spoken."
     )
-    voice = _VoiceField(queryset=Voice.objects.none(), widget=UnfoldAdminSelectWidget)
+    voice = _VoiceField(
+        queryset=Voice.objects.none(), required=False, widget=UnfoldAdminSelectWidget
+    )
     format = forms.ChoiceField(
         choices=[(name, name) for name in FORMATS], widget=UnfoldAdminSelectWidget
     )
@@ -165,6 +172,7 @@ class JobForm(_JobForm):
         ("sample_rate", "bit_rate"),
         ("loudness", "speed"),
         ("deadline_minutes", "retention_seconds"),
+        *MoreOptionsForm.MORE,
         ("seed", "temperature"),
         ("top_p", "top_k"),
     )
@@ -174,7 +182,8 @@ class JobForm(_JobForm):
         fields = (
             "text", "voice", "format", "priority", "speakers", "language", "normalise",
             "sample_rate", "bit_rate", "loudness", "speed", "deadline_minutes",
-            "retention_seconds", "seed", "temperature", "top_p", "top_k",
+            "retention_seconds", "reference_audio", "reference_text", "pauses", "lexicons",
+            "lexicon", "max_retakes", "webhook", "live", "seed", "temperature", "top_p", "top_k",
         )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -209,48 +218,46 @@ class JobForm(_JobForm):
 
     def clean_speakers(self) -> dict[int, str]:
         """Return the further speakers' voices by their numbers."""
-        found: dict[int, str] = {}
-        for line in self.cleaned_data["speakers"].splitlines():
-            if not line.strip():
-                continue
-            match = _SPEAKER_LINE.fullmatch(line)
-            number = int(match[1]) if match else -1
-            if match is None or not 1 <= number <= MAX_SPEAKER_NUMBER or number in found:
-                raise forms.ValidationError(
-                    f"Expected lines such as 1 = Bob, each number once; found {line[:60]!r}."
-                )
-            found[number] = match[2].rstrip()
-        if len(found) >= MAX_SPEAKERS:
-            raise forms.ValidationError(f"A job has at most {MAX_SPEAKERS} speakers.")
-        return found
+        return read_speakers(self.cleaned_data["speakers"])
 
     def clean(self) -> dict[str, Any]:
         """Look at text, voices and options as a submission would."""
         cleaned = dict(super().clean() or {})
+        reference = self.reference_of(cleaned)
+        if not cleaned.get("voice") and not reference and "voice" not in self.errors:
+            sentence = "A voice is required, unless a clip comes in its place."
+            self.add_error("voice", forms.ValidationError(sentence, code="voice_required"))
         if not self.errors:
-            self.order = _order_of(cleaned)
-            try:
-                check_order(self.order, owner=self.user)
-            except SubmitRejectedError as error:
-                name = (error.attr or "").partition(".")[0]
-                name = _FIELD_OF.get(name, name)
-                if error.attr == "voices.0":
-                    name = "voice"
-                field = name if name in self.fields else None
-                self.add_error(field, forms.ValidationError(str(error), code=error.code))
+            self.order = _order_of(cleaned, reference)
+            self._check_order()
         return cleaned
+
+    def _check_order(self) -> None:
+        """Name the field that speaks against what is asked for as a whole."""
+        try:
+            check_order(self.order, owner=self.user)
+        except SubmitRejectedError as error:
+            name = (error.attr or "").partition(".")[0]
+            name = "voice" if error.attr == "voices.0" else _FIELD_OF.get(name, name)
+            field = name if name in self.fields else None
+            self.add_error(field, forms.ValidationError(str(error), code=error.code))
 
     def _post_clean(self) -> None:
         """Build no row from the fields: a submission makes it."""
 
 
-def _order_of(cleaned: dict[str, Any]) -> Order:
+def _order_of(cleaned: dict[str, Any], reference: NewClip | None) -> Order:
     """Return the order of a form's values."""
     values = dict(cleaned)
     speakers, minutes = values.pop("speakers"), values.pop("deadline_minutes")
     values["speed"] = 1.0 if values["speed"] is None else values["speed"]
+    values["webhook_url"] = values.pop("webhook")
     if speakers:
-        values["voices"] = {0: values.pop("voice"), **speakers}
+        voice = values.pop("voice")
+        values["voices"] = {0: voice, **speakers} if voice else speakers
+        values["references"] = {0: reference} if reference else {}
+    else:
+        values["reference"] = reference
     if minutes is not None:
         values["deadline_at"] = timezone.now() + dt.timedelta(minutes=minutes)
     return Order(**values)

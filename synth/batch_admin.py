@@ -23,20 +23,12 @@ from synth.batch_admin_forms import BatchForm
 from synth.batches.retry import retry
 from synth.batches.serializers import eta_of, progress_of, with_figures
 from synth.batches.submit import write_batch
-from synth.job_cells import BADGES
+from synth.job_cells import BADGES, row_cell
 from synth.models import BatchJob, RenderJob
 from synth.removal import delete_job
 from synth.retry import RetryRefusedError
 from synth.transitions import cancel_batch
 from synth.transitions.batches import WITH_AUDIO
-
-STATUS_COLOURS = {
-    "queued": "info",
-    "running": "warning",
-    "succeeded": "success",
-    "partial": "warning",
-    "failed": "danger",
-}
 
 
 class BatchItemsFilter(admin.SimpleListFilter):
@@ -99,10 +91,10 @@ class ItemInline(TabularInline):
         start: str = item.text_start
         return f"{start[:60].rstrip()}…" if len(start) > 60 else start
 
-    @display(description="status", label=STATUS_COLOURS)
-    def state(self, item: RenderJob) -> str:
-        """Return the status as a badge."""
-        return item.status
+    @display(description="status")
+    def state(self, item: RenderJob) -> SafeString:
+        """Return the status as a badge that changes by itself."""
+        return row_cell("row_state", item)
 
     @display(description="seconds")
     def seconds(self, item: RenderJob) -> str:
@@ -150,6 +142,9 @@ class BatchAdmin(ModelAdmin):
         "state_of", "items", "zip", "priority", "owner", "webhook_url", "id", "created_at",
         "started_at", "finished_at", "expires_at",
     )  # fmt: skip
+
+    class Media:
+        js = tuple(f"ttsweb/{name}.js" for name in ("batch_list", "job_list"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the batches that the user may see."""
@@ -205,38 +200,40 @@ class BatchAdmin(ModelAdmin):
         """Return the beginning of the id."""
         return str(batch.pk)[:8]
 
-    @display(description="status", label=STATUS_COLOURS, ordering="status")
-    def state(self, batch: BatchJob) -> str:
-        """Return the status as a badge."""
-        return batch.status
+    @display(description="status", ordering="status")
+    def state(self, batch: BatchJob) -> SafeString:
+        """Return the status as a badge that changes by itself."""
+        return _cell(batch, "badge", colour=BADGES.get(batch.status, "pending"))
 
     @display(description="progress")
     def progress(self, batch: BatchJob) -> SafeString:
-        """Return a bar."""
-        return SafeString(render_to_string("synth/progress.html", _bar(batch)))
+        """Return a bar that moves by itself."""
+        return _cell(batch, "bar", **_bar(batch))
 
     @display(description="items")
-    def items(self, batch: BatchJob) -> str:
+    def items(self, batch: BatchJob) -> SafeString:
         """Return how many items are in which state."""
         counts: dict[str, int] = _figured(batch).figures.counts
         parts = [f"{number} {status}" for status, number in counts.items() if number]
-        return " · ".join(parts) or "none"
+        return _cell(batch, "counts", words=" · ".join(parts) or "none")
 
     @display(description="zip")
-    def zip(self, batch: BatchJob) -> SafeString | str:
+    def zip(self, batch: BatchJob) -> SafeString:
         """Return the link that saves the zip."""
-        if batch.status not in WITH_AUDIO:
-            return "-"
-        url = reverse("batch-results", args=[batch.pk])
-        return format_html('<a href="{}" download>Save the zip</a>', url)
+        has_zip = batch.status in WITH_AUDIO
+        return _cell(batch, "zip", url=reverse("batch-results", args=[batch.pk]) if has_zip else "")
 
     @display(description="status")
     def state_of(self, batch: BatchJob) -> SafeString:
-        """Return status, progress, time left and error."""
+        """Return status, progress, time left and error; the page's script keeps it up to date."""
+        eta = eta_of(_figured(batch))
+        words = [f"{batch.items_ended} of {batch.items_total} items have ended"]
+        words += [] if eta is None else [f"about {eta:.0f} s left"]
+        words += ["stopping"] if batch.cancel_requested and batch.status == "running" else []
         context = {
             "batch": batch,
             "colour": BADGES.get(batch.status, "pending"),
-            "eta": eta_of(_figured(batch)),
+            "words": " · ".join(words),
         }
         return SafeString(render_to_string("synth/batch_state.html", context | _bar(batch)))
 
@@ -327,6 +324,12 @@ class BatchAdmin(ModelAdmin):
 def _figured(batch: Any) -> Any:
     """Return a batch with its figures, which are counted once for all cells of its row."""
     return batch if hasattr(batch, "figures") else with_figures([batch])[0]
+
+
+def _cell(batch: BatchJob, part: str, **context: Any) -> SafeString:
+    """Return a cell that the page's script keeps up to date."""
+    context |= {"batch": batch, "part": part}
+    return SafeString(render_to_string("synth/batch_cell.html", context).strip())
 
 
 def _bar(batch: BatchJob) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from django.db.models import Sum
+from django.db.models import Exists, OuterRef, Sum
 from django.db.models.functions import Length
 
 from synth.models import RenderJob, Segment
@@ -41,24 +41,65 @@ def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
 
     Nothing is known while nothing was rendered for ten minutes. The cost is four queries for all.
     """
-    waiting = [job for job in jobs if job.status in UNFINISHED and not job.cancel_requested]
+    waiting = [
+        job
+        for job in jobs
+        if job.status in UNFINISHED and not job.cancel_requested and job.paused_at is None
+    ]
     speed = throughput() if waiting else None
     if speed is None:
         return {}
-    own, before = _own_chars([job.pk for job in waiting]), before_in_lane(waiting)
+    own, before = chars_left([job.pk for job in waiting]), before_in_lane(waiting)
     backlogs = _backlogs()
     found: dict[uuid.UUID, int] = {}
     for job in waiting:
         mine = own.get(job.pk, 0) + before[job.pk].segments * speed.chars_per_segment
-        ahead = 0.0
-        for (priority, lane), left in backlogs.items():
-            chars = left * speed.chars_per_segment
-            if priority < job.priority:
-                ahead += chars
-            elif priority == job.priority and lane != job.lane:
-                ahead += min(chars, mine)  # lanes of one class get the same until one is done
-        found[job.pk] = math.ceil((mine + ahead) / speed.chars_per_second)
+        found[job.pk] = _seconds(mine, job.priority, job.lane, speed, backlogs)
     return found
+
+
+def eta_of_chars(chars: Mapping[uuid.UUID, tuple[float, int, str]]) -> dict[uuid.UUID, int]:
+    """Return in how many seconds so much text, not all of it queued yet, is probably rendered.
+
+    Args:
+        chars: by any ids: characters that are left, the priority and the lane of their jobs.
+    """
+    speed = throughput() if chars else None
+    if speed is None:
+        return {}
+    backlogs = _backlogs()
+    return {
+        key: _seconds(left, priority, lane, speed, backlogs)
+        for key, (left, priority, lane) in chars.items()
+    }
+
+
+def _seconds(
+    mine: float,
+    own_priority: int,
+    own_lane: str,
+    speed: Throughput,
+    backlogs: Mapping[tuple[int, str], int],
+) -> int:
+    """Return how long characters take that share the workers with what else is queued."""
+    ahead = 0.0
+    for (priority, lane), left in backlogs.items():
+        chars = left * speed.chars_per_segment
+        if priority < own_priority:
+            ahead += chars
+        elif priority == own_priority and lane != own_lane:
+            ahead += min(chars, mine)  # lanes of one class get the same until one is done
+    return math.ceil((mine + ahead) / speed.chars_per_second)
+
+
+def eta_of_new(chars: float, *, priority: int, lane: str) -> int | None:
+    """Return in how many seconds a job of so much text would be done, were it queued now."""
+    speed = throughput()
+    if speed is None:
+        return None
+    backlogs = _backlogs()
+    before = backlogs.get((priority, lane), 0) * speed.chars_per_segment
+    return _seconds(before + chars, priority, lane, speed, backlogs)
 
 
 def real_time_factor(job: RenderJob) -> float | None:
@@ -75,11 +116,16 @@ def real_time_factor(job: RenderJob) -> float | None:
 def throughput() -> Throughput | None:
     """Return how fast segments were rendered lately; None where too few were to tell.
 
-    What was reused does not count, and neither does the time in which nothing ended for long.
+    What was reused does not count, not even of a take that another job, such as a book's sample,
+    has just rendered; and neither does the time in which nothing ended for long.
     """
     since = leases.database_now() - dt.timedelta(seconds=WINDOW_SECONDS)
+    earlier_users = Segment.objects.filter(
+        take=OuterRef("take"), finished_at__lt=OuterRef("finished_at")
+    )
     rows = (
         Segment.objects.filter(finished_at__gte=since, take__created_at__gte=since)
+        .exclude(Exists(earlier_users))
         .order_by("-finished_at")
         .annotate(chars=Length("spoken_text"))
         .values_list("finished_at", "chars", "job__started_at")[:MOST_SEGMENTS]
@@ -103,7 +149,7 @@ def throughput() -> Throughput | None:
     return Throughput(chars / seconds, per_segment)
 
 
-def _own_chars(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
+def chars_left(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
     """Return how many characters of each job are not rendered yet."""
     rows = Segment.objects.filter(job__in=job_ids, status__in=_OPEN).order_by()
     sums = rows.values("job").annotate(chars=Sum(Length("spoken_text")))

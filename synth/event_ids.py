@@ -1,7 +1,8 @@
 """Write into an event's id what a client has been told by then, and read it again.
 
 An id is `status!done.failed.cancelled!D!F!C`; D, F and C list the segments that were seen done,
-failed and cancelled, as ranges of indexes in chapters: `0:0-57,59;1:0-3`.
+failed and cancelled, as ranges of indexes in chapters: `0:0-57,59;1:0-3`. That of a batch says the
+same of its items, all of them in chapter 0, with one more way to end.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from itertools import groupby
 
 MAX_ID_CHARS = 4000  # servers take headers of some 8 kB; what is cut off is told once more
 CLOSED = ("done", "failed", "cancelled")  # statuses of segments, in the order of an id's parts
+ENDED = ("succeeded", "partial", "failed", "cancelled")  # those of a batch's items
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?", re.ASCII)
 
 SegmentKey = tuple[int, int]  # chapter, index
@@ -24,35 +26,38 @@ class BadEventIdError(ValueError):
 
 @dataclass
 class Seen:
-    """What a client has been told."""
+    """What a client has been told; `kinds` are the ways in which parts end, CLOSED or ENDED."""
 
     status: str = ""
     counts: tuple[int, ...] = ()
     closed: dict[SegmentKey, str] = field(default_factory=dict)
+    kinds: tuple[str, ...] = CLOSED
 
     def event_id(self, max_chars: int = MAX_ID_CHARS) -> str:
         """Return this as an id; of many gaps only the first ones fit into `max_chars`."""
         parts = [self.status, ".".join(map(str, self.counts))]
         left = max_chars
-        for kind in CLOSED:
+        for kind in self.kinds:
             keys = sorted(key for key, status in self.closed.items() if status == kind)
             parts.append(_write_ranges(keys, left))
             left -= len(parts[-1])
         return "!".join(parts)
 
     @classmethod
-    def from_event_id(cls, text: str, *, max_segments: int) -> Seen:
+    def from_event_id(
+        cls, text: str, *, max_segments: int, kinds: tuple[str, ...] = CLOSED
+    ) -> Seen:
         """Return what an id says.
 
         Raises:
             BadEventIdError: it is none, or names more segments than the job has.
         """
         parts = text.split("!")
-        if len(parts) != 2 + len(CLOSED) or not re.fullmatch(r"[a-z]*", parts[0]):
+        if len(parts) != 2 + len(kinds) or not re.fullmatch(r"[a-z]*", parts[0]):
             raise BadEventIdError(text)
         counts = tuple(map(_read_number, parts[1].split("."))) if parts[1] else ()
-        seen = cls(parts[0], counts)
-        for kind, part in zip(CLOSED, parts[2:], strict=True):
+        seen = cls(parts[0], counts, kinds=kinds)
+        for kind, part in zip(kinds, parts[2:], strict=True):
             for key in _read_ranges(part, max_segments - len(seen.closed)):
                 seen.closed[key] = kind
         return seen

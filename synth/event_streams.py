@@ -1,5 +1,7 @@
 """Go on with `GET /api/v1/jobs/{id}/events` outside Django, without a thread for each stream.
 
+Those of batches, `/api/v1/batches/{id}/events`, go on in the same way: a batch is a job's row too.
+
 Django's view decides who may listen, tells what is new so far, and says by a header what the client
 has seen with that. From there on one query per round looks at all jobs of all streams of the
 process. Without this wrapper an answer ends after what is new so far, and the client asks again.
@@ -17,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from synth.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
-from synth.event_ids import Seen
+from synth.event_ids import CLOSED, ENDED, Seen
 from synth.job_events import JobState, Mark, news, read_changed, write_event
 from ttsweb.csp import HEADER as CSP_HEADER
 from ttsweb.csp import STRICT_POLICY
@@ -28,7 +30,7 @@ REST_PER_LOOK = 4.0  # looks at jobs of ten thousand segments take a fifth of th
 KEEP_ALIVE_SECONDS = 15.0  # proxies close what is silent for a minute
 MAX_STREAM_SECONDS = 900.0  # then the client comes again, and its key is looked at again
 RETRY_SECONDS = 10
-_PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})/events", re.IGNORECASE)
+_PATH = re.compile(r"/api/v1/(jobs|batches)/([0-9a-f-]{36})/events", re.IGNORECASE)
 _ANY_NUMBER = 10**7  # of segments: the view wrote this id and has checked the client's
 
 ReadChanged = Callable[
@@ -43,6 +45,7 @@ class _Stream:
     """Hold the newest state that one client is to be told of."""
 
     job_id: uuid.UUID
+    kinds: tuple[str, ...] = CLOSED
     mark: Mark | None = None
     job: JobState | None = None
     is_news: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,8 +65,8 @@ class EventStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a stream goes through untouched."""
-        job_id = _listened_to(scope)
-        if job_id is None:
+        stream = _listened_to(scope)
+        if stream is None:
             await self._app(scope, receive, send)
             return
         answer = await ask(self._app, scope, SEEN_HEADER)
@@ -73,13 +76,11 @@ class EventStreams:
         elif len(self._watcher.streams) >= self._max_streams:
             await _refuse(send, self._max_streams)
         else:
-            await self._stream(job_id, answer, receive, send)
+            await self._stream(stream, answer, receive, send)
 
-    async def _stream(
-        self, job_id: uuid.UUID, answer: Answer, receive: Receive, send: Send
-    ) -> None:
+    async def _stream(self, stream: _Stream, answer: Answer, receive: Receive, send: Send) -> None:
         """Send what the view told, then what comes, until the job ends or the client leaves."""
-        stream = self._watcher.open(job_id)
+        self._watcher.open(stream)
         told = asyncio.ensure_future(_tell(stream, answer, send))
         gone = asyncio.ensure_future(disconnected(receive))
         try:
@@ -101,13 +102,11 @@ class _Watcher:
         self.streams: set[_Stream] = set()
         self._rounds: asyncio.Task[None] | None = None
 
-    def open(self, job_id: uuid.UUID) -> _Stream:
-        """Return a stream that is told of this job from now on."""
-        stream = _Stream(job_id)
+    def open(self, stream: _Stream) -> None:
+        """Tell a stream of its job from now on."""
         self.streams.add(stream)
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._watch())
-        return stream
 
     async def _watch(self) -> None:
         """Look until nobody listens; the thread has one database connection."""
@@ -163,7 +162,7 @@ async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
             await send({**message, "headers": headers})
         else:
             await send({**message, "more_body": True})
-    seen = Seen.from_event_id(answer.said or "", max_segments=_ANY_NUMBER)
+    seen = Seen.from_event_id(answer.said or "", max_segments=_ANY_NUMBER, kinds=stream.kinds)
     loop = asyncio.get_running_loop()
     end = loop.time() + MAX_STREAM_SECONDS
     while loop.time() < end:
@@ -208,15 +207,18 @@ async def _refuse(send: Send, max_streams: int) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _listened_to(scope: Scope) -> uuid.UUID | None:
-    """Return the job whose events this request is for, if it is such a request."""
+def _listened_to(scope: Scope) -> _Stream | None:
+    """Return a stream of the job whose events this request is for, if it is such a request."""
     if scope["type"] != "http" or scope["method"] != "GET":
         return None
     found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
     try:
-        return uuid.UUID(found[1]) if found else None
+        job_id = uuid.UUID(found[2]) if found else None
     except ValueError:
         return None
+    if found is None or job_id is None:
+        return None
+    return _Stream(job_id, ENDED if found[1].lower() == "batches" else CLOSED)
 
 
 def _close_connection() -> None:

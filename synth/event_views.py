@@ -1,16 +1,17 @@
-"""Serve what happens to a job over REST."""
+"""Serve what happens to a job or a batch over REST."""
 
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.access import visible_jobs
-from synth.event_ids import BadEventIdError, Seen
+from synth.access import visible_batches, visible_jobs
+from synth.event_ids import CLOSED, ENDED, BadEventIdError, Seen
 from synth.event_streams import SEEN_HEADER
 from synth.job_events import RETRY_MILLISECONDS, news, read_changed
 from synth.models import RenderJob
@@ -21,15 +22,29 @@ EVENT_STREAM = "text/event-stream"
 _ANY_LENGTH = 10**9  # of the header that the wrapper around Django reads; it goes no further
 
 
-# One event: what a stream of them is, OpenAPI 3.0 cannot say.
-_EVENT = {
-    "type": "object",
-    "properties": {
-        "event": {"type": "string", "enum": ["state", "segment", "progress", "deleted"]},
-        "id": {"type": "string"},
-        "data": {"type": "string", "description": "JSON."},
-    },
-}
+_LAST_EVENT_ID = OpenApiParameter(
+    "Last-Event-ID",
+    str,
+    OpenApiParameter.HEADER,
+    description="Id of the last event that was seen; what came after it is told.",
+)
+
+
+def _answers(*events: str) -> dict[Any, Any]:
+    """Describe one event: what a stream of them is, OpenAPI 3.0 cannot say."""
+    event = {
+        "type": "object",
+        "properties": {
+            "event": {"type": "string", "enum": list(events)},
+            "id": {"type": "string"},
+            "data": {"type": "string", "description": "JSON."},
+        },
+    }
+    return {
+        (200, EVENT_STREAM): event,
+        204: OpenApiResponse(None, "It has ended, and all of it was seen."),
+        **problems(400, 401, 404, 503),
+    }
 
 
 class JobEventsView(APIView):
@@ -37,19 +52,8 @@ class JobEventsView(APIView):
 
     @extend_schema(
         operation_id="listen_to_job",
-        parameters=[
-            OpenApiParameter(
-                "Last-Event-ID",
-                str,
-                OpenApiParameter.HEADER,
-                description="Id of the last event that was seen; what came after it is told.",
-            )
-        ],
-        responses={
-            (200, EVENT_STREAM): _EVENT,
-            204: OpenApiResponse(None, "The job has ended, and all of it was seen."),
-            **problems(400, 401, 404, 503),
-        },
+        parameters=[_LAST_EVENT_ID],
+        responses=_answers("state", "segment", "progress", "deleted"),
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
         """Tell events of a job until it ends: `state`, `segment`, `progress`, `deleted`.
@@ -59,28 +63,68 @@ class JobEventsView(APIView):
         """
         check_query(request, ())
         job = visible_jobs(request.user).defer("text").filter(pk=job_id).first()
-        state = read_changed({job.pk: (None,)})[job.pk] if job else None
-        if job is None or state is None:
+        answer = _told(request, job, CLOSED, job.segments_total) if job else None
+        if answer is None:
             raise ApiProblem(404, "job_not_found", "There is no such job.")
-        seen = _read_seen(request, job)
-        text = "".join(news(seen, state))
-        if state.is_final and not text:
-            return HttpResponse(status=204)  # an EventSource comes again until it gets this
-        answer = HttpResponse(f"retry: {RETRY_MILLISECONDS}\n\n{text}", content_type=EVENT_STREAM)
-        answer["Cache-Control"] = "private, no-store"
-        answer["X-Accel-Buffering"] = "no"  # nginx would keep events back
-        if request.method == "GET" and not state.is_final:
-            answer[SEEN_HEADER] = seen.event_id(max_chars=_ANY_LENGTH)
         return answer
 
 
-def _read_seen(request: Request, job: RenderJob) -> Seen:
-    """Return what the client says it has seen of the job."""
+class BatchEventsView(APIView):
+    """What happens to a batch and its items, as it happens."""
+
+    @extend_schema(
+        operation_id="listen_to_batch",
+        parameters=[_LAST_EVENT_ID],
+        responses=_answers("state", "item", "progress", "deleted"),
+    )
+    def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
+        """Tell events of a batch until it ends: `state`, `item`, `progress`, `deleted`.
+
+        Server-sent events, as those of a job. An `item` is told when it has ended, and again when
+        a retry queues it.
+        """
+        check_query(request, ())
+        batch = visible_batches(request.user).filter(pk=batch_id).first()
+        answer = _told(request, batch, ENDED, batch.items_total) if batch else None
+        if answer is None:
+            raise ApiProblem(404, "batch_not_found", "There is no such batch.")
+        return answer
+
+
+def _told(
+    request: Request, job: RenderJob, kinds: tuple[str, ...], max_parts: int
+) -> HttpResponse | None:
+    """Return what is new for a client so far; None where the job was deleted at this moment.
+
+    Args:
+        kinds: the ways in which its parts end.
+        max_parts: how many parts a client can have seen.
+    """
+    state = read_changed({job.pk: (None,)})[job.pk]
+    if state is None:
+        return None
+    seen = _read_seen(request, kinds, max_parts)
+    text = "".join(news(seen, state))
+    if state.is_final and not text:
+        return HttpResponse(status=204)  # an EventSource comes again until it gets this
+    answer = HttpResponse(f"retry: {RETRY_MILLISECONDS}\n\n{text}", content_type=EVENT_STREAM)
+    answer["Cache-Control"] = "private, no-store"
+    answer["X-Accel-Buffering"] = "no"  # nginx would keep events back
+    if request.method == "GET" and not state.is_final:
+        answer[SEEN_HEADER] = seen.event_id(max_chars=_ANY_LENGTH)
+    return answer
+
+
+def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> Seen:
+    """Return what the client says it has seen."""
     event_id = request.headers.get("Last-Event-ID", "").strip()
     if not event_id:
-        return Seen()
+        return Seen(kinds=kinds)
     try:
-        return Seen.from_event_id(event_id, max_segments=job.segments_total)
+        seen = Seen.from_event_id(event_id, max_segments=max_parts, kinds=kinds)
+        if kinds == ENDED and any(chapter for chapter, _ in seen.closed):
+            raise BadEventIdError(event_id)  # a batch has no chapters
+        return seen
     except BadEventIdError as error:
-        sentence = "This is no event id of this job; leave it out to get all events."
+        sentence = "This is no event id of this address; leave it out to get all events."
         raise ApiProblem(400, "bad_event_id", sentence, attr="Last-Event-ID") from error

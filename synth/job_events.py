@@ -1,4 +1,4 @@
-"""Tell what has happened to a job as server-sent events, from its rows alone.
+"""Tell what has happened to a job or a batch as server-sent events, from its rows alone.
 
 Nothing is recorded for this: what a client has seen stands in the id of its last event, and what is
 new is the difference to the rows. So any process can go on where another stopped, after any time.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,24 +21,40 @@ Mark = tuple[Any, ...]
 
 
 class ClosedSegment(NamedTuple):
-    """A segment that is done, failed or cancelled."""
+    """A segment that is done, failed or cancelled, or an item that has ended."""
 
     status: str
     error_code: str = ""
     audio_seconds: float | None = None
 
 
+def segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
+    """Return what an event tells of a segment."""
+    return {
+        "chapter": key[0],
+        "index": key[1],
+        "status": segment.status,
+        "error_code": segment.error_code,
+        "audio_seconds": segment.audio_seconds,
+    }
+
+
 @dataclass(frozen=True)
 class JobState:
-    """A job and its closed segments at one moment; `mark` differs once anything of it does."""
+    """A job and its closed segments at one moment; `mark` differs once anything of it does.
+
+    Of a batch the parts are its items: `part` names their events, `data_of` says what these tell.
+    """
 
     mark: Mark
     status: str
     is_final: bool
-    counts: tuple[int, int, int]  # done, failed, cancelled
+    counts: tuple[int, ...]  # of parts, by the ways in which they end
     shown_state: Mapping[str, Any]
     shown_progress: Mapping[str, Any]
     segments: Mapping[SegmentKey, ClosedSegment]
+    part: str = "segment"
+    data_of: Callable[[SegmentKey, ClosedSegment], dict[str, Any]] = segment_data
 
 
 def news(seen: Seen, job: JobState) -> Iterator[str]:
@@ -49,7 +65,7 @@ def news(seen: Seen, job: JobState) -> Iterator[str]:
     steps = list(_steps(seen, job))
     stride = 1 + len(steps) // MAX_IDS_PER_BATCH
     for number, (name, data) in enumerate(steps, start=1):
-        _move(seen, name, data)
+        _move(seen, job, name, data)
         has_id = number == len(steps) or number % stride == 0
         yield write_event(name, data, seen.event_id() if has_id else None)
 
@@ -63,15 +79,21 @@ def write_event(name: str, data: Mapping[str, Any], event_id: str | None) -> str
 def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uuid.UUID, Any]:
     """Return the JobState of each job of which not all `known` marks are the present one.
 
-    One query finds them, one more reads the segments of those that changed. A job that is gone is
-    None.
+    One query finds them, one more reads the segments of those that changed, and two the items of
+    batches among them. A job that is gone is None.
     """
-    from synth.models import RenderJob, Segment  # Django is not set up when this is imported
+    from synth.batches.events import read_batches  # Django is not set up when this is imported
+    from synth.models import RenderJob, Segment
     from synth.serializers import has_audio, progress_of
 
     rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
     jobs = {job.pk: job for job in rows}
-    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {_mark(job)}]
+    found: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in jobs}
+    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {mark_of(job)}]
+    batches = [pk for pk in changed if jobs[pk].kind == RenderJob.Kind.BATCH]
+    if batches:
+        found |= read_batches([jobs[pk] for pk in batches])
+        changed = [pk for pk in changed if pk not in found]
     closed: dict[uuid.UUID, dict[SegmentKey, ClosedSegment]] = {pk: {} for pk in changed}
     if changed:
         segments = Segment.objects.filter(job__in=changed, status__in=CLOSED).order_by()
@@ -79,7 +101,6 @@ def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uui
             "job", "chapter__index", "index", "status", "error_code", "take__audio_seconds"
         ):
             closed[pk][chapter, index] = ClosedSegment(status, error_code, seconds)
-    found: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in jobs}
     for pk in changed:
         job = jobs[pk]
         audio_url = f"/api/v1/jobs/{pk}/audio" if has_audio(job) else None
@@ -97,7 +118,7 @@ def _state_of(
     is_final = job.status in job.FINAL
     counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
     return JobState(
-        mark=_mark(job),
+        mark=mark_of(job),
         status=job.status,
         is_final=is_final,
         counts=counts,
@@ -120,9 +141,9 @@ def _state_of(
     )
 
 
-def _mark(job: Any) -> Mark:
-    """Return what differs whenever a segment is closed or the job moves: each writes this row."""
-    counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
+def mark_of(job: Any) -> Mark:
+    """Return what differs whenever a part of it ends or the job moves: each writes this row."""
+    counts = (job.segments_done, job.segments_failed, job.segments_cancelled, job.items_ended)
     return (job.updated_at, job.status, *counts)
 
 
@@ -132,33 +153,26 @@ def _steps(seen: Seen, job: JobState) -> Iterator[tuple[str, Mapping[str, Any]]]
         yield "state", job.shown_state
     again = [key for key in seen.closed if key not in job.segments]
     for key in sorted(again):
-        yield "segment", _segment_data(key, ClosedSegment("queued"))
+        yield job.part, job.data_of(key, ClosedSegment("queued"))
     for key in sorted(job.segments):
         if seen.closed.get(key) != job.segments[key].status:
-            yield "segment", _segment_data(key, job.segments[key])
+            yield job.part, job.data_of(key, job.segments[key])
     if job.counts != seen.counts:
         yield "progress", job.shown_progress
     if job.status != seen.status and job.is_final:
         yield "state", job.shown_state
 
 
-def _segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
-    return {
-        "chapter": key[0],
-        "index": key[1],
-        "status": segment.status,
-        "error_code": segment.error_code,
-        "audio_seconds": segment.audio_seconds,
-    }
-
-
-def _move(seen: Seen, name: str, data: Mapping[str, Any]) -> None:
+def _move(seen: Seen, job: JobState, name: str, data: Mapping[str, Any]) -> None:
     """Note that this event was told."""
     if name == "state":
         seen.status = data["status"]
-    elif name == "progress":
-        seen.counts = tuple(data[f"segments_{kind}"] for kind in CLOSED)
-    elif data["status"] in CLOSED:
-        seen.closed[data["chapter"], data["index"]] = data["status"]
+        return
+    if name == "progress":
+        seen.counts = job.counts
+        return
+    key = data.get("chapter", 0), data["index"]
+    if data["status"] in seen.kinds:
+        seen.closed[key] = data["status"]
     else:
-        del seen.closed[data["chapter"], data["index"]]
+        del seen.closed[key]

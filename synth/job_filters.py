@@ -93,7 +93,7 @@ class JobFilterSerializer(serializers.Serializer[Any]):
 
 
 class WaitSerializer(serializers.Serializer[Any]):
-    """How long a poll may wait for the job to end."""
+    """How long a poll may wait for the end of the work."""
 
     wait = DescribedField(
         schema={"type": "number", "minimum": 0},

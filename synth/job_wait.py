@@ -1,5 +1,7 @@
 """Let a poll wait for its job without a thread: `GET /api/v1/jobs/{id}?wait=SECONDS`.
 
+Batches are jobs; a voice is waited for until it is encoded, or cannot be.
+
 Inside Django every waiting request would hold a thread and a database connection. So the wait is
 outside: Django answers at once and says by a header how long may be waited; the answer is kept
 back until the job has ended or the time is over, and then Django is asked a second time. So a 304
@@ -22,23 +24,46 @@ from synth.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
 
 WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
 POLL_SECONDS = 0.3
-_PATH = re.compile(r"/api/v1/(?:jobs|batches)/([0-9a-f-]{36})", re.IGNORECASE)
+_PATH = re.compile(r"/api/v1/(?:jobs|batches|voices|book-batches)/([0-9a-f-]{36})", re.IGNORECASE)
 
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
 
 logger = logging.getLogger(__name__)
 
 
-def find_unfinished(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the jobs that exist and have not ended; runs in the watcher's thread."""
+def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the jobs and voices that exist and are worked on; the watcher's thread."""
     from django.db import close_old_connections
 
     from synth.models import RenderJob  # Django is not set up yet when this module is imported
     from synth.transitions import UNFINISHED
 
     close_old_connections()
-    jobs = RenderJob.objects.filter(pk__in=list(job_ids), status__in=UNFINISHED)
-    return set(jobs.order_by().values_list("pk", flat=True))
+    jobs = RenderJob.objects.filter(pk__in=list(ids), status__in=UNFINISHED)
+    found = set(jobs.order_by().values_list("pk", flat=True))
+    others = set(ids) - found  # jobs that have just ended, and voices
+    return found | _open_book_batches(others) | _encoding_voices(others) if others else found
+
+
+def _open_book_batches(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the batches of books that have not ended."""
+    from synth.models import BookBatch
+
+    batches = BookBatch.objects.filter(pk__in=list(ids), ended_at__isnull=True)
+    return set(batches.order_by().values_list("pk", flat=True))
+
+
+def _encoding_voices(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the voices whose newest version waits for the encoder, or is in it."""
+    from django.db.models import OuterRef, Subquery
+
+    from voices.models import Voice, VoiceVersion
+
+    newest = VoiceVersion.objects.filter(voice=OuterRef("pk")).order_by("-number")
+    voices = Voice.objects.filter(pk__in=list(ids), deleted_at__isnull=True)
+    voices = voices.annotate(state=Subquery(newest.values("status")[:1]))
+    encoding = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
+    return set(voices.filter(state__in=encoding).order_by().values_list("pk", flat=True))
 
 
 class JobWait:

@@ -10,8 +10,9 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Length
 
 from synth.models import ApiKey, RenderJob, Segment
+from synth.stored_bytes import bytes_of_user, told
 from synth.transitions import UNFINISHED
-from voices.models import StoredClip, Voice
+from voices.models import Voice
 
 RETRY_SECONDS = 10  # how soon a place in the queue is free is not known
 
@@ -36,8 +37,9 @@ def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None
         jobs: for how many jobs it counts: a batch for as many as it has items.
 
     Raises:
-        KeyLimitError: key_limit_jobs or key_limit_chars, both 429.
+        KeyLimitError: key_limit_jobs, key_limit_chars or key_limit_stored_bytes, all 429.
     """
+    check_room(key)
     if key.max_unfinished_jobs is None and key.max_queued_chars is None:
         return
     _lock(key)
@@ -58,26 +60,61 @@ def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None
 def check_voice_bytes(key: ApiKey | None, voice: Voice) -> None:
     """Refuse clips that are too many bytes; call it where the voice's rows were just written.
 
-    What counts are the clips of all versions of all voices of the key's user, each clip once, and
-    those of this voice, whoever it belongs to. The transaction takes the rows back.
+    What counts is all that is stored of the key's user, and the clips of this voice, whoever it
+    belongs to. The transaction takes the rows back.
 
     Raises:
-        KeyLimitError: key_limit_voice_bytes, 413.
+        KeyLimitError: key_limit_stored_bytes, 413.
     """
-    if key is None or key.max_voice_bytes is None:
+    if key is None or key.max_stored_bytes is None:
         return
     _lock(key)
-    own = Q(deleted_at__isnull=True, owner_id=key.user_id)
-    voices = Voice.objects.filter(own | Q(pk=voice.pk)).values("pk")
-    clips = StoredClip.objects.filter(uses__version__voice__in=voices).values("pk")
-    distinct = StoredClip.objects.filter(pk__in=clips)
-    total = distinct.aggregate(size=Sum("size_bytes"))["size"] or 0
-    if total > key.max_voice_bytes:
+    stored = bytes_of_user(key.user_id, also_voice=voice.pk)
+    if stored["total"] > key.max_stored_bytes:
         raise KeyLimitError(
-            "key_limit_voice_bytes",
-            f"With this the voices would have {total} bytes of clips, and this API key allows "
-            f"{key.max_voice_bytes}; delete a voice or send smaller clips.",
+            "key_limit_stored_bytes",
+            f"With this {stored['total']} bytes would be stored ({told(stored)}), and this API key "
+            f"allows {key.max_stored_bytes}; delete voices, jobs or books, or send smaller clips.",
             status=413,
+        )
+
+
+def check_upload_bytes(key: ApiKey | None) -> None:
+    """Refuse an upload that is too many bytes; call it where its rows were just written.
+
+    Raises:
+        KeyLimitError: key_limit_stored_bytes, 413.
+    """
+    if key is None or key.max_stored_bytes is None:
+        return
+    _lock(key)
+    stored = bytes_of_user(key.user_id)
+    if stored["total"] > key.max_stored_bytes:
+        raise KeyLimitError(
+            "key_limit_stored_bytes",
+            f"With this {stored['total']} bytes would be stored ({told(stored)}), and this API key "
+            f"allows {key.max_stored_bytes}; delete voices, jobs or books, or send a smaller file.",
+            status=413,
+        )
+
+
+def check_room(key: ApiKey | None) -> None:
+    """Refuse to make another file where a key's user has no room left; call it in a transaction.
+
+    How large a file becomes nobody knows before it is made: the one that fills the room is kept.
+
+    Raises:
+        KeyLimitError: key_limit_stored_bytes, 429 without a time, as nothing goes by itself.
+    """
+    if key is None or key.max_stored_bytes is None:
+        return
+    _lock(key)
+    stored = bytes_of_user(key.user_id)
+    if stored["total"] >= key.max_stored_bytes:
+        raise KeyLimitError(
+            "key_limit_stored_bytes",
+            f"{stored['total']} bytes are stored ({told(stored)}), and this API key allows "
+            f"{key.max_stored_bytes}; delete voices, jobs or books first.",
         )
 
 

@@ -55,11 +55,12 @@ class ApiKey(models.Model):
         verbose_name="most requests per minute",
         help_text="Counted per minute of the clock; empty does not limit.",
     )
-    max_voice_bytes = models.PositiveBigIntegerField(
+    max_stored_bytes = models.PositiveBigIntegerField(
         null=True,
         blank=True,
-        verbose_name="most stored bytes of voices",
-        help_text="Clips of all voices of the key's user together; empty does not limit.",
+        verbose_name="most stored bytes",
+        help_text="Clips, finished files and uploaded books of the key's user together; empty does "
+        "not limit.",
     )
     # Requests that processes have taken for themselves in a minute since 1970; see key_rate.
     rate_minute = models.PositiveIntegerField(default=0, editable=False)

@@ -13,12 +13,12 @@ from synth.models import ApiKey
 from synth.request_fields import NOT_BLANK, StrictNumberField, StrictTextField
 from ttsweb.api import StrictSerializer
 
-_MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_voice_bytes": 2**63 - 1}
+_MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_stored_bytes": 2**63 - 1}
 STATES = ("active", "expired", "revoked")
 
 
-def _limit(name: str) -> StrictNumberField:
-    words = str(ApiKey._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
+def _limit(name: str, words: str = "") -> StrictNumberField:
+    words = words or str(ApiKey._meta.get_field(name).verbose_name)  # type: ignore[union-attr]
     return StrictNumberField(
         low=0,
         high=_MOST[name],
@@ -46,7 +46,9 @@ class KeyUpdateSerializer(StrictSerializer):
     max_queued_chars = _limit("max_queued_chars")
     max_unfinished_jobs = _limit("max_unfinished_jobs")
     max_requests_per_minute = _limit("max_requests_per_minute")
-    max_voice_bytes = _limit("max_voice_bytes")
+    max_stored_bytes = _limit(
+        "max_stored_bytes", "most stored bytes of clips, finished files and uploaded books"
+    )
 
     def validate_name(self, value: str) -> str:
         """Return the name without blanks around it."""

@@ -18,7 +18,7 @@ from synth.models import ApiKey, default_scopes
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
 _KEY = re.compile(rf"{KEY_START}(?P<prefix>[0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 USE_IS_NOTED_EVERY = dt.timedelta(minutes=1)
-LIMITS = ("max_queued_chars", "max_unfinished_jobs", "max_requests_per_minute", "max_voice_bytes")
+LIMITS = ("max_queued_chars", "max_unfinished_jobs", "max_requests_per_minute", "max_stored_bytes")
 
 
 class KeyRejectedError(Exception):

@@ -8,6 +8,9 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from synth.book_models import BookBatch as BookBatch
+from synth.book_models import BookBatchEntry as BookBatchEntry
+from synth.book_models import BookFile as BookFile
 from synth.book_models import BookSource as BookSource
 from synth.key_models import ApiKey as ApiKey
 from synth.key_models import default_scopes as default_scopes
@@ -152,6 +155,7 @@ class JobVoice(models.Model):
     job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="voices")
     speaker = models.PositiveSmallIntegerField(default=0)
     version = models.ForeignKey(VoiceVersion, on_delete=models.PROTECT, related_name="pinned_by")
+    role = models.CharField(max_length=100, blank=True, default="")  # of books, such as "dialogue"
 
     class Meta:
         ordering = ("speaker",)

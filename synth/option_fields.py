@@ -20,7 +20,7 @@ from rest_framework.utils.html import is_html_input
 
 from synth.language_tags import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.request_fields import StrictNumberField
-from synth.text.pauses import MAX_PAUSE_MS, PAUSE_NAMES
+from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
 from ttsweb.api import ApiProblem
 
 MAX_SPEAKERS = 32
@@ -153,17 +153,19 @@ class SpeakersField(JsonField):
 class PausesField(JsonField):
     """Take how long pauses are, in ms, by their names."""
 
+    names = PAUSE_NAMES
+
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.child = StrictNumberField(low=0, high=MAX_PAUSE_MS, whole=True)
 
     def read(self, data: Any) -> dict[str, int]:
         """Return the lengths; one of an unknown pause is an error."""
-        _check_object(data, len(PAUSE_NAMES), "pauses")
+        _check_object(data, len(self.names), "pauses")
         errors: dict[str, Any] = {}
         for name, value in data.items():
-            if name not in PAUSE_NAMES:
-                known = ", ".join(PAUSE_NAMES)
+            if name not in self.names:
+                known = ", ".join(self.names)
                 sentence = f"There is no such pause; there are {known}."
                 errors[name] = [ErrorDetail(sentence, code="unknown_field")]
                 continue
@@ -174,6 +176,19 @@ class PausesField(JsonField):
         if errors:
             raise serializers.ValidationError(errors)
         return dict(data)
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "properties": dict.fromkeys(BOOK_PAUSE_NAMES, _LENGTH),
+        "additionalProperties": False,
+    }
+)
+class BookPausesField(PausesField):
+    """Take how long the pauses of a book are, which has chapters besides."""
+
+    names = BOOK_PAUSE_NAMES
 
 
 class ListField(JsonField):

@@ -17,6 +17,8 @@ ASSEMBLE = "workers.assemble"
 DELIVER = "workers.deliver"
 FILL_LIVE = "workers.fill_live"
 IMPORT_BOOK = "workers.import_book"
+ADVANCE_BOOK_BATCH = "workers.advance_book_batch"
+MAKE_BOOK_FILE = "workers.make_book_file"
 SEGMENTS_PER_MESSAGE = 8
 MOST_DOORBELLS = 8  # enough to wake the workers; their pumps find the rest
 
@@ -54,6 +56,16 @@ def send_deliver(delivery_id: uuid.UUID) -> bool:
 def send_import_book(book_id: uuid.UUID) -> bool:
     """Ask a CPU worker to read an uploaded book; return whether the broker took the message."""
     return _send(IMPORT_BOOK, str(book_id), queue="cpu")
+
+
+def send_book_file(file_id: uuid.UUID) -> bool:
+    """Ask a CPU worker to make a file of a book; return whether the broker took the message."""
+    return _send(MAKE_BOOK_FILE, str(file_id), queue="cpu")
+
+
+def send_advance_book_batch(batch_id: uuid.UUID) -> bool:
+    """Ask a CPU worker to look after a batch of books; return whether the message was taken."""
+    return _send(ADVANCE_BOOK_BATCH, str(batch_id), queue="cpu")
 
 
 def _send(name: str, argument: str | list[int], *, queue: str) -> bool:

@@ -32,11 +32,12 @@ def queue_positions(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
     It says after how many other queued jobs this one begins: after those of more urgent classes,
     the older ones of its own lane, and as many of each other lane, since lanes take turns.
     """
-    queued = [job for job in jobs if job.status == _QUEUED]
+    queued = [job for job in jobs if job.status == _QUEUED and job.paused_at is None]
     if not queued:
         return {}
     own = before_in_lane(queued)
-    rows = RenderJob.objects.filter(status=_QUEUED).exclude(kind=RenderJob.Kind.BATCH).order_by()
+    rows = RenderJob.objects.filter(status=_QUEUED, paused_at__isnull=True)
+    rows = rows.exclude(kind=RenderJob.Kind.BATCH).order_by()
     lanes = {
         (priority, lane): (count, first)
         for priority, lane, count, first in rows.values_list("priority", "lane").annotate(
@@ -79,6 +80,8 @@ def before_in_lane(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, Before]:
 
 
 def unfinished_jobs() -> QuerySet[RenderJob]:
-    """Return the jobs that workers have before them, in no order."""
-    speaking = RenderJob.objects.filter(status__in=UNFINISHED, cancel_requested=False)
+    """Return the jobs that workers have before them, in no order; paused ones hold nobody up."""
+    speaking = RenderJob.objects.filter(
+        status__in=UNFINISHED, cancel_requested=False, paused_at__isnull=True
+    )
     return speaking.exclude(kind=RenderJob.Kind.BATCH).order_by()

@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from synth.models import Export, LiveChunk, RenderJob, Segment, Take
+from synth.models import BookFile, Export, LiveChunk, RenderJob, Segment, Take
 from ttsweb import leases
 from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
@@ -47,6 +47,13 @@ def update_jobs(jobs: QuerySet[RenderJob], **columns: Any) -> int:
 def drop_exports(rows: QuerySet[Export]) -> None:
     """Delete exports and their files; call inside a transaction."""
     keys = [key for key in rows.values_list("key", flat=True) if key]
+    rows.delete()
+    delete_objects_on_commit(keys)
+
+
+def drop_book_files(rows: QuerySet[BookFile]) -> None:
+    """Delete files of books; call inside a transaction."""
+    keys = [key for key in rows.select_for_update().values_list("key", flat=True) if key]
     rows.delete()
     delete_objects_on_commit(keys)
 
@@ -107,6 +114,7 @@ def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
         compared = Take.objects.filter(candidate_of__job__in=job_ids)
         takes |= set(compared.values_list("pk", flat=True))
         drop_exports(Export.objects.filter(job__in=job_ids))
+        drop_book_files(BookFile.objects.filter(job__in=job_ids))
         heard = LiveChunk.objects.filter(segment__job__in=job_ids).exclude(key="").order_by()
         delete_objects_on_commit(list(heard.values_list("key", flat=True)))
         RenderJob.objects.filter(pk__in=job_ids).delete()

@@ -14,7 +14,7 @@ from synth.file_report import FileReportSerializer, report_of
 from synth.formats import BOOK_FORMATS
 from synth.job_requests import PRIORITIES, EntrySerializer
 from synth.models import JobVoice, RenderJob, Segment
-from synth.option_fields import PausesField, RetentionField
+from synth.option_fields import BookPausesField, RetentionField
 from synth.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
 from synth.queue_places import queue_positions
 
@@ -26,13 +26,16 @@ class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
     """The voice that speaks; id and name are null for a clip that came with the job."""
 
     speaker = serializers.IntegerField()
+    role = serializers.CharField(
+        help_text="In a book: narrator, dialogue, chapter, a character or a language; else empty."
+    )
     id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
     name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
     version = serializers.IntegerField(source="version.number")
 
     class Meta:
         model = JobVoice
-        fields = ("speaker", "id", "name", "version")
+        fields = ("speaker", "role", "id", "name", "version")
         read_only_fields = fields
 
 
@@ -56,7 +59,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     progress = serializers.SerializerMethodField()
     queue_position = serializers.SerializerMethodField()
     audio_url = serializers.SerializerMethodField()
-    pauses = PausesField(help_text="Those that were given, in ms.")
+    pauses = BookPausesField(help_text="Those that were given, in ms.")
     lexicons = serializers.ListField(child=serializers.CharField())
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
     retention = RetentionField(source="retention_seconds", allow_null=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 
-from synth.key_limits import check_job
+from synth.key_limits import check_job, check_upload_bytes
 from synth.lanes import lane_of
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
 from synth.planning import Order as Order
@@ -242,6 +242,8 @@ def _write_rows(planned: PlannedJob, clips: Mapping[int, NewClip]) -> None:
     versions = speaking_versions(planned, clips)
     rows = rows_of(planned, versions)
     JobVoice.objects.bulk_create(rows.voices)
+    if clips:
+        check_upload_bytes(job.api_key)
     rows.chapter.save(force_insert=True)
     segments = Segment.objects.bulk_create(rows.segments, batch_size=1000)
     if all(one.status == VoiceVersion.Status.READY for one in versions.values()):

@@ -6,9 +6,15 @@ from django.urls import path
 
 from synth import views
 from synth.batches import views as batch_views
+from synth.bookshelf import audio_views, file_views
 from synth.bookshelf import views as book_views
-from synth.event_views import JobEventsView
+from synth.bookshelf.block_views import ChapterBlocksView
+from synth.bookshelf.change_views import BookPausesView, BookPriorityView
+from synth.bookshelf.cover_views import BookCoverView, BookMetadataView
+from synth.event_views import BatchEventsView, JobEventsView
+from synth.group_views import GroupsView, GroupView, PermissionsView
 from synth.key_views import KeysView, KeyView
+from synth.review import views as review_views
 from synth.segment_views import (
     SegmentAudioView,
     SegmentChooseView,
@@ -30,19 +36,58 @@ urlpatterns = [
     path(
         "batches/<uuid:batch_id>/cancel", batch_views.BatchCancelView.as_view(), name="batch-cancel"
     ),
+    path("batches/<uuid:batch_id>/events", BatchEventsView.as_view(), name="batch-events"),
     path("batches/<uuid:batch_id>/retry", batch_views.BatchRetryView.as_view(), name="batch-retry"),
     path("books", book_views.BooksView.as_view(), name="books"),
     path("books/<uuid:book_id>", book_views.BookView.as_view(), name="book"),
     path("books/<uuid:book_id>/plan", book_views.BookPlanView.as_view(), name="book-plan"),
+    path(
+        "books/<uuid:book_id>/plan/chapters/<str:chapter>",
+        ChapterBlocksView.as_view(),
+        name="book-chapter",
+    ),
     path("books/<uuid:book_id>/start", book_views.BookStartView.as_view(), name="book-start"),
     path("books/<uuid:book_id>/pause", book_views.BookPauseView.as_view(), name="book-pause"),
     path("books/<uuid:book_id>/resume", book_views.BookResumeView.as_view(), name="book-resume"),
     path("books/<uuid:book_id>/cancel", book_views.BookCancelView.as_view(), name="book-cancel"),
     path("books/<uuid:book_id>/retry", book_views.BookRetryView.as_view(), name="book-retry"),
+    path("books/<uuid:book_id>/pauses", BookPausesView.as_view(), name="book-pauses"),
+    path("books/<uuid:book_id>/priority", BookPriorityView.as_view(), name="book-priority"),
     path("books/<uuid:book_id>/proof", book_views.BookProofView.as_view(), name="book-proof"),
-    path("books/<uuid:book_id>/audio", book_views.BookAudioView.as_view(), name="book-audio"),
+    path("books/<uuid:book_id>/metadata", BookMetadataView.as_view(), name="book-metadata"),
+    path("books/<uuid:book_id>/cover", BookCoverView.as_view(), name="book-cover"),
+    path("books/<uuid:book_id>/files", file_views.BookFilesView.as_view(), name="book-files"),
+    path(
+        "books/<uuid:book_id>/files/<uuid:file_id>",
+        file_views.BookFileView.as_view(),
+        name="book-file",
+    ),
+    path(
+        "books/<uuid:book_id>/files/<uuid:file_id>/content",
+        file_views.BookFileContentView.as_view(),
+        name="book-file-content",
+    ),
+    path(
+        "books/<uuid:book_id>/files/<uuid:file_id>/plot",
+        file_views.BookFilePlotView.as_view(),
+        name="book-file-plot",
+    ),
+    path("books/<uuid:book_id>/audio", audio_views.BookAudioView.as_view(), name="book-audio"),
     path("keys", KeysView.as_view(), name="keys"),
     path("keys/<uuid:key_id>", KeyView.as_view(), name="key"),
+    path("groups", GroupsView.as_view(), name="groups"),
+    path("groups/<int:group_id>", GroupView.as_view(), name="group"),
+    path("permissions", PermissionsView.as_view(), name="permissions"),
+    path("review", review_views.ReviewView.as_view(), name="review"),
+    path("review/approve", review_views.ReviewApproveManyView.as_view(), name="review-approve-all"),
+    path(
+        "review/<int:segment_id>", review_views.ReviewSegmentView.as_view(), name="review-segment"
+    ),
+    path(
+        "review/<int:segment_id>/approve",
+        review_views.ReviewApproveView.as_view(),
+        name="review-approve",
+    ),
     path("users", UsersView.as_view(), name="users"),
     path("users/<int:user_id>", UserView.as_view(), name="user"),
     path("jobs", views.JobsView.as_view(), name="jobs"),

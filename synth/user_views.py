@@ -10,6 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError as DjangoValidationError
+from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -20,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.models import ApiKey
+from synth.permission_names import PermissionsField
 from synth.request_fields import StrictTextField
 from ttsweb.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.pagination import CreatedCursorPagination
@@ -28,7 +30,7 @@ from ttsweb.schema import problems
 
 _SCOPES = (ApiKey.Scope.ADMIN,)
 _USERNAME = r"^[\w.@+-]+$"
-_LARGEST_ID = 2**31 - 1  # of the column
+LARGEST_ID = 2**31 - 1  # of the column
 _OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
 
 
@@ -59,14 +61,32 @@ class UserUpdateSerializer(StrictSerializer):
     )
     is_staff = StrictBooleanField(required=False, help_text="May log in to the admin.")
     is_superuser = StrictBooleanField(required=False, help_text="May see and change everything.")
+    first_name = StrictTextField(max_length=150, required=False)
+    last_name = StrictTextField(max_length=150, required=False)
+    email = StrictTextField(
+        max_length=254, required=False, help_text="Empty, or an address; nothing is sent there."
+    )
     groups = serializers.ListField(
         child=StrictTextField(max_length=150), required=False, max_length=100
+    )
+    permissions = PermissionsField(
+        required=False, help_text="The user's own, beside those of the groups; replaces all."
     )
 
     def validate_username(self, value: str) -> str:
         """Refuse an empty name."""
         if not value:
             raise serializers.ValidationError("Say the user's name.", code="blank")
+        return value
+
+    def validate_email(self, value: str) -> str:
+        """Refuse what the admin would refuse as an address."""
+        if value:
+            try:
+                validate_email(value)
+            except DjangoValidationError as error:
+                sentence = "Expected an address such as eve@example.org, or an empty text."
+                raise serializers.ValidationError(sentence, code="invalid") from error
         return value
 
     def validate_password(self, value: str) -> str:
@@ -100,6 +120,7 @@ class UserSerializer(serializers.ModelSerializer[User]):
     """A user; the password is never shown."""
 
     groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
+    permissions = PermissionsField(source="user_permissions", read_only=True)
     has_password = serializers.BooleanField(source="has_usable_password")
 
     class Meta:
@@ -107,11 +128,15 @@ class UserSerializer(serializers.ModelSerializer[User]):
         fields = (
             "id",
             "username",
+            "first_name",
+            "last_name",
+            "email",
             "is_active",
             "is_staff",
             "is_superuser",
             "has_password",
             "groups",
+            "permissions",
             "date_joined",
             "last_login",
         )
@@ -133,7 +158,7 @@ class UsersView(generics.ListAPIView[User]):
 
     def get_queryset(self) -> QuerySet[User]:
         """Return all users with their groups."""
-        return get_user_model().objects.prefetch_related("groups")
+        return _users()
 
     @extend_schema(
         operation_id="list_users",
@@ -141,7 +166,7 @@ class UsersView(generics.ListAPIView[User]):
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List users, oldest first."""
-        _check_superuser(request)
+        check_superuser(request)
         check_query(request, ("cursor", "limit"))
         check_not_repeated(request)
         return super().get(request, *args, **kwargs)
@@ -154,7 +179,7 @@ class UsersView(generics.ListAPIView[User]):
     )
     def post(self, request: Request) -> Response:
         """Make a user."""
-        _check_superuser(request)
+        check_superuser(request)
         check_query(request, ())
         serializer = UserCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -206,9 +231,14 @@ class UserView(APIView):
         return Response(status=204)
 
 
-def _check_superuser(request: Request) -> None:
+def check_superuser(request: Request) -> None:
+    """Refuse everybody but superusers; a key of one needs the scope `admin` besides.
+
+    Raises:
+        ApiProblem: 403 superuser_required.
+    """
     if not getattr(request.user, "is_superuser", False):
-        raise ApiProblem(403, "superuser_required", "Only a superuser manages users.")
+        raise ApiProblem(403, "superuser_required", "Only a superuser manages users and groups.")
 
 
 def _check_other(request: Request, user: User) -> None:
@@ -218,22 +248,26 @@ def _check_other(request: Request, user: User) -> None:
         )
 
 
+def _users() -> QuerySet[User]:
+    related = ("groups", "user_permissions__content_type")
+    return get_user_model().objects.prefetch_related(*related)
+
+
 def _find(request: Request, user_id: int) -> User:
-    _check_superuser(request)
-    users = get_user_model().objects.prefetch_related("groups")
-    user = users.filter(pk=user_id).first() if user_id <= _LARGEST_ID else None
+    check_superuser(request)
+    user = _users().filter(pk=user_id).first() if user_id <= LARGEST_ID else None
     if user is None:
         raise ApiProblem(404, "user_not_found", "There is no such user.")
     return user
 
 
 def _save(user: User, fields: Mapping[str, Any]) -> User:
-    """Set and save columns, password and groups, and return the row as it is now.
+    """Set and save columns, password, groups and permissions, and return the row as it is now.
 
     Raises:
         ApiProblem: 409 username_taken.
     """
-    columns = [name for name in fields if name not in ("password", "groups")]
+    columns = [name for name in fields if name not in ("password", "groups", "permissions")]
     for name in columns:
         setattr(user, name, fields[name])
     if "password" in fields:
@@ -244,8 +278,10 @@ def _save(user: User, fields: Mapping[str, Any]) -> User:
             user.save(update_fields=None if user.pk is None else columns)
             if "groups" in fields:
                 user.groups.set(fields["groups"])
+            if "permissions" in fields:
+                user.user_permissions.set(fields["permissions"])
     except IntegrityError as error:
         raise ApiProblem(
             409, "username_taken", "Another user has this name.", attr="username"
         ) from error
-    return get_user_model().objects.prefetch_related("groups").get(pk=user.pk)
+    return _users().get(pk=user.pk)

@@ -64,6 +64,7 @@ class WebhookDelivery(LeasedModel):
         JOB_CANCELLED = "job.cancelled"
         VOICE_READY = "voice.ready"
         VOICE_FAILED = "voice.failed"
+        BOOK_BATCH_ENDED = "book_batch.ended"
         TEST = "test"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

@@ -19,6 +19,8 @@ from django.core.files.storage import default_storage
 from django.utils import timezone
 
 from synth.models import (
+    BookBatch,
+    BookFile,
     BookSource,
     Chapter,
     Export,
@@ -35,6 +37,13 @@ from synth.models import (
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 
 CODEC_FINGERPRINT = "c" * 64
+# What the report of a book's file says of it, as far as its plot looks at it.
+MASTERING: dict[str, float | None] = {
+    "target_lufs": -18.0,
+    "target_rms_dbfs": None,
+    "peak_limit_dbtp": -1.0,
+    "floor_limit_dbfs": -60.0,
+}
 _numbers = itertools.count(1)
 
 
@@ -246,6 +255,32 @@ def make_book(owner: User | None = None, **fields: Any) -> BookSource:
         "options": {"voice": "Ada", "format": "wav", "priority": "bulk"},
     }
     return BookSource.objects.create(owner=owner, **(values | fields))
+
+
+def make_book_file(book: BookSource, **fields: Any) -> BookFile:
+    """Return a finished M4B of a started book, of ten bytes in the storage."""
+    key = default_storage.save(f"exports/{uuid.uuid4().hex}.m4b", ContentFile(b"0123456789"))
+    values: dict[str, Any] = {
+        "kind": BookFile.Kind.M4B,
+        "options": {"preset": "standard"},
+        "options_digest": "0" * 64,
+        "status": BookFile.Status.DONE,
+        "key": key,
+        "size_bytes": 10,
+        "sha256": "f" * 64,
+        "duration_seconds": 1.0,
+        "report": {"chapters": [], "mastering": MASTERING},
+    }
+    assert book.job is not None
+    return BookFile.objects.create(job=book.job, **(values | fields))
+
+
+def make_book_batch(owner: User | None = None, **fields: Any) -> BookBatch:
+    """Return a batch of books that has ended without any."""
+    now = timezone.now()
+    report = {"totals": {"books": 0}, "books": []}
+    values = {"closed_at": now, "ended_at": now, "report": report}
+    return BookBatch.objects.create(owner=owner or make_user(), **(values | fields))
 
 
 def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields: Any) -> Lexicon:

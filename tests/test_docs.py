@@ -21,7 +21,7 @@ from ttsweb.setting_specs import SETTINGS
 GUIDES = sorted((PROJECT / "docs").glob("*.md"))
 SAMPLE_ID = "7ef65327-2515-439f-be13-a942a8da4e3a"
 ONLY_CLIENT = {"TTS_API_KEY", "TTS_URL"}
-NUMBERED = {"USER_ID", "SEGMENT", "ENTRY"}  # the others are UUIDs
+NUMBERED = {"USER_ID", "GROUP_ID", "SEGMENT", "ENTRY"}  # the others are UUIDs
 
 
 # Those of the REST framework itself; each is sent by a serializer or by the framework's views.

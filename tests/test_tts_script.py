@@ -234,6 +234,19 @@ def test_moved_folder_gets_a_new_venv(checkout: Checkout) -> None:
     assert ended.out == "['demo']\n"
 
 
+def test_active_venv_that_no_longer_fits_is_made_with_another_python(checkout: Checkout) -> None:
+    checkout.run("demo")
+    checkout.calls()
+    active = checkout.root / ".venv/bin"
+    add_python(active, "python3.14")
+    (checkout.root / ".venv/.tts-made").write_text("somewhere else")
+
+    ended = checkout.run("demo", PATH=f"{active}:{checkout.bin}")
+
+    assert checkout.calls() == FIRST_RUN
+    assert ended.out == "['demo']\n"
+
+
 def test_script_finds_its_folder_through_links(checkout: Checkout, tmp_path: Path) -> None:
     first, second = tmp_path / "first link", checkout.bin / "tts"
     first.symlink_to(checkout.root / "tts")

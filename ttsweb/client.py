@@ -19,6 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from ttsweb.client_batches import Batch, Batches
+from ttsweb.client_book_batches import BookBatch, BookBatchEntry, BookBatches
+from ttsweb.client_book_files import BookFile
 from ttsweb.client_books import Book, Books
 from ttsweb.client_errors import (
     ApiError,
@@ -36,6 +38,7 @@ from ttsweb.client_errors import (
 )
 from ttsweb.client_http import Http
 from ttsweb.client_jobs import Jobs
+from ttsweb.client_review import Review, ReviewItem
 from ttsweb.client_types import (
     JOB_FINAL,
     JOB_WITH_AUDIO,
@@ -56,6 +59,9 @@ __all__ = [
     "AuthenticationError",
     "Batch",
     "Book",
+    "BookBatch",
+    "BookBatchEntry",
+    "BookFile",
     "Client",
     "ClientError",
     "Clip",
@@ -67,6 +73,7 @@ __all__ = [
     "JobOptions",
     "LexiconEntry",
     "NotFoundError",
+    "ReviewItem",
     "Segment",
     "ServerError",
     "ServerUnreachableError",
@@ -107,6 +114,8 @@ class Client:
         self.jobs = Jobs(self._http)
         self.batches = Batches(self._http)
         self.books = Books(self._http)
+        self.book_batches = BookBatches(self._http)
+        self.review = Review(self._http)
 
     @property
     def retries(self) -> int:

@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
+from ttsweb.client_book_files import BookFiles
+from ttsweb.client_book_work import BookWork, Casting
 from ttsweb.client_download import OnBytes, download
 from ttsweb.client_http import Http, read_json
 from ttsweb.client_paths import deadline_after, path_of, within
-from ttsweb.client_types import JOB_FINAL
+from ttsweb.client_types import JOB_FINAL, JobVoice
 
 POLL_SECONDS = 1.0
 SENDING_SECONDS = 300.0  # a hundred megabytes over a slow line
@@ -52,6 +54,12 @@ class Book(TypedDict):
     progress: BookProgress | None
     options: dict[str, Any]
     policies: dict[str, str]
+    casting: Casting
+    opening_credits: str
+    closing_credits: str
+    voices: list[JobVoice]
+    metadata: dict[str, Any]
+    cover_url: str | None
     start_wanted: bool
     audio_url: str | None
     error_code: str
@@ -60,7 +68,7 @@ class Book(TypedDict):
     updated_at: str
 
 
-class Books:
+class Books(BookFiles, BookWork):
     """The books of the key's user; every method raises `ClientError`s."""
 
     def __init__(self, http: Http) -> None:
@@ -83,7 +91,8 @@ class Books:
         repeated, one book is made.
 
         Args:
-            options: `notes`, `tables`, `alt_texts`, and the options of a job.
+            options: `notes`, `tables`, `alt_texts`, `speaker_names`, `casting`,
+                `opening_credits`, `closing_credits`, and the options of a job.
 
         Raises:
             OSError: the file cannot be read.
@@ -157,6 +166,21 @@ class Books:
     def retry(self, book_id: str) -> Book:
         """Queue what failed or was cancelled once more."""
         return self._do(book_id, "retry", repeatable=False)
+
+    def approve(self, book_id: str) -> Book:
+        """Let the rest of a book follow its sample, in a batch that holds its books."""
+        return self._do(book_id, "approve")
+
+    def download_sample(
+        self, book_id: str, target: Path | str, on_bytes: OnBytes | None = None
+    ) -> Path:
+        """Write the chapter that a batch had rendered first, an MP3.
+
+        Raises:
+            ConflictError: sample_not_ready.
+            NotFoundError: book_without_sample.
+        """
+        return download(self._http, path_of("books", book_id, "/sample"), Path(target), on_bytes)
 
     def delete(self, book_id: str) -> None:
         """Delete a book in whatever state, its job and all files."""

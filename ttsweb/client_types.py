@@ -9,6 +9,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 JobStatus = Literal["queued", "running", "succeeded", "partial", "failed", "cancelled"]
 JOB_FINAL: frozenset[str] = frozenset({"succeeded", "partial", "failed", "cancelled"})
+VOICE_FINAL: frozenset[str] = frozenset({"ready", "failed"})
 JOB_WITH_AUDIO: frozenset[str] = frozenset({"succeeded", "partial"})
 
 
@@ -16,6 +17,7 @@ class JobVoice(TypedDict):
     """The voice that speaks in a job; id and name are None for a clip that came with it."""
 
     speaker: int
+    role: str
     id: str | None
     name: str | None
     version: int
@@ -39,6 +41,7 @@ class Job(TypedDict):
     error_message: str
     cancel_requested: bool
     text_start: str
+    file: NotRequired[dict[str, Any] | None]
     voices: list[JobVoice]
     language: str
     format: str

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import cast
 
 from ttsweb.client_download import download
-from ttsweb.client_errors import NotFoundError, VoiceFailedError, retry_after_of
-from ttsweb.client_http import WAIT_RETRIES, Http, read_json
-from ttsweb.client_paths import deadline_after, is_id, path_of, within
-from ttsweb.client_types import Clip, Voice
+from ttsweb.client_errors import NotFoundError, VoiceFailedError
+from ttsweb.client_http import Http, read_json
+from ttsweb.client_paths import is_id, path_of
+from ttsweb.client_types import VOICE_FINAL, Clip, Voice
+from ttsweb.client_waiting import poll_work, wait_for_end
 
-ENCODING_POLL_SECONDS = 2.0
 NAMES_LISTED = 20
 
 
@@ -121,6 +121,11 @@ class Voices:
             )
         return cast("Voice", read_json(answer))
 
+    def poll(self, voice_id: str, seconds: float) -> Voice:
+        """Return a voice once it is encoded, cannot be, or about so many seconds are over."""
+        path = path_of("voices", voice_id)
+        return cast("Voice", poll_work(self._http, path, seconds, final=VOICE_FINAL))
+
     def wait_ready(
         self,
         voice_id: str,
@@ -130,22 +135,24 @@ class Voices:
     ) -> Voice:
         """Return a voice once it is encoded.
 
+        Args:
+            on_update: called with the voice about once a second.
+
         Raises:
             VoiceFailedError: it cannot be encoded; code and sentence say why.
             WaitTimeoutError: it was not ready after `timeout` seconds.
         """
-        deadline = deadline_after(timeout)
-        while True:
-            answer = self._http.get(path_of("voices", voice_id), retries=WAIT_RETRIES)
-            voice = cast("Voice", read_json(answer))
-            if on_update is not None:
-                on_update(voice)
-            if voice["status"] == "ready":
-                return voice
-            if voice["status"] == "failed":
-                raise VoiceFailedError(voice["error_code"], voice["error_message"])
-            pause = retry_after_of(answer) or ENCODING_POLL_SECONDS
-            self._http.sleep(within(deadline, pause, f"the voice {voice['name']!r}"))
+        voice = wait_for_end(
+            lambda seconds: self.poll(voice_id, seconds),
+            lambda voice: voice["status"],
+            f"the voice {voice_id}",
+            timeout=timeout,
+            on_update=on_update,
+            final=VOICE_FINAL,
+        )
+        if voice["status"] == "failed":
+            raise VoiceFailedError(voice["error_code"], voice["error_message"])
+        return voice
 
 
 def _listing(names: Sequence[str]) -> str:

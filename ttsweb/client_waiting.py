@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from ttsweb.client_errors import retry_after_of
@@ -16,12 +16,16 @@ UPDATE_SECONDS = 1.0  # the same where somebody watches
 Work = TypeVar("Work")
 
 
-def poll_work(http: Http, path: str, seconds: float) -> Any:
-    """Return a job or a batch once it has ended or about so many seconds are over."""
+def poll_work(http: Http, path: str, seconds: float, *, final: Collection[str] = JOB_FINAL) -> Any:
+    """Return a job, a batch or a voice once it has ended or about so many seconds are over.
+
+    Args:
+        final: the statuses in which it has ended.
+    """
     started = time.monotonic()
     answer = http.get(path, {"wait": f"{seconds:.3f}"}, wait_seconds=seconds, retries=WAIT_RETRIES)
     work = read_json(answer)
-    if work["status"] not in JOB_FINAL:
+    if work["status"] not in final:
         # A server with too many waiting polls answers at once.
         pause = min(seconds, retry_after_of(answer) or 0.0)
         http.sleep(max(0.0, pause - (time.monotonic() - started)))
@@ -35,6 +39,7 @@ def wait_for_end(
     *,
     timeout: float | None,
     on_update: Callable[[Work], None] | None,
+    final: Collection[str] = JOB_FINAL,
 ) -> Work:
     """Poll until the end; `on_update` is called about once a second, `what` names it in the error.
 
@@ -47,5 +52,5 @@ def wait_for_end(
         work = poll(within(deadline, longest, what))
         if on_update is not None:
             on_update(work)
-        if status_of(work) in JOB_FINAL:
+        if status_of(work) in final:
             return work

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from typing import Any
 
 from synth.formats import FORMATS
-from synth.text.pauses import PAUSE_NAMES
+from synth.text.pauses import BOOK_PAUSE_NAMES
 
 _VOICE = re.compile(r"([0-9]{1,4})=(.+)", re.DOTALL)
 _PAUSE = re.compile(r"([a-z]+)=([0-9]{1,5})")
@@ -45,7 +45,7 @@ def add_job_arguments(parser: ArgumentParser, *, needs_voice: bool = True) -> No
         default=[],
         type=pause,
         metavar="NAME=MS",
-        help=f"how long a pause is, once for each: {', '.join(PAUSE_NAMES)}",
+        help=f"how long a pause is, once for each: {', '.join(BOOK_PAUSE_NAMES)} (of a book)",
     )
     parser.add_argument("--normalise", action="store_true", help="spell out numbers and the like")
     parser.add_argument(
@@ -115,10 +115,10 @@ def speaker_voice(text: str) -> tuple[int, str]:
 def pause(text: str) -> tuple[str, int]:
     """Return a pause's name and its length in ms."""
     match = _PAUSE.fullmatch(text)
-    if match is None or match[1] not in PAUSE_NAMES:
+    if match is None or match[1] not in BOOK_PAUSE_NAMES:
         raise ArgumentTypeError(
-            f"{text!r} is no pause; expected one of {', '.join(PAUSE_NAMES)} with its length in "
-            "ms, such as sentence=200"
+            f"{text!r} is no pause; expected one of {', '.join(BOOK_PAUSE_NAMES)} with its length "
+            "in ms, such as sentence=200"
         )
     return match[1], int(match[2])
 

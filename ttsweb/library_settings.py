@@ -103,6 +103,9 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
         "FormatEnum": "synth.formats.FORMATS",
         "BookFormatEnum": "synth.formats.BOOK_FORMATS",
+        "BookFileKind": "synth.models.BookFile.Kind",
+        "BookFileStatus": "synth.models.BookFile.Status",
+        "BookBatchSample": "synth.models.BookBatch.Sample",
     },
 }
 UNFOLD: dict[str, Any] = {

@@ -25,7 +25,12 @@ _GROUPS: dict[str, tuple[_Page, ...]] = {
         _Page("Voices", "record_voice_over", "voices.Voice"),
         _Page("Jobs", "graphic_eq", "synth.RenderJob"),
         _Page("Batches", "stacks", "synth.BatchJob"),
+        _Page("Review", "hearing", "synth.Segment"),
         _Page("Lexicons", "dictionary", "synth.Lexicon"),
+    ),
+    "Books": (
+        _Page("Books", "menu_book", "synth.BookSource"),
+        _Page("Book batches", "library_books", "synth.BookBatch"),
     ),
     "Operation": (
         _Page("Workers", "memory", "synth.WorkerStatus"),

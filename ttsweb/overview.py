@@ -7,14 +7,14 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Count, Max, Min, QuerySet, Sum
+from django.db.models import Count, Max, Min, Q, QuerySet, Sum
 from django.utils import timezone
 
-from synth.access import visible_jobs
+from synth.access import sees_installation, visible_books, visible_jobs
 from synth.job_options import PRIORITIES
-from synth.models import RenderedDay, RenderJob, Segment, WorkerStatus
+from synth.models import ApiKey, BookSource, RenderedDay, RenderJob, Segment, WorkerStatus
+from synth.stored_bytes import installation_bytes
 from synth.transitions import UNFINISHED
-from ttsweb.stats import stored_bytes
 from voices.models import CodesCounter
 
 DAYS_SHOWN = 14
@@ -25,20 +25,24 @@ _COUNTERS = ("memory_hit", "storage_hit", "encoder_run")
 _SILENT_LEASES = 1.0  # a worker that has not written for a lease has lost what it held
 
 
-def overview(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
+def overview(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) -> dict[str, Any]:
     """Return the figures that a user may see: of one's own jobs, a superuser of all.
 
-    `queue` and `failures` are of visible jobs. `workers`, `days`, `caches` and `storage` are of the
-    whole installation, and only in a superuser's answer.
+    `queue`, `books` and `failures` are of visible jobs and books. `workers`, `days`, `caches` and
+    `storage` are of the whole installation, and only in answers to those who see it.
     """
     jobs = visible_jobs(user)
-    found: dict[str, Any] = {"queue": _queue(jobs), "failures": _failures(jobs)}
-    if getattr(user, "is_superuser", False):
+    found: dict[str, Any] = {
+        "queue": _queue(jobs),
+        "books": _books(user),
+        "failures": _failures(jobs),
+    }
+    if sees_installation(user, key):
         found |= {
             "workers": _workers(),
             "days": _days(),
             "caches": _caches(),
-            "storage": stored_bytes(),
+            "storage": installation_bytes(),
         }
     return found
 
@@ -69,6 +73,26 @@ def _queue(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _books(user: AbstractBaseUser | AnonymousUser) -> dict[str, Any]:
+    """Return how many books are in work, and how many hours of audio are still to be made."""
+    books = visible_books(user).order_by()
+    working = Q(job__status__in=UNFINISHED)
+    counts = books.aggregate(
+        importing=Count("pk", filter=Q(state=BookSource.State.IMPORTING)),
+        planned=Count("pk", filter=Q(state=BookSource.State.PLANNED, job__isnull=True)),
+        in_work=Count("pk", filter=working & Q(job__paused_at__isnull=True)),
+        paused=Count("pk", filter=working & Q(job__paused_at__isnull=False)),
+    )
+    rows = books.filter(working).values_list(
+        "figures__expected_seconds", "job__segments_total", "job__segments_done"
+    )
+    # Of each book the share of its segments that is not spoken; they are about equally long.
+    seconds = sum(
+        float(expected or 0.0) * (1 - done / total) for expected, total, done in rows if total
+    )
+    return {**counts, "hours_left": round(seconds / 3600, 3)}
 
 
 def _failures(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
@@ -130,8 +154,9 @@ def _days() -> list[dict[str, Any]]:
 def _caches() -> dict[str, int]:
     """Return how a clip's codes were found, and how many segments had a take already."""
     counted = dict(CodesCounter.objects.values_list("name", "value"))
-    takes = RenderedDay.objects.aggregate(made=Sum("segments"), reused=Sum("reused"))
+    takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
+    reused = takes["reused"] or 0
     return {name: counted.get(name, 0) for name in _COUNTERS} | {
-        "takes_rendered": takes["made"] or 0,
-        "takes_reused": takes["reused"] or 0,
+        "takes_rendered": max(0, (takes["done"] or 0) - reused),
+        "takes_reused": reused,
     }

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.job_options import PRIORITIES
-from ttsweb.api import check_query
+from ttsweb.api import check_query, key_of
 from ttsweb.overview import overview
 
 _CHART_HEIGHT = 100.0
@@ -26,6 +26,16 @@ class QueueClassSerializer(serializers.Serializer[Any]):
     jobs_running = serializers.IntegerField()
     segments_open = serializers.IntegerField()
     oldest_wait_seconds = serializers.FloatField(allow_null=True)
+
+
+class BooksOverviewSerializer(serializers.Serializer[Any]):
+    """How many books are in which state, and how much audio of them is still to be made."""
+
+    importing = serializers.IntegerField()
+    planned = serializers.IntegerField(help_text="And not started.")
+    in_work = serializers.IntegerField()
+    paused = serializers.IntegerField()
+    hours_left = serializers.FloatField(help_text="Of audio, of books in work and paused ones.")
 
 
 class FailureSerializer(serializers.Serializer[Any]):
@@ -64,9 +74,10 @@ class DaySerializer(serializers.Serializer[Any]):
 
 
 class OverviewSerializer(serializers.Serializer[Any]):
-    """The whole answer; all but `queue` and `failures` is for superusers."""
+    """The whole answer; `workers`, `days`, `caches` and `storage` are for those who see it all."""
 
     queue = QueueClassSerializer(many=True)
+    books = BooksOverviewSerializer()
     failures = FailureSerializer(many=True)
     workers = WorkerOverviewSerializer(many=True, required=False)
     days = DaySerializer(many=True, required=False)
@@ -79,9 +90,9 @@ class OverviewView(APIView):
 
     @extend_schema(operation_id="overview", responses=OverviewSerializer)
     def get(self, request: Request) -> Response:
-        """Return queue and failures of one's jobs; a superuser also sees workers and storage."""
+        """Return queue and failures of one's jobs; who sees the installation also gets workers."""
         check_query(request, ())
-        return Response(OverviewSerializer(overview(request.user)).data)
+        return Response(OverviewSerializer(overview(request.user, key_of(request))).data)
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:

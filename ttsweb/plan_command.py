@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,17 +13,23 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from synth.books.book import BookRejectedError
+from synth.books.cast import Casting
 from synth.books.detect import read_book
-from synth.books.plan import CHARS_PER_SECOND, Plan, plan_book
-from synth.books.plan_text import text_of
+from synth.books.plan import CHARS_PER_SECOND, Plan, PlannedChapter, plan_book
+from synth.books.plan_cast import cast_report
+from synth.books.plan_text import passages_of
 from synth.books.rules import SENTENCES, AltTexts, Notes, Rules, SpeakerNames, Tables
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.segments import cut_text
+from ttsweb.casting_arguments import casting_options_of
 from ttsweb.command_errors import StepError, errors_told
 from ttsweb.plain_table import one_line, table
 
 # Most characters of a segment that models take; the plan of a server goes by its model's.
 SEGMENT_CHARS = 300
+_WIDTH = 80  # of a terminal
+_TITLE_WIDTH = 36  # what the other columns leave
+MOST_CHARACTERS = 20  # that a person is shown
 _RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
     "notes": Notes,
     "tables": Tables,
@@ -67,14 +74,16 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
     given = {name: getattr(chosen, f"plan_{name}") for name in _RULES}
     choices: dict[str, Any] = {name: _RULES[name](one) for name, one in given.items() if one}
     rules = Rules(**choices)
+    casting = _casting_of(chosen)
     found = []
     with errors_told(command.stdout, as_json=chosen.json):
         for path in chosen.files:
             plan = _plan_of(path, rules, rate, chosen.language)
             if chosen.json:
-                found.append({"file": str(path), **_with_segments(plan)})
+                found.append({"file": str(path), **_with_segments(plan, casting)})
             else:
-                command.stdout.writelines(f"{line}\n" for line in lines_of(path, plan))
+                lines = lines_of(path, plan, casting)
+                command.stdout.writelines(f"{line}\n" for line in lines)
     if chosen.json:
         shown = found[0] if len(found) == 1 else {"plans": found}
         command.stdout.write(json.dumps(shown, ensure_ascii=False, indent=2))
@@ -92,32 +101,42 @@ def _plan_of(path: Path, rules: Rules, rate: float, language: str | None) -> Pla
     return plan_book(book, rules, chars_per_second=rate)
 
 
-def _with_segments(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON with the number of segments of each chapter."""
+def _casting_of(chosen: Namespace) -> Casting:
+    try:
+        return Casting.of(casting_options_of(chosen).get("casting", {}))
+    except ValueError as error:
+        raise CommandError(str(error), returncode=2) from error
+
+
+def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
+    """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
+    report = cast_report(plan, casting)
     found = plan.to_json()
+    found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}
     for row, chapter in zip(found["chapters"], plan.chapters, strict=True):
-        text = text_of(chapter, speaker_names=plan.rules.speaker_names)
-        row["segments"] = count_segments(text, chapter.language)
+        row["segments"] = count_segments(plan, chapter, casting)
     found["totals"]["segments"] = sum(row["segments"] for row in found["chapters"])
     return found
 
 
-def count_segments(text: str, language: str) -> int:
+def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int:
     """Return how many segments a chapter's text is cut into."""
-    if not text:
-        return 0
-    try:
-        cleaned = clean_text(text, max_chars=len(text))
-        return len(cut_text(cleaned, max_chars=SEGMENT_CHARS, language=language or "en"))
-    except TextRejectedError:
-        return 0  # a warning of the plan says so
+    count = 0
+    for passage in passages_of(chapter, casting, speaker_names=plan.rules.speaker_names):
+        try:
+            cleaned = clean_text(passage.text, max_chars=len(passage.text))
+            language = passage.language or "en"
+            count += len(cut_text(cleaned, max_chars=SEGMENT_CHARS, language=language))
+        except TextRejectedError:
+            continue  # a warning of the plan says so
+    return count
 
 
-def lines_of(path: Path, plan: Plan) -> Iterator[str]:
+def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator[str]:
     """Yield the plan as lines for a person."""
-    found = _with_segments(plan)
+    found = _with_segments(plan, casting or Casting())
     by = f" by {', '.join(found['authors'])}" if found["authors"] else ""
-    yield one_line(f"{found['title'] or path.name}{by}", 100)
+    yield one_line(f"{found['title'] or path.name}{by}", _WIDTH)
     yield ""
     rows = [
         (
@@ -127,7 +146,7 @@ def lines_of(path: Path, plan: Plan) -> Iterator[str]:
             row["segments"],
             _duration(row["seconds"]),
             row["language"],
-            row["title"] if row["included"] else f"{row['title']} ({row['reason']})",
+            _shown_title(row),
         )
         for row in found["chapters"]
     ]
@@ -143,9 +162,41 @@ def lines_of(path: Path, plan: Plan) -> Iterator[str]:
         f"spoken, {proof['source_chars'] - proof['spoken']} skipped"
     )
     for reason, count in plan.skipped().items():
-        yield f"  {count:>8}  {reason}: {SENTENCES[reason]}"
+        yield from _wrapped(f"  {count:>8}  {reason}: {SENTENCES[reason]}", indent=12)
+    yield from _cast_lines(found)
     for warning in found["warnings"]:
-        yield f"warning: {one_line(warning, 200)}"
+        yield from _wrapped(f"warning: {one_line(warning, 300)}", indent=9)
+
+
+def _shown_title(row: dict[str, Any]) -> str:
+    """Return a chapter's title and why it is not read, which a long title does not push out."""
+    end = "" if row["included"] else f" ({row['reason']})"
+    return f"{one_line(row['title'], _TITLE_WIDTH - len(end))}{end}"
+
+
+def _wrapped(text: str, *, indent: int) -> list[str]:
+    """Return a text as lines of a terminal's usual width, those after the first indented."""
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=True, drop_whitespace=True
+    )
+
+
+def _cast_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield who could speak, where that is not the narrator alone."""
+    if found["characters"]:
+        yield ""
+        rows = [
+            (one["name"], one["voice"] or "-", one["speeches"], one["characters"])
+            for one in found["characters"][:MOST_CHARACTERS]
+        ]
+        yield from table(("character", "voice", "speeches", "chars"), rows)
+        if len(found["characters"]) > MOST_CHARACTERS:
+            yield f"and {len(found['characters']) - MOST_CHARACTERS} more; --json lists them"
+    if len(found["languages"]) > 1:
+        shares = [f"{one['language'] or '?'} {one['share']:.1%}" for one in found["languages"]]
+        yield f"languages: {', '.join(shares[:MOST_CHARACTERS])}"
+    if found["dialogue"] is not None:
+        yield f"dialogue: {found['dialogue']['share']:.1%} of what is spoken"
 
 
 def _duration(seconds: float) -> str:

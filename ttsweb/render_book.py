@@ -10,6 +10,7 @@ from typing import Any
 
 from synth.formats import BOOK_FORMATS
 from ttsweb.book_bars import BookBars, speed_of
+from ttsweb.casting_arguments import casting_options_of
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client
 from ttsweb.client_books import Book
 from ttsweb.client_http import WAIT_RETRIES
@@ -18,12 +19,17 @@ from ttsweb.job_arguments import options_of, voices_of
 from ttsweb.remote_command import RemoteCommand
 
 SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf")
+TEXTS = (".txt", ".md", ".markdown")  # that are no books unless somebody says so
 _NOT_OF_BOOKS = ("deadline",)  # of the job, once that is there
 
 
-def is_book(path: Path) -> bool:
-    """Say whether a file is rendered as a book; a text is one job without chapters."""
-    return path.suffix.lower() in SUFFIXES
+def is_book(path: Path, chosen: Namespace) -> bool:
+    """Say whether a file is rendered as a book; a text is one job without chapters.
+
+    A text is a book where `--book` says so, or where an M4B is to be made of it.
+    """
+    wants_book = chosen.book or chosen.out.suffix.lower() == ".m4b"
+    return path.suffix.lower() in SUFFIXES or (wants_book and path.suffix.lower() in TEXTS)
 
 
 def render_book(command: RemoteCommand, client: Client, path: Path, chosen: Namespace) -> None:
@@ -39,6 +45,7 @@ def render_book(command: RemoteCommand, client: Client, path: Path, chosen: Name
     spoken: dict[str, Any] = {"voice": voices} if isinstance(voices, str) else {"voices": voices}
     options = {k: v for k, v in options_of(chosen).items() if k not in _NOT_OF_BOOKS}
     options |= {"format": FORMAT_OF.get(target.suffix.lower(), chosen.format)}
+    options |= casting_options_of(chosen)
     sent = client.books.upload(path, **spoken, **options)
     planned = client.books.wait_planned(sent["id"])
     if planned["status"] == "failed":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,6 +130,19 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
 def model_aliases(names: Sequence[str]) -> list[str]:
     """Return the other names of the checkpoint; `none` alone stands for no name."""
     return [] if list(names) == ["none"] else list(names)
+
+
+def transcriber_name(name: str) -> str:
+    """Return the name of a transcriber's factory; empty is none.
+
+    Raises:
+        ImproperlyConfigured: it is not like package.module:factory.
+    """
+    if name and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
+        raise ImproperlyConfigured(
+            f"TTS_TRANSCRIBER={name!r}: expected the name of a factory, like package.module:factory"
+        )
+    return name
 
 
 def voice_aliases(pairs: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from ttsweb.setting_builders import (
     logging_settings,
     model_aliases,
     read_or_make_secret_key,
+    transcriber_name,
     voice_aliases,
 )
 
@@ -174,6 +175,20 @@ MAX_BOOK_CHARS = env_int(
     high=100_000_000,
     help="Longest book, in characters.",
 )
+MAX_BATCH_BOOKS = env_int(
+    "TTS_MAX_BATCH_BOOKS",
+    default=1_000,
+    low=1,
+    high=10_000,
+    help="Most books of one batch.",
+)
+BATCH_BOOKS_AT_WORK = env_int(
+    "TTS_BATCH_BOOKS_AT_WORK",
+    default=16,
+    low=1,
+    high=1_000,
+    help="Books of one batch that are rendered at the same time; the others wait for their turn.",
+)
 BOOK_IMPORT_SECONDS = env_float(
     "TTS_BOOK_IMPORT_SECONDS",
     default=300.0,
@@ -243,6 +258,14 @@ KEEP_INLINE_REFERENCES = env_bool(
     "TTS_KEEP_INLINE_REFERENCES",
     default=False,
     help="Keep the clip and codes of a reference that came with a job after the job has ended.",
+)
+ORPHAN_HOURS = env_int(
+    "TTS_ORPHAN_HOURS",
+    default=24,
+    low=0,
+    high=87600,
+    help="Objects in the storage that no row names are removed once they are so old; 0 keeps "
+    "them. Where two installations share one storage, set it to 0 in both.",
 )
 
 # --- URLs that users name -------------------------------------------------------------------------
@@ -498,6 +521,30 @@ QUALITY_RETAKES = env_int(
     high=8,
     help="Further takes, each with another seed, that follow one which the quality screen finds "
     "suspicious; the best is kept. A job may ask for another number.",
+)
+TRANSCRIBER = transcriber_name(
+    env_str(
+        "TTS_TRANSCRIBER",
+        default="",
+        default_text="none",
+        help="Factory of a transcriber that hears each take, as package.module:factory; none is "
+        "bundled.",
+    )
+)
+ASR_MAX_ERROR = env_float(
+    "TTS_ASR_MAX_ERROR",
+    default=0.35,
+    low=0.0,
+    high=10.0,
+    help="Errors per word of a text, per letter where words have no blanks between them, above "
+    "which a take that the transcriber heard is suspicious.",
+)
+ASR_SECONDS = env_float(
+    "TTS_ASR_SECONDS",
+    default=30.0,
+    low=0.1,
+    high=600.0,
+    help="Time that the transcriber may take for one take; beyond it the take is not heard.",
 )
 DRAIN_SECONDS = env_float(
     "TTS_DRAIN_SECONDS",

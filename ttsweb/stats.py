@@ -1,19 +1,21 @@
-"""Show what the service does: how codes were found, its workers, what is queued."""
+"""Show what the service does: what is queued and stored, its workers, how codes were found."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Count, Model, Sum
+from django.db.models import Count, Q, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.models import Export, RenderJob, Segment, Take, WorkerStatus
-from ttsweb.api import check_query
-from voices.models import CodesCounter, StoredClip, VoiceVersion
+from synth.access import sees_installation
+from synth.models import Export, JobVoice, RenderJob, Segment, WorkerStatus
+from synth.stored_bytes import bytes_of_user, installation_bytes
+from ttsweb.api import check_query, key_of
+from voices.models import CodesCounter, VoiceVersion
 
 _COUNTERS = ("memory_hit", "storage_hit", "encoder_run")
 
@@ -62,55 +64,90 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
 class StorageStatsSerializer(serializers.Serializer[Any]):
     """How many bytes are stored, by what they are; codes of voices and rows are not in it."""
 
-    exports = serializers.IntegerField(help_text="Finished files.")
-    takes = serializers.IntegerField(help_text="Segments that were rendered.")
-    clips = serializers.IntegerField(help_text="Reference clips, as they were uploaded.")
+    exports = serializers.IntegerField(help_text="Finished files of jobs and batches.")
+    book_files = serializers.IntegerField(help_text="Further files of books.")
+    books = serializers.IntegerField(help_text="Books, as they were uploaded.")
+    clips = serializers.IntegerField(
+        help_text="Reference clips, as they were uploaded; those of jobs as well."
+    )
+    takes = serializers.IntegerField(
+        required=False, help_text="Segments that were rendered; of the installation alone."
+    )
     total = serializers.IntegerField()
 
 
 class StatsSerializer(serializers.Serializer[Any]):
-    """The whole answer."""
+    """The whole answer; `codes` and `workers` are for those who see the installation."""
 
-    codes = CodesStatsSerializer()
-    workers = WorkerStatsSerializer(many=True)
+    whole = serializers.BooleanField(
+        help_text="The figures are the whole installation's, not the user's own."
+    )
+    codes = CodesStatsSerializer(required=False)
+    workers = WorkerStatsSerializer(many=True, required=False)
     queue = QueueStatsSerializer()
     storage = StorageStatsSerializer()
 
 
 class StatsView(APIView):
-    """Counters over all workers, the workers, the depth of the queue."""
+    """What is queued and stored; over all workers, how codes were found."""
 
     @extend_schema(operation_id="stats", responses=StatsSerializer)
     def get(self, request: Request) -> Response:
-        """Return counters, workers, queue depths and stored bytes of this moment."""
+        """Return one's own queue depths and stored bytes of this moment.
+
+        To superusers, and to staff who may view workers, those of the whole installation, with its
+        workers and counters; a key needs the scope `admin` for it.
+        """
         check_query(request, ())
-        counted = dict(CodesCounter.objects.values_list("name", "value"))
-        stats = {
-            "codes": {name: counted.get(name, 0) for name in _COUNTERS},
-            "workers": WorkerStatus.objects.order_by("name"),
-            "queue": {
-                "jobs": _depths(RenderJob),
-                "segments": _depths(Segment),
-                "voice_versions": _depths(VoiceVersion),
-                "exports": _depths(Export),
-            },
-            "storage": stored_bytes(),
-        }
-        return Response(StatsSerializer(stats).data)
+        user: Any = request.user
+        is_whole = sees_installation(user, key_of(request))
+        stats = _of_installation() if is_whole else _of_user(user.pk)
+        return Response(StatsSerializer(stats | {"whole": is_whole}).data)
 
 
-def stored_bytes() -> dict[str, int]:
-    """Return the bytes that rows say are stored."""
-    models: dict[str, type[Model]] = {"exports": Export, "takes": Take, "clips": StoredClip}
-    found = {
-        name: int(model._default_manager.aggregate(size=Sum("size_bytes"))["size"] or 0)
-        for name, model in models.items()
+def _of_installation() -> dict[str, Any]:
+    counted = dict(CodesCounter.objects.values_list("name", "value"))
+    return {
+        "codes": {name: counted.get(name, 0) for name in _COUNTERS},
+        "workers": WorkerStatus.objects.order_by("name"),
+        "queue": _queue(
+            RenderJob.objects.all(),
+            Segment.objects.all(),
+            VoiceVersion.objects.all(),
+            Export.objects.all(),
+        ),
+        "storage": installation_bytes(),
     }
-    return found | {"total": sum(found.values())}
 
 
-def _depths(model: type[Model]) -> dict[str, int]:
+def _of_user(user_id: int) -> dict[str, Any]:
+    of_voices = Q(voice__owner_id=user_id, voice__deleted_at=None)
+    pinned = JobVoice.objects.filter(job__owner_id=user_id, version__voice=None)
+    of_jobs = Q(pk__in=pinned.values("version"))
+    return {
+        "queue": _queue(
+            RenderJob.objects.filter(owner_id=user_id),
+            Segment.objects.filter(job__owner_id=user_id),
+            VoiceVersion.objects.filter(of_voices | of_jobs),
+            Export.objects.filter(job__owner_id=user_id),
+        ),
+        "storage": bytes_of_user(user_id),
+    }
+
+
+def _queue(
+    jobs: QuerySet[Any], segments: QuerySet[Any], versions: QuerySet[Any], exports: QuerySet[Any]
+) -> dict[str, dict[str, int]]:
+    return {
+        "jobs": _depths(jobs),
+        "segments": _depths(segments),
+        "voice_versions": _depths(versions),
+        "exports": _depths(exports),
+    }
+
+
+def _depths(rows: QuerySet[Any]) -> dict[str, int]:
     """Return how many rows are in each status; statuses without a row are 0."""
-    column: Any = model._meta.get_field("status")
-    rows = model._default_manager.order_by().values_list("status").annotate(Count("pk"))
-    return {str(value): 0 for value, _ in column.choices} | dict(rows)
+    column: Any = rows.model._meta.get_field("status")
+    found = rows.order_by().values_list("status").annotate(Count("pk"))
+    return {str(value): 0 for value, _ in column.choices} | dict(found)

@@ -22,6 +22,7 @@ urlpatterns = [
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
     path("api/v1/", include("synth.lexicons.routes")),
+    path("api/v1/", include("synth.book_batches.routes")),
     path("api/v1/webhooks/", include("synth.webhooks.routes")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/overview", OverviewView.as_view(), name="overview"),

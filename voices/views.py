@@ -18,6 +18,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.job_filters import WaitSerializer
+from synth.job_wait import WAIT_HEADER
 from synth.models import ApiKey
 from synth.rejections import SubmitRejectedError
 from synth.removal import delete_voice
@@ -113,19 +115,21 @@ class VoiceView(APIView):
 
     @extend_schema(
         operation_id="get_voice",
-        parameters=CONDITIONAL_PARAMETERS,
+        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
         responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Return a voice and how far its encoding is."""
-        check_query(request, ())
+        """Return a voice; with `wait`, once it is encoded or cannot be, or the time is over."""
+        check_query(request, ("wait",))
+        query = WaitSerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
         voice = _find(request, voice_id)
         answer = Response(_shown(voice))
-        if voice.current_version is not None and voice.current_version.status in (
-            "pending",
-            "encoding",
-        ):
+        version = voice.current_version
+        if version is not None and version.status in ("pending", "encoding"):
             answer["Retry-After"] = str(ENCODING_RETRY_SECONDS)
+            if query.validated_data["wait"] > 0:
+                answer[WAIT_HEADER] = str(query.validated_data["wait"])
         return conditional(request, answer)
 
     @extend_schema(

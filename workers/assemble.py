@@ -21,10 +21,15 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.audio_writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
-from workers.book_export import M4B, make_book
+from workers.book_export import is_mastered_by_chapters, make_book
 from workers.book_files.book_audio import BookFileError
 from workers.held_claims import HeldClaim
-from workers.joined_takes import JoinedTakes, MixedRatesError, TakeMissingError
+from workers.joined_takes import (
+    JoinedTakes,
+    MixedRatesError,
+    TakeMissingError,
+    TakesChangedError,
+)
 from workers.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
 from workers.outages import is_disk_full, is_outage, outlast
 from workers.worker_process import WorkerProcess
@@ -89,7 +94,7 @@ def _joining(export: Export) -> Callable[..., MadeFile]:
     """
     if export.job.segments.filter(status__in=OPEN).exists():
         raise SegmentsOpenError
-    if export.format == M4B:
+    if is_mastered_by_chapters(export):
         return partial(make_book, export=export)
     segments = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
     segments = segments.select_related("take").order_by("chapter__index", "index")
@@ -119,7 +124,7 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
     if isinstance(error, ItemsLostError):
         logger.warning("files of items are gone, making them again: items=%s", error.item_ids)
         return bool(transitions.remake_items(error.batch_id, error.item_ids))
-    if isinstance(error, (SegmentsOpenError, ItemsOpenError)):
+    if isinstance(error, (SegmentsOpenError, ItemsOpenError, TakesChangedError)):
         return transitions.release_export(fence, delay_seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks all of it."

@@ -20,6 +20,7 @@ from synth.bookshelf.plans import figures_of, plan_of
 from synth.bookshelf.start import start_wanted_book
 from synth.models import BookSource
 from synth.transitions import books
+from synth.transitions.book_batches import advance_batch_of_book
 from synth.transitions.claims import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
@@ -46,6 +47,7 @@ def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
     except Exception as error:
         if not process.handing_back.is_set():
             outlast(partial(_settle_error, process, claim, error))
+            outlast(partial(advance_batch_of_book, claim.pk))
     finally:
         process.held.drop(claim)
 
@@ -80,7 +82,13 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         delete_objects(keys.values())
         return
     logger.info("book planned: chars=%d", read.facts["source_chars"])
-    outlast(partial(start_wanted_book, claim.pk))
+    outlast(partial(_go_on, claim.pk))
+
+
+def _go_on(book_id: uuid.UUID) -> None:
+    """Start a book that was to start by itself; one of a batch has its turn there."""
+    if not advance_batch_of_book(book_id):
+        start_wanted_book(book_id)
 
 
 def _fetch(source: BookSource, path: Path) -> Path:

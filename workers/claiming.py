@@ -7,17 +7,22 @@ nothing with it: nothing else is claimed while it runs, and it starts when nothi
 from __future__ import annotations
 
 import itertools
+import threading
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 from django.conf import settings
+from django.db import connection
 from django.db.models import Q
 
 from synth import transitions as synth_transitions
 from synth.models import Segment
+from synth.transitions import SegmentClaim
 from voices import transitions as voice_transitions
 from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
+from workers.outages import DATABASE_AWAY, outlast
 from workers.webhook import take_deliveries
 from workers.worker_process import WorkerProcess
 
@@ -31,6 +36,7 @@ def take_work(process: WorkerProcess) -> int:
     if process.has_cpu_role:
         taken += take_exports(process)
         taken += take_books(process)
+        taken += take_book_files(process)
         taken += take_deliveries(process)
     return taken
 
@@ -96,6 +102,23 @@ def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -
     return _start(process, claims)
 
 
+def take_book_files(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim files of books that wait, among `ids` where given, and start; return how many."""
+    with process.claim_lock:
+        room = process.room(Kind.BOOK_FILE)
+        if not room:
+            return 0
+        waiting = synth_transitions.claimable_book_files()
+        if ids is not None:
+            waiting = waiting.filter(pk__in=list(ids))
+        claims = []
+        for file_id in list(waiting.values_list("pk", flat=True)[:room]):
+            claim = synth_transitions.claim_book_file(file_id, worker=process.name)
+            if claim is not None:
+                claims.append(process.held.add(Kind.BOOK_FILE, claim.pk, claim.token))
+    return _start(process, claims)
+
+
 def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
     """Run the work behind fresh claims; imported here, since a CPU worker has no engine."""
     segments = [claim for claim in claims if claim.kind is Kind.SEGMENT]
@@ -112,6 +135,10 @@ def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
             from workers.book_import import import_book
 
             process.run([claim], import_book, claim)
+        elif claim.kind is Kind.BOOK_FILE:
+            from workers.book_file_task import make_book_file
+
+            process.run([claim], make_book_file, claim)
     for _, batch in itertools.groupby(segments, key=lambda claim: claim.priority):
         from workers.render import begin_segments
 
@@ -173,19 +200,41 @@ def _claim_segments(
     ids: Sequence[int] | None = None,
     attempts_below: int | None = None,
 ) -> list[HeldClaim]:
-    claims = synth_transitions.claim_segments(
-        worker=process.name,
-        limit=room.any_class,
-        interactive_limit=room.interactive,
-        codec_fingerprint=process.host.engine.codec_fingerprint,
-        ids=ids,
-        attempts_below=attempts_below,
-    )
-    if claims:
-        process.ahead.note_claims()
-    return [
-        process.held.add(
-            Kind.SEGMENT, claim.pk, claim.token, job_id=claim.job_id, priority=claim.priority
+    claims: list[SegmentClaim] = []
+    held: list[HeldClaim] = []
+
+    def hold(made: Sequence[SegmentClaim]) -> None:
+        claims.extend(made)
+        held.extend(
+            process.held.add(
+                Kind.SEGMENT, claim.pk, claim.token, job_id=claim.job_id, priority=claim.priority
+            )
+            for claim in made
         )
-        for claim in claims
-    ]
+
+    try:
+        synth_transitions.claim_segments(
+            worker=process.name,
+            limit=room.any_class,
+            interactive_limit=room.interactive,
+            codec_fingerprint=process.host.engine.codec_fingerprint,
+            ids=ids,
+            attempts_below=attempts_below,
+            hold=hold,
+        )
+    except DATABASE_AWAY:
+        if not held:
+            raise
+        # Not in this thread: the pump has to see for itself that the database is away.
+        threading.Thread(target=_note_later, args=(claims,), daemon=True).start()
+    if held:
+        process.ahead.note_claims()
+    return held
+
+
+def _note_later(claims: Sequence[SegmentClaim]) -> None:
+    """Note claims once the database is back."""
+    try:
+        outlast(partial(synth_transitions.note_claims, claims))
+    finally:
+        connection.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from synth.models import BookSource, Export, Segment, WebhookDelivery
+from synth.models import BookFile, BookSource, Export, Segment, WebhookDelivery
 from ttsweb import leases
 from ttsweb.leases import LeasedModel
 from voices.models import ClipCodes, VoiceVersion
@@ -28,6 +28,7 @@ MODELS: dict[Kind, type[LeasedModel]] = {
     Kind.EXPORT: Export,
     Kind.DELIVERY: WebhookDelivery,
     Kind.BOOK: BookSource,
+    Kind.BOOK_FILE: BookFile,
 }
 ENGINE_KINDS = (Kind.VERSION, Kind.CODES, Kind.SEGMENT)
 

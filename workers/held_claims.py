@@ -21,6 +21,7 @@ class Kind(enum.Enum):
     EXPORT = "export"
     DELIVERY = "delivery"
     BOOK = "book"
+    BOOK_FILE = "book_file"
 
 
 @dataclass(slots=True, eq=False)

@@ -5,7 +5,8 @@ Each take is stretched on its own, so that it begins and ends at a sample that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -32,6 +33,17 @@ class MixedRatesError(Exception):
     """The takes of a job do not have one sample rate."""
 
 
+class TakesChangedError(Exception):
+    """A segment got another take, or another pause, since a file was begun."""
+
+
+class Pin(NamedTuple):
+    """What a segment has to have still when it is read: its take and the pause after it."""
+
+    take_id: uuid.UUID
+    pause_after_ms: int
+
+
 class Cue(NamedTuple):
     """Where a segment lies: its id, its first sample and the one after its last, without pause."""
 
@@ -48,14 +60,23 @@ class JoinedTakes:
         num_samples: how long the last reading was.
     """
 
-    def __init__(self, segments: QuerySet[Segment], *, speed: float) -> None:
+    def __init__(
+        self,
+        segments: QuerySet[Segment],
+        *,
+        speed: float,
+        pins: Mapping[int, Pin] | None = None,
+    ) -> None:
         """Look at the takes of these finished segments, which come in order.
+
+        Args:
+            pins: by segment; with them other segments, takes or pauses than these are an error.
 
         Raises:
             TakeMissingError: some have no audio.
             MixedRatesError: they were rendered by checkpoints of different rates.
         """
-        self._segments, self._speed = segments, speed
+        self._segments, self._speed, self._pins = segments, speed, pins
         self.sample_rate = _one_rate(segments)
         self.cues: list[Cue] = []
         self.num_samples = 0
@@ -65,10 +86,12 @@ class JoinedTakes:
 
         Raises:
             TakeMissingError: audio went since it was looked for, or is damaged.
+            TakesChangedError: the segments are not as they were pinned.
         """
         self.cues, self.num_samples = [], 0
         position = 0  # before stretching
         for segment in self._segments.iterator(chunk_size=1000):
+            self._check_pin(segment)
             if segment.take is None:
                 raise TakeMissingError([segment.pk])
             start = self.num_samples
@@ -79,6 +102,14 @@ class JoinedTakes:
             position += _length(segment.take)
             position += round(segment.pause_after_ms * self.sample_rate / 1000)
             yield from self._pause(self._stretched(position) - self.num_samples)
+        if self._pins is not None and len(self.cues) != len(self._pins):
+            raise TakesChangedError
+
+    def _check_pin(self, segment: Segment) -> None:
+        if self._pins is None:
+            return
+        if self._pins.get(segment.pk) != (segment.take_id, segment.pause_after_ms):
+            raise TakesChangedError
 
     def _take(self, segment_id: int, take: Take, position: int) -> Iterator[AudioArray]:
         """Yield a take that begins, unstretched, at this sample."""

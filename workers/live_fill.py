@@ -20,7 +20,7 @@ from synth.models import LiveChunk, RenderJob, Segment, SweepTurn, Take
 from ttsweb import leases
 from workers.live_chunks import Cutter, Piece, add_rows, heard_rate, store_object
 from workers.outages import DATABASE_AWAY, is_outage
-from workers.sweep import take_turn
+from workers.turns import take_turn
 
 logger = logging.getLogger(__name__)
 

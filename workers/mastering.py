@@ -1,8 +1,8 @@
 """Make a job's file of its joined takes: rate, loudness, peaks, and a report measured on the file.
 
-Loudness takes two readings: one that measures, one that writes with one gain for the whole file.
-What was written is read back and measured; a codec raises peaks and a limiter costs loudness, so
-the file is written again, a few times at most, until both are as asked or cannot be.
+Loudness takes one gain for the whole file, which is searched for before anything is written. What
+was written is read back and measured; a codec raises peaks and costs loudness, so the file is
+written again, a few times at most, until both are as asked or cannot be.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from synth.transitions import FileFacts
 from workers.audio_writers import file_rate, open_writer
 from workers.joined_takes import Cue, JoinedTakes
 from workers.loudness import Loudness, LoudnessMeter
+from workers.loudness_search import MAX_EXTRA_DB, amplified, find_gain
 from workers.peak_limiter import PeakLimiter
 from workers.resample import resample
 from workers.waveform_peaks import WaveformPeaks
@@ -31,8 +32,6 @@ LOUDNESS_TOLERANCE_LU = 0.1
 TARGET_TOLERANCE_LU = 0.5
 _PEAK_MARGIN_DB = 0.05
 _MAX_WRITES = 5
-# A limiter turned up further than this would be heard more than the loudness that it still gains.
-_MAX_EXTRA_DB = 6.0
 _LEAST_YIELD = 0.25  # a limiter that is at work all the time gives less back than this for a dB
 
 
@@ -66,12 +65,14 @@ class MadeFile(NamedTuple):
 class _Level:
     """How loud the next writing is to be: one gain, and the ceiling of its peaks, both in dB.
 
-    `extra_db` is how much of the gain makes up for what the limiter costs.
+    `extra_db` is how much of the gain makes up for what the limiter costs; `yielded` how much
+    louder a dB of gain made the file so far.
     """
 
     gain_db: float = 0.0
     ceiling_dbtp: float | None = None
     extra_db: float = 0.0
+    yielded: float = 1.0
     before: tuple[float, float] | None = None  # gain and loudness of the writing before
 
     def yield_of(self, lufs: float | None) -> float:
@@ -79,7 +80,7 @@ class _Level:
         now = None if lufs is None else (self.gain_db, lufs)
         before, self.before = self.before, now
         if before is None or now is None or abs(now[0] - before[0]) < LOUDNESS_TOLERANCE_LU:
-            return 1.0
+            return self.yielded
         return min(1.0, max(_LEAST_YIELD, (now[1] - before[1]) / (now[0] - before[0])))
 
 
@@ -142,13 +143,11 @@ def _first_level(blocks: _Source, rate: int, target: float | None) -> _Level:
     """Return the gain that leads to the target; none where there is no target, or no loudness."""
     if target is None:
         return _Level()
-    meter = LoudnessMeter(rate)
-    for block in blocks:
-        meter.push(block)
-    found = meter.close()
-    if found.integrated_lufs is None:
+    ceiling = PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB
+    found = find_gain(blocks, rate, target_lufs=target, ceiling_dbtp=ceiling)
+    if found is None:
         return _Level()
-    return _Level(target - found.integrated_lufs, PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB)
+    return _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
 
 
 def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level) -> _Written:
@@ -156,7 +155,7 @@ def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level
     limiter = None
     blocks: Iterable[AudioArray] = source
     if level.gain_db:
-        blocks = _amplified(blocks, 10 ** (level.gain_db / 20))
+        blocks = amplified(blocks, level.gain_db)
     if level.ceiling_dbtp is not None:
         limiter = PeakLimiter(rate, ceiling=10 ** (level.ceiling_dbtp / 20))
         blocks = limiter.limit(blocks)
@@ -174,11 +173,6 @@ def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level
     return _Written(num_samples, meter.close(), peaks.values(), float(turned_down))
 
 
-def _amplified(blocks: Iterable[AudioArray], gain: float) -> Iterator[AudioArray]:
-    for block in blocks:
-        yield (block * np.float32(gain)).astype(np.float32)
-
-
 def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
     """Correct the level by what was measured; return whether another writing can help."""
     if target is None or level.ceiling_dbtp is None:
@@ -191,7 +185,7 @@ def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
         level.ceiling_dbtp -= over + _PEAK_MARGIN_DB
         is_changed = True
     # What the limiter alone has cost is made up for, as far as that is not heard more than it.
-    step = min(missing / level.yield_of(found), _MAX_EXTRA_DB - level.extra_db)
+    step = min(missing / level.yield_of(found), MAX_EXTRA_DB - level.extra_db)
     if abs(missing) > LOUDNESS_TOLERANCE_LU and abs(step) > LOUDNESS_TOLERANCE_LU:
         level.gain_db += step
         level.extra_db += step
@@ -227,7 +221,7 @@ def _why_not_reached(found: float | None) -> str:
         return "The file is silent or shorter than 0.4 s, so that it has no loudness to change."
     return (
         f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before its loudness reaches the "
-        "target; more would be distorted."
+        f"target; more than {found:g} LUFS would be distorted."
     )
 
 

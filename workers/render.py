@@ -99,7 +99,8 @@ def settle_rendered(process: WorkerProcess) -> None:
             return  # the shutdown gives the claims back
         wanted = [item for item in items if not _drop_lost(process, item.claim)]
         stored: list[tuple[HeldClaim, Take]] = []
-        for item, outcome in zip(wanted, process.store(_store, wanted), strict=True):
+        outcomes = process.store(partial(_store, process), wanted)
+        for item, outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 _settle_error(process, item.claim, outcome)
             else:
@@ -120,7 +121,7 @@ def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
     return claim.is_lost
 
 
-def _store(item: Rendered) -> Take | Exception:
+def _store(process: WorkerProcess, item: Rendered) -> Take | Exception:
     """Return a rendered segment's take, whose row is still to be written, or why there is none."""
     try:
         rendered = item.future.result()
@@ -130,7 +131,9 @@ def _store(item: Rendered) -> Take | Exception:
     except Exception as error:
         return error
     try:
-        screen_take(take, item.request.spec, rendered)
+        spec = item.request.spec
+        screen_take(take, spec, rendered)
+        process.speech.judge(take, spec.text, rendered, language=item.request.language)
     except Exception as error:
         drop_stored([take])
         return error

@@ -77,6 +77,7 @@ class RenderRequest:
     clips: tuple[str, ...] = ()
     is_live: bool = False
     heard_rate: int | None = None
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,7 +171,7 @@ def _request(
     key = content_key(spec, model_fingerprint, voice.key)
     is_live = job.live_requested_at is not None
     rate = heard_rate(job.format, job.sample_rate)
-    return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate)
+    return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate, job.language)
 
 
 def _voices_key(references: Collection[Reference]) -> VoicesKey:

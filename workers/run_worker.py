@@ -123,6 +123,7 @@ def _prepare(
 
 def _start_engine(process: WorkerProcess) -> None:
     process.status.state = State.WARMING
+    process.speech.start()
     engine = process.host.start()
     process.status.describe_engine(engine)
     outlast(lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER)

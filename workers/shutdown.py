@@ -71,6 +71,8 @@ def hand_back(claim: HeldClaim) -> None:
         transitions.release_delivery(fence)
     elif claim.kind is Kind.BOOK:
         transitions.release_book(fence)
+    elif claim.kind is Kind.BOOK_FILE:
+        transitions.release_book_file(fence)
     elif RenderJob.objects.filter(segments=claim.pk, cancel_requested=True).exists():
         transitions.cancel_segment(fence)
     else:

@@ -17,14 +17,15 @@ from django.conf import settings
 from django.db.models import Q
 
 from synth import queue, transitions
+from synth.book_batches.advance import advance_batches
 from synth.bookshelf.start import start_wanted_books
 from synth.models import (
+    BookFile,
     BookSource,
     Export,
     JobVoice,
     RenderJob,
     Segment,
-    SweepTurn,
     WebhookDelivery,
     WorkerStatus,
 )
@@ -35,7 +36,9 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips
-from workers import live_cleanup, retention
+from workers import live_cleanup, orphans, retention
+from workers.turns import postpone_turn
+from workers.turns import take_turn as take_turn
 
 logger = logging.getLogger(__name__)
 
@@ -47,19 +50,6 @@ CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows ar
 EVICTION_AGE = dt.timedelta(hours=1)
 
 
-def take_turn(name: str, *, seconds: float) -> dt.timedelta | None:
-    """Return by how much this kind of work is overdue if the round is ours, else None.
-
-    The next round is `seconds` later.
-    """
-    now = leases.database_now()
-    turn, _ = SweepTurn.objects.get_or_create(name=name, defaults={"next_at": now})
-    ours = SweepTurn.objects.filter(pk=name, next_at__lte=now, next_at=turn.next_at).update(
-        next_at=now + dt.timedelta(seconds=seconds)
-    )
-    return now - turn.next_at if ours else None
-
-
 def sweep_if_due() -> bool:
     """Do a round if it is due and no other worker does it; return whether it was done here."""
     pause = max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
@@ -69,13 +59,17 @@ def sweep_if_due() -> bool:
     if overdue is None:
         return False
     # After a time without sweeps the database was away, for living workers too: they renew first.
-    if overdue < dt.timedelta(seconds=settings.LEASE_SECONDS / 2):
+    grace = settings.LEASE_SECONDS / 2  # two beats of a living worker
+    if overdue < dt.timedelta(seconds=grace):
         free_lost(leases.expired(leases.database_now()))
+    else:
+        postpone_turn(SWEEP, seconds=max(settings.SWEEP_SECONDS, grace))
     transitions.close_cancelled_jobs()
     transitions.stop_overdue_jobs()
     transitions.fail_jobs_of_failed_versions()
     transitions.settle_stalled_batches()
     start_wanted_books()
+    advance_batches()
     resend()
     live_cleanup.clean()
     retention.delete_expired_jobs()
@@ -90,6 +84,7 @@ def free_lost(lost: Q) -> int:
         "exports": transitions.free_lost_exports(lost),
         "webhooks": transitions.free_lost_deliveries(lost),
         "books": transitions.free_lost_books(lost),
+        "book files": transitions.free_lost_book_files(lost),
     }
     for name, count in freed.items():
         if count:
@@ -142,6 +137,11 @@ def resend() -> int:
         if not queue.send_import_book(pk):
             return count
         count += BookSource.objects.filter(pk=pk).update(sent_at=now)
+    files = transitions.claimable_book_files().filter(old)
+    for pk in list(files.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_book_file(pk):
+            return count
+        count += BookFile.objects.filter(pk=pk).update(sent_at=now)
     ids = list(segments.order_by("pk").values_list("pk", flat=True)[:RESENT_SEGMENTS])
     if ids and queue.send_segments(ids):
         count += Segment.objects.filter(pk__in=ids).update(sent_at=now)
@@ -164,6 +164,7 @@ def tidy() -> None:
     collect_clips(unused.values_list("pk", flat=True))
     for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp"):
         remove_old_temporaries(Path(folder))
+    orphans.delete_orphans()
 
 
 def drop_leftover_references() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from celery import shared_task
 
 from synth import queue
+from synth.book_batches.advance import advance_batch
 from workers import claiming, running
 from workers.sweep import sweep_if_due
 from workers.webhook import take_deliveries
@@ -55,6 +56,23 @@ def import_book(book_id: Any) -> None:
     process = running.current()
     if found is not None and process is not None:
         claiming.take_books(process, [found])
+
+
+@shared_task(name=queue.ADVANCE_BOOK_BATCH)
+def advance_book_batch(batch_id: Any) -> None:
+    """Begin what of a batch of books has its turn, or end it."""
+    found = _as_uuid(batch_id)
+    if found is not None:
+        advance_batch(found)
+
+
+@shared_task(name=queue.MAKE_BOOK_FILE)
+def make_book_file(file_id: Any) -> None:
+    """Make a file of a book if it waits and this worker has room."""
+    found = _as_uuid(file_id)
+    process = running.current()
+    if found is not None and process is not None:
+        claiming.take_book_files(process, [found])
 
 
 @shared_task(name=queue.FILL_LIVE)

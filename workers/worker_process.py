@@ -25,6 +25,7 @@ from workers.rendered import Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
 from workers.throughput import FrameRate
+from workers.transcriber import SpeechCheck
 
 if TYPE_CHECKING:
     from synth.engine import Engine
@@ -55,6 +56,7 @@ class WorkerProcess:
         self.spoken = SpokenVoices()
         self.frame_rate = FrameRate()
         self.status = StatusReport(name=name, role=role, checkpoint=str(settings.CHECKPOINT))
+        self.speech = SpeechCheck(self.status)
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
         self.wake = threading.Event()
@@ -66,7 +68,7 @@ class WorkerProcess:
         self._paused_until = 0.0
         self._pools = {
             kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
-            for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK)
+            for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
         }
         # A pool of its own: these wait for other people's servers.
         self._pools[Kind.DELIVERY] = ThreadPoolExecutor(

@@ -9,42 +9,19 @@ from dataclasses import dataclass, replace
 from synth.books.book import Block, BlockKind, Book, Document, TocEntry
 from synth.books.labels import is_bare_number, is_label, join_titles
 from synth.books.notes import places_of
-from synth.books.rules import SkipReason, section_reason, title_reason
+from synth.books.rules import SkipReason, section_reason
+from synth.books.section_names import MAX_TITLE_CHARS, name_section
+from synth.books.section_names import Placed as Placed
+from synth.books.section_names import Section as Section
 
 # Entries of a contents list that are closer than this are sections of a chapter, not chapters.
 _MIN_CHAPTER_CHARS = 2500
 _MAX_PART_CHARS = 500  # of its own, before its first chapter
 _MIN_HEADINGS = 2
-_MAX_TITLE_CHARS = 200
-_MAX_HEADINGS = 4  # that make one title
 _PART = re.compile(r"(?:part|book|volume|act|teil|buch|band|akt|livre|partie|tome|acte)\b", re.I)
 _START = re.compile(r"\*\*\* ?START OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
 _END = re.compile(r"(?:\*\*\* ?)?END OF (?:TH(?:E|IS) )?PROJECT GUTENBERG", re.IGNORECASE)
 _PRODUCED = re.compile(r"(?:produced|transcribed|e-text prepared|scanned|updated) by\b", re.I)
-_RIGHTS = re.compile(r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b", re.I)
-_MAX_TITLE_PAGE_CHARS = 300
-_MAX_RIGHTS_CHARS = 8000
-_ROLE_TITLES = {"titlepage": "Title page", "copyright-page": "Copyright", "toc": "Contents"}
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Hold a block with its place in the book: numbers of the document and of the block."""
-
-    document: int
-    place: int
-    block: Block
-
-
-@dataclass(slots=True)
-class Section:
-    """Hold what will be a chapter; `reason` is why all of it is not spoken."""
-
-    title: str
-    level: int
-    blocks: list[Placed]
-    reason: SkipReason | None = None
-    parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +50,7 @@ def find_sections(book: Book) -> tuple[list[Section], list[str]]:
                 sections.append(Section(found.title, found.level, [], reason, found.parents))
             sections[-1].blocks.append(placed)
     for section in sections:
-        _name(section, book)
+        name_section(section, book)
     return _joined_parts(sections), warnings
 
 
@@ -235,61 +212,22 @@ def _starts_of_headings(book: Book) -> dict[tuple[int, int], _Start]:
     return starts
 
 
-def _name(section: Section, book: Book) -> None:
-    """Give a section the title of its headings and of the contents list, and what follows of it."""
-    headings: list[str] = []
-    for placed in section.blocks:
-        if placed.block.kind is BlockKind.HEADING and len(headings) < _MAX_HEADINGS:
-            headings.append(placed.block.text)
-        elif placed.block.kind is not BlockKind.FURNITURE:
-            break
-    own = join_titles(headings)
-    title = section.title
-    if own and (not title or join_titles([title, own]) == own) and len(own) <= _MAX_TITLE_CHARS:
-        title = own
-    document = book.documents[section.blocks[0].document]
-    if section.reason is None:
-        section.reason = title_reason(title) or _guessed(section, document, book)
-    section.title = (title or _made_title(section, document))[:_MAX_TITLE_CHARS]
-
-
-def _guessed(section: Section, document: Document, book: Book) -> SkipReason | None:
-    """Tell a title page or a page of rights that nothing names, by what is on it."""
-    num_chars = sum(placed.block.source_chars for placed in section.blocks)
-    texts = [placed.block.text for placed in section.blocks]
-    is_front = section.blocks[0].document <= max(3, len(book.documents) // 10)
-    title = book.metadata.title.casefold()
-    if is_front and {text.casefold() for text in texts if text} == {title}:
-        return SkipReason.TITLE_PAGE
-    is_own = section.title and section.title.casefold() not in title
-    if document.role not in {"", "frontmatter", "bodymatter"} or is_own:
-        return None
-    names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
-    if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
-        return SkipReason.TITLE_PAGE
-    is_rights = any(_RIGHTS.search(text) for text in texts)
-    return SkipReason.LICENCE if is_rights and num_chars <= _MAX_RIGHTS_CHARS else None
-
-
-def _made_title(section: Section, document: Document) -> str:
-    """Make a title for a section that has none: its role, or how it begins."""
-    role = section.blocks[0].block.role or document.role
-    if role and role not in {"chapter", "bodymatter", "frontmatter", "backmatter"}:
-        return _ROLE_TITLES.get(role, role.replace("-", " ").capitalize())
-    text = next((placed.block.text for placed in section.blocks if placed.block.text), "")
-    return text if len(text) <= 40 else f"{text[:40].rsplit(' ', 1)[0]}…"
-
-
 def _joined_parts(sections: list[Section]) -> list[Section]:
-    """Put a part that is only a heading before its first chapter, which then names it."""
+    """Put a part that is only a heading before its first chapter, which then names it.
+
+    So is a number that stands alone before a chapter of the same level: "I", then "The Bell".
+    """
     joined: list[Section] = []
     waiting: Section | None = None
     for section in sections:
         if waiting is not None:
-            if section.level > waiting.level and section.reason is waiting.reason:
+            if section.reason is waiting.reason and section.level > waiting.level:
                 parents = section.parents or (*waiting.parents, waiting.title)
                 blocks = [*waiting.blocks, *section.blocks]
                 section = replace(section, blocks=blocks, parents=parents)
+            elif section.reason is waiting.reason and _is_number_of(waiting, section):
+                title = join_titles([waiting.title, section.title])[:MAX_TITLE_CHARS]
+                section = replace(section, blocks=[*waiting.blocks, *section.blocks], title=title)
             else:
                 joined.append(waiting)
             waiting = None
@@ -299,3 +237,13 @@ def _joined_parts(sections: list[Section]) -> list[Section]:
         else:
             joined.append(section)
     return [*joined, waiting] if waiting is not None else joined
+
+
+def _is_number_of(waiting: Section, section: Section) -> bool:
+    """Say whether a heading without text is the number of the chapter that follows it."""
+    return (
+        waiting.level == section.level
+        and is_bare_number(waiting.title)
+        and not is_label(section.title)
+        and section.parents == waiting.parents
+    )

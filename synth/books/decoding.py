@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import charset_normalizer
 
 from synth.books.book import BookRejectedError
+from synth.books.charsets import codec_of, decode_mostly_utf8, is_wide
 
 # The longer mark first: UTF-32's little-endian mark begins with that of UTF-16.
 _MARKS = (
@@ -56,32 +57,46 @@ def decode_text(raw: bytes, *, charset: str = "") -> Decoded:
     """
     if not raw.strip(b"\0\r\n\t \x0b\x0c" + codecs.BOM_UTF8):
         raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
-    name, text = _decode(raw, charset)
-    return _checked(name, text)
+    name, text, warnings = _decode(raw, charset)
+    return _checked(name, text, warnings)
 
 
-def _decode(raw: bytes, charset: str) -> tuple[str, str]:
+def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
     for mark, name in _MARKS:
         if raw.startswith(mark):
             text = _try(raw, name)
+            if text is None and (mixed := _mixed(raw.removeprefix(codecs.BOM_UTF8))):
+                return mixed
             if text is None:
                 raise _not_text(f"It begins with the mark of {name}, but is not written in it.")
-            return name, text
+            return name, text, ()
     if b"\0" in raw:
-        return _decode_wide(raw)
+        return *_decode_wide(raw), ()
     for name in _candidates(raw, charset):
         text = _try(raw, name)
         if text is not None:
-            return name, text
-    return _guess(raw)
+            return name, text, ()
+    if (mixed := _mixed(raw)) is not None:
+        return mixed
+    name, text = _guess(raw)
+    shown = "Windows-1252" if name == "cp1252" else name
+    return name, text, (f"The text names no charset; it was read as {shown}: look at its accents.",)
+
+
+def _mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
+    found = None if b"\0" in raw else decode_mostly_utf8(raw)
+    if found is None:
+        return None
+    told = f"{found[1]} bytes are no UTF-8 as the others are, and were read as Windows-1252."
+    return "utf-8", found[0], (told,)
 
 
 def _candidates(raw: bytes, charset: str) -> list[str]:
     declared = _DECLARED.search(raw[:4096])
-    names = ["utf-8", charset, declared[1].decode("ascii") if declared else ""]
-    # Texts that say Latin-1 are mostly written in Windows-1252, which adds letters to it.
-    western = {"iso-8859-1", "iso_8859_1", "latin-1", "latin1", "iso8859-1", "iso 8859-1"}
-    return ["cp1252" if name.lower() in western else name for name in names if name]
+    names = (charset, declared[1].decode("ascii") if declared else "")
+    codecs_named = [codec for name in names if name and (codec := codec_of(name))]
+    # Who can read the declaration as plain letters reads no wide charset.
+    return ["utf-8", *(codec for codec in codecs_named if not is_wide(codec))]
 
 
 def _try(raw: bytes, name: str) -> str | None:
@@ -148,7 +163,7 @@ def _share_of_unreadable(text: str) -> float:
     return (bad + len(_CONTROL.findall(sample))) / max(1, len(sample))
 
 
-def _checked(name: str, text: str) -> Decoded:
+def _checked(name: str, text: str, warnings: tuple[str, ...]) -> Decoded:
     text = unicodedata.normalize("NFC", text.rstrip(_DOS_END).lstrip("\ufeff"))
     if not text.strip():
         raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
@@ -156,9 +171,9 @@ def _checked(name: str, text: str) -> Decoded:
     if "\0" in text or controls > max(2, _MAX_CONTROL_SHARE * len(text)):
         raise _not_text("It holds control characters throughout.")
     if not controls:
-        return Decoded(text, name)
+        return Decoded(text, name, warnings)
     warning = f"{controls} control characters were read as blanks."
-    return Decoded(_CONTROL.sub(" ", text), name, (warning,))
+    return Decoded(_CONTROL.sub(" ", text), name, (*warnings, warning))
 
 
 def _not_text(why: str) -> BookRejectedError:

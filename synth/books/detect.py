@@ -147,7 +147,7 @@ def _binary_format(raw: bytes) -> str | None:
 def _archive_format(raw: bytes) -> str:
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            names = set(archive.namelist()[:20_000])
+            names = {name.replace("\\", "/") for name in archive.namelist()[:20_000]}
             kind = _mimetype(archive) if "mimetype" in names else ""
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
         # The reader of EPUBs says what is wrong with an archive.

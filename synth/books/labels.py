@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from synth.books.heading_words import is_eastern_label, is_foreign_label
+
 _ROMAN = r"[IVXLCDM]{1,8}|[ivxlcdm]{1,8}"
 _ORDINAL = (
     r"(?:the\s+)?(?:first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth|last|one|two|"
@@ -30,7 +32,9 @@ _MAX_LABEL = 40
 
 def is_label(text: str) -> bool:
     """Say whether a heading is only a number, with or without a word such as "Chapter"."""
-    return len(text) <= _MAX_LABEL and bool(_LABEL.match(text.strip()))
+    if len(text) > _MAX_LABEL:
+        return False
+    return bool(_LABEL.match(text.strip())) or is_foreign_label(text)
 
 
 def is_bare_number(text: str) -> bool:
@@ -49,7 +53,7 @@ def join_titles(parts: list[str]) -> str:
             continue
         if not joined or _words(joined) in _words(part):
             joined = part
-        elif joined[-1] in ".:!?—–…-":  # noqa: RUF001  # dashes
+        elif joined[-1] in ".:!?—–…-" or is_eastern_label(joined):  # noqa: RUF001  # dashes
             joined = f"{joined} {part}"
         else:
             joined = f"{joined}{'.' if is_label(joined) else ':'} {part}"

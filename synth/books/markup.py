@@ -61,7 +61,15 @@ _ALIASES = {
 }
 NOTE_ROLES = frozenset({"footnote", "endnote", "note"})
 NOTE_SECTIONS = frozenset({"footnotes", "endnotes"})
-_NOTE_CLASSES = frozenset({"footnote", "endnote"})
+_NOTE_CLASSES = frozenset({"footnote", "endnote", "_idfootnote", "_idendnote"})
+_NOTE_LIST_CLASSES = frozenset({"footnotes", "endnotes", "_idfootnotes", "_idendnotes"})
+# What those who made the file say of their work.
+_TRANSCRIBER_CLASSES = frozenset(
+    {"transnote", "tnote", "mynote", "transcribers-note", "transcriber-note", "pgheader"}
+)
+_DIRECTION_CLASSES = frozenset(
+    {"stage-direction", "stagedirection", "stagedirections", "stagedir", "stage-directions"}
+)
 _VERSE = frozenset({"verse", "poem", "song", "hymn", "lyrics"})
 _VERSE_CLASSES = _VERSE | frozenset({"poetry", "stanza", "linegroup", "lg"})
 _STANZA_CLASSES = frozenset({"stanza", "linegroup", "lg", "verse-group"})
@@ -69,12 +77,14 @@ _PAGE_CLASSES = frozenset({"pagenum", "pageno", "pagenumber", "page-number", "pa
 _PERSONA_CLASSES = frozenset({"speaker", "persona"})
 
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
+CJK = (  # Chinese and Japanese, which put no blanks between words
+    "\u2e80-\u2fdf\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff9f"
+    "\U00020000-\U0003ffff"
+)
+_CJK_LINE_END = re.compile(rf"(?<=[{CJK}])[ \t\r]*\n[ \t\r\n]*(?=[{CJK}])")
+_ONE_LETTER_WORDS = frozenset("AÀÁÅEÉÈIÍOÓÔÖUÚYW")  # in some language of Latin letters
 _HIDDEN_STYLE = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
 _BLOCK_STYLE = re.compile(r"display\s*:\s*(?:block|table|list-item|flex)\b", re.IGNORECASE)
-_BARE_MARK = re.compile(r"(?:\d{1,4}|[a-z]|[ivxlc]{1,6})\Z", re.IGNORECASE)
-_SURE_MARK = re.compile(r"(?:[*†‡§¶]{1,4}|[\[({](?:\d{1,4}|[*†‡§¶]{1,4}|[a-z])[\])}])\Z")
-_BACK_MARK = re.compile(r"[↩↑^←⏎\ufe0e\ufe0f↵]+\Z")
-_NOTE_NAME = re.compile(r"(?:foot|end)?note|\bfn|_ftn|noteref|fnref|anchor", re.IGNORECASE)
 _ORNAMENT = re.compile(r"[\s*⁂•·●○◆◇■□▪❦❧☙✻✽✦✧★☆#~_=–—\-†‡§+∗⁎※◦❖]+\Z")  # noqa: RUF001
 
 
@@ -111,8 +121,10 @@ def role_of(element: Element) -> str:
     if role and role not in MATTER:
         return role
     classes = classes_of(element)
-    if "footnotes" in classes or "endnotes" in classes:
+    if classes & _NOTE_LIST_CLASSES:
         return "footnotes"
+    if classes & _TRANSCRIBER_CLASSES and name_of(element) not in INLINE:
+        return "pg-header"
     if classes & _NOTE_CLASSES and name_of(element) not in INLINE:
         return "footnote"
     named = known_role([(element.get("id") or "").lower(), *sorted(classes)])
@@ -161,15 +173,28 @@ def is_persona(element: Element) -> bool:
     return "persona" in types_of(element) or bool(_PERSONA_CLASSES & classes_of(element))
 
 
+def is_initial(element: Element) -> bool:
+    """Say whether an element holds the first letter of a word, set large, and no whole word."""
+    if not any(
+        "drop" in one or "initial" in one or "lettrine" in one for one in classes_of(element)
+    ):
+        return False
+    text = text_of(element).strip()
+    return len(text) == 1 and text.isalpha() and text.upper() not in _ONE_LETTER_WORDS
+
+
 def is_direction(element: Element) -> bool:
     """Say whether an element tells what persons of a play do."""
-    return "stage-direction" in types_of(element) or "stage-direction" in classes_of(element)
+    return "stage-direction" in types_of(element) or bool(_DIRECTION_CLASSES & classes_of(element))
 
 
 def begins_speech(element: Element) -> bool:
-    """Say whether a name is that of who speaks now: a mark or nothing follows, no other word."""
+    """Say whether a name is that of who speaks now: a mark, nothing or a new sentence follows."""
     name, tail = text_of(element).rstrip(), (element.tail or "").lstrip()
-    return not tail or name.endswith((".", ":")) or tail[0] in ".:,([—–-"  # noqa: RUF001
+    if not tail or name.endswith((".", ":")) or tail[0] in ".:,([—–-":  # noqa: RUF001
+        return True
+    # "HAMLET To be" speaks, "HAMLET goes out" is told.
+    return name.isupper() and len(name) > 1 and (tail[0].isupper() or tail[0] in "“\"'‘«")  # noqa: RUF001
 
 
 def heading_level(element: Element, name: str) -> int:
@@ -182,36 +207,18 @@ def heading_level(element: Element, name: str) -> int:
     return 0
 
 
-def link_role(element: Element) -> str:
-    """Return `noteref` or `backlink` for a link that is but a mark, else an empty string."""
-    types = types_of(element)
-    for role in ("noteref", "backlink"):
-        if role in types:
-            return role
-    text, href = squeeze(text_of(element)), element.get("href") or ""
-    if not text or len(text) > 12 or "#" not in href:
-        return ""
-    if _BACK_MARK.match(text):
-        return "backlink"
-    if _SURE_MARK.match(text):
-        return "noteref"
-    if not _BARE_MARK.match(text):
-        return ""
-    parent = element.getparent()
-    is_raised = (parent is not None and name_of(parent) == "sup") or any(
-        name_of(child) == "sup" for child in element
-    )
-    names = f"{element.get('class') or ''} {element.get('id') or ''} {href.partition('#')[2]}"
-    return "noteref" if is_raised or _NOTE_NAME.search(names) else ""
-
-
 def text_of(element: Element) -> str:
     """Return all text inside an element as it stands, without comments."""
     return "".join(element.xpath(".//text()"))
 
 
 def squeeze(text: str) -> str:
-    """Return a text in NFC, blanks collapsed, without soft hyphens and marks of layout."""
+    """Return a text in NFC, blanks collapsed, without soft hyphens and marks of layout.
+
+    A line's end between two letters of Chinese or Japanese is no blank.
+    """
+    if "\n" in text and not text.isascii():
+        text = _CJK_LINE_END.sub("", text)
     return unicodedata.normalize("NFC", " ".join(_INVISIBLE.sub("", text).split()))
 
 

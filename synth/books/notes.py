@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from synth.books.book import Block, BlockKind, Document
 
+_MAX_REST = 8
 _MAY_BE_NOTES = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.TABLE_ROW})
+_MAY_GO_ON = _MAY_BE_NOTES | {BlockKind.VERSE, BlockKind.FURNITURE, BlockKind.CAPTION}
 
 
 def full_mark(path: str, mark: str) -> str:
@@ -31,6 +34,7 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
     """
     places = places_of(documents)
     changed: list[list[Block]] = [list(document.blocks) for document in documents]
+    marked: dict[tuple[int, int], tuple[int, int]] = {}  # notes, and where each is first marked
     num_lost = 0
     for number, document in enumerate(documents):
         for place, block in enumerate(document.blocks):
@@ -48,11 +52,34 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
                 note = changed[target[0]][target[1]]
                 if note.kind in _MAY_BE_NOTES:
                     changed[target[0]][target[1]] = replace(note, kind=BlockKind.NOTE)
+                    marked.setdefault(target, (number, place))
                 kept.append(mark)
             if tuple(kept) != block.note_marks:
                 changed[number][place] = replace(changed[number][place], note_marks=tuple(kept))
+    _take_rests(changed, marked)
     warnings = [f"{num_lost} marks of notes lead to no note."] if num_lost else []
     return tuple(
         replace(document, blocks=tuple(blocks))
         for document, blocks in zip(documents, changed, strict=True)
     ), warnings
+
+
+def _take_rests(changed: list[list[Block]], marked: dict[tuple[int, int], tuple[int, int]]) -> None:
+    """Make the further paragraphs of a note, up to the next one, notes too, in place.
+
+    They are its own where the next note is marked before it begins: notes that stand together. A
+    note under each paragraph of a text has that text behind it.
+    """
+    for note, following in itertools.pairwise(sorted(marked)):
+        number, place = note
+        if following[0] != number or not 1 < following[1] - place <= _MAX_REST + 1:
+            continue
+        blocks = changed[number]
+        rest = range(place + 1, following[1])
+        is_between = note < marked[following] < following
+        if is_between or any(blocks[at].kind not in _MAY_GO_ON for at in rest):
+            continue
+        for at in rest:
+            if blocks[at].kind is not BlockKind.FURNITURE:
+                anchors = (*blocks[at].anchors, *blocks[place].anchors)
+                blocks[at] = replace(blocks[at], kind=BlockKind.NOTE, anchors=anchors)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import html.entities
 import re
 from dataclasses import dataclass
+from html import escape
 
 from lxml import etree
 from lxml import html as lxml_html
 
+from synth.books.charsets import codec_of, decode_mostly_utf8, is_wide
 from synth.books.markup import Element
 
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
@@ -20,6 +22,8 @@ _CONTROL_REFERENCE = re.compile(
 )
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 _BLANKS = re.compile(r"\s*")
+_WIDE_START = 200  # bytes in which the first tag of a text in UTF-16 is looked for
+_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _META_CHARSET = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
@@ -73,27 +77,39 @@ def parse_xml(content: bytes) -> Element:
 
 def decode(content: bytes) -> tuple[str, str]:
     """Return a file's text and, where its bytes are not what it says, a warning."""
-    for mark, name in (
-        (b"\xef\xbb\xbf", "utf-8"),
-        (b"\xff\xfe", "utf-16-le"),
-        (b"\xfe\xff", "utf-16-be"),
-    ):
+    for mark, name in _MARKS:
         if content.startswith(mark):
             return content[len(mark) :].decode(name, "replace"), ""
-    if content[:4] == b"<\0?\0":
-        return content.decode("utf-16-le", "replace"), ""
-    if content[:4] == b"\0<\0?":
-        return content.decode("utf-16-be", "replace"), ""
+    start = content[:_WIDE_START]
+    if b"\0" in start[:4] and start.lstrip(b"\0\t\n\r ").startswith(b"<"):
+        is_little = start.find(b"<") % 2 == 0
+        return content.decode("utf-16-le" if is_little else "utf-16-be", "replace"), ""
     found = _ENCODING.search(content[:300]) or _META_CHARSET.search(content[:4000])
     declared = found[1].decode("ascii") if found else "utf-8"
-    for name in (declared, "utf-8"):
+    codec = codec_of(declared)
+    if codec and not is_wide(codec) and content.isascii():
+        # Plain letters may still say others, as those of iso-2022-jp do.
+        return content.decode(codec, "replace"), ""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeError:
+        return _decode_other(content, codec, declared)
+    is_told = codec == "utf-8" or content.isascii()
+    return text, "" if is_told else f"it says that it is {declared}, but it is UTF-8"
+
+
+def _decode_other(content: bytes, codec: str, declared: str) -> tuple[str, str]:
+    """Decode bytes that are no UTF-8 throughout."""
+    if codec and codec != "utf-8" and not is_wide(codec):
         try:
-            return content.decode(name), ""
-        except (LookupError, UnicodeError):
-            continue
-    return content.decode(
-        "cp1252", "replace"
-    ), f"its bytes are no {declared} and were read as Windows-1252"
+            return content.decode(codec), ""
+        except UnicodeError:
+            pass
+    mixed = decode_mostly_utf8(content)
+    if mixed is not None:
+        return mixed[0], f"{mixed[1]} bytes in it are no UTF-8 and were read as Windows-1252"
+    warning = f"its bytes are no {declared} and were read as Windows-1252"
+    return content.decode("cp1252", "replace"), warning
 
 
 def without_doctype(text: str) -> tuple[str, bool]:
@@ -143,7 +159,8 @@ def _as_character(found: re.Match[str]) -> str:
     """Return the characters of a name that HTML knows; XML knows but five of them."""
     if found[1] in _XML_NAMES:
         return found[0]
-    return html.entities.html5.get(f"{found[1]};", found[0])
+    # "&LT;" is a name of HTML, too: what it stands for must not become markup.
+    return escape(html.entities.html5.get(f"{found[1]};", ""), quote=False) or found[0]
 
 
 def _xml(text: str) -> Element:

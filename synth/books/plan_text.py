@@ -1,135 +1,138 @@
-"""Write a planned chapter as the text that is cut into pieces: paragraphs parted by blank lines."""
+"""Write a planned chapter as texts that are cut into pieces, each of one role in one language."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from synth.books.book import Block, BlockKind
+from synth.books.book import BlockKind
+from synth.books.cast import NARRATOR, Casting, Role
 from synth.books.labels import join_titles
 from synth.books.plan import PlannedChapter
-from synth.books.rules import SkipReason, SpeakerNames
+from synth.books.plan_units import Joint, Unit, units_of
+from synth.books.rules import SpeakerNames
 
 SCENE_BREAK = "* * *"
 _MAX_HEADING_CHARS = 100
-_NAME_ENDS = ".:!?"
+# Why there is a pause where a passage ends, by what the next one begins.
+_GAPS = {Joint.PARAGRAPH: "paragraph", Joint.LINE: "line", Joint.SPAN: "speaker"}
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Hold text in one language; `language` is a tag, or empty if the book names none."""
+    """Hold text of one role in one language, for `synth.text.segments.cut_text`.
+
+    `language` is a tag, or empty if the book names none. `speaker` is the number of the text's
+    last `<|speaker:N|>`; the tags themselves are in no text. `gap` names the pause after it.
+    """
 
     text: str
     language: str
+    role: Role = NARRATOR
+    speaker: int = 0
+    gap: str = "paragraph"
 
 
-def text_of(
-    chapter: PlannedChapter,
-    *,
-    speakers: Mapping[str, int] | None = None,
-    speaker_names: SpeakerNames = SpeakerNames.SAY,
-) -> str:
-    """Return what is spoken of a chapter, for `synth.text.segments.cut_text`.
+def text_of(chapter: PlannedChapter, *, speaker_names: SpeakerNames = SpeakerNames.SAY) -> str:
+    """Return what is spoken of a chapter where the narrator speaks all; empty for nothing.
 
     Headings that follow each other are one paragraph, lines of verse one line each, the end of a
-    scene is `* * *`. The text is empty where nothing is spoken.
-
-    Args:
-        speakers: numbers of voices by the names of a play's persons; their speeches get
-            `<|speaker:N|>` tags instead of names, and all else speaker 0.
-        speaker_names: whether names without a number are said.
+    scene is `* * *`.
     """
-    passages = passages_of(chapter, speakers=speakers, speaker_names=speaker_names)
-    return "\n\n".join(passage.text for passage in passages)
+    return "\n\n".join(one.text for one in passages_of(chapter, speaker_names=speaker_names))
 
 
 def passages_of(
     chapter: PlannedChapter,
+    casting: Casting | None = None,
     *,
-    speakers: Mapping[str, int] | None = None,
     speaker_names: SpeakerNames = SpeakerNames.SAY,
 ) -> list[Passage]:
-    """Return the chapter's text, cut where the language changes; arguments as of `text_of`."""
-    writer = _Writer(speakers or {}, speaker_names)
-    for block, language in _spoken(chapter):
-        writer.add(block, language)
+    """Return the chapter's text, cut where its role or language changes, and after headings.
+
+    Args:
+        casting: who speaks beside the narrator; without one only the text's own tags say that.
+        speaker_names: whether the names of a play's persons without a voice are said.
+    """
+    writer = _Writer()
+    for unit in units_of(chapter, casting or Casting(), speaker_names=speaker_names):
+        writer.add(unit)
     return writer.finished()
 
 
-def _spoken(chapter: PlannedChapter) -> Iterator[tuple[Block, str]]:
-    """Yield the blocks with their languages; the ends of scenes too, though they are not spoken."""
-    if not chapter.included:
-        return
-    for planned in chapter.blocks:
-        is_break = planned.reason is SkipReason.BREAK
-        if planned.reason is None or is_break:
-            yield planned.block, planned.block.language or chapter.language
+@dataclass(slots=True)
+class _Open:
+    """Hold the passage that is being written: lines of each of its paragraphs."""
+
+    unit: Unit  # its first
+    paragraphs: list[list[str]]
+
+    @property
+    def is_heading(self) -> bool:
+        return self.unit.kind is BlockKind.HEADING
+
+    @property
+    def ends_scene(self) -> bool:
+        return self.paragraphs[-1] == [SCENE_BREAK]
+
+    def is_of(self, unit: Unit) -> bool:
+        """Say whether the same voice goes on in the same language."""
+        own = self.unit
+        return (own.role, own.language, own.speaker) == (unit.role, unit.language, unit.speaker)
+
+    def closed(self, gap: str) -> Passage:
+        text = "\n\n".join("\n".join(lines) for lines in self.paragraphs)
+        own = self.unit
+        return Passage(text, own.language, own.role, own.speaker, gap)
 
 
 @dataclass(slots=True)
 class _Writer:
-    speakers: Mapping[str, int]
-    speaker_names: SpeakerNames
     _done: list[Passage] = field(default_factory=list)
-    _paragraphs: list[list[str]] = field(default_factory=list)  # lines of each
-    _language: str = ""
-    _speaker: str = ""  # who spoke last
-    _number: int = 0
-    _last: BlockKind | None = None
+    _open: _Open | None = None
 
-    def add(self, block: Block, language: str) -> None:
-        """Append a block."""
-        if block.kind is BlockKind.BREAK:
-            if self._last not in {None, BlockKind.BREAK}:
-                self._paragraphs.append([SCENE_BREAK])
-                self._last = block.kind
+    def add(self, unit: Unit) -> None:
+        """Append a unit."""
+        now = self._open
+        if unit.kind is BlockKind.BREAK:
+            if now is not None and not now.ends_scene:
+                now.paragraphs.append([SCENE_BREAK])
             return
-        if self._paragraphs and language != self._language:
-            self._end_passage()
-        self._language = language
-        text = self._said(block)
-        if block.kind is BlockKind.HEADING and self._goes_on_heading():
-            self._paragraphs[-1] = [join_titles([*self._paragraphs[-1], text])]
-        elif (
-            block.kind is BlockKind.VERSE
-            and self._last is BlockKind.VERSE
-            and self._paragraphs
-            and not block.is_stanza_start
-        ):
-            self._paragraphs[-1].append(text)
+        if now is None:
+            self._open = _Open(unit, [[unit.text]])
+        elif now.is_heading and unit.kind is BlockKind.HEADING and _is_one_heading(now, unit):
+            now.paragraphs[-1] = [join_titles([*now.paragraphs[-1], unit.text])]
+        elif not now.is_of(unit) or now.is_heading or unit.kind is BlockKind.HEADING:
+            gap = "heading" if now.is_heading else _GAPS[unit.joint]
+            self._done.append(now.closed("scene" if now.ends_scene else gap))
+            self._open = _Open(unit, [[unit.text]])
         else:
-            self._paragraphs.append([text])
-        self._last = block.kind
-
-    def _goes_on_heading(self) -> bool:
-        """Say whether a heading is one with the one before it, such as a number and a title."""
-        if self._last is not BlockKind.HEADING or not self._paragraphs:
-            return False
-        return len(self._paragraphs[-1][0]) <= _MAX_HEADING_CHARS
-
-    def _said(self, block: Block) -> str:
-        """Return a block's text with the name or the tag of who speaks."""
-        speaker = block.speaker if block.kind is BlockKind.SPEECH else ""
-        number = self.speakers.get(speaker, 0)
-        text = block.text
-        is_named = speaker not in {"", self._speaker, text} and speaker not in self.speakers
-        if is_named and self.speaker_names is SpeakerNames.SAY:
-            text = f"{speaker}{'' if speaker[-1] in _NAME_ENDS else '.'} {text}"
-        self._speaker = speaker
-        if number != self._number:
-            self._number = number
-            return f"<|speaker:{number}|>{text}"
-        return text
-
-    def _end_passage(self) -> None:
-        text = "\n\n".join("\n".join(lines) for lines in self._paragraphs)
-        if text:
-            self._done.append(Passage(text, self._language))
-        self._paragraphs = []
+            _append(now.paragraphs, unit)
 
     def finished(self) -> list[Passage]:
         """Return the passages; a scene's end at the very end is none."""
-        while self._paragraphs and self._paragraphs[-1] == [SCENE_BREAK]:
-            self._paragraphs.pop()
-        self._end_passage()
+        now, self._open = self._open, None
+        if now is not None:
+            if now.ends_scene:
+                now.paragraphs.pop()
+            self._done.append(now.closed("paragraph"))
         return self._done
+
+
+def _is_one_heading(now: _Open, unit: Unit) -> bool:
+    """Say whether a heading is one with the one before it, such as a number and a title."""
+    return now.is_of(unit) and not now.ends_scene and _chars(now.paragraphs) <= _MAX_HEADING_CHARS
+
+
+def _chars(paragraphs: Sequence[Sequence[str]]) -> int:
+    return len(paragraphs[-1][0])
+
+
+def _append(paragraphs: list[list[str]], unit: Unit) -> None:
+    """Append a unit to a passage that it belongs to."""
+    if unit.joint is Joint.PARAGRAPH or paragraphs[-1] == [SCENE_BREAK]:
+        paragraphs.append([unit.text])
+    elif unit.joint is Joint.LINE:
+        paragraphs[-1].append(unit.text)
+    else:
+        paragraphs[-1][-1] += f" {unit.text}"

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from synth.books import markup
 from synth.books.book import Block, BlockKind, count_chars
 from synth.books.markup import Element
+from synth.books.set_lines import has_set_lines
 
 _ORNAMENTABLE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.HEADING})
 _SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.SPEECH})
+_BEFORE_CHARS = 12
+_MAY_HOLD_LINES = frozenset({"p", "div", "blockquote", "center", "td", "section"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,9 @@ def context_in(element: Element, name: str, context: Context) -> Context:
         is_code = any(markup.name_of(child) == "code" for child in element)
         role = "code" if is_code else context.role
         return replace(context, kind=BlockKind.VERSE, role=role, is_preformatted=True)
-    if markup.is_verse(element) and context.kind is BlockKind.PARAGRAPH:
+    if context.kind is BlockKind.PARAGRAPH and (
+        markup.is_verse(element) or (name in _MAY_HOLD_LINES and has_set_lines(element))
+    ):
         context = replace(context, kind=BlockKind.VERSE)
     return context
 
@@ -67,20 +72,36 @@ class Run:
     languages: set[str] = field(default_factory=set)
     speaker: str = ""
     last: str = ""  # the last character that is no blank
+    is_initial: bool = False  # it ends with a word's first letter, set large: no blank follows
+    is_broken: bool = False  # a line ended here, and nothing has followed
 
     def add(self, text: str | None, language: str) -> None:
         """Append text of the book."""
         if text:
+            if self.is_initial:
+                text = text.lstrip()
+                self.is_initial = not text
             self.parts.append(text)
             if said := text.rstrip():
                 self.languages.add(language)
                 self.last = said[-1]
+                self.is_broken = False
 
     def add_uncounted(self, text: str) -> None:
         """Append text that is not in the body, such as the text that stands for a formula."""
         self.parts.append(text)
         self.dropped -= count_chars(text)
         self.last = text.rstrip()[-1:] or self.last
+        self.is_broken = False
+
+    def before(self) -> str:
+        """Return the end of the text so far."""
+        found = ""
+        for part in reversed(self.parts):
+            found = part[-_BEFORE_CHARS:] + found
+            if len(found) >= _BEFORE_CHARS:
+                break
+        return found[-_BEFORE_CHARS:]
 
     def add_separator(self, text: str) -> None:
         """Append what parts two cells of a row, right behind the last word."""
@@ -99,7 +120,7 @@ class Run:
     def text(self) -> str:
         """Return the text as it is spoken; blank if there is none."""
         text = markup.squeeze("".join(self.parts))
-        if self.speaker:
+        if self.speaker and self.dropped > 0:  # the name stood before it
             text = text.lstrip(" .:—–") or self.speaker  # noqa: RUF001  # dashes after the name
         return text
 

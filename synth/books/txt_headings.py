@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from synth.books.heading_words import eastern_number, find_foreign, is_eastern_label
 from synth.books.markup import is_ornament
 from synth.books.txt_lines import Group
 
@@ -80,7 +81,8 @@ class Heading:
         """Return label and title as one heading."""
         if not (self.label and self.title):
             return self.label or self.title
-        return f"{self.label}{'' if self.label[-1] in '.:!?)—-' else '.'} {self.title}"
+        is_closed = self.label[-1] in ".:!?)—-" or is_eastern_label(self.label)
+        return f"{self.label}{'' if is_closed else '.'} {self.title}"
 
 
 def find_heading(group: Group, *, titles: frozenset[str] = frozenset()) -> Heading | None:
@@ -95,7 +97,13 @@ def find_heading(group: Group, *, titles: frozenset[str] = frozenset()) -> Headi
     text = group.text
     if not lines or len(lines) > 4 or len(text) > _MAX_TITLE:
         return None
-    return _labelled(group) or _numbered(group) or _named(text) or _in_capitals(group, titles)
+    return (
+        _labelled(group)
+        or _numbered(group)
+        or _foreign(group)
+        or _named(text)
+        or _in_capitals(group, titles)
+    )
 
 
 def is_title(group: Group, *, titles: frozenset[str] = frozenset()) -> bool:
@@ -182,6 +190,14 @@ def _numbered(group: Group) -> Heading | None:
     if not is_apart or (title[-1] in ".,;:" and not title.isupper()) or not title[0].isupper():
         return None
     return Heading("numbered", label, title, number)
+
+
+def _foreign(group: Group) -> Heading | None:
+    text = "\n".join(line.text for line in group.lines)
+    if number := eastern_number(text):
+        return Heading("numeral", text, number=number)
+    found = find_foreign(text)
+    return Heading(found[0], found[1], found[2]) if found is not None else None
 
 
 def _named(text: str) -> Heading | None:

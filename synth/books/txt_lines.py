@@ -8,13 +8,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from synth.books.book import count_chars
+from synth.books.heading_words import is_eastern_label
+from synth.books.markup import CJK
 
+_CJK_END, _CJK_START = re.compile(rf"[{CJK}]\Z"), re.compile(rf"[{CJK}]")
 _STARS = re.compile(r"(?:\*\s*){3,}|⁂")  # between two scenes, with or without blank lines
 _WORD_END = re.compile(r"([^\W\d_]+)[-\u2010]\Z")
 _WORD_START = re.compile(r"([^\W\d_]+)")
 _WORDS = re.compile(r"[^\W\d_]+(?:[-\u2010'\u2019][^\W\d_]+)*")
 _SUSPENDED = frozenset({"und", "oder", "bis", "bzw", "and", "or", "to", "et", "ou", "y", "e"})
-_TERMINAL = re.compile(r"[.!?…:;»«”\"\u2019')\]_—-]\Z")
+_TERMINAL = re.compile(r"[.!?…:;»«”\"\u2019')\]_—。！？」』）-]\Z")  # noqa: RUF001
 _DASHES = re.compile(r"(?<!-)-{2,}(?!-)")
 _EMPHASIS = re.compile(r"(?<![^\W_])_(?=[^\s_])([^_]*?[^\s_]|[^\s_])_(?![^\W_])")
 _BOLD = re.compile(r"(?<!\w)([=~])(?=[^\s=~])([^=~]*?[^\s=~]|[^\s=~])\1(?!\w)")
@@ -81,10 +84,10 @@ def split_groups(text: str) -> list[Group]:
         if not stripped:
             blanks, is_open = blanks + 1, False
             continue
-        is_ornament = _STARS.fullmatch(stripped) is not None
-        if not is_open or is_ornament:
+        is_alone = _STARS.fullmatch(stripped) is not None or is_eastern_label(stripped)
+        if not is_open or is_alone:
             groups.append(Group([], blanks))
-            blanks, is_open = 0, not is_ornament
+            blanks, is_open = 0, not is_alone
         expanded = raw.expandtabs(8)
         groups[-1].lines.append(Line(stripped, len(expanded) - len(expanded.lstrip())))
     return groups
@@ -126,6 +129,8 @@ def split_paragraphs(group: Group, layout: Layout) -> list[list[Line]]:
     if not layout.width:
         return [[line] for line in group.lines]
     base = min(line.indent for line in group.lines)
+    if base >= 2 and _all_begin(group.lines, base):
+        return [[line] for line in group.lines]
     paragraphs = [[group.lines[0]]]
     for before, line in itertools.pairwise(group.lines):
         is_end = bool(_TERMINAL.search(before.text))
@@ -138,6 +143,12 @@ def split_paragraphs(group: Group, layout: Layout) -> list[list[Line]]:
     return paragraphs
 
 
+def _all_begin(lines: Sequence[Line], indent: int) -> bool:
+    """Say whether each line is indented as a paragraph's first line is, and ends as its last."""
+    ends = sum(bool(_TERMINAL.search(line.text)) for line in lines)
+    return all(line.indent == indent for line in lines) and ends >= 0.8 * len(lines)
+
+
 def join_lines(lines: Iterable[str], layout: Layout) -> str:
     """Return wrapped lines as one text, hyphens at line ends undone where that is safe."""
     parts: list[str] = []
@@ -146,7 +157,9 @@ def join_lines(lines: Iterable[str], layout: Layout) -> str:
             parts.append(line)
             continue
         before = parts[-1]
-        if before.endswith(("--", "—")) and not line.startswith(("“", '"', "\u2018")):
+        if (_CJK_END.search(before) and _CJK_START.match(line)) or (
+            before.endswith(("--", "—")) and not line.startswith(("“", '"', "\u2018"))
+        ):
             parts.append(line)
         elif (joint := _hyphen_joint(before, line, layout)) is None:
             parts.append(" " + line)

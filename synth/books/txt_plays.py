@@ -68,6 +68,12 @@ def split_speeches(group: Group, speakers: frozenset[str]) -> list[Speech]:
     return speeches
 
 
+def leading_name(text: str) -> str:
+    """Return the name in capitals that a text begins with and a mark sets off, or nothing."""
+    match = _match(text)
+    return match["name"] if match is not None and match["words"] else ""
+
+
 def _match(line: str) -> re.Match[str] | None:
     match = _SPEAKER.match(line[:200]) if line[:1].isupper() or line[:1] == "_" else None
     if match is None or len(match["name"]) > _MAX_NAME or not match["name"].isupper():

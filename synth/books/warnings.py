@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,49 +14,81 @@ LONG_PARAGRAPH_CHARS = 5000
 SHORT_CHAPTER_CHARS = 30
 _ODD_CATEGORIES = frozenset({"Cc", "Cn", "Co", "Cs"})
 _MAX_SHOWN = 10
+_MAX_TITLE_CHARS = 40
+_MAX_BEGINNING_CHARS = 30
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:-[A-Za-z0-9]{1,8})*\Z")
 _UNKNOWN = frozenset({"und", "zxx", "mul", "mis", "un"})
+# What accents and quotes of UTF-8 become where they were read as Windows-1252.
+_MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â€[œ\u009d™˜“”¦]|Ã¢â‚¬")  # noqa: RUF001
+_MIN_MOJIBAKE = 2
 
 
 def warnings_of(plan: Plan) -> Iterator[str]:
-    """Yield warnings about what is spoken, each a sentence."""
+    """Yield warnings about what is spoken, each a sentence that says where."""
     yield from _of_characters(plan)
     yield from _of_languages(plan)
     for chapter in plan.included:
+        title = _shown(chapter.title)
         spoken = list(chapter.spoken())
-        longest = max((len(block.text) for block in spoken), default=0)
-        if longest > LONG_PARAGRAPH_CHARS:
+        longest = max((block.text for block in spoken), key=len, default="")
+        if len(longest) > LONG_PARAGRAPH_CHARS:
+            beginning = longest[:_MAX_BEGINNING_CHARS].rsplit(" ", 1)[0]
             yield (
-                f"{chapter.title!r} has a paragraph of {longest} characters; it is cut at its "
-                "sentences, or at blanks where there are none."
+                f"{title} has a paragraph of {len(longest)} characters ({beginning}…); it is cut "
+                "at its sentences, or at blanks where there are none."
             )
         if sum(len(block.text) for block in spoken) < SHORT_CHAPTER_CHARS:
-            yield f"{chapter.title!r} is very short; merge it with its neighbour or exclude it."
+            yield f"{title} is very short; merge it with its neighbour or exclude it."
     if not plan.included:
         yield "No chapter is included: there is nothing to render."
 
 
+def _shown(title: str) -> str:
+    return repr(title if len(title) <= _MAX_TITLE_CHARS else f"{title[:_MAX_TITLE_CHARS]}…")
+
+
 def _of_characters(plan: Plan) -> Iterator[str]:
-    odd: Counter[str] = Counter()
+    odd: dict[str, tuple[int, str]] = {}  # how often, and the chapter that it is first in
+    garbled: dict[str, int] = {}
     for chapter in plan.included:
         for block in chapter.spoken():
-            if not block.text.isascii():
-                odd.update(c for c in block.text if c == "\ufffd" or _is_odd(c))
-            elif not block.text.isprintable():
-                odd.update(c for c in block.text if _is_odd(c))
+            if block.text.isascii() and block.text.isprintable():
+                continue
+            for character in filter(_is_odd, block.text):
+                count, first = odd.get(character, (0, chapter.title))
+                odd[character] = (count + 1, first)
+            if found := len(_MOJIBAKE.findall(block.text)):
+                garbled[chapter.title] = garbled.get(chapter.title, 0) + found
     if odd:
-        shown = ", ".join(f"U+{ord(c):04X} ({n})" for c, n in odd.most_common(_MAX_SHOWN))
+        most = sorted(odd.items(), key=lambda item: -item[1][0])[:_MAX_SHOWN]
+        shown = ", ".join(
+            f"U+{ord(character):04X} ({count}, first in {_shown(title)})"
+            for character, (count, title) in most
+        )
         yield f"There are characters that are no text, perhaps of a wrong encoding: {shown}."
+    if sum(garbled.values()) >= _MIN_MOJIBAKE:
+        yield (
+            f"{sum(garbled.values())} letters look as if their charset had been mistaken ('Ã©' for "
+            f"'é'), first in {_shown(next(iter(garbled)))}: look for a better file."
+        )
 
 
 def _is_odd(character: str) -> bool:
-    return unicodedata.category(character) in _ODD_CATEGORIES
+    return character == "\ufffd" or unicodedata.category(character) in _ODD_CATEGORIES
 
 
 def _of_languages(plan: Plan) -> Iterator[str]:
-    languages = {chapter.language for chapter in plan.included}
-    if "" in languages:
+    found: dict[str, str] = {}  # the chapter in which each language is first
+    for chapter in plan.included:
+        found.setdefault(chapter.language, chapter.title)
+        for block in chapter.spoken():
+            if block.language:
+                found.setdefault(block.language, chapter.title)
+    if "" in found:
         yield "The book does not say in which language it is; set it before rendering."
-    for language in sorted(languages - {""}):
+    for language in sorted(found.keys() - {""}):
         if not _TAG.match(language) or language.lower().partition("-")[0] in _UNKNOWN:
-            yield f"The language {language!r} is none that is known; set it before rendering."
+            yield (
+                f"The language {language!r}, first in {_shown(found[language])}, is none that is "
+                "known; set it before rendering."
+            )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synth.books import markup, tables
+from synth.books import markup, note_marks, speakers, tables
 from synth.books.book import Block, BlockKind, Document, count_chars
+from synth.books.label_headings import with_label_headings
 from synth.books.labels import is_label
 from synth.books.markup import Element
 from synth.books.runs import Context, Run, context_in
 
 _CELLS = frozenset({"td", "th"})
+# Where two `br` in a row begin a new paragraph.
+_PROSE = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.NOTE, BlockKind.SPEECH})
+_SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE})
 _NO_SEPARATOR = ".,;:!?…—–-"  # noqa: RUF001  # dashes
 
 
@@ -26,11 +30,13 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     language = markup.language_of(body) or markup.language_of(root) or language
     walker = _Walker(path)
     role = _document_role(root, body)
+    speakers.mark_speakers(body)
     walker.walk(body, Context(language=language, role=role), is_root=True)
     blocks = tuple(
         replace(block, language="" if block.language == language else block.language)
         for block in walker.finished()
     )
+    blocks = with_label_headings(blocks)
     return Document(path, blocks, count_chars(markup.text_of(body)), role=role, language=language)
 
 
@@ -60,6 +66,8 @@ class _Walker:
         self.prefix = ""
         self.numbers: dict[Element, str] = {}  # of the items of numbered lists
         self.is_stanza_start = False
+        self.said_by = ""  # whom a block of its own names as who speaks below it
+        self.said_in: Element | None = None  # the element at whose end that is over
 
     def finished(self) -> list[Block]:
         """Return the blocks; anchors at the very end lead to the last one."""
@@ -82,10 +90,11 @@ class _Walker:
             self._break_line(context)
         elif name == "hr":
             self._flush(context)
+            self._end_speech(context)
             self._emit(Block(BlockKind.BREAK, "", 0, role=context.role))
         elif name in {"img", "image", "svg", "math", "ruby"}:
             self._special(element, name, context)
-        elif name == "a" and (role := markup.link_role(element)) and not context.is_flat:
+        elif name == "a" and (role := self._link_role(element)) and not context.is_flat:
             self._note_mark(element, role, context)
         elif not is_root and markup.is_block(element, name):
             self._block(element, name, context)
@@ -94,8 +103,15 @@ class _Walker:
             if is_root:
                 self._flush(context, is_last=True)
 
+    def _link_role(self, element: Element) -> str:
+        return note_marks.link_role(element, self.run.before())
+
     def _inline(self, element: Element, name: str, context: Context) -> None:
-        is_elsewhere = context.speaker or context.is_flat or context.is_direction or self.run.last
+        before = self.run.before()
+        if note_marks.is_raised(element) and self._raised(element, before, context):
+            return
+        is_told_of = context.is_direction or context.role == "dramatis-personae"
+        is_elsewhere = context.speaker or context.is_flat or is_told_of or self.run.last
         if (
             not is_elsewhere
             and context.kind in {BlockKind.PARAGRAPH, BlockKind.VERSE}
@@ -116,6 +132,24 @@ class _Walker:
         self._children(element, context)
         if name == "q":
             self.run.add_uncounted("”")
+        if note_marks.is_verse_number(element, markup.squeeze(element.text or ""), before):
+            self.run.add_blank()
+        self.run.is_initial = markup.is_initial(element) and self.run.last == self.run.before()
+
+    def _raised(self, element: Element, before: str, context: Context) -> bool:
+        """Read a number that is set high: a mark, or an exponent; False if it is neither."""
+        text = markup.squeeze(markup.text_of(element))
+        if any(markup.name_of(inner) == "a" for inner in element.iter()):
+            return False
+        if note_marks.is_high_mark(text, before):
+            self._aside(element, "noteref")
+            return True
+        if not (text.isascii() and text.isdigit() and before[-1:].isalnum()):
+            return False
+        self._anchor_all(element)
+        # "10³" is another number than "103".
+        self.run.add(markup.text_of(element).translate(note_marks.HIGH), context.language)
+        return True
 
     def _children(self, element: Element, context: Context) -> None:
         self._text(element.text, context)
@@ -142,7 +176,14 @@ class _Walker:
             self.run.add_blank()
             return
         self._flush(context)
+        if context.kind in _SPOKEN_BY and (said := speakers.block_name(element)):
+            self._name_speaker(element, said, context)
+            return
         inner = self._context_in(element, name, context)
+        if self.said_by and inner.kind not in _SPOKEN_BY:
+            self._end_speech(context)
+        elif inner.is_direction:
+            self._pause_speech(context)
         if name == "ol" and inner.role not in {"toc", "navigation"}:
             self.numbers.update(markup.list_numbers(element))
         if name == "table":
@@ -155,12 +196,38 @@ class _Walker:
         else:
             self._children(element, inner)
         self._flush(inner)
+        if self.said_in is element:
+            self._end_speech(context)
+        elif self.said_by and not context.is_direction:
+            self.run.speaker = self.run.speaker or self.said_by
+
+    def _name_speaker(self, element: Element, said: str, context: Context) -> None:
+        """Take a block that only says who speaks: it is one with the paragraph below it."""
+        self._end_speech(context)
+        self._anchor_all(element)
+        self.said_by, self.said_in = said, element.getparent()
+        self.run.speaker = said
+        self.run.drop(markup.text_of(element))
+
+    def _pause_speech(self, context: Context) -> None:
+        """Let what follows be nobody's; a name that nothing followed is a block of its own."""
+        if self.run.speaker and not self.run.last:
+            self._flush(context, is_last=True)
+        self.run.speaker = ""
+
+    def _end_speech(self, context: Context) -> None:
+        if self.said_by:
+            self._pause_speech(context)
+            self.said_by, self.said_in = "", None
+            self.run.speaker = ""
 
     def _context_in(self, element: Element, name: str, context: Context) -> Context:
         inner = context_in(element, name, context)
+        inner = replace(inner, is_direction=inner.is_direction or markup.is_direction(element))
         if inner.kind is BlockKind.VERSE and not inner.is_preformatted:
             has_lines = name == "p" and next(element.iter("{*}br"), None) is not None
-            self.is_stanza_start |= has_lines or markup.is_stanza(element)
+            is_first = context.kind is not BlockKind.VERSE
+            self.is_stanza_start |= has_lines or is_first or markup.is_stanza(element)
         return inner
 
     def _table(self, table: Element, context: Context) -> None:
@@ -273,10 +340,15 @@ class _Walker:
     def _break_line(self, context: Context) -> None:
         is_heading = context.kind is BlockKind.HEADING
         is_line = context.kind is BlockKind.VERSE and not context.is_flat
-        if is_line or (is_heading and is_label(self.run.text())):
+        is_paragraph = context.kind in _PROSE and not context.is_flat and self.run.is_broken
+        if is_line or is_paragraph or (is_heading and is_label(self.run.text())):
+            self.is_stanza_start |= is_line and not self.run.last
+            speaker = self.run.speaker
             self._flush(context)
+            self.run.speaker = speaker
         else:
             self.run.add_blank()
+            self.run.is_broken = bool(self.run.last)
 
     def _anchor(self, element: Element) -> None:
         self.anchors += [found for key in ("id", "name") if (found := element.get(key))][:1]
@@ -288,9 +360,9 @@ class _Walker:
 
     def _flush(self, context: Context, *, is_last: bool = False) -> None:
         """Make a block of the run, and of what stood beside its text."""
-        if self.run.speaker and not self.run.last and not is_last:
+        if self.run.speaker and self.run.dropped and not self.run.last and not is_last:
             return  # only a name yet: what is said follows
-        run, self.run = self.run, Run()
+        run, self.run = self.run, Run(speaker=self.said_by)
         text = run.text()
         if context.kind is BlockKind.HEADING and not text:
             text = run.take_alt()

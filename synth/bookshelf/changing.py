@@ -7,12 +7,15 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
+from synth.books.cast import Casting
 from synth.books.plan import Plan
+from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
+from synth.bookshelf.cast_fields import check_voices
 from synth.bookshelf.plan_serializers import MAX_EDITS
 from synth.bookshelf.plans import figures_of, load_book, load_plan, plan_of
-from synth.bookshelf.start import check_startable
+from synth.bookshelf.start import character_unknown, check_startable
 from synth.models import BookSource
 from synth.rejections import SubmitRejectedError
 from synth.transitions.books import change_plan
@@ -43,12 +46,17 @@ def edit_plan(
     *,
     reset: bool = False,
     plan_number: int | None = None,
+    casting: Mapping[str, Any] | None = None,
+    opening_credits: str | None = None,
+    closing_credits: str | None = None,
     user: AbstractBaseUser,
 ) -> Plan:
     """Apply edits after the earlier ones, or in place of them, and return the plan.
 
     Args:
         plan_number: of the plan that was looked at.
+        casting: as `CastingField` returns it, in place of the one so far; None keeps that.
+        opening_credits, closing_credits: templates; empty for none, None keeps what there is.
         user: whose voices may be named.
 
     Raises:
@@ -80,7 +88,20 @@ def edit_plan(
                 find_voice(user, edit["voice"])
             except SubmitRejectedError as error:
                 raise error.at("edits") from error
-    if not change_plan(book, edits=both, figures=figures_of(plan)):
+    if casting is not None:
+        check_voices(user, casting)
+        if unknown := unknown_characters(plan, Casting.of(casting)):
+            raise character_unknown(unknown[0], 400)
+    credits_given = {"opening_credits": opening_credits, "closing_credits": closing_credits}
+    production = {**book.production, **{k: v for k, v in credits_given.items() if v is not None}}
+    changed = change_plan(
+        book,
+        edits=both,
+        figures=figures_of(plan),
+        casting=book.casting if casting is None else casting,
+        production={name: value for name, value in production.items() if value},
+    )
+    if not changed:
         found = BookSource.objects.filter(pk=book.pk).first()
         if found is not None:
             check_startable(found)

@@ -8,10 +8,13 @@ from typing import Any
 from rest_framework import serializers
 
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
+from synth.bookshelf.cast_fields import CREDITS, CastingField, CreditsField
+from synth.bookshelf.file_options import PRESETS, check_preset
+from synth.bookshelf.metadata import MetadataField
 from synth.formats import BOOK_FORMATS
 from synth.job_options import COLUMNS, PRIORITIES, OptionsSerializer
 from synth.models import BookSource
-from synth.option_fields import SpeakersField, StrictBooleanField
+from synth.option_fields import BookPausesField, SpeakersField, StrictBooleanField
 from synth.orders import Order
 from synth.request_fields import StrictTextField
 from ttsweb.api import StrictSerializer
@@ -20,6 +23,7 @@ from ttsweb.api import StrictSerializer
 NOT_OF_BOOKS = ("live", "deadline")
 DEFAULT_FORMAT = "m4b"
 POLICIES = ("notes", "tables", "alt_texts", "speaker_names")
+PRODUCTION = (*CREDITS, "preset")  # how its files are made
 
 
 class BookFormSerializer(OptionsSerializer):
@@ -59,6 +63,41 @@ class BookFormSerializer(OptionsSerializer):
         required=False,
         help_text="Whether the names of a play's persons are said before their speeches.",
     )
+    casting = CastingField(
+        required=False,
+        help_text="Who speaks beside the narrator, as JSON: `dialogue` (`off`, `detect`) with "
+        "`dialogue_voice`, `characters` and `languages` with a voice for each.",
+    )
+    opening_credits = CreditsField(
+        required=False,
+        help_text="What is spoken before the book; {title}, {subtitle}, {authors}, {narrators}, "
+        "{publisher} and {year} are the book's.",
+    )
+    closing_credits = CreditsField(required=False, help_text="What is spoken after the book.")
+
+    preset = serializers.ChoiceField(
+        choices=PRESETS,
+        required=False,
+        help_text="How its files are mastered: standard, -18 LUFS; acx, as that shop asks.",
+    )
+    metadata = MetadataField(
+        required=False, help_text="What is said of it in place of its file, as JSON."
+    )
+    book_batch = serializers.UUIDField(
+        required=False,
+        help_text="Id of a batch of books, whose entry for this file then says all the rest.",
+    )
+    entry = StrictTextField(
+        required=False,
+        max_length=255,
+        help_text="With `book_batch`: which entry, where the file's name does not say it.",
+    )
+
+    pauses = BookPausesField(
+        required=False,
+        help_text="How long pauses are, in ms: sentence, phrase, word, line, speaker, paragraph, "
+        "heading, scene, chapter. Nothing is rendered again for it.",
+    )
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, without those options of a job that a book cannot have."""
@@ -69,12 +108,17 @@ class BookFormSerializer(OptionsSerializer):
         return {name: field for name, field in fields.items() if name not in NOT_OF_BOOKS}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return the file, `start`, the policies, and the options of the job."""
+        """Return the file, `start`, what the book's row keeps, and the options of the job."""
         found = dict(attrs)
+        check_preset(found.get("preset"), found["format"], found.get("loudness"))
+        said = found.pop("metadata", {})
         return {
             "file": found.pop("file"),
             "start": found.pop("start"),
             "policies": {name: found.pop(name) for name in POLICIES if name in found},
+            "casting": found.pop("casting", {}),
+            "production": {name: value for name in PRODUCTION if (value := found.pop(name, None))},
+            "metadata": {name: value for name, value in said.items() if value is not None},
             "options": found,
         }
 

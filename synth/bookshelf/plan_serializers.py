@@ -8,6 +8,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.books.plan_edits import EDIT_NAMES
+from synth.bookshelf.cast_fields import CREDITS, CastingField, CreditsField
 from synth.option_fields import ListField, StrictBooleanField
 from synth.request_fields import StrictNumberField
 from ttsweb.api import StrictSerializer
@@ -67,6 +68,23 @@ class PlanPatchSerializer(StrictSerializer):
         "changed.",
     )
     reset = StrictBooleanField(default=False, help_text="Take all earlier edits back first.")
+    casting = CastingField(
+        required=False,
+        allow_null=True,
+        help_text="In place of the one so far; null lets the narrator speak all.",
+    )
+    opening_credits = CreditsField(
+        required=False, allow_null=True, help_text="Null for none, as an empty text."
+    )
+    closing_credits = CreditsField(required=False, allow_null=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values; what is to go is empty."""
+        empty: dict[str, Any] = {"casting": {}} | dict.fromkeys(CREDITS, "")
+        return {
+            name: empty[name] if value is None and name in empty else value
+            for name, value in attrs.items()
+        }
 
 
 class PlanChapterSerializer(serializers.Serializer[Any]):
@@ -116,6 +134,32 @@ class SkippedBlockSerializer(serializers.Serializer[Any]):
     text = serializers.CharField(help_text="How it begins.")
 
 
+class PlanCharacterSerializer(serializers.Serializer[Any]):
+    """Somebody who speaks in a play, or whom a tag of the text names."""
+
+    name = serializers.CharField()
+    voice = serializers.CharField(help_text="Empty where the casting has none.")
+    speeches = serializers.IntegerField()
+    characters = serializers.IntegerField(help_text="Of all speeches.")
+    example = serializers.CharField(help_text="How one of them begins.")
+
+
+class PlanLanguageSerializer(serializers.Serializer[Any]):
+    """A language of what is spoken."""
+
+    language = serializers.CharField(help_text="Empty where the book names none.")
+    characters = serializers.IntegerField()
+    share = serializers.FloatField(min_value=0, max_value=1)
+    voice = serializers.CharField(help_text="Empty where the narrator speaks it.")
+
+
+class PlanDialogueSerializer(serializers.Serializer[Any]):
+    """How much of what is spoken was found to be dialogue."""
+
+    characters = serializers.IntegerField()
+    share = serializers.FloatField(min_value=0, max_value=1)
+
+
 class PlanSerializer(serializers.Serializer[Any]):
     """The plan of a book: what is spoken, what is skipped and why."""
 
@@ -131,3 +175,24 @@ class PlanSerializer(serializers.Serializer[Any]):
     reasons = serializers.DictField(child=serializers.CharField(), help_text="In a sentence each.")
     warnings = serializers.ListField(child=serializers.CharField())
     edits = serializers.ListField(child=EditField())
+    casting = CastingField(help_text="As it was given; empty where the narrator speaks all.")
+    characters = PlanCharacterSerializer(many=True)
+    languages = PlanLanguageSerializer(many=True)
+    dialogue = PlanDialogueSerializer(
+        allow_null=True, help_text="Null where dialogue is not looked for."
+    )
+    opening_credits = serializers.CharField(help_text="The template; empty for none.")
+    closing_credits = serializers.CharField()
+    credits = serializers.DictField(
+        child=serializers.CharField(), help_text="The credits as they are spoken, by their field."
+    )
+    chars_per_second = serializers.FloatField(help_text="Of the voice, blanks counted.")
+    is_rate_measured = serializers.BooleanField(
+        help_text="Whether that was measured of this voice, and is not the usual one."
+    )
+    expected_seconds = serializers.FloatField(help_text="Of audio, without pauses.")
+    expected_render_seconds = serializers.IntegerField(
+        allow_null=True,
+        help_text="Until the end, were it started now; null where nothing was rendered lately.",
+    )
+    expected_finish = serializers.DateTimeField(allow_null=True)

@@ -9,12 +9,13 @@ from typing import Any
 from django.core.files.storage import default_storage
 
 from synth.books.book import Book
+from synth.books.cast import Casting
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import apply_edits
 from synth.books.plan_text import passages_of
 from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
 from synth.books.stored import book_from_json
-from synth.bookshelf.script import Script, SpokenChapter, SpokenPassage
+from synth.bookshelf.script import Script, SpokenChapter
 from synth.models import BookSource
 
 # The enum of each policy, by its name in requests and in `Rules`.
@@ -69,24 +70,22 @@ def figures_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def script_of(plan: Plan) -> Script:
-    """Return what of a plan is spoken."""
+def script_of(plan: Plan, casting: Casting | None = None) -> Script:
+    """Return what of a plan is spoken, and by which roles."""
     chapters = tuple(
         SpokenChapter(
             id=chapter.id,
             title=_as_kept(chapter.title),
-            passages=tuple(
-                SpokenPassage(passage.text, passage.language)
-                for passage in passages_of(chapter, speaker_names=plan.rules.speaker_names)
-            ),
+            passages=tuple(passages),
             source_chars=chapter.spoken_source_chars,
             voice=chapter.voice,
         )
         for chapter in plan.included
-        if any(True for _ in chapter.spoken())
+        if (passages := passages_of(chapter, casting, speaker_names=plan.rules.speaker_names))
+        or chapter.spoken_source_chars
     )
     skipped = {str(reason): count for reason, count in plan.skipped().items()}
-    return Script(chapters, plan.source_chars, skipped)
+    return Script(chapters, plan.source_chars, skipped, casting or Casting())
 
 
 def _as_kept(text: str) -> str:

@@ -1,30 +1,25 @@
-"""Say what of a planned book is spoken: chapters with their passages and voices."""
+"""Say what of a planned book is spoken: chapters with their passages, roles and voices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class SpokenPassage:
-    """Hold a text that `cut_text` takes; `language` is its tag, empty for the book's."""
-
-    text: str
-    language: str = ""
+from synth.books.cast import Casting
+from synth.books.plan_text import Passage as Passage
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenChapter:
     """Hold one chapter as it is to be spoken.
 
-    `source_chars` are the non-blank characters of the book that it stands for. `voice` is an id or
-    a name, and empty for the book's.
+    `source_chars` are the non-blank characters of the book that it stands for; none are those of
+    credits. `voice` is an id or a name, and empty for the book's.
     """
 
     id: str
     title: str
-    passages: tuple[SpokenPassage, ...]
+    passages: tuple[Passage, ...]
     source_chars: int
     voice: str = ""
 
@@ -39,6 +34,7 @@ class Script:
     chapters: tuple[SpokenChapter, ...]
     spine_chars: int
     skipped: Mapping[str, int] = field(default_factory=dict)
+    casting: Casting = field(default_factory=Casting)
 
     @property
     def is_complete(self) -> bool:

@@ -12,9 +12,11 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.bookshelf.cast_fields import CastingField
+from synth.bookshelf.metadata import MetadataSerializer, authors_of
 from synth.eta import etas
 from synth.models import BookSource, Chapter, RenderJob, Segment
-from synth.serializers import has_audio, progress_of
+from synth.serializers import JobVoiceSerializer, has_audio, progress_of
 from synth.transitions import UNFINISHED
 
 PAUSED = "paused"
@@ -108,11 +110,18 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
 
     status = serializers.SerializerMethodField()
     job = serializers.UUIDField(source="job_id", allow_null=True)
-    authors = serializers.ListField(child=serializers.CharField())
+    title = serializers.SerializerMethodField()
+    authors = serializers.SerializerMethodField()
     plan = serializers.SerializerMethodField()
     progress = serializers.SerializerMethodField()
     options = serializers.DictField(help_text="Those of the job, as they were asked for.")
     policies = serializers.DictField(child=serializers.CharField())
+    casting = CastingField(help_text="Who speaks beside the narrator, as it was asked for.")
+    opening_credits = serializers.CharField(source="production.opening_credits", default="")
+    closing_credits = serializers.CharField(source="production.closing_credits", default="")
+    voices = serializers.SerializerMethodField()
+    metadata = serializers.SerializerMethodField()
+    cover_url = serializers.SerializerMethodField()
     audio_url = serializers.SerializerMethodField()
     error_code = serializers.SerializerMethodField()
     error_message = serializers.SerializerMethodField()
@@ -134,6 +143,12 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
             "progress",
             "options",
             "policies",
+            "casting",
+            "opening_credits",
+            "closing_credits",
+            "voices",
+            "metadata",
+            "cover_url",
             "start_wanted",
             "audio_url",
             "error_code",
@@ -150,6 +165,30 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
             return str(book.state)
         is_paused = book.job.paused_at is not None and book.job.status in UNFINISHED
         return PAUSED if is_paused else str(book.job.status)
+
+    def get_title(self, book: BookSource) -> str:
+        """Return what people or its file call it; empty until one of them did."""
+        return str(book.metadata.get("title") or book.title)
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_authors(self, book: BookSource) -> list[str]:
+        """Return who wrote it, by people or its file."""
+        return authors_of(book)
+
+    @extend_schema_field(MetadataSerializer)
+    def get_metadata(self, book: BookSource) -> dict[str, Any]:
+        """Return what people say of it in place of its file."""
+        return dict(book.metadata)
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_cover_url(self, book: BookSource) -> str | None:
+        """Return where its cover is, null where it has none."""
+        return reverse("book-cover", args=[book.pk]) if book.cover_key else None
+
+    @extend_schema_field(JobVoiceSerializer(many=True))
+    def get_voices(self, book: BookSource) -> Any:
+        """Return who speaks in its job, empty before it was started."""
+        return [] if book.job is None else JobVoiceSerializer(book.job.voices, many=True).data
 
     @extend_schema_field(BookFiguresSerializer(allow_null=True))
     def get_plan(self, book: BookSource) -> dict[str, Any] | None:

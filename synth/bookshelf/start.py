@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, transaction
 from rest_framework import serializers
 
+from synth.books.cast import Casting
+from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
+from synth.bookshelf.book_credits import credits_of
 from synth.bookshelf.casting import CastBook, cast_book
 from synth.bookshelf.options import order_of
 from synth.bookshelf.plans import load_plan, script_of
@@ -34,7 +37,7 @@ WAKING_SEGMENTS = 64  # messages for these wake the workers; their pumps find th
 BOOKS_AT_ONCE = 20
 
 
-class _ChangedMeanwhileError(Exception):
+class ChangedMeanwhileError(Exception):
     """The plan that the job was made of is no longer the book's."""
 
 
@@ -49,12 +52,37 @@ def start_book(
 
     Raises:
         SubmitRejectedError: book_not_planned, book_started, plan_changed, book_gone, and all of
-            `cast_book`.
+            `read_script` and `cast_book`.
         KeyLimitError: the API key would have too much in the queue; nothing is kept.
     """
     check_startable(book)
+    script = read_script(book)
+    order, planner = order_of(book, voice=voice), Planner(book.owner)
+    cast = cast_book(script, order, planner, book_credits=credits_of(book))
+    bind_job(cast.job, api_key=api_key)
     try:
-        script = script_of(load_plan(book))
+        # Of two that start it at once the second one ends before its many rows are written.
+        return write_cast(cast, lambda: begin_book(book, cast.job, _started(cast, script)))
+    except ChangedMeanwhileError:
+        found = BookSource.objects.filter(pk=book.pk).first()
+        if found is None:
+            raise SubmitRejectedError(404, "book_not_found", "There is no such book.") from None
+        check_startable(found)
+        raise SubmitRejectedError(
+            409, "plan_changed", "The plan was changed in this moment; look at it and start again."
+        ) from None
+
+
+def read_script(book: BookSource) -> Script:
+    """Return what of a planned book is spoken, and by which roles.
+
+    Raises:
+        SubmitRejectedError: book_gone, book_text_lost, character_unknown, and those of
+            `PlanEditError`.
+    """
+    casting = Casting.of(book.casting)
+    try:
+        plan = load_plan(book)
     except (FileNotFoundError, StoredBookError) as error:
         raise SubmitRejectedError(
             410, "book_gone", "What was read of this book is no longer stored; upload it again."
@@ -63,6 +91,9 @@ def start_book(
         raise SubmitRejectedError(
             409, error.code, f"The edits of the plan do not fit any more; reset them. {error}"
         ) from error
+    if unknown := unknown_characters(plan, casting):
+        raise character_unknown(unknown[0], 409)
+    script = script_of(plan, casting)
     if not script.is_complete:
         raise SubmitRejectedError(
             500,
@@ -70,18 +101,18 @@ def start_book(
             "The plan does not account for all characters of the book, so that it was not "
             "started; please report this.",
         )
-    cast = cast_book(script, order_of(book, voice=voice), Planner(book.owner))
-    bind_job(cast.job, api_key=api_key)
-    try:
-        return _write(book, cast, script)
-    except _ChangedMeanwhileError:
-        found = BookSource.objects.filter(pk=book.pk).first()
-        if found is None:
-            raise SubmitRejectedError(404, "book_not_found", "There is no such book.") from None
-        check_startable(found)
-        raise SubmitRejectedError(
-            409, "plan_changed", "The plan was changed in this moment; look at it and start again."
-        ) from None
+    return script
+
+
+def character_unknown(name: str, status: int) -> SubmitRejectedError:
+    """Return the error for a casting that names somebody who says nothing in the book."""
+    return SubmitRejectedError(
+        status,
+        "character_unknown",
+        f"The casting has a voice for {name!r}, who says nothing in this book; the plan lists its "
+        "characters.",
+        attr=f"casting.characters.{name}",
+    )
 
 
 def check_startable(book: BookSource) -> None:
@@ -107,7 +138,7 @@ def check_startable(book: BookSource) -> None:
 def start_wanted_books() -> int:
     """Start books that were to start by themselves, and that nobody started; return how many."""
     waiting = BookSource.objects.filter(
-        start_wanted=True, state=BookSource.State.PLANNED, job__isnull=True
+        start_wanted=True, state=BookSource.State.PLANNED, job__isnull=True, batch_entry=None
     )
     ids = list(waiting.order_by("created_at").values_list("pk", flat=True)[:BOOKS_AT_ONCE])
     return sum(start_wanted_book(book_id) for book_id in ids)
@@ -155,13 +186,20 @@ def start_wanted_book(book_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def _write(book: BookSource, cast: CastBook, script: Script) -> RenderJob:
-    """Write all rows of a book's job, some at a time."""
+def write_cast(cast: CastBook, begin: Callable[[], bool]) -> RenderJob:
+    """Write all rows of a book's job, some at a time.
+
+    Args:
+        begin: ties the job, once it is written, to its book; False where it must not begin.
+
+    Raises:
+        ChangedMeanwhileError: `begin` said no; nothing is kept.
+        KeyLimitError: the API key would have too much in the queue; nothing is kept.
+    """
     job = cast.job
     job.save(force_insert=True)
-    # Before its many rows: of two that start it at once the second one ends here.
-    if not begin_book(book, job, _started(cast, script)):
-        raise _ChangedMeanwhileError
+    if not begin():
+        raise ChangedMeanwhileError
     if job.api_key is not None:
         check_job(job.api_key, job, chars=sum(one.text_chars for one in cast.chapters))
     for version in sorted(set(cast.versions.values()), key=lambda one: str(one.voice_id)):
@@ -191,6 +229,7 @@ def _started(cast: CastBook, script: Script) -> Mapping[str, Any]:
                 "source_chars": one.chapter.source_chars,
                 "text_chars": one.text_chars,
                 "segments": len(one.pieces),
+                "pauses": one.pause_kinds,
             }
             for one in cast.chapters
         ],

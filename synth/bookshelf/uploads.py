@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -13,8 +14,11 @@ from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.core.files.uploadedfile import UploadedFile
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 
+from synth.bookshelf.cast_fields import check_voices
 from synth.bookshelf.options import order_from
+from synth.key_limits import check_upload_bytes
 from synth.models import ApiKey, BookSource, RenderJob
 from synth.orders import check_options, speakers_of
 from synth.rejections import SubmitRejectedError
@@ -34,18 +38,21 @@ def upload_book(
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
     body_digest: str = "",
+    on_saved: Callable[[BookSource], None] | None = None,
 ) -> BookSource:
     """Store an uploaded book and have it read, or return the one that this key has made before.
 
     Args:
         asked: what `BookFormSerializer` returns.
+        on_saved: called in the transaction that writes the book; what it raises takes it back.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, book_empty, voice_not_found, voice_ambiguous,
             voice_ambiguous_name, sample_rate_unfit, bit_rate_unfit, url_*.
+        KeyLimitError: the user of the API key has too many bytes stored; nothing is kept.
         OSError: the book cannot be stored; nothing is kept.
     """
-    known = _made_before(owner, idempotency_key, body_digest)
+    known = made_before(owner, idempotency_key, body_digest)
     if known is not None:
         return known
     _check(asked, owner)
@@ -60,6 +67,9 @@ def upload_book(
         # As JSON keeps it: numbers of speakers become texts.
         options=json.loads(json.dumps(asked["options"])),
         policies=asked["policies"],
+        casting=asked.get("casting", {}),
+        production=asked.get("production", {}),
+        metadata=asked.get("metadata", {}),
         start_wanted=asked["start"],
         idempotency_key=idempotency_key,
         body_digest=body_digest,
@@ -68,12 +78,15 @@ def upload_book(
     try:
         with transaction.atomic():
             book.save(force_insert=True)
+            check_upload_bytes(api_key)
+            if on_saved is not None:
+                on_saved(book)
             enqueue_book(book.pk)
     except IntegrityError as error:
         delete_objects([book.object_key])
         if _KEY_COLUMN not in str(error):
             raise
-        known = _made_before(owner, idempotency_key, body_digest)
+        known = made_before(owner, idempotency_key, body_digest)
         if known is None:
             raise
         return known
@@ -86,15 +99,16 @@ def upload_book(
 def delete_book(book: BookSource) -> None:
     """Delete a book in whatever state, with its job and all files."""
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(book=book.pk))  # before its book, as everywhere
+        own = Q(book=book.pk) | Q(sampled_book=book.pk)
+        lock_jobs(RenderJob.objects.filter(own))  # before its book, as everywhere
         found = BookSource.objects.select_for_update(of=("self",)).filter(pk=book.pk).first()
         if found is None:
             return
         keys = [key for key in (found.object_key, found.book_key, found.cover_key) if key]
-        job = found.job
+        jobs = [job for job in (found.job, found.sample_job) if job is not None]
         found.delete()
         delete_objects_on_commit(keys)
-        if job is not None:
+        for job in jobs:
             delete_job(job)
 
 
@@ -111,9 +125,10 @@ def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
         raise SubmitRejectedError(
             400, "voice_required", "A book that starts by itself needs a voice.", attr="voice"
         )
+    check_voices(owner, asked.get("casting", {}))
 
 
-def _made_before(
+def made_before(
     owner: AbstractBaseUser, idempotency_key: str, body_digest: str
 ) -> BookSource | None:
     """Return the book that this owner's key has made.

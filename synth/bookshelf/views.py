@@ -9,9 +9,8 @@ from typing import Any
 
 from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import generics
 from rest_framework.parsers import MultiPartParser
@@ -20,30 +19,31 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.access import visible_books
+from synth.book_batches.joining import read_upload
 from synth.books.plan import Plan
 from synth.bookshelf.changing import edit_plan, read_plan
+from synth.bookshelf.filters import BookFilterSerializer
+from synth.bookshelf.metadata import BookPatchSerializer
 from synth.bookshelf.options import BookFormSerializer, StartSerializer
+from synth.bookshelf.plan_answers import plan_answer
 from synth.bookshelf.plan_serializers import PlanPatchSerializer, PlanSerializer
 from synth.bookshelf.proof import proof_of
 from synth.bookshelf.serializers import BookSerializer, ProofSerializer, with_progress
 from synth.bookshelf.start import start_book
 from synth.bookshelf.upload_limit import BookLimitHandler
-from synth.bookshelf.uploads import delete_book, upload_book
-from synth.formats import BOOK_FORMATS
+from synth.bookshelf.uploads import delete_book, made_before, upload_book
 from synth.job_requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.models import ApiKey, BookSource, Export, RenderJob
+from synth.models import ApiKey, BookSource, RenderJob
 from synth.rejections import SubmitRejectedError
 from synth.retry import RetryRefusedError, retry
-from synth.serializers import has_audio
 from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
+from synth.transitions.book_facts import change_metadata
 from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.query_filters import PAGE_PARAMETERS
-from ttsweb.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.query_filters import check_list_query, read_condition
 from ttsweb.schema import problems
 
 POLL_SECONDS = 2
-MAX_FILE_NAME_CHARS = 100
 _ACCEPTED_HEADERS = [
     OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
     OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
@@ -67,10 +67,11 @@ class BooksView(generics.ListAPIView[BookSource]):
         return super().initialize_request(request, *args, **kwargs)
 
     def get_queryset(self) -> QuerySet[BookSource]:
-        """Return the books with their jobs."""
+        """Return the books that the query's filters let through, with their jobs."""
         if getattr(self, "swagger_fake_view", False):
             return BookSource.objects.none()
-        return _shown(visible_books(self.request.user))
+        condition = read_condition(self.request, BookFilterSerializer)
+        return _shown(visible_books(self.request.user).filter(condition))
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return a page of books and how far they are."""
@@ -78,11 +79,12 @@ class BooksView(generics.ListAPIView[BookSource]):
 
     @extend_schema(
         operation_id="list_books",
+        parameters=[BookFilterSerializer],
         responses={200: BookSerializer(many=True), **problems(400, 401)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List books, newest first."""
-        check_query(request, PAGE_PARAMETERS)
+        check_list_query(request, BookFilterSerializer)
         return super().get(request, *args, **kwargs)
 
     @extend_schema(
@@ -102,17 +104,22 @@ class BooksView(generics.ListAPIView[BookSource]):
         """
         check_query(request, ())
         key = read_idempotency_key(request)
-        serializer = BookFormSerializer(data=request.data, context={"is_form": True})
-        serializer.is_valid(raise_exception=True)
         with rejections_as_problems():
+            digest = digest_of_body(request.data) if key else ""
+            # Before the entry of a batch is looked at, which by then has its file.
+            known = made_before(request.user, key, digest)  # type: ignore[arg-type]  # never anonymous
+            if known is not None:
+                return book_answer(find_book(request, known.pk))
+            asked, on_saved = read_upload(request)
             book = upload_book(
-                serializer.validated_data,
+                asked,
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
                 api_key=key_of(request),
                 idempotency_key=key,
-                body_digest=digest_of_body(request.data) if key else "",
+                body_digest=digest,
+                on_saved=on_saved,
             )
-        return _answer(find_book(request, book.pk))
+        return book_answer(find_book(request, book.pk))
 
 
 class BookView(APIView):
@@ -133,6 +140,20 @@ class BookView(APIView):
         if _is_at_work(book):
             answer["Retry-After"] = str(POLL_SECONDS)
         return conditional(request, answer)
+
+    @extend_schema(
+        operation_id="change_book",
+        request=BookPatchSerializer,
+        responses={200: BookSerializer, **problems(400, 401, 404)},
+    )
+    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Change what is said of a book; files that are made from now on have it."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        serializer = BookPatchSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        change_metadata(book.pk, serializer.validated_data["metadata"])
+        return Response(BookSerializer(find_book(request, book_id)).data)
 
     @extend_schema(operation_id="delete_book", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, book_id: uuid.UUID) -> Response:
@@ -193,7 +214,7 @@ class BookStartView(APIView):
         book = find_book(request, book_id)
         with rejections_as_problems():
             start_book(book, voice=serializer.validated_data.get("voice"), api_key=key_of(request))
-        return _answer(find_book(request, book_id))
+        return book_answer(find_book(request, book_id))
 
 
 class _BookActionView(APIView):
@@ -270,7 +291,7 @@ class BookRetryView(_BookActionView):
             retry(job, api_key=key_of(request))
         except RetryRefusedError as error:
             raise ApiProblem(409, error.code, str(error)) from error
-        return _answer(find_book(request, book_id))
+        return book_answer(find_book(request, book_id))
 
 
 class BookProofView(APIView):
@@ -286,40 +307,6 @@ class BookProofView(APIView):
         book = find_book(request, book_id)
         started_job(book)
         return Response(proof_of(book))
-
-
-class BookAudioView(APIView):
-    """The file of a book."""
-
-    @extend_schema(
-        operation_id="get_book_audio",
-        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
-        responses={
-            (200, "audio/*"): OpenApiTypes.BINARY,
-            (206, "audio/*"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
-        },
-    )
-    def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
-        """Return the file, or the range of it that was asked for."""
-        check_query(request, ())
-        book = find_book(request, book_id)
-        job = started_job(book)
-        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
-        if not has_audio(job) or export is None:
-            raise _why_no_audio(job)
-        stored = StoredObject(
-            key=export.key,
-            content_type=BOOK_FORMATS[export.format].content_type,
-            filename=f"{_plain(book)}.{BOOK_FORMATS[export.format].extension}",
-            etag=export.sha256,
-        )
-        try:
-            return object_response(request._request, stored)
-        except ObjectMissingError as error:
-            raise ApiProblem(
-                410, "audio_gone", "The book's file is no longer stored; start the book again."
-            ) from error
 
 
 def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
@@ -353,7 +340,9 @@ def rejections_as_problems() -> Iterator[None]:
 
 
 def _shown(books: QuerySet[BookSource]) -> QuerySet[BookSource]:
-    return books.select_related("job", "owner")
+    return books.select_related("job", "owner", "api_key").prefetch_related(
+        "job__voices__version__voice"
+    )
 
 
 def _is_at_work(book: BookSource) -> bool:
@@ -362,7 +351,7 @@ def _is_at_work(book: BookSource) -> bool:
     return book.job.status in UNFINISHED
 
 
-def _answer(book: BookSource) -> Response:
+def book_answer(book: BookSource) -> Response:
     """Return a book as work that goes on (202), or as one that waits or has ended (200)."""
     is_open = _is_at_work(book)
     answer = Response(BookSerializer(book).data, status=202 if is_open else 200)
@@ -373,20 +362,4 @@ def _answer(book: BookSource) -> Response:
 
 
 def _plan_answer(book: BookSource, plan: Plan) -> Response:
-    told = {**plan.to_json(), "plan_number": book.plan_number, "edits": book.edits}
-    return Response(PlanSerializer(told).data)
-
-
-def _plain(book: BookSource) -> str:
-    """Return a name that every file system takes."""
-    kept = "".join(c if c.isalnum() or c in " -_'" else " " for c in book.title)
-    return " ".join(kept.split())[:MAX_FILE_NAME_CHARS].strip() or f"book-{str(book.pk)[:8]}"
-
-
-def _why_no_audio(job: RenderJob) -> ApiProblem:
-    if job.status in UNFINISHED:
-        return ApiProblem(
-            409, "book_not_finished", "The book is not finished yet.", retry_after=POLL_SECONDS
-        )
-    reason = f": {job.error_message}" if job.error_message else "."
-    return ApiProblem(404, "book_without_audio", f"The book is {job.status}{reason}")
+    return Response(PlanSerializer(plan_answer(book, plan)).data)

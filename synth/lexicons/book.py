@@ -77,7 +77,7 @@ class LexiconBook:
         def speech_of(speaker: int) -> Speech:
             if speaker not in known:
                 rest = self._last_layers(voice_ids.get(speaker), named, language)
-                known[speaker] = Speech([*first, *rest], spell_out)
+                known[speaker] = Speech([*first, *rest], spell_out, language)
             return known[speaker]
 
         return self._timed(

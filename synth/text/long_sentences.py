@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from synth.text import marks
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
@@ -23,27 +23,38 @@ def _after(spaced: str, full_width: str) -> re.Pattern[str]:
     return re.compile(f"[{re.escape(spaced)}]{_CLOSING}(?= )|[{re.escape(full_width)}]{_CLOSING}")
 
 
+_BLANK = re.compile(r" ")
 _PLACES = (
     (_after(marks.SPACED_ENDS, marks.FULL_WIDTH_ENDS), "sentence"),
     (_after(marks.SPACED_CLAUSE_ENDS, marks.FULL_WIDTH_CLAUSE_ENDS), "phrase"),
     (_after(marks.SPACED_COMMAS + marks.DASHES, marks.FULL_WIDTH_COMMAS), "phrase"),
     (re.compile(r" (?=[(\[])"), "phrase"),
-    (re.compile(r" "), "word"),
+    (_BLANK, "word"),
 )
 _ZWJ = "\u200d"
 _VIRAMA_CLASS = 9  # a consonant after a virama is written into the same character
 
 
 def cut_long(
-    text: str, start: int, end: int, max_chars: int, pauses: Pauses = DEFAULT_PAUSES
+    text: str,
+    start: int,
+    end: int,
+    max_chars: int,
+    pauses: Pauses = DEFAULT_PAUSES,
+    *,
+    inside: Callable[[int], bool] = lambda place: False,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, pause after it in ms) of each part of text[start:end].
 
     Each part has at most `max_chars` characters, and they are cut where they come out even. The
     last part's pause is that of a sentence.
+
+    Args:
+        inside: says of a place that a cut there would divide what belongs together; it is done
+            only where that is longer than a part by itself.
     """
     while end - start > max_chars:
-        cut, pause = _best_cut(text, start, end, max_chars)
+        cut, pause = _best_cut(text, start, end, max_chars, inside)
         yield start, cut, getattr(pauses, pause) if pause else 0
         start = cut
         while text[start] == " ":
@@ -51,30 +62,48 @@ def cut_long(
     yield start, end, pauses.sentence
 
 
-def _best_cut(text: str, start: int, end: int, max_chars: int) -> tuple[int, str]:
+def _best_cut(
+    text: str, start: int, end: int, max_chars: int, inside: Callable[[int], bool]
+) -> tuple[int, str]:
     """Return the best place to end the part that begins at `start`, and its pause's name."""
     parts = -(-(end - start) // max_chars)
     even = start + (end - start) / parts
     lowest, highest = start + max(1, int(max_chars * MIN_SHARE)), start + max_chars
     for pattern, pause in _PLACES:
-        # One character further, for the blank that a mark must stand before.
-        found = pattern.finditer(text, lowest - 1, min(end, highest + 1))
-        ends = [match.start() if match[0] == " " else match.end() for match in found]
-        ends = [place for place in ends if lowest <= place <= highest]
-        if ends:
-            return min(ends, key=lambda place: abs(place - even)), pause
-    return _character_end(text, start, highest), ""  # inside a word: no pause
+        for place in _places(text, pattern, lowest, highest, end, even):
+            if not inside(place):
+                return place, pause
+    # What belongs together fills the rest of the part: then the part ends before it.
+    for place in _places(text, _BLANK, start + 1, lowest - 1, end, even):
+        if not inside(place):
+            return place, "word"
+    place = _character_end(text, start, highest, inside)
+    blanks = _places(text, _BLANK, lowest, highest, end, even) if inside(place) else []
+    return (blanks[0], "word") if blanks else (place, "")  # inside a word: no pause
 
 
-def _character_end(text: str, start: int, highest: int) -> int:
-    """Return the last place up to `highest` that is not inside a written character.
+def _places(
+    text: str, pattern: re.Pattern[str], lowest: int, highest: int, end: int, even: float
+) -> list[int]:
+    """Return where a part may end by a pattern, the places nearest to `even` first."""
+    # One character further, for the blank that a mark must stand before.
+    found = pattern.finditer(text, lowest - 1, min(end, highest + 1))
+    ends = [match.start() if match[0] == " " else match.end() for match in found]
+    return sorted(
+        (place for place in ends if lowest <= place <= highest), key=lambda one: abs(one - even)
+    )
 
-    A character longer than a whole part is cut all the same: the limit is what protects memory.
+
+def _character_end(text: str, start: int, highest: int, inside: Callable[[int], bool]) -> int:
+    """Return the last place up to `highest` that is not inside a written character, or a number.
+
+    What is longer than a whole part is cut all the same: the limit is what protects memory.
     """
-    place = highest
-    while place > start and is_inside_character(text, place, start):
-        place -= 1
-    return place if place > start else highest
+    between = [
+        place for place in range(highest, start, -1) if not is_inside_character(text, place, start)
+    ]
+    apart = next((place for place in between if not inside(place)), None)
+    return apart or (between[0] if between else highest)
 
 
 def is_inside_character(text: str, place: int, start: int = 0) -> bool:

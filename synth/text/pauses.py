@@ -13,7 +13,7 @@ class Pauses:
     """Hold how long the silence is that follows a cut, in ms; the defaults are of a calm reader.
 
     `line` (the end of a line inside a paragraph) and `speaker` (another speaker goes on) are as
-    long as `sentence` unless they are given.
+    long as `sentence` unless they are given. `chapter` is of books alone.
     """
 
     sentence: int = 300
@@ -24,6 +24,7 @@ class Pauses:
     paragraph: int = 700
     heading: int = 900
     scene: int = 1200  # a line of ornaments, such as * * *, is not spoken but heard as a break
+    chapter: int = 2000  # what players take for the end of a chapter, and not for a fault
 
     @classmethod
     def of(cls, lengths: Mapping[str, int]) -> Pauses:
@@ -33,11 +34,31 @@ class Pauses:
             ValueError: there is no such pause, or it is too long.
         """
         for name, length in lengths.items():
-            if name not in PAUSE_NAMES or not 0 <= length <= MAX_PAUSE_MS:
+            if name not in BOOK_PAUSE_NAMES or not 0 <= length <= MAX_PAUSE_MS:
                 raise ValueError(f"no pause: {name}={length}")
         sentence = lengths.get("sentence", cls().sentence)
         return cls(**{"line": sentence, "speaker": sentence, **lengths})
 
 
-PAUSE_NAMES = tuple(Pauses.__slots__)
+BOOK_PAUSE_NAMES = tuple(Pauses.__slots__)
+PAUSE_NAMES = tuple(name for name in BOOK_PAUSE_NAMES if name != "chapter")
 DEFAULT_PAUSES = Pauses()
+# Kinds of pauses as digits, the shorter ones first; 0 is none. A text that is cut with these in
+# place of lengths says of each pause why it is there, so that its length can be changed later.
+_KINDS = (
+    "word",
+    "phrase",
+    "sentence",
+    "line",
+    "speaker",
+    "paragraph",
+    "heading",
+    "scene",
+    "chapter",
+)
+PAUSE_KINDS = Pauses(**{name: kind for kind, name in enumerate(_KINDS, 1)})
+
+
+def pause_lengths(pauses: Pauses) -> tuple[int, ...]:
+    """Return the length in ms of each kind, at the place of its digit."""
+    return (0, *(getattr(pauses, name) for name in _KINDS))

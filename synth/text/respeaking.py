@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from synth.text.expressions import Inside, places_inside
 from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
@@ -33,6 +34,7 @@ class Speech:
 
     layers: Sequence[Layer] = ()
     spell_out: Callable[[str], Iterable[tuple[int, int, str]]] | None = None
+    language: str = ""  # says what belongs together where a piece is cut again
 
     def changes(self, text: str, budget: Budget) -> list[Change]:
         """Return the changes of a text in order; none overlap.
@@ -76,8 +78,9 @@ def respeak(
     allowed = max(MIN_SPOKEN_CHARS, MAX_GROWTH * sum(len(piece.spoken_text) for piece in pieces))
     spoken: list[Piece] = []
     for piece in pieces:
-        changes = speech_of(piece.speaker).changes(piece.spoken_text, budget)
-        parts = _changed(piece, changes, max_chars, pauses) if changes else [piece]
+        speech = speech_of(piece.speaker)
+        changes = speech.changes(piece.spoken_text, budget)
+        parts = _changed(piece, changes, max_chars, pauses, speech) if changes else [piece]
         allowed -= sum(len(part.spoken_text) for part in parts)
         if allowed < 0:
             raise TextRejectedError(
@@ -90,16 +93,17 @@ def respeak(
 
 
 def _changed(
-    piece: Piece, changes: Sequence[Change], max_chars: int, pauses: Pauses
+    piece: Piece, changes: Sequence[Change], max_chars: int, pauses: Pauses, speech: Speech
 ) -> list[Piece]:
     """Return a piece with its changes, in as many parts as its length asks for."""
-    said, origins = _apply(piece.spoken_text, changes)
+    said, origins, spelled = _apply(piece.spoken_text, changes)
     if _SPEAKER_TAG.search(said):  # put together of a group and what stands beside it
         raise TextRejectedError(
             "spoken_invalid", "What a lexicon says for this text names a speaker; texts alone may."
         )
     offset = max(0, piece.text.rfind(piece.spoken_text))
-    spans = list(cut_long(said, 0, len(said), max_chars, pauses)) if said else [(0, 0, 0)]
+    inside = _together(said, spelled, speech.language)
+    spans = list(cut_long(said, 0, len(said), max_chars, pauses, inside=inside)) or [(0, 0, 0)]
     parts: list[Piece] = []
     begin = 0  # in the piece's text
     for number, (start, end, pause_ms) in enumerate(spans, 1):
@@ -124,6 +128,12 @@ def _changed(
     return parts
 
 
+def _together(said: str, spelled: Sequence[tuple[int, int]], language: str) -> Inside:
+    """Return what says where a cut would divide a number or a date, as such or spelled out."""
+    inside = places_inside(said, language)
+    return lambda place: any(a < place < b for a, b in spelled) or inside(place)
+
+
 def _shifted(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
     """Return changes as they stand once blanks before the text are gone."""
     by = len(raw) - len(raw.lstrip())
@@ -132,10 +142,14 @@ def _shifted(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
     )
 
 
-def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int]]:
-    """Return what is said, with single blanks, and for each character where its source ends."""
+def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int], list[tuple[int, int]]]:
+    """Return what is said, with single blanks, and for each character where its source ends.
+
+    Last come the places of what was spelled out.
+    """
     letters: list[str] = []
     origins: list[int] = []
+    spelled: list[tuple[int, int]] = []
 
     def add(said: str, ends: Iterable[int]) -> None:
         for letter, end in zip(said, ends, strict=True):
@@ -147,13 +161,16 @@ def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int]]:
     place = 0
     for change in changes:
         add(text[place : change.start], range(place + 1, change.start + 1))
+        first = len(letters)
         add(change.said, [change.end] * len(change.said))
+        if change.by == SPELLED:
+            spelled.append((first, len(letters)))
         place = change.end
     add(text[place:], range(place + 1, len(text) + 1))
     while letters and letters[-1] == " ":
         letters.pop()
         origins.pop()
-    return "".join(letters), origins
+    return "".join(letters), origins, spelled
 
 
 def _without_silent(pieces: Sequence[Piece]) -> list[Piece]:

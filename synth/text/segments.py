@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from synth.text import marks
+from synth.text.expressions import Inside, places_inside
 from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
@@ -65,19 +66,26 @@ class _Span:
 
 
 def cut_text(
-    text: str, *, max_chars: int, language: str = "en", pauses: Pauses = DEFAULT_PAUSES
+    text: str,
+    *,
+    max_chars: int,
+    language: str = "en",
+    pauses: Pauses = DEFAULT_PAUSES,
+    speaker: int = 0,
 ) -> list[Piece]:
     """Cut a cleaned text by paragraphs, lines, speakers, sentences and size.
 
     One sentence makes one piece: text put in elsewhere then leaves a piece, and so its take, as it
     is. Tiny sentences join a neighbour of their paragraph; a sentence over `max_chars` is cut at
-    its clauses, then at blanks, then between written characters.
+    its clauses, then at blanks, then between written characters. Numbers, dates, times and sums
+    stay whole wherever they are not longer than a piece.
 
     Args:
         text: as `clean_text` returns it.
         max_chars: most characters of a piece's spoken text, 1 or more.
         language: the tag of the text's language.
         pauses: how long the silence after each cut is; nothing else depends on them.
+        speaker: who speaks before the first tag.
 
     Raises:
         TextRejectedError: `text_unspeakable`, there is no letter and no digit in the text.
@@ -88,14 +96,15 @@ def cut_text(
         raise TextRejectedError(
             "text_unspeakable", "The text has no letter and no digit: there is nothing to speak."
         )
-    pieces = _absorb_ornaments(_parts(text, max_chars, language, pauses), pauses)
+    pieces = _absorb_ornaments(_parts(text, max_chars, language, pauses, speaker), pauses)
     pieces[-1] = replace(pieces[-1], pause_after_ms=0)
     return pieces
 
 
-def _parts(text: str, max_chars: int, language: str, pauses: Pauses) -> Iterator[_Part]:
+def _parts(
+    text: str, max_chars: int, language: str, pauses: Pauses, speaker: int
+) -> Iterator[_Part]:
     """Yield the pieces in order; those of ornaments have nothing to speak yet."""
-    speaker = 0
     for block in _blocks(text, pauses):
         turns = list(_turns(block.text, speaker))
         for number, (tag, speaker, said) in enumerate(turns, 1):
@@ -166,12 +175,24 @@ def _turns(text: str, speaker: int) -> Iterator[tuple[str, int, str]]:
 def _spans(text: str, max_chars: int, language: str, pauses: Pauses) -> list[_Span]:
     """Return the sentences of a block, long ones cut, tiny ones joined."""
     spans: list[_Span] = []
-    place = 0
+    inside = places_inside(text, language)
+    start = place = 0
     for sentence in split_sentences(text, language):
-        end = place + len(sentence.rstrip())
-        spans += [_Span(*part) for part in cut_long(text, place, end, max_chars, pauses)]
+        if place > start and not inside(place):
+            spans += _sentence_spans(text, start, place, max_chars, pauses, inside)
+            start = place
         place += len(sentence)
+    spans += _sentence_spans(text, start, place, max_chars, pauses, inside)
     return _join_tiny(spans, max_chars)
+
+
+def _sentence_spans(
+    text: str, start: int, end: int, max_chars: int, pauses: Pauses, inside: Inside
+) -> list[_Span]:
+    """Return a sentence, or its parts where it is too long."""
+    end = start + len(text[start:end].rstrip())
+    parts = cut_long(text, start, end, max_chars, pauses, inside=inside)
+    return [_Span(*part) for part in parts] if end > start else []
 
 
 def _join_tiny(spans: list[_Span], max_chars: int) -> list[_Span]:

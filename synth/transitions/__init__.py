@@ -11,6 +11,14 @@ from synth.transitions.batches import (
     settle_batch,
     settle_stalled_batches,
 )
+from synth.transitions.book_files import (
+    claim_book_file,
+    claimable_book_files,
+    fail_book_file,
+    finish_book_file,
+    free_lost_book_files,
+    release_book_file,
+)
 from synth.transitions.books import (
     claim_book,
     claimable_books,
@@ -41,7 +49,7 @@ from synth.transitions.jobs import (
     fail_unfinished_segments,
     retry_job,
 )
-from synth.transitions.segment_claims import claim_segments, claimable_segments
+from synth.transitions.segment_claims import claim_segments, claimable_segments, note_claims
 from synth.transitions.segments import (
     cancel_segment,
     fail_segment,
@@ -73,9 +81,11 @@ __all__ = [
     "cancel_job",
     "cancel_segment",
     "claim_book",
+    "claim_book_file",
     "claim_delivery",
     "claim_export",
     "claim_segments",
+    "claimable_book_files",
     "claimable_books",
     "claimable_deliveries",
     "claimable_exports",
@@ -84,6 +94,7 @@ __all__ = [
     "enqueue_export",
     "enqueue_segments",
     "fail_book",
+    "fail_book_file",
     "fail_deliveries_to",
     "fail_delivery",
     "fail_export",
@@ -92,17 +103,21 @@ __all__ = [
     "fail_segment",
     "fail_unfinished_segments",
     "finish_book",
+    "finish_book_file",
     "finish_delivery",
     "finish_export",
     "finish_segment",
     "finish_segments",
+    "free_lost_book_files",
     "free_lost_books",
     "free_lost_deliveries",
     "free_lost_exports",
     "free_lost_segments",
+    "note_claims",
     "pause_job",
     "postpone_delivery",
     "release_book",
+    "release_book_file",
     "release_delivery",
     "release_export",
     "release_segment",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
 from synth.models import BookSource, RenderJob
@@ -85,15 +86,42 @@ def free_lost_books(lost: Q) -> int:
     return count
 
 
-def change_plan(book: BookSource, *, edits: list[Any], figures: Mapping[str, Any]) -> bool:
-    """Replace a plan's edits, if it is still the one that `book` was read with and not started."""
+def change_plan(
+    book: BookSource,
+    *,
+    edits: list[Any],
+    figures: Mapping[str, Any],
+    casting: Mapping[str, Any],
+    production: Mapping[str, Any],
+) -> bool:
+    """Replace a plan's edits and casting, if it is still what `book` has and not started."""
     changed = _open_plan(book).update(
         edits=edits,
         figures=dict(figures),
+        casting=dict(casting),
+        production=dict(production),
         plan_number=F("plan_number") + 1,
         updated_at=leases.database_now(),
     )
     return bool(changed)
+
+
+def change_options(book_id: uuid.UUID, change: Callable[[dict[str, Any]], dict[str, Any]]) -> bool:
+    """Change the options of a book that was not started; False when it was, or is gone.
+
+    It counts as a change of the plan, so that a start that goes on meanwhile sees it.
+    """
+    with transaction.atomic():
+        rows = BookSource.objects.select_for_update(of=("self",))
+        book = rows.filter(pk=book_id, job__isnull=True).first()
+        if book is None:
+            return False
+        BookSource.objects.filter(pk=book_id).update(
+            options=change(dict(book.options)),
+            plan_number=F("plan_number") + 1,
+            updated_at=leases.database_now(),
+        )
+    return True
 
 
 def begin_book(book: BookSource, job: RenderJob, started: Mapping[str, Any]) -> bool:

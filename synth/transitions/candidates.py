@@ -1,6 +1,7 @@
 """Keep what was found of a segment's takes beside each other, and pick the best; no rows here.
 
-A candidate is what `Segment.candidates` holds of one take: its id, seed, length, score and flags.
+A candidate is what `Segment.candidates` holds of one take: its id, seed, length, score and flags;
+`heard`, where it was transcribed, and `chosen`, where a person found it good.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def most_retakes(job: RenderJob) -> int:
 
 def candidate_of(take: Take, seed: int) -> Candidate:
     """Return what is kept of a take."""
+    heard = take.measures.get("asr_text")
     return {
         "take": str(take.pk),
         "seed": seed,
@@ -54,6 +56,7 @@ def candidate_of(take: Take, seed: int) -> Candidate:
         "score": take.quality_score,
         "flags": list(take.quality_flags),
         "measures": list(take.measures.get("screen", ())),
+        **({} if heard is None else {"heard": heard}),
     }
 
 
@@ -62,6 +65,11 @@ def with_candidate(candidates: Collection[Candidate], take: Take, seed: int) -> 
     if any(one["take"] == str(take.pk) for one in candidates):
         return list(candidates)
     return [*candidates, candidate_of(take, seed)]
+
+
+def approved(candidates: Collection[Candidate], take: Take) -> list[Candidate]:
+    """Return the candidates with this take marked as one that a person found good."""
+    return [one | {"chosen": True} if one["take"] == str(take.pk) else one for one in candidates]
 
 
 def flagged(candidate: Candidate, flags: Mapping[str, float]) -> Candidate:

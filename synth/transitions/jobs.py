@@ -82,10 +82,13 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
 def settle_batch_of(job_id: uuid.UUID) -> None:
     """Have the batch counted that a job is an item of, once this transaction has committed."""
     from synth.transitions.batches import settle_batch_on_commit  # it imports this module
+    from synth.transitions.book_batches import advance_batch_of_job  # and so does it
 
-    batch_id = RenderJob.objects.values_list("batch_id", flat=True).get(pk=job_id)
-    if batch_id is not None:
-        settle_batch_on_commit(batch_id)
+    row = RenderJob.objects.values_list("batch_id", "kind").get(pk=job_id)
+    if row[0] is not None:
+        settle_batch_on_commit(row[0])
+    elif row[1] == RenderJob.Kind.BOOK:
+        advance_batch_of_job(job_id)
 
 
 def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:

@@ -6,6 +6,7 @@ The job is opened again and its file made anew; no other segment moves.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
@@ -13,9 +14,11 @@ from django.db.models import F, Q, Sum
 
 from synth.models import Export, RenderJob, Segment, Take
 from synth.removal import drop_exports, lock_jobs
-from synth.transitions.candidates import next_seed, with_candidate
+from synth.transitions.approving import approve_takes
+from synth.transitions.candidates import approved, next_seed, with_candidate
 from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.jobs import JobStatus, complete_job, reopen_batch_of
+from synth.transitions.segments import reopen_segments
 from ttsweb import leases
 from voices.objects import delete_objects_on_commit
 
@@ -81,6 +84,8 @@ def say_otherwise(segment_id: int, *, spoken_text: str, seed: int, is_hand_picke
 def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
     """Keep another one of a segment's takes; the job's file is made again, nothing is rendered.
 
+    The one that it keeps already is approved, and the file stays.
+
     Returns False when the segment is being rendered, its job is cancelled, or it has no such take.
     """
     with transaction.atomic():
@@ -88,7 +93,7 @@ def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
         if segment is None:
             return False
         if segment.take_id == take_id:
-            return True
+            return bool(approve_takes({segment_id: take_id}))
         take = segment.candidate_takes.filter(pk=take_id).first()
         known = [one["seed"] for one in segment.candidates if one["take"] == str(take_id)]
         if take is None or not known:
@@ -101,7 +106,7 @@ def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
             status=Segment.Status.DONE,
             take=take,
             seed=known[0],
-            candidates=candidates,
+            candidates=approved(candidates, take),
             is_hand_picked=True,
             error_code="",
             error_message="",
@@ -110,6 +115,24 @@ def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
         was_done = segment.status == Segment.Status.DONE
         _reopen(segment.job_id, None if was_done else "segments_failed", done=int(not was_done))
         complete_job(segment.job_id)
+    return True
+
+
+def render_lost_again(segment_ids: Sequence[int]) -> bool:
+    """Move DONE -> QUEUED where the audio of takes is gone, of a job that may have ended.
+
+    Returns False when the job is cancelled: nothing of it is rendered until it is retried.
+    """
+    with transaction.atomic():
+        jobs = Segment.objects.filter(pk__in=segment_ids).order_by().values("job")
+        locked = lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        open_jobs = RenderJob.objects.filter(pk__in=locked, cancel_requested=False)
+        if open_jobs.exclude(status=JobStatus.CANCELLED).count() < len(locked) or not locked:
+            return False
+        for job_id in locked:
+            _reopen(job_id, None)
+        reopen_segments(segment_ids)
+        enqueue_segments(segment_ids)
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -51,6 +51,7 @@ def claim_segments(
     interactive_limit: int = 0,
     ids: Sequence[int] | None = None,
     attempts_below: int | None = None,
+    hold: Callable[[Sequence[SegmentClaim]], None] | None = None,
 ) -> list[SegmentClaim]:
     """Move segments QUEUED -> CLAIMED and their jobs to RUNNING, most urgent first.
 
@@ -58,6 +59,10 @@ def claim_segments(
     more. Within a class lanes get equal shares. With `attempts_below`, only those tried less often;
     with `ids`, which name what is to run whatever else waits, only among those. Of many workers
     exactly one gets each segment.
+
+    Args:
+        hold: called with the claims once they are committed, before `note_claims`: a database that
+            goes away between the two must not leave claims that nobody renews.
     """
     has_locks = connection.features.has_select_for_update_skip_locked
     want = Want(codec_fingerprint, attempts_below, is_locking=has_locks)
@@ -71,12 +76,14 @@ def claim_segments(
         with transaction.atomic():
             claims = _claim(chosen, worker)
     if claims:
-        _note_claims(claims)
+        if hold is not None:
+            hold(claims)
+        note_claims(claims)
     return claims
 
 
-def _note_claims(claims: Sequence[SegmentClaim]) -> None:
-    """Move the jobs to RUNNING and note whose turn it was.
+def note_claims(claims: Sequence[SegmentClaim]) -> None:
+    """Move the jobs of claims to RUNNING and note whose turn it was; it may be done again.
 
     On its own: with the rows still locked it could wait for a cancel that waits for them.
     """

@@ -14,7 +14,7 @@ from django.db import transaction
 from rest_framework.utils.encoders import JSONEncoder
 
 from synth import queue
-from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
+from synth.models import BookBatch, RenderJob, WebhookDelivery, WebhookEndpoint
 from ttsweb import leases
 from voices.models import VoiceVersion
 
@@ -38,6 +38,23 @@ def tell_of_job(job_id: uuid.UUID) -> int:
     if not urls:
         return 0
     return _queue(urls, job.owner_id, event, _job_data(job), job=job)
+
+
+def tell_of_book_batch(batch_id: uuid.UUID) -> int:
+    """Queue the messages about a batch of books that has just ended; return how many.
+
+    They go to its own URL and to its owner's endpoints. Call inside the transaction that ended it.
+    """
+    from synth.book_batches.serializers import webhook_data  # it imports the transitions
+
+    batch = BookBatch.objects.get(pk=batch_id)
+    if batch.owner_id is None:
+        return 0
+    urls = [batch.webhook_url] if batch.webhook_url else []
+    urls += _endpoint_urls(batch.owner_id, Event.BOOK_BATCH_ENDED)
+    if not urls:
+        return 0
+    return _queue(urls, batch.owner_id, Event.BOOK_BATCH_ENDED, webhook_data(batch))
 
 
 def tell_of_version(version_id: uuid.UUID) -> int:

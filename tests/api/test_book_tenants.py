@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from synth.bookshelf.plans import load_plan
 from synth.models import BookSource, RenderJob
 from tests.api.test_other_tenant import BOOKS, Route
 from tests.factories import make_ended_job, make_job, make_user, make_voice
@@ -19,6 +21,11 @@ from tests.synth.books_api.shelf import store_book
 pytestmark = pytest.mark.django_db(transaction=True)
 BELOW = sorted(route for route in BOOKS if route[0] != "books")
 KEY = "a-key-that-both-use"
+BODIES: dict[str, dict[str, Any]] = {
+    "book-plan": {"edits": []},
+    "book-pauses": {"heading": 10},
+    "book-priority": {"priority": "bulk"},
+}
 
 
 @pytest.fixture
@@ -34,6 +41,20 @@ def first(job_services: None) -> User:
     return user
 
 
+def ask(client: APIClient, method: str, name: str, path: str) -> Any:
+    """Ask a route, with a body that it takes where it takes one."""
+    body = BODIES.get(name) if method in ("PATCH", "POST") else None
+    if body is None:
+        return client.generic(method, path)
+    return client.generic(method, path, json.dumps(body), content_type="application/json")
+
+
+def path_of(name: str, book: BookSource) -> str:
+    """Return the path of a route for a book; of a chapter it is the first one's."""
+    below = [load_plan(book).chapters[0].id] if name == "book-chapter" else []
+    return reverse(name, args=[book.pk, *below])
+
+
 def rows() -> list[dict[str, Any]]:
     tables: list[Any] = [BookSource.objects, RenderJob.objects]
     return [dict(row) for table in tables for row in table.order_by("pk").values()]
@@ -47,9 +68,8 @@ def test_book_of_another_user_does_not_exist(
     second, before = client_of(make_user("second")), rows()
 
     for book in BookSource.objects.filter(owner=first):
-        path = reverse(name, args=[book.pk])
-        is_patch = method == "PATCH"
-        answer = second.patch(path, {"edits": []}) if is_patch else second.generic(method, path)
+        path = path_of(name, book)
+        answer = ask(second, method, name, path)
 
         assert (answer.status_code, answer.json()["code"]) == (404, "book_not_found")
     assert rows() == before
@@ -64,9 +84,8 @@ def test_what_another_user_is_refused_the_owner_of_a_book_gets(
 
     codes = []
     for book in BookSource.objects.filter(owner=first):
-        path = reverse(name, args=[book.pk])
-        is_patch = method == "PATCH"
-        answer = client.patch(path, {"edits": []}) if is_patch else client.generic(method, path)
+        path = path_of(name, book)
+        answer = ask(client, method, name, path)
         codes.append(answer.status_code)
 
     assert min(codes) < 300, codes
@@ -101,8 +120,8 @@ def test_no_book_is_there_without_a_key(route: Route, first: User) -> None:
     name, method = route
     book = BookSource.objects.filter(owner=first).first()
     assert book is not None
-    arguments = [] if name == "books" else [book.pk]
+    path = reverse(name) if name == "books" else path_of(name, book)
 
-    answer = APIClient().generic(method, reverse(name, args=arguments))
+    answer = APIClient().generic(method, path)
 
     assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")

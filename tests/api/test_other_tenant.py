@@ -67,6 +67,13 @@ SHARED = {
     ("stats", "GET"),
     ("overview", "GET"),
 }
+# So does what of them is reviewed; test_review_views asks for it.
+REVIEW = {
+    ("review", "GET"),
+    ("review-segment", "GET"),
+    ("review-approve", "POST"),
+    ("review-approve-all", "POST"),
+}
 # Webhooks belong to their user alone; test_webhook_tenants asks for them.
 WEBHOOKS = {
     ("webhook-secret", "GET"),
@@ -88,6 +95,7 @@ BATCHES = {
     ("batch", "GET"),
     ("batch", "DELETE"),
     ("batch-items", "GET"),
+    ("batch-events", "GET"),
     ("batch-results", "GET"),
     ("batch-cancel", "POST"),
     ("batch-retry", "POST"),
@@ -100,13 +108,49 @@ BOOKS = {
     ("book", "DELETE"),
     ("book-plan", "GET"),
     ("book-plan", "PATCH"),
+    ("book-chapter", "GET"),
     ("book-start", "POST"),
     ("book-pause", "POST"),
     ("book-resume", "POST"),
     ("book-cancel", "POST"),
     ("book-retry", "POST"),
+    ("book-pauses", "PATCH"),
+    ("book-priority", "POST"),
     ("book-proof", "GET"),
     ("book-audio", "GET"),
+}
+# What is shown of books, and their files; tests/synth/books_api/test_files.py asks for them.
+BOOK_FILES = {
+    ("book", "PATCH"),
+    ("book-metadata", "GET"),
+    ("book-cover", "GET"),
+    ("book-cover", "PUT"),
+    ("book-cover", "DELETE"),
+    ("book-files", "GET"),
+    ("book-files", "POST"),
+    ("book-file", "GET"),
+    ("book-file", "DELETE"),
+    ("book-file-content", "GET"),
+    ("book-file-plot", "GET"),
+}
+# tests/synth/book_batches/test_views.py asks for them.
+BOOK_BATCHES = {
+    ("book-batches", "GET"),
+    ("book-batches", "POST"),
+    ("book-batch", "GET"),
+    ("book-batch", "DELETE"),
+    ("book-batch-entries", "GET"),
+    ("book-batch-entries", "POST"),
+    ("book-batch-report", "GET"),
+    ("book-batch-close", "POST"),
+    ("book-batch-pause", "POST"),
+    ("book-batch-resume", "POST"),
+    ("book-batch-cancel", "POST"),
+    ("book-batch-retry", "POST"),
+    ("book-batch-approve", "POST"),
+    ("book-batch-priority", "POST"),
+    ("book-approve", "POST"),
+    ("book-sample", "GET"),
 }
 # A lexicon is its user's, or everybody's to read; test_lexicon_tenants asks for them.
 LEXICONS = {
@@ -131,6 +175,12 @@ ACCOUNTS = {
     ("key", "GET"),
     ("key", "PATCH"),
     ("key", "DELETE"),
+    ("groups", "GET"),
+    ("groups", "POST"),
+    ("group", "GET"),
+    ("group", "PATCH"),
+    ("group", "DELETE"),
+    ("permissions", "GET"),
     ("users", "GET"),
     ("users", "POST"),
     ("user", "GET"),
@@ -138,7 +188,8 @@ ACCOUNTS = {
     ("user", "DELETE"),
 }
 PUBLIC = {("schema", "GET"), ("docs", "GET")}  # without a key as well
-CASES = OWNED | SEGMENTS | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | BOOKS | LEXICONS
+CASES = OWNED | SEGMENTS | REVIEW | LISTS | MAKING | SHARED | WEBHOOKS | BATCHES | BOOKS | LEXICONS
+CASES |= BOOK_FILES | BOOK_BATCHES
 CASES |= ACCOUNTS | PUBLIC
 
 
@@ -195,8 +246,8 @@ def tenants(job_services: None, client_of: Callable[[User], APIClient]) -> Tenan
 
 
 def test_every_route_has_a_case_and_every_case_a_route() -> None:
-    groups = [OWNED, SEGMENTS, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, BOOKS, LEXICONS]
-    groups += [ACCOUNTS, PUBLIC]
+    groups = [OWNED, SEGMENTS, REVIEW, LISTS, MAKING, SHARED, WEBHOOKS, BATCHES, BOOKS, LEXICONS]
+    groups += [ACCOUNTS, PUBLIC, BOOK_FILES, BOOK_BATCHES]
 
     assert api_routes() == CASES
     assert sum(map(len, groups)) == len(CASES)
@@ -273,15 +324,19 @@ def test_what_all_users_share_tells_nothing_of_ones_jobs(route: Route, tenants: 
     assert not [job for job in tenants.jobs if str(job.pk) in text]
 
 
-@pytest.mark.parametrize("route", sorted(CASES - PUBLIC - WEBHOOKS - BATCHES - BOOKS - LEXICONS))
+@pytest.mark.parametrize(
+    "route", sorted(CASES - PUBLIC - REVIEW - WEBHOOKS - BATCHES - BOOKS - LEXICONS - BOOK_FILES)
+)
 def test_nothing_is_there_without_a_key(route: Route, tenants: Tenants) -> None:
     name, method = route
     things: dict[str, Any] = {"job": tenants.jobs[0].pk, "voice": tenants.voice.pk}
-    things |= {"key": uuid.uuid4(), "user": 1}
+    things |= {"key": uuid.uuid4(), "user": 1, "group": 1}
     kind = name.split("-")[0]
     before = tenants.rows()
 
     arguments = [things[kind]] if kind in things else []
+    if route in BOOK_BATCHES and name != "book-batches":
+        arguments = [uuid.uuid4()]
     if route in SEGMENTS:
         arguments.append(tenants.jobs[0].segments.get().pk)
     answer = APIClient().generic(method, reverse(name, args=arguments))

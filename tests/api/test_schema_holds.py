@@ -41,6 +41,7 @@ UNSAYABLE = {
     "cursor_invalid": "which cursors there are",
     "idempotency_key_reused": "which keys were used",
     "group_unknown": "which groups there are",
+    "permission_unknown": "which permissions there are",
     "password_weak": "which passwords are too well known",
     "null_characters_not_allowed": "no text holds a NUL",
     "text_invalid": "no text holds a control character",

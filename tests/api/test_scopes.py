@@ -8,15 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 from rest_framework.test import APIClient
 
+from synth.bookshelf.plans import load_plan
 from synth.keys import create_key
 from synth.models import ApiKey, RenderJob
 from tests.api.test_other_tenant import PUBLIC, Route, walk
 from tests.factories import (
     make_batch,
+    make_book_batch,
+    make_book_file,
     make_delivery,
     make_ended_job,
     make_endpoint,
@@ -34,7 +37,8 @@ Scope = ApiKey.Scope
 READING = {"GET"}
 CONFIDENTIAL = {("webhook-secret", "GET")}  # who reads it can forge messages
 NO_ROUTE = "v1-unknown"
-USERS = {"users", "user"}  # superusers alone manage them; test_key_views asks for that
+# Superusers alone manage them; test_user_views and test_group_views ask for that.
+USERS = {"users", "user", "groups", "group", "permissions"}
 KEYS = {"keys", "key"}  # any scope that writes is enough, and bounds what a new key may do
 
 
@@ -74,6 +78,8 @@ def path_of(name: str, owner: User) -> str:
     if name.startswith("job-segment") and name != "job-segments":
         job = make_ended_job(owner)
         return reverse(name, args=[job.pk, job.segments.get().pk])
+    if name in ("review-segment", "review-approve"):
+        return reverse(name, args=[make_ended_job(owner).segments.get().pk])
     if name in ("job", "v1-speech") or name.startswith("job-"):
         return reverse(name, args=[make_ended_job(owner).pk])
     if name.startswith("webhook-endpoint") and name != "webhook-endpoints":
@@ -82,7 +88,15 @@ def path_of(name: str, owner: User) -> str:
         return reverse(name, args=[make_delivery(owner).pk])
     if name.startswith("batch") and name != "batches":
         return reverse(name, args=[make_batch(owner, RenderJob.Status.SUCCEEDED).pk])
-    if name.startswith("book") and name != "books":
+    if name.startswith("book-batch") and name != "book-batches":
+        return reverse(name, args=[make_book_batch(owner).pk])
+    if name.startswith("book-file") and name != "book-files":
+        book = store_book(owner, job=make_ended_job(owner))
+        return reverse(name, args=[book.pk, make_book_file(book).pk])
+    if name == "book-chapter":
+        book = store_book(owner)
+        return reverse(name, args=[book.pk, load_plan(book).chapters[0].id])
+    if name.startswith("book") and name not in ("books", "book-batches"):
         return reverse(name, args=[store_book(owner, job=make_ended_job(owner)).pk])
     if name.startswith("lexicon") and name not in ("lexicons", "lexicons-preview"):
         entry = make_lexicon(owner, ("data", "dayta")).entries.get()
@@ -116,7 +130,8 @@ def routes_of_users() -> list[Route]:
 def test_users_take_the_scope_admin_of_a_superuser(route: Route, job_services: None) -> None:
     name, method = route
     boss = make_user("boss", is_superuser=True)
-    path = reverse(name, args=[make_user("other").pk] if name == "user" else [])
+    ids = {"user": make_user("other").pk, "group": Group.objects.create(name="editors").pk}
+    path = reverse(name, args=[ids[name]] if name in ids else [])
 
     lacking = client_with(boss, Scope.READ, Scope.JOBS, Scope.VOICES).generic(method, path)
     having = client_with(boss, Scope.ADMIN).generic(method, path)
@@ -136,8 +151,8 @@ def test_routes_of_both_apis_are_found() -> None:
 def test_key_that_may_read_reads(route: Route, owner: User) -> None:
     answer = client_with(owner, Scope.READ).get(path_of(route[0], owner))
 
-    # The clip of this voice and the take of this segment were never stored.
-    not_stored = ("voice-audio", "voice-export", "job-segment-audio")
+    # The clip of this voice and the take of this segment were never stored; the book has no cover.
+    not_stored = ("voice-audio", "voice-export", "job-segment-audio", "book-sample", "book-cover")
     assert answer.status_code in (200, 204) or route[0] in not_stored
     assert answer.status_code != 403
 

@@ -63,6 +63,11 @@ class Site:
 
     url: str
     api: httpx.Client
+    environment: dict[str, str]
+
+    def run(self, code: str) -> str:
+        """Run code that looks into the site's database, and return what it prints."""
+        return run_python(self.environment, f"import django; django.setup()\n{code}")
 
     def make_voice(self, name: str) -> str:
         """Make a voice over the API, wait until it speaks, and return its id."""
@@ -97,7 +102,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             url = json.loads(process.stdout.readline())["url"].rstrip("/")
             headers = {"Authorization": f"Bearer {key}"}
             with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as api:
-                yield Site(url, api)
+                yield Site(url, api, environment)
         finally:
             process.terminate()
             process.communicate(timeout=PATIENCE_SECONDS)

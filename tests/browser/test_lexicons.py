@@ -40,6 +40,9 @@ def test_text_is_tried_on_a_lexicon(admin: webdriver.Chrome, site: Site) -> None
     assert wait_for(admin, "mark").text == "data"
     assert "All of the dayta is here." in admin.page_source
     picture(admin, "lexicon")
+    back = admin.find_element(By.XPATH, "//a[starts-with(., 'Back to ')]").rect
+    area = admin.find_element(By.CSS_SELECTOR, "section.tts-panel textarea").rect
+    assert back["y"] >= area["y"] + area["height"], "the button lies on the text"
     for is_dark in (False, True):
         set_dark(admin, is_dark)
         assert violations(admin) == []

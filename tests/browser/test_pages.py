@@ -28,6 +28,7 @@ PAGES = {
     "job": "/admin/synth/renderjob/{job}/change/",
     "new-job": "/admin/synth/renderjob/add/",
     "batches": "/admin/synth/batchjob/",
+    "review": "/admin/synth/segment/",
     "lexicons": "/admin/synth/lexicon/",
     "new-lexicon": "/admin/synth/lexicon/add/",
     "workers": "/admin/synth/workerstatus/",

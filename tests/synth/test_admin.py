@@ -7,12 +7,21 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
 from synth.models import RenderJob, Segment, WorkerStatus
-from tests.factories import make_ended_job, make_job, make_user, make_version, make_voice
+from tests.factories import (
+    make_ended_job,
+    make_job,
+    make_lexicon,
+    make_user,
+    make_version,
+    make_voice,
+)
+from tests.voices.clips import clip_bytes
 from voices.models import Voice
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -105,6 +114,70 @@ def test_options_of_the_form_are_those_of_the_api(browser: Client, admin_user: U
     assert pinned == {0: ada, 3: ada, 12: bob}
 
 
+def test_all_other_options_of_the_api_are_the_forms_too(browser: Client, admin_user: User) -> None:
+    make_lexicon(admin_user, name="House", scope="named")
+    options = {
+        "pauses": "sentence = 400\r\n\r\n paragraph: 900 ms\r\n",
+        "lexicons": " House \r\n",
+        "lexicon": "first = second\r\n[regex, case] a(b)=c = \\1\r\n[laugh] = ha\r\n"
+        "[language de] of = von",
+        "max_retakes": "0",
+        "webhook": "https://hooks.example/in",
+        "live": "on",
+    }
+
+    response = browser.post(ADD, fields() | options)
+
+    assert response.status_code == 302, response.content.decode()
+    job = RenderJob.objects.get()
+    assert job.pauses == {"sentence": 400, "paragraph": 900}
+    assert job.lexicons == ["House"]
+    assert [(e["find"], e["say"], e["kind"], e["case_sensitive"]) for e in job.lexicon] == [
+        ("first", "second", "word", False),
+        ("a(b)=c", "\\1", "regex", True),
+        ("[laugh]", "ha", "word", False),
+        ("of", "von", "word", False),
+    ]
+    assert job.lexicon[3]["language"] == "de"
+    assert (job.max_retakes, job.webhook_url) == (0, "https://hooks.example/in")
+    assert job.live_requested_at is not None
+    shown = browser.get(page_of(job)).content.decode()
+    for said in ("sentence 400 ms", "lexicons House", "lexicon entries 4", "further takes 0"):
+        assert said in shown
+
+
+def test_clip_takes_the_place_of_a_voice(browser: Client) -> None:
+    clip = SimpleUploadedFile("clip.wav", clip_bytes(seconds=3.5))
+    options = {"reference_audio": clip, "reference_text": "What is said.", "voice": ""}
+
+    response = browser.post(ADD, fields(make_voice("Ada"), speakers="1 = Ada") | options)
+
+    assert response.status_code == 302, response.content.decode()
+    pinned = {row.speaker: row.version for row in RenderJob.objects.get().voices.all()}
+    assert pinned[0].voice is None
+    assert pinned[0].clips.get().transcript == "What is said."
+    assert str(pinned[1].voice) == "Ada"
+
+
+def test_voice_and_clip_together_are_refused(browser: Client) -> None:
+    clip = SimpleUploadedFile("clip.wav", clip_bytes(seconds=3.5))
+
+    page = browser.post(ADD, fields(reference_audio=clip, reference_text="What is said."))
+
+    assert "either a voice or a reference" in page.content.decode()
+    assert not RenderJob.objects.exists()
+
+
+def test_clip_that_is_none_is_refused(browser: Client) -> None:
+    clip = SimpleUploadedFile("clip.wav", b"no audio at all")
+
+    options = {"voice": "", "reference_audio": clip, "reference_text": "Words."}
+    page = browser.post(ADD, fields() | options)
+
+    assert "not an audio file" in page.content.decode()
+    assert not RenderJob.objects.exists()
+
+
 def test_options_that_are_left_alone_are_the_usual_ones(browser: Client) -> None:
     browser.post(ADD, fields())
 
@@ -128,6 +201,21 @@ def test_options_that_are_left_alone_are_the_usual_ones(browser: Client) -> None
         ("speakers", "0 = Bob", "such as 1 = Bob"),
         ("speakers", "1 = Bob\n1 = Ada", "such as 1 = Bob"),
         ("speakers", "1 = Nobody", "no voice with this id or name"),
+        ("pauses", "sentence", "such as sentence = 400"),
+        ("pauses", "sentence = 400\nsentence = 500", "each pause once"),
+        ("pauses", "yawn = 400", "no such pause"),
+        ("pauses", "sentence = 10001", "up to 10000"),
+        ("lexicons", "Nobody", "no lexicon with the id or name"),
+        ("lexicon", "Nguyen", "such as Nguyen = Win"),
+        ("lexicon", " = Win", "such as Nguyen = Win"),
+        ("lexicon", "[regex] (a = b", "pattern"),
+        ("lexicon", "[regex, word] a = b", "says nothing here"),
+        ("lexicon", "[language english] a = b", "language tag"),
+        ("lexicon", "a\0 = b", "Null characters"),
+        ("max_retakes", "9", "less than or equal to 8"),
+        ("webhook", "ftp://hooks.example/in", "http"),
+        ("webhook", "http://127.0.0.1/in", "public"),
+        ("reference_text", "Words.", "Choose the clip"),
         ("text", "", "required"),
         ("text", "...", "nothing to speak"),
         ("text", "<|speaker:4|>Hello.", "speaker 4"),

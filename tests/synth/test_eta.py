@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from synth.eta import eta_seconds, etas, real_time_factor, throughput
+from synth.eta import eta_of_chars, eta_seconds, etas, real_time_factor, throughput
 from synth.models import RenderJob, Segment, Take
 from tests.factories import make_job, make_segment, make_take, make_voice
 from voices.models import Voice
@@ -133,3 +134,41 @@ def test_real_time_factor_is_audio_per_second_of_work(voice: Voice) -> None:
     assert real_time_factor(job) == 2.5
     job.finished_at = None
     assert real_time_factor(job) is None
+
+
+def test_paused_job_holds_nobody_up_and_has_no_end_of_its_own(voice: Voice) -> None:
+    rendered(voice)
+    before = job_of(voice, 10)
+    mine = job_of(voice, 2)
+    with_it = eta_seconds(mine)
+
+    RenderJob.objects.filter(pk=before.pk).update(paused_at=timezone.now())
+    before.refresh_from_db()
+
+    assert with_it is not None
+    assert eta_seconds(mine) == with_it - 20  # 1,000 characters at 50 a second
+    assert eta_seconds(before) is None
+
+
+def test_takes_that_a_later_job_uses_again_do_not_count_as_rendered(voice: Voice) -> None:
+    rendered(voice, ago=60)
+    speed = throughput()
+    takes = list(Take.objects.all())
+    again = job_of(voice, len(takes), status=Status.SUCCEEDED)
+    for place, (segment, take) in enumerate(zip(again.segments.all(), takes, strict=True)):
+        ended = timezone.now() - dt.timedelta(seconds=place * 0.01)
+        Segment.objects.filter(pk=segment.pk).update(status="done", take=take, finished_at=ended)
+
+    assert speed is not None
+    assert throughput() == speed
+
+
+def test_text_that_is_not_queued_yet_comes_after_what_is_more_urgent(voice: Voice) -> None:
+    rendered(voice)
+    job_of(voice, 5, priority=RenderJob.Priority.INTERACTIVE)
+    batch = uuid.uuid4()
+
+    found = eta_of_chars({batch: (1000.0, RenderJob.Priority.BULK, "user:1")})
+
+    assert found == {batch: 30}  # 500 and 1,000 characters at 50 a second
+    assert eta_of_chars({}) == {}

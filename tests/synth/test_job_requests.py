@@ -49,7 +49,7 @@ def test_job_is_accepted_with_where_to_look_and_when(api: APIClient) -> None:
     assert shown["progress"] == 0
     assert shown["queue_position"] == 1
     assert shown["voices"] == [
-        {"speaker": 0, "id": str(voice.pk), "name": "Ada", "version": 1},
+        {"speaker": 0, "role": "", "id": str(voice.pk), "name": "Ada", "version": 1},
     ]
     assert (shown["seed"], shown["top_k"], shown["format"]) == (7, 5, "mp3")
     assert (shown["temperature"], shown["top_p"]) == (0.7, 0.9)
@@ -192,7 +192,9 @@ def test_reference_in_json_takes_the_place_of_a_voice(api: APIClient) -> None:
     response = post(api, reference={"audio": data_url(clip_bytes("wav")), "text": "Hello."})
 
     assert response.status_code == 202
-    assert response.json()["voices"] == [{"speaker": 0, "id": None, "name": None, "version": 1}]
+    assert response.json()["voices"] == [
+        {"speaker": 0, "role": "", "id": None, "name": None, "version": 1}
+    ]
     assert VoiceVersion.objects.get().clips.get().transcript == "Hello."
 
 

@@ -15,10 +15,14 @@ from typing import Any
 
 import httpx
 import pytest
+from django.utils import timezone
 
 from synth import job_wait
-from synth.job_wait import WAIT_HEADER, JobWait
+from synth.job_wait import WAIT_HEADER, JobWait, find_unfinished
+from tests.factories import make_job as make_queued_job
+from tests.factories import make_version, make_voice
 from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
+from voices.models import Voice
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 URL = f"/api/v1/jobs/{JOB}"
@@ -180,6 +184,7 @@ def test_client_that_leaves_frees_its_place_at_once() -> None:
         ("GET", URL, b""),
         ("POST", URL, b"wait=5"),
         ("GET", f"{URL}/audio", b"wait=5"),
+        ("GET", f"/api/v1/voices/{JOB}/audio", b"wait=5"),
         ("GET", "/api/v1/jobs/1", b"wait=5"),
         ("GET", f"/api/v1/jobs/{'-' * 36}", b"wait=5"),
     ],
@@ -269,6 +274,62 @@ def test_real_server_keeps_a_poll_of_a_batch(server: Served, data_dir: Path) -> 
     assert (answer.status_code, answer.json()["status"]) == (200, "queued")
     assert seconds >= 1
     assert WAIT_HEADER not in answer.headers
+
+
+def test_real_server_keeps_a_poll_of_a_voice_until_it_is_encoded(
+    server: Served, data_dir: Path
+) -> None:
+    voice = in_project(
+        data_dir,
+        "from tests.factories import make_user, make_voice\n"
+        "from django.contrib.auth.models import User\n"
+        "owner = User.objects.get(username='operator')\n"
+        f"print(make_voice('{uuid.uuid4()}', ready=False, owner=owner).pk)",
+    )
+
+    started = time.monotonic()
+    waited = server.client.get(f"/voices/{voice}?wait=1")
+    seconds = time.monotonic() - started
+    ending = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import django; django.setup()\n"
+            "from voices.models import VoiceVersion\n"
+            f"VoiceVersion.objects.filter(voice='{voice}').update(status='failed')",
+        ],
+        env=environment(data_dir),
+        cwd=PROJECT,
+    )
+    answers = [waited]
+    for _ in range(10):  # 5 s each: the other process takes a while to start
+        if answers[-1].json()["status"] == "pending":
+            answers.append(server.client.get(f"/voices/{voice}?wait=1000"))
+    assert ending.wait(20) == 0
+
+    assert (waited.status_code, waited.json()["status"]) == (200, "pending")
+    assert seconds >= 1
+    assert answers[-1].json()["status"] == "failed"
+    assert all(WAIT_HEADER not in answer.headers for answer in answers)
+    assert server.client.get(f"/voices/{voice}?wait=abc").status_code == 400
+    assert server.client.get(f"/voices/{uuid.uuid4()}?wait=5").status_code == 404
+
+
+@pytest.mark.django_db
+def test_voice_is_waited_for_while_its_newest_version_is_encoded() -> None:
+    encoding, ready, deleted = (make_voice(versions=0) for _ in range(3))
+    for voice, states in (
+        (encoding, ("ready", "pending")),
+        (ready, ("pending", "ready")),
+        (deleted, ("encoding",)),
+    ):
+        for state in states:
+            make_version(voice, status=state)
+    Voice.objects.filter(pk=deleted.pk).update(deleted_at=timezone.now())
+    job, ended = make_queued_job(), make_queued_job(status="succeeded")
+    asked = [row.pk for row in (encoding, ready, deleted, job, ended)]
+
+    assert find_unfinished(asked) == {encoding.pk, job.pk}
 
 
 def test_real_server_cuts_a_wait_to_the_setting_and_validates_it(

@@ -18,8 +18,8 @@ from synth import key_rate
 from synth.asgi_ask import COUNTED, ask
 from synth.key_limits import KeyLimitError
 from synth.keys import create_key
-from synth.models import ApiKey, RenderJob
-from tests.factories import make_job, make_user, make_voice
+from synth.models import ApiKey, BookSource, RenderJob
+from tests.factories import make_book, make_export, make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from ttsweb.api import ApiKeyAuthentication, ApiProblem
 from voices.models import StoredClip, Voice
@@ -157,7 +157,7 @@ def test_bytes_of_voices_are_limited_and_a_refused_clip_is_not_kept(
     path: str, operator: User, stored_objects: Any
 ) -> None:
     clip, other = clip_bytes(seconds=1.0), clip_bytes(seconds=1.5)
-    _, client = limited(operator, max_voice_bytes=len(clip) + 10)
+    _, client = limited(operator, max_stored_bytes=len(clip) + 10)
 
     first = new_voice(client, "Bea", clip, path)
     kept = stored_objects()
@@ -165,7 +165,7 @@ def test_bytes_of_voices_are_limited_and_a_refused_clip_is_not_kept(
 
     assert (first.status_code // 100, refused.status_code) == (2, 413)
     body = refused.json()
-    assert body.get("error", body)["code"] == "key_limit_voice_bytes"
+    assert body.get("error", body)["code"] == "key_limit_stored_bytes"
     assert str(len(clip) + len(other)) in refused.content.decode()
     assert not Voice.objects.filter(name="Cleo").exists()
     assert stored_objects() == kept
@@ -174,18 +174,18 @@ def test_bytes_of_voices_are_limited_and_a_refused_clip_is_not_kept(
 def test_a_new_clip_of_a_voice_is_limited_too(ada: Voice, operator: User) -> None:
     Voice.objects.filter(pk=ada.pk).update(owner=operator)
     clip = clip_bytes(seconds=1.0)
-    _, client = limited(operator, max_voice_bytes=len(clip) - 1)
+    _, client = limited(operator, max_stored_bytes=len(clip) - 1)
     form = {"audio": SimpleUploadedFile("clip.wav", clip), "transcript": "Other words."}
 
     refused = client.patch(f"/api/v1/voices/{ada.pk}", form, format="multipart")
 
-    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_voice_bytes")
+    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_stored_bytes")
     assert ada.versions.count() == 1
 
 
 def test_a_clip_that_two_voices_share_counts_once(operator: User) -> None:
     clip = clip_bytes(seconds=1.0)
-    _, client = limited(operator, max_voice_bytes=len(clip))
+    _, client = limited(operator, max_stored_bytes=len(clip))
 
     answers = [new_voice(client, name, clip) for name in ("Bea", "Cleo")]
 
@@ -298,3 +298,69 @@ def test_a_key_of_another_user_has_its_own_count(operator: User, clock: dict[str
     second, _ = limited(make_user(), max_requests_per_minute=1)
 
     assert (passes(first, 2), passes(second, 2)) == (1, 1)
+
+
+def test_all_that_is_stored_counts_and_a_full_key_makes_no_more_files(
+    operator: User, django_assert_max_num_queries: Any
+) -> None:
+    _, client = limited(operator, max_stored_bytes=1_000)
+    for size in (400, 599):
+        make_export(make_job(owner=operator), size_bytes=size)
+    make_export(make_job(owner=make_user()), size_bytes=5_000)
+
+    assert order(client).status_code == 202
+    make_book(operator, size_bytes=1)
+    refused = order(client)
+
+    assert (refused.status_code, refused.json()["code"]) == (429, "key_limit_stored_bytes")
+    assert "999 of files of jobs and batches, 1 of uploaded books" in refused.json()["detail"]
+    assert "allows 1000" in refused.json()["detail"]
+    assert "Retry-After" not in refused
+    assert RenderJob.objects.filter(owner=operator).count() == 3
+
+
+def test_clip_of_a_job_that_is_too_much_is_refused_and_not_kept(
+    operator: User, stored_objects: Any
+) -> None:
+    clip = clip_bytes(seconds=1.0)
+    _, client = limited(operator, max_stored_bytes=len(clip) - 1)
+    before = stored_objects()
+    form = {
+        "text": TEXT,
+        "reference_audio": SimpleUploadedFile("clip.wav", clip),
+        "reference_text": "What is said.",
+    }
+
+    refused = client.post("/api/v1/jobs", form, format="multipart")
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_stored_bytes")
+    assert f"{len(clip)} of clips" in refused.json()["detail"]
+    assert (RenderJob.objects.count(), stored_objects()) == (0, before)
+
+
+def test_book_that_is_too_much_is_refused_and_not_kept(operator: User, stored_objects: Any) -> None:
+    _, client = limited(operator, max_stored_bytes=20)
+    before = stored_objects()
+
+    def upload(size: int) -> Any:
+        file = SimpleUploadedFile("book.txt", b"x" * size)
+        return client.post("/api/v1/books", {"file": file}, format="multipart")
+
+    assert upload(19).status_code == 202
+    refused = upload(2)
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_stored_bytes")
+    assert "21 of uploaded books" in refused.json()["detail"]
+    assert len(stored_objects()) == len(before) + 1
+    assert BookSource.objects.count() == 1
+
+
+def test_new_clip_counts_beside_files(operator: User) -> None:
+    clip = clip_bytes(seconds=1.0)
+    make_export(make_job(owner=operator), size_bytes=10)
+    _, client = limited(operator, max_stored_bytes=len(clip) + 9)
+
+    refused = new_voice(client, "Bea", clip)
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "key_limit_stored_bytes")
+    assert "10 of files of jobs and batches" in refused.json()["detail"]

@@ -68,7 +68,7 @@ def test_key_has_the_limits_and_the_expiry_that_were_asked_for(client: APIClient
     later = timezone.now() + dt.timedelta(days=3)
     limits = {
         "max_queued_chars": 10, "max_unfinished_jobs": 0,
-        "max_requests_per_minute": None, "max_voice_bytes": 2**62,
+        "max_requests_per_minute": None, "max_stored_bytes": 2**62,
     }  # fmt: skip
     body = client.post(URL, {"name": "a", "expires_at": later.isoformat(), **limits}).json()
 
@@ -208,7 +208,7 @@ BAD += [
 ]
 BAD += [
     ({limit: value}, limit)
-    for limit in ("max_queued_chars", "max_voice_bytes")
+    for limit in ("max_queued_chars", "max_stored_bytes")
     for value in anything(-1, 1.5, "many", True, [], {}, 2**63)
 ]
 BAD += [({"prefix": "abc"}, "prefix"), ({"user": 3}, "user"), ({"revoked_at": None}, "revoked_at")]

@@ -194,7 +194,7 @@ def test_the_command_sets_scopes_an_end_and_limits() -> None:
         (["--days", "9999999999"], "--days must"),
         (["--max-unfinished-jobs", "-1"], "--max-unfinished-jobs must"),
         (["--max-queued-chars", str(2**31)], "--max-queued-chars must"),
-        (["--max-voice-bytes", str(2**63)], "--max-voice-bytes must"),
+        (["--max-stored-bytes", str(2**63)], "--max-stored-bytes must"),
     ],
 )
 def test_the_command_refuses_what_a_key_cannot_have(options: list[str], words: str) -> None:
@@ -257,7 +257,11 @@ def test_the_admin_shows_a_new_key_once_and_it_opens() -> None:
     row = find_key(key)
 
     assert row.name == "phone"
-    assert (row.scopes, row.max_unfinished_jobs, row.max_voice_bytes) == (["read", "jobs"], 3, None)
+    assert (row.scopes, row.max_unfinished_jobs, row.max_stored_bytes) == (
+        ["read", "jobs"],
+        3,
+        None,
+    )
     change = page.get(f"/admin/synth/apikey/{row.pk}/change/").content.decode()
     assert key not in change
     assert row.digest not in change

@@ -121,7 +121,9 @@ def test_name_that_is_taken_is_refused(boss: APIClient, user: User) -> None:
             for one in anything(None, "editors", ["none"], [3], [[]], {})
         ),
         ({"id": 3}, "id"),
-        ({"email": "a@b.c"}, "email"),
+        *(({"email": one}, "email") for one in anything(None, 3, "none", "a@b", [], "a@b.c\0")),
+        *(({"permissions": one}, "permissions") for one in anything(None, "a", ["auth.none"], {})),
+        ({"date_joined": "2026-01-31T12:00:00Z"}, "date_joined"),
     ],
 )
 def test_user_field_that_is_none_is_named(

@@ -154,7 +154,8 @@ def test_wait_for_a_voice_ends_when_it_is_ready_or_failed(
     client.voices.wait_ready(ID, on_update=lambda voice: seen.append(voice["status"]))
 
     assert seen == ["pending", "encoding", "ready"]
-    assert pauses == [3, 3]
+    assert [one.path for one in faulty.requests] == [f"/api/v1/voices/{ID}?wait=1.000"] * 3
+    assert len(pauses) == 2 and all(0 < pause <= 1 for pause in pauses), "it answered at once"
     failed = {"status": "failed", "error_code": "clip_silent", "error_message": "No sound."}
     faulty.script = [json_answer(failed)]
     with pytest.raises(VoiceFailedError, match="No sound") as caught:

@@ -10,7 +10,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import RenderedDay, RenderJob, WorkerStatus
-from tests.factories import make_user
+from tests.factories import make_book, make_user
 from ttsweb.overview import DAYS_SHOWN, overview
 
 pytestmark = pytest.mark.django_db
@@ -45,6 +45,22 @@ def test_open_jobs_are_counted_by_class_and_the_oldest_wait_is_told() -> None:
     assert (bulk["priority"], bulk["jobs_queued"], bulk["jobs_running"]) == ("bulk", 1, 0)
 
 
+def test_books_in_work_and_the_hours_that_are_left_are_told() -> None:
+    user, other = make_user("ada"), make_user("bob")
+    make_book(user)
+    make_book(user, state="importing")
+    for owner, done, paused_at in ((user, 1, None), (user, 0, timezone.now()), (other, 0, None)):
+        job = make_job(
+            owner, kind="book", status="running", segments_total=4, paused_at=paused_at,
+            segments_done=done,
+        )  # fmt: skip
+        make_book(owner, job=job, figures={"expected_seconds": 7200.0})
+
+    found = overview(user)["books"]
+
+    assert found == {"importing": 1, "planned": 1, "in_work": 1, "paused": 1, "hours_left": 3.5}
+
+
 def test_failures_are_grouped_by_reason_and_only_of_the_last_week() -> None:
     user, now = make_user("ada"), timezone.now()
     for days in (0, 1, 30):
@@ -70,7 +86,7 @@ def test_a_user_sees_neither_the_jobs_of_others_nor_the_installation() -> None:
 
     answer = api.get("/api/v1/overview").json()
 
-    assert set(answer) == {"queue", "failures"}
+    assert set(answer) == {"queue", "books", "failures"}
     assert answer["failures"] == []
 
 

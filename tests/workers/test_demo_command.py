@@ -6,15 +6,19 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 import soundfile
+from django.conf import settings
 
 from tests.workers.commands import (
     PATIENCE_SECONDS,
@@ -27,6 +31,9 @@ from tests.workers.commands import (
     run_python,
     start,
 )
+from ttsweb.listen import ListenError
+from workers.management.commands.demo import open_socket
+from workers.management.commands.serve import AUTO
 
 COUNTS = """
 import django; django.setup()
@@ -149,6 +156,49 @@ def test_demo_serves_on_the_next_port_and_its_curl_line_works_as_printed(
     assert "not Fish Audio S2 Pro" in " ".join(printed.split())
     assert process.returncode == 0
     assert children_of(process.pid) == []
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+@pytest.mark.parametrize("command", ["demo", "serve"])
+@pytest.mark.parametrize("asked", ["option", "setting"])
+def test_port_that_was_asked_for_and_is_taken_ends_the_command_at_once(
+    clean_env: dict[str, str], taken_port: int, command: str, asked: str
+) -> None:
+    arguments = ["--port", str(taken_port)] if asked == "option" else []
+    environment = clean_env | ({} if arguments else {"TTS_PORT": str(taken_port)})
+
+    ended = run(environment, command, "--json", *arguments)
+
+    assert ended.returncode == 1
+    error = one_object(ended.stdout)["error"]
+    assert error["code"] == "port_taken"
+    assert f"Port {taken_port} on 127.0.0.1 is taken" in error["message"]
+    assert not (Path(clean_env["TTS_DATA_DIR"]) / "out").exists()
+
+
+def test_only_the_port_that_nobody_chose_may_move_on(taken_port: int) -> None:
+    def opened(port: int | None) -> int:
+        with open_socket(Namespace(host="127.0.0.1", port=port)) as listening:
+            chosen: int = listening.getsockname()[1]
+            return chosen
+
+    with socket.socket() as holder:
+        with suppress(OSError):  # another program's then, which is as good
+            holder.bind(("127.0.0.1", settings.PORT))
+            holder.listen()
+        assert opened(None) > settings.PORT
+        assert opened(AUTO) > settings.PORT
+    with pytest.raises(ListenError) as caught:
+        opened(taken_port)
+    assert caught.value.code == "port_taken"
 
 
 def test_worker_that_cannot_start_ends_the_demo_with_code_and_sentence(

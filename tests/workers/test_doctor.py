@@ -34,6 +34,7 @@ LINES = {
     "numbers",
     "resampler",
     "checkpoint",
+    "asr",
     "memory",
     "profiles",
 }

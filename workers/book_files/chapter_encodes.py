@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,10 +28,12 @@ from workers.book_files.chapter_mastering import (
 )
 from workers.book_files.encode_cache import EncodeCache
 from workers.book_files.publishing import published
+from workers.waveform_peaks import WaveformPeaks
 from workers.written_audio import read_blocks
 
-_VERSION = 1  # of what is done to a chapter: a change makes all kept encodes stale
+_VERSION = 2  # of what is done to a chapter: a change makes all kept encodes stale
 _MAX_WRITES = 4
+MAX_PEAKS = 1000  # of a chapter, for a waveform
 _MP3_BIT_RATE = 192_000  # constant: what shops ask for
 _BIT_RATES = {"aac": DEFAULT_BIT_RATE, "mp3": _MP3_BIT_RATE, "opus": 48_000}
 FORMATS = ("aac", "mp3", "opus", "flac", "wav")
@@ -41,14 +43,12 @@ FORMATS = ("aac", "mp3", "opus", "flac", "wav")
 class Encoding:
     """Say how chapters are encoded; None takes the format's usual rates.
 
-    `bit_rate` in bits per second, `sample_rate` in Hz. `is_fast` applies to AAC: twice as fast,
-    some per cent larger.
+    `bit_rate` in bits per second, `sample_rate` in Hz.
     """
 
     format: str
     bit_rate: int | None = None
     sample_rate: int | None = None
-    is_fast: bool = False
 
     def __post_init__(self) -> None:
         """Check the format.
@@ -63,7 +63,8 @@ class Encoding:
 class ChapterFile(NamedTuple):
     """Hold a finished encode: `levels` were measured on it, `spans` lie in its samples.
 
-    `aac` is of that format alone; `gain_db` and `limiter_db` say what mastering did.
+    `aac` is of that format alone; `gain_db` and `limiter_db` say what mastering did; `peaks` are
+    at most `MAX_PEAKS` levels of equal parts, 0 to 255.
     """
 
     title: str
@@ -75,6 +76,7 @@ class ChapterFile(NamedTuple):
     limiter_db: float
     spans: list[SegmentSpan]
     aac: AacFrames | None
+    peaks: Sequence[int] = ()
 
 
 class Encoder:
@@ -131,6 +133,7 @@ class Encoder:
             limiter_db=facts["limiter_db"],
             spans=mastered.spans(),
             aac=AacFrames.from_json(facts["aac"]) if "aac" in facts else None,
+            peaks=facts["peaks"],
         )
 
     def _mastered(self, book: BookAudio, index: int, rate: int) -> MasteredChapter:
@@ -167,7 +170,7 @@ class Encoder:
         level = first_level(survey, mastered)
         with published(self._cache.path(key)) as path:
             for _ in range(_MAX_WRITES):
-                written, aac = self._write(path, mastered, survey, level, encoding)
+                written, peaks, aac = self._write(path, mastered, survey, level, encoding)
                 _check_whole(written.num_samples, mastered.num_samples(survey.num_samples))
                 better = adjusted(level, self._mastering, written)
                 if better is None or survey.levels.loudness_lufs is None:
@@ -178,6 +181,7 @@ class Encoder:
             "levels": written.to_json(),
             "gain_db": round(level.gain_db, 2),
             "limiter_db": level.limiter_db,
+            "peaks": peaks,
         }
         if aac is not None:
             facts["aac"] = aac.to_json()
@@ -190,8 +194,9 @@ class Encoder:
         survey: Survey,
         level: Level,
         encoding: Encoding,
-    ) -> tuple[Levels, AacFrames | None]:
-        """Write a chapter once and measure what can be read back."""
+    ) -> tuple[Levels, list[int], AacFrames | None]:
+        """Write a chapter once and measure what can be read back, and its waveform."""
+        wave = WaveformPeaks(mastered.num_samples(survey.num_samples), most=MAX_PEAKS)
         rate, form = mastered.file_rate, encoding.format
         blocks = self._watched(mastered.blocks(survey, level))
         bit_rate = encoding.bit_rate or _BIT_RATES.get(form)
@@ -199,18 +204,26 @@ class Encoder:
         if form == "aac":
             bits = bit_rate or DEFAULT_BIT_RATE
             bits = min(bits, most_bits("aac", rate))
-            aac = write_aac(path, blocks, rate, bit_rate=bits, is_fast=encoding.is_fast)
-            return measure_levels(self._watched(read_aac(path, aac, rate)), rate), aac
+            aac = write_aac(path, blocks, rate, bit_rate=bits)
+            read = _noted(wave, self._watched(read_aac(path, aac, rate)))
+            return measure_levels(read, rate), wave.values(), aac
         with open_writer(path, form, rate, bit_rate) as writer:
             for block in blocks:
                 writer.write(block)
-        return measure_levels(self._watched(read_blocks(path, form, rate)), rate), None
+        read = _noted(wave, self._watched(read_blocks(path, form, rate)))
+        return measure_levels(read, rate), wave.values(), None
 
     def _watched(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
         for block in blocks:
             if self._is_unwanted():
                 raise EncodeUnwantedError
             yield block
+
+
+def _noted(wave: WaveformPeaks, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+    for block in blocks:
+        wave.push(block)
+        yield block
 
 
 def _check_whole(found: int, expected: int) -> None:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import av
 import soundfile
 
+from synth.bookshelf.file_names import numbered_name
 from synth.contract import AudioArray
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
-from workers.book_files.file_names import numbered_name
 from workers.book_files.mp4_file import Mark
 from workers.book_files.publishing import published, published_folder
 from workers.written_audio import read_blocks
@@ -34,9 +34,19 @@ class MadeChapters(NamedTuple):
 
 
 def make_chapter_files(
-    folder: Path, book: BookAudio, encoder: Encoder, encoding: Encoding
+    folder: Path,
+    book: BookAudio,
+    encoder: Encoder,
+    encoding: Encoding,
+    *,
+    places: Sequence[int] | None = None,
+    count: int | None = None,
 ) -> MadeChapters:
     """Write one file per chapter into `folder`; none of them appears before all are complete.
+
+    Args:
+        places: where each chapter is in the whole book, from 0, if `book` is some of it.
+        count: how many chapters the whole book has.
 
     Raises:
         OSError: the disk is full.
@@ -45,10 +55,11 @@ def make_chapter_files(
     """
     _check(encoding)
     cover = book_cover(book.cover, book.facts)
-    count = len(book.chapters)
+    numbers = range(len(book.chapters)) if places is None else places
+    count = len(book.chapters) if count is None else count
     chapters, names = [], []
     with published_folder(folder) as temporary:
-        for index, chapter in enumerate(encoder.chapters(book, encoding)):
+        for index, chapter in zip(numbers, encoder.chapters(book, encoding), strict=True):
             name = numbered_name(index, count, chapter.title) + SUFFIXES[encoding.format]
             tags = chapter_tags(book.facts, chapter.title, index + 1, count)
             _tagged_copy(temporary / name, [chapter], encoding.format, tags, cover, ())

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
+from synth.bookshelf.image_size import ImageSize, image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
 from workers.book_files.cover_drawing import draw_cover
-from workers.book_files.image_size import ImageSize, image_size
 
 MAX_COVER_BYTES = 20 * 2**20
 MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB

@@ -35,14 +35,19 @@ def make_sample(
     """
     if not 0 < minutes <= MAX_MINUTES:
         raise ValueError(f"a sample has more than 0 and at most {MAX_MINUTES:g} minutes")
-    lossless = Encoding("flac")
-    mp3_rate = book.sample_rate if book.sample_rate in (32_000, 44_100, 48_000) else 44_100
-    chapter = encoder.chapter(book, index, Encoding(lossless.format, sample_rate=mp3_rate))
+    chapter = encoder.chapter(book, index, sample_encoding(book))
+    mp3_rate = chapter.sample_rate
     length = _length(chapter, round(60 * minutes * mp3_rate))
     with published(path) as temporary, open_writer(temporary, "mp3", mp3_rate, _BIT_RATE) as out:
         for block in _faded(chapter, length):
             out.write(block)
     return length / mp3_rate
+
+
+def sample_encoding(book: BookAudio) -> Encoding:
+    """Return how the chapter is encoded that a sample is cut from."""
+    rate = book.sample_rate if book.sample_rate in (32_000, 44_100, 48_000) else 44_100
+    return Encoding("flac", sample_rate=rate)
 
 
 def _length(chapter: ChapterFile, most: int) -> int:

@@ -23,6 +23,7 @@ from ttsweb.leases import database_now
 from ttsweb.listen import ListenError, check_address, open_socket
 from ttsweb.migration import missing_migrations
 from workers.doctor.findings import Check, Finding
+from workers.transcriber import TranscriberError, find_factory
 
 READ_CODECS = ("flac", "mp3", "vorbis", "opus", "aac", "pcm_s16le")
 WRITE_CODECS = ("libmp3lame", "libopus")
@@ -131,6 +132,18 @@ def look_at_storage() -> Finding:
     return Finding("ok", "storage", text)
 
 
+def look_at_transcriber() -> Finding:
+    """Say whether the transcriber that the settings name is there; it is not started."""
+    name = settings.TRANSCRIBER
+    if not name:
+        return Finding("ok", "asr", "no transcriber is plugged in: takes are not heard")
+    try:
+        find_factory(name)
+    except TranscriberError as error:
+        return Finding("fail", "asr", str(error), "install its package, or empty TTS_TRANSCRIBER")
+    return Finding("ok", "asr", f"takes are heard by {name}")
+
+
 def look_at_workers() -> Finding:
     """Say which workers there are and how they are."""
     name = "workers"
@@ -190,6 +203,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("database", look_at_database),
     ("broker", look_at_broker),
     ("storage", look_at_storage),
+    ("asr", look_at_transcriber),
     ("workers", look_at_workers),
     ("port", look_at_port),
 )

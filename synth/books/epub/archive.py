@@ -79,7 +79,7 @@ class Archive:
         self.names = list(self._entries)
         self._loose: dict[str, str] = {}
         for name in self.names:
-            self._loose.setdefault(_loosely(name), name)
+            self._loose.setdefault(loosely(name), name)
 
     def __enter__(self) -> Archive:
         """Return itself."""
@@ -96,7 +96,7 @@ class Archive:
 
     def find(self, name: str) -> str | None:
         """Return the name under which a file is in the archive; letters' case may differ."""
-        return name if name in self._entries else self._loose.get(_loosely(name))
+        return name if name in self._entries else self._loose.get(loosely(name))
 
     def read(self, name: str, *, max_bytes: int = MAX_ENTRY_BYTES) -> bytes:
         """Return a file's bytes, which are counted as they come: stated sizes may be lies.
@@ -138,7 +138,7 @@ class Archive:
         """Return the entries by name, without folders, names that lead out, and second ones."""
         usable: dict[str, zipfile.ZipInfo] = {}
         for entry in entries:
-            name = entry.filename
+            name = entry.filename.replace("\\", "/")  # so do old programs part folders
             if entry.is_dir():
                 continue
             if entry.flag_bits & _ENCRYPTED:
@@ -146,7 +146,7 @@ class Archive:
                     "book_encrypted",
                     "Files of this EPUB are locked with a password: send it without one.",
                 )
-            if name.startswith("/") or "\\" in name or ".." in name.split("/") or ":" in name[:2]:
+            if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
                 self.warnings.append(f"The file {name!r} has a name that leads out of the book.")
             elif name in usable:
                 self.warnings.append(f"The file {name!r} is there twice; the first one is read.")
@@ -194,7 +194,8 @@ def _check_ratio(name: str, num_bytes: int, compressed_bytes: int) -> None:
         raise _too_large(f"has a file, {name!r}, that is packed more than {MAX_RATIO} to 1")
 
 
-def _loosely(name: str) -> str:
+def loosely(name: str) -> str:
+    """Return a name without what may differ between a link and the file that it means."""
     return unicodedata.normalize("NFC", unquote(name)).casefold()
 
 

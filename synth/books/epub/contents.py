@@ -7,6 +7,7 @@ from lxml import etree
 from synth.books import markup
 from synth.books.book import TocEntry
 from synth.books.epub.archive import Archive, EntryError
+from synth.books.epub.links import Canonical
 from synth.books.epub.package import Item, Package, children
 from synth.books.markup import Element
 from synth.books.parsing import parse_document, parse_xml
@@ -15,8 +16,14 @@ _NCX = "application/x-dtbncx+xml"
 _MAX_LEVEL = 12
 
 
-def read_contents(archive: Archive, package: Package) -> tuple[list[TocEntry], dict[str, str]]:
-    """Return the contents list, and the roles of places (path or path#anchor)."""
+def read_contents(
+    archive: Archive, package: Package, canonical: Canonical
+) -> tuple[list[TocEntry], dict[str, str]]:
+    """Return the contents list, and the roles of places (path or path#anchor).
+
+    The list is that of the navigation document, unless it leads to less than two places and the
+    NCX to more.
+    """
     toc: list[TocEntry] = []
     landmarks = _guide(package)
     nav = package.with_property("nav")
@@ -28,7 +35,30 @@ def read_contents(archive: Archive, package: Package) -> tuple[list[TocEntry], d
         else:
             toc = _nav_entries(root, nav.path)
             landmarks.update(_nav_landmarks(root, nav.path))
-    return toc or _ncx_entries(archive, package), landmarks
+    roles = {_canonical_place(place, canonical): role for place, role in landmarks.items()}
+    places = _count_places(toc, package, canonical)
+    if places > 1:
+        return toc, roles
+    older = _ncx_entries(archive, package)
+    if _count_places(older, package, canonical) <= places:
+        return toc or older, roles
+    if toc:
+        package.warnings.append(
+            "The navigation document leads to fewer places than the NCX, whose list is used."
+        )
+    return older, roles
+
+
+def _canonical_place(place: str, canonical: Canonical) -> str:
+    path, sign, anchor = place.partition("#")
+    return f"{canonical(path)}{sign}{anchor}"
+
+
+def _count_places(toc: list[TocEntry], package: Package, canonical: Canonical) -> int:
+    """Return to how many places in documents that are read a list leads."""
+    read = {place.item.path for place in package.spine}
+    found = {(canonical(entry.path), entry.fragment) for entry in toc}
+    return sum(path in read for path, _ in found)
 
 
 def _nav_of(root: Element, kind: str) -> Element | None:

@@ -7,7 +7,9 @@ from synth.books.book import Cover
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.package import Package
 from synth.books.parsing import parse_document
+from synth.bookshelf.image_size import image_size
 
+MAX_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 _SIGNATURES = (
     (b"\xff\xd8\xff", "image/jpeg"),
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -23,9 +25,27 @@ def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) ->
         except EntryError as error:
             package.warnings.append(f"The cover {path!r} cannot be read: {error}.")
             continue
-        if media_type := _media_type(content):
+        if (media_type := _media_type(content)) and _is_usable(path, content, package.warnings):
             return Cover(media_type, content)
+        if not media_type and not _is_drawing(content):
+            package.warnings.append(f"The cover {path!r} is no picture that is known.")
     return None
+
+
+def _is_usable(path: str, content: bytes, warnings: list[str]) -> bool:
+    """Say whether players could show a picture, by the size in its first bytes."""
+    size = image_size(content)
+    if size is None or size.width * size.height <= MAX_PIXELS:
+        return True
+    warnings.append(
+        f"The cover {path!r} has {size.width} x {size.height} pixels, more than {MAX_PIXELS}: it "
+        "is not used."
+    )
+    return False
+
+
+def _is_drawing(content: bytes) -> bool:
+    return b"<svg" in content[:4096] or content.lstrip()[:5].lower() == b"<?xml"
 
 
 def _media_type(content: bytes) -> str:
@@ -39,6 +59,11 @@ def _candidates(archive: Archive, package: Package, landmarks: dict[str, str]) -
     for meta in package.root.iter("{*}meta"):
         if meta.get("name") == "cover" and (item := package.items.get(meta.get("content") or "")):
             paths.append(item.path)
+    package.warnings += [
+        f"The cover {path!r} is not in the book."
+        for path in dict.fromkeys(paths)
+        if archive.find(path) is None
+    ]
     pages = [place.partition("#")[0] for place, role in landmarks.items() if role == "cover"]
     for path in dict.fromkeys([*paths, *pages]):
         if not path.lower().endswith((".xhtml", ".html", ".htm")):

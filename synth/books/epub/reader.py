@@ -13,8 +13,10 @@ from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import read_contents
 from synth.books.epub.covers import read_cover
 from synth.books.epub.drm import refuse_drm
+from synth.books.epub.links import canonical_paths, linked, mend_contents
 from synth.books.epub.metadata import read_metadata
 from synth.books.epub.package import Package, read_package
+from synth.books.epub.roles import all_linear, is_contents, with_landmarks
 from synth.books.notes import mark_notes
 from synth.books.parsing import parse_document
 from synth.books.xhtml import document_of
@@ -40,11 +42,13 @@ def read_epub(source: Path | bytes | BinaryIO) -> Book:
         refuse_drm(archive)
         package = read_package(archive)
         metadata = read_metadata(package.root)
-        toc, landmarks = read_contents(archive, package)
+        canonical = canonical_paths([place.item.path for place in package.spine])
+        found, landmarks = read_contents(archive, package, canonical)
         documents = _documents(archive, package, metadata.language, landmarks)
         cover = read_cover(archive, package, landmarks)
+        toc, documents, toc_warnings = mend_contents(found, linked(documents, canonical), canonical)
         documents, note_warnings = mark_notes(documents)
-        warnings = [*archive.warnings, *package.warnings, *note_warnings]
+        warnings = [*archive.warnings, *package.warnings, *toc_warnings, *note_warnings]
     if len(warnings) > _MAX_WARNINGS:
         left = len(warnings) - _MAX_WARNINGS
         warnings = [*warnings[:_MAX_WARNINGS], f"{left} more warnings are left out."]
@@ -54,7 +58,7 @@ def read_epub(source: Path | bytes | BinaryIO) -> Book:
             "There is no text in this EPUB: its pages are empty, are pictures, or cannot be read. "
             + " ".join(warnings[:3]),
         )
-    return Book(metadata, documents, tuple(toc), cover, landmarks, tuple(warnings))
+    return Book(metadata, documents, toc, cover, landmarks, tuple(warnings))
 
 
 def _documents(
@@ -79,10 +83,12 @@ def _documents(
         document = document_of(parsed.root, path, language=language)
         if not document.source_chars and _has_pictures(parsed.root):
             package.warnings.append(f"{path!r} has pictures and no text; nothing of it is spoken.")
-        role = document.role
-        if (not role or role in markup.MATTER) and path in landmarks:
-            role = landmarks[path] if landmarks[path] not in markup.MATTER else role
-        documents.append(replace(document, role=role, is_linear=place.is_linear))
+        if is_contents(parsed.root, document):
+            document = replace(document, role="toc")
+        documents.append(replace(document, is_linear=place.is_linear))
+    documents, told = with_landmarks(documents, landmarks)
+    documents, told_too = all_linear(documents)
+    package.warnings += [*told, *told_too]
     return tuple(documents)
 
 

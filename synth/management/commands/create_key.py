@@ -16,7 +16,7 @@ from synth.models import ApiKey, default_scopes
 
 MOST_DAYS = 36_500
 _COLUMN = 2**31 - 1
-MOST = dict.fromkeys(LIMITS, _COLUMN) | {"max_voice_bytes": 2**63 - 1}
+MOST = dict.fromkeys(LIMITS, _COLUMN) | {"max_stored_bytes": 2**63 - 1}
 
 
 class Command(BaseCommand):

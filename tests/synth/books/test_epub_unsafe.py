@@ -31,15 +31,26 @@ def encryption(*algorithms: str) -> bytes:
     return f'<encryption xmlns:enc="http://www.w3.org/2001/04/xmlenc#">{data}</encryption>'.encode()
 
 
+def locked(uri: str, algorithm: str) -> bytes:
+    reference = f'<CipherData><CipherReference URI="{uri}"/></CipherData>'
+    return (
+        f'<encryption><EncryptedData><EncryptionMethod Algorithm="{algorithm}"/>{reference}'
+        "</EncryptedData></encryption>"
+    ).encode()
+
+
 @pytest.mark.parametrize(
     "files",
     [
         {"META-INF/encryption.xml": encryption(LOCK)},
         {"META-INF/encryption.xml": encryption(FONT, LOCK)},
         {"META-INF/encryption.xml": b"<encryption><EncryptedData/></encryption>"},
-        {"META-INF/rights.xml": b"<rights/>"},
-        {"META-INF/sinf.xml": b"<sinf/>"},
+        {"META-INF/encryption.xml": locked("OPS/a.xhtml", "http://itunes.apple.com/dataenc")},
+        {"META-INF/encryption.xml": encryption(LOCK), "META-INF/license.lcpl": b"{}"},
+        {"META-INF/rights.xml": b"<rights/>", "OPS/b.xhtml": bytes(range(200, 256)) * 20},
+        {"META-INF/sinf.xml": b"<sinf/>", "OPS/b.xhtml": bytes(range(256)) * 20},
     ],
+    ids=["adobe", "fonts_too", "unnamed", "apple", "readium", "rights", "sinf"],
 )
 def test_a_book_with_drm_is_refused_with_that_word(files: dict[str, bytes]) -> None:
     error = refused(Epub(ONE, files=files).bytes())
@@ -48,9 +59,18 @@ def test_a_book_with_drm_is_refused_with_that_word(files: dict[str, bytes]) -> N
     assert "DRM" in error.message
 
 
-def test_scrambled_fonts_are_no_drm() -> None:
-    files = {"META-INF/encryption.xml": encryption(FONT)}
-
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"META-INF/encryption.xml": encryption(FONT)},
+        {"META-INF/encryption.xml": encryption("http://ns.adobe.com/pdf/enc#RC")},
+        {"META-INF/encryption.xml": locked("OPS/fonts/A%20b.otf", "http://shop.org/own")},
+        {"META-INF/encryption.xml": b"<encryption/>", "META-INF/rights.xml": b"<rights/>"},
+        {"META-INF/rights.xml": b"<rights/>"},
+    ],
+    ids=["idpf", "adobe", "own", "nothing", "rights"],
+)
+def test_what_keeps_nobody_from_the_text_is_no_drm(files: dict[str, bytes]) -> None:
     assert read_epub(Epub(ONE, files=files).bytes()).source_chars == 5
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from synth.books.book import Book
+from synth.books.cast import Casting
 from synth.books.epub import read_epub
 from synth.books.plan import Plan, PlanIncompleteError, plan_book
 from synth.books.plan_text import passages_of, text_of
@@ -253,15 +254,13 @@ def test_speeches_are_spoken_with_names_or_by_voices() -> None:
     (chapter,) = plan.chapters
 
     named = text_of(chapter)
-    cast = text_of(chapter, speakers={"Ann": 1}, speaker_names=SpeakerNames.SKIP)
+    cast = passages_of(chapter, Casting(characters={"ANN": "Ada"}), speaker_names=SpeakerNames.SKIP)
 
     assert named.split("\n\n")[1:4] == ["Ann. Good morning.", "Well?", "Ben. Good night."]
-    assert cast.split("\n\n") == [
-        "A room.",
-        "<|speaker:1|>Good morning.",
-        "Well?",
-        "<|speaker:0|>Good night.",
-        "End.",
+    assert [(passage.role.label, passage.text) for passage in cast] == [
+        ("narrator", "A room."),
+        ("ANN", "Good morning.\n\nWell?"),
+        ("narrator", "Good night.\n\nEnd."),
     ]
 
 
@@ -274,7 +273,11 @@ def test_a_text_shows_scenes_verse_and_languages() -> None:
 
     passages = passages_of(chapter)
 
-    assert [passage.language for passage in passages] == ["en", "fr"]
+    assert [(one.language, one.gap) for one in passages] == [
+        ("en", "heading"),
+        ("en", "paragraph"),
+        ("fr", "paragraph"),
+    ]
     assert text_of(chapter) == "I. Title\n\nOne.\n\n* * *\n\na\nb\n\nc\nd\n\nBonjour."
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
-from synth.bookshelf.casting import CHAPTER_PAUSE_MS
 from synth.bookshelf.start import start_book, start_wanted_books
 from synth.key_limits import KeyLimitError
 from synth.keys import create_key
 from synth.models import BookSource, RenderJob, Segment
 from synth.rejections import SubmitRejectedError
+from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_user, make_voice
 from tests.synth.books_api.shelf import CHAPTERS, store_book
 
@@ -54,7 +54,7 @@ def test_pauses_follow_titles_and_chapters_and_none_follows_the_last_words(owner
         for chapter in job.chapters.all()
     ]
     assert [one[0] for one in pauses] == [900, 900, 900]
-    assert [one[-1] for one in pauses] == [CHAPTER_PAUSE_MS, CHAPTER_PAUSE_MS, 0]
+    assert [one[-1] for one in pauses] == [DEFAULT_PAUSES.chapter, DEFAULT_PAUSES.chapter, 0]
 
 
 def test_sentence_put_in_elsewhere_leaves_all_other_seeds(owner: User) -> None:

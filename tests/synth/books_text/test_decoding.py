@@ -30,6 +30,7 @@ JAPANESE = "吾輩は猫である。名前はまだ無い。どこで生れた�
         (JAPANESE, "utf-16-be"),
         (JAPANESE, "shift_jis"),
         (JAPANESE, "euc_jp"),
+        (WESTERN, "mac_roman"),
     ],
 )
 def test_text_comes_back_from_each_charset(text: str, charset: str) -> None:
@@ -88,3 +89,24 @@ def test_stray_control_character_is_told_and_read_as_a_blank() -> None:
 
     assert decoded.text == "one two"
     assert decoded.warnings == ("1 control characters were read as blanks.",)
+
+
+def test_a_few_strange_bytes_do_not_spoil_a_text_in_utf_8() -> None:
+    raw = WESTERN.encode() + "Hélas!\n".encode("cp1252") + WESTERN.encode()
+
+    for start in (b"", b"\xef\xbb\xbf"):
+        decoded = decode_text(start + raw)
+        assert decoded.text == f"{WESTERN}Hélas!\n{WESTERN}"
+        assert any("1 bytes" in warning for warning in decoded.warnings)
+
+
+def test_a_charset_that_is_guessed_is_told() -> None:
+    assert any("Windows-1252" in w for w in decode_text(WESTERN.encode("cp1252")).warnings)
+    assert decode_text(WESTERN.encode()).warnings == ()
+
+
+@pytest.mark.parametrize("name", ["unicode-escape", "utf-7", "utf-16", "idna", "hex", "../x", "x"])
+def test_a_charset_that_a_text_cannot_be_in_is_not_believed(name: str) -> None:
+    text = f"charset={name}\n\\x41 +AGE- {WESTERN}"
+
+    assert decode_text(text.encode("cp1252")).text == text

@@ -11,10 +11,10 @@ import av
 import numpy as np
 import pytest
 
+from synth.bookshelf.image_size import image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
 from workers.book_files.cover import KEPT_PIXELS, book_cover, checked_cover
 from workers.book_files.cover_drawing import can_write, draw_cover
-from workers.book_files.image_size import image_size
 
 
 def encoded(width: int, height: int, codec: str) -> bytes:

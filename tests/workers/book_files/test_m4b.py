@@ -168,7 +168,7 @@ def test_a_damaged_entry_of_the_cache_is_encoded_again(tmp_path: Path) -> None:
 def test_takes_of_other_rates_keep_their_length(rate: int, tmp_path: Path) -> None:
     other = dataclasses.replace(book(2), sample_rate=rate)
 
-    made = make_m4b(tmp_path / "book.m4b", other, encoder(tmp_path), Encoding("aac", is_fast=True))
+    made = make_m4b(tmp_path / "book.m4b", other, encoder(tmp_path), Encoding("aac"))
 
     seconds = 4.0 * RATE / rate
     assert len(decoded(tmp_path / "book.m4b")) == made.marks[-1].end

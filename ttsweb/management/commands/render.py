@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import CommandError
 
 from synth.formats import FORMATS
+from ttsweb.casting_arguments import add_casting_arguments, casting_flags_of
 from ttsweb.client import ApiError, Client
 from ttsweb.command_errors import StepError
 from ttsweb.following import Followed, outcome, submit
@@ -17,6 +18,12 @@ from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
 from ttsweb.plan_command import add_plan_arguments, print_plan
 from ttsweb.remote_command import RemoteCommand
 from ttsweb.render_book import is_book, render_book
+from ttsweb.render_books import (
+    add_batch_arguments,
+    check_batch_arguments,
+    is_batch,
+    render_books,
+)
 
 SUFFIXES = (".txt", ".md")
 NO_VOICE = "the following arguments are required: --voice (all but --plan need it)"
@@ -34,10 +41,16 @@ class Command(RemoteCommand):
         """Take the files, the voices, the options, and where the audio goes."""
         parser.add_argument(
             "files",
-            nargs="+",
+            nargs="*",
             type=Path,
             metavar="FILE",
-            help="text, .txt or .md, in UTF-8; or a book: .epub, .docx, .html, .pdf",
+            help="text, .txt or .md, in UTF-8; or a book: .epub, .docx, .html, .pdf; or a folder "
+            "of books",
+        )
+        parser.add_argument(
+            "--book",
+            action="store_true",
+            help="a text is a book, with chapters; as it is where --out ends in .m4b",
         )
         parser.add_argument(
             "--out",
@@ -47,6 +60,9 @@ class Command(RemoteCommand):
         )
         add_job_arguments(parser, needs_voice=False)
         add_plan_arguments(parser)
+        add_casting_arguments(parser)
+        add_batch_arguments(parser)
+        parser.set_defaults(format=None)  # what it is unless given: m4b of many books, else wav
         parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -55,15 +71,22 @@ class Command(RemoteCommand):
         if options["plan"]:
             print_plan(self, Namespace(**options))
             return
-        if not options["voice"]:
+        check_batch_arguments(Namespace(**options))
+        if not options["voice"] and not options["manifest"]:
             raise CommandError(NO_VOICE, returncode=2)
         super().handle(*args, **options)
 
     def run(self, client: Client, chosen: Namespace) -> None:
         """Check all files, queue all, then follow all; a book goes alone."""
-        if any(is_book(path) for path in chosen.files):
+        if is_batch(chosen):
+            self._render_books(client, chosen)
+            return
+        chosen.format = chosen.format or "wav"
+        if any(is_book(path, chosen) for path in chosen.files):
             self._render_book(client, chosen)
             return
+        if flags := casting_flags_of(chosen):
+            raise CommandError(f"{flags[0]} is for books; add --book", returncode=2)
         try:
             voices = voices_of(chosen)
         except ValueError as error:
@@ -85,6 +108,12 @@ class Command(RemoteCommand):
             raise CommandError("give one book at a time", returncode=2)
         try:
             render_book(self, client, chosen.files[0], chosen)
+        except ValueError as error:
+            raise CommandError(str(error), returncode=2) from error
+
+    def _render_books(self, client: Client, chosen: Namespace) -> None:
+        try:
+            render_books(self, client, chosen)
         except ValueError as error:
             raise CommandError(str(error), returncode=2) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shlex
+import socket
 import sys
 import textwrap
 import time
@@ -22,11 +23,12 @@ from ttsweb.card import read_card
 from ttsweb.command_errors import errors_told
 from ttsweb.migration import migrate_once
 from ttsweb.progress import Progress
+from ttsweb.setting_specs import SETTINGS
 from workers.demo_run import DEFAULT_TEXT, DemoResult, render_demo
 from workers.embedded import open_standard_streams, signals_interrupt
 from workers.first_run import DEMO_CLIP, ClipSource, find_or_make_admin
 from workers.local_worker import LocalWorker
-from workers.management.commands.serve import port
+from workers.management.commands.serve import AUTO, port
 from workers.site import Site
 
 KEY_DAYS = 30
@@ -51,7 +53,9 @@ class Command(BaseCommand):
         parser.add_argument("--consent", default="", help="who allowed the use of this voice")
         parser.add_argument("--no-serve", action="store_true", help="stop after the file")
         parser.add_argument("--host", default=settings.HOST, help="address to listen on")
-        parser.add_argument("--port", type=port, default=settings.PORT, help="first port to try")
+        parser.add_argument(
+            "--port", type=port, help="port, or auto: the next free one, as without this option"
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -64,15 +68,18 @@ class Command(BaseCommand):
         source = clip_source(chosen)
         try:
             with errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
-                if not chosen.no_serve:
-                    listen.check_address(chosen.host, settings.ALLOWED_HOSTS)
-                self._run(chosen, source)
+                if chosen.no_serve:
+                    self._run(chosen, source, None)
+                else:
+                    # Before anything is rendered: a port that is taken is told at once.
+                    with open_socket(chosen) as listening:
+                        self._run(chosen, source, listening)
         except KeyboardInterrupt:
             self._say("Stopped.")
             if not self._is_serving:
                 sys.exit(EXIT_INTERRUPTED)
 
-    def _run(self, chosen: Namespace, source: ClipSource) -> None:
+    def _run(self, chosen: Namespace, source: ClipSource, listening: socket.socket | None) -> None:
         started = time.monotonic()
         progress = Progress(sys.stderr)
         progress.begin("Database", "looking for missing migrations")
@@ -85,11 +92,11 @@ class Command(BaseCommand):
         try:
             result = render_demo(source, chosen.text, user, worker, progress)
             self._tell(result, time.monotonic() - started, as_json=chosen.json)
-            if not chosen.no_serve:
+            if listening is not None:
                 _, key = create_key(
                     user, "demo", expires_at=timezone.now() + dt.timedelta(days=KEY_DAYS)
                 )
-                self._serve(chosen, worker, key, result)
+                self._serve(listening, worker, key, result)
         finally:
             progress.leave()
             worker.stop()
@@ -113,9 +120,9 @@ class Command(BaseCommand):
             self._say(f"Model       {card.name}, licence {card.licence}")
             self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
 
-    def _serve(self, chosen: Namespace, worker: LocalWorker, key: str, result: DemoResult) -> None:
-        first = chosen.port or settings.PORT
-        listening = listen.open_socket(chosen.host, first, or_next=True)
+    def _serve(
+        self, listening: socket.socket, worker: LocalWorker, key: str, result: DemoResult
+    ) -> None:
         site = Site(listening, worker, log=worker.log)
         try:
             site.wait_answering()
@@ -151,6 +158,23 @@ def clip_source(chosen: Namespace) -> ClipSource:
     clip: Path = chosen.voice_clip
     name = f"demo {clip.stem}"[:100]
     return ClipSource(clip, chosen.transcript, voice_name=name, consent=chosen.consent)
+
+
+def open_socket(chosen: Namespace) -> socket.socket:
+    """Return the socket to serve on: on the port that was asked for, by option or by setting.
+
+    The port that nobody chose may be another one, if it is taken.
+
+    Raises:
+        ListenError: as `check_address` and `open_socket` of ttsweb.listen raise it.
+    """
+    listen.check_address(chosen.host, settings.ALLOWED_HOSTS)
+    is_chosen = chosen.port is not None or str(settings.PORT) != SETTINGS["TTS_PORT"].default
+    return listen.open_socket(
+        chosen.host,
+        chosen.port or settings.PORT,
+        or_next=not is_chosen or chosen.port == AUTO,
+    )
 
 
 def shown(path: Path) -> Path:

@@ -43,6 +43,20 @@ def test_a_plan_for_people_names_chapters_reasons_and_hours() -> None:
     assert "3:1" in shown
 
 
+def test_a_plan_for_people_fits_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "book.md"
+    path.write_text(
+        "# Contents\n\nOne\n\n# A chapter " + "of many words " * 20 + "\n\nText \ufffd here.\n\n"
+        "# Another " + "title that is long " * 9 + "\n\n" + "word " * 1500
+    )
+
+    for shown in (printed(BOOK, "--plan"), printed(str(path), "--plan")):
+        lines = shown.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert all(any(c.isalnum() for c in line) for line in lines if line)
+    assert "(contents)" in shown
+
+
 def test_rules_and_pace_change_the_plan() -> None:
     calm = json.loads(printed(BOOK, "--plan", "--json", "--chars-per-second", "10"))
     noted = json.loads(printed(BOOK, "--plan", "--json", "--plan-notes", "inline"))
@@ -70,3 +84,31 @@ def test_rendering_still_asks_for_a_voice() -> None:
 
     assert caught.value.returncode == 2
     assert "--voice" in str(caught.value)
+
+
+def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -> None:
+    path = tmp_path / "talk.md"
+    path.write_text(
+        "# One\n\n<|speaker:Ann|>I was here.\n\n<|speaker:0|>“Come along now,” he said.\n",
+        encoding="utf-8",
+    )
+    arguments = (str(path), "--plan", "--dialogue-voice", "Bob", "--character", "ANN=Ada")
+
+    told, shown = json.loads(printed(*arguments, "--json")), printed(*arguments)
+
+    found = [(one["name"], one["voice"], one["speeches"]) for one in told["characters"]]
+    assert found == [("Ann", "Ada", 1)]
+    assert told["dialogue"]["share"] > 0
+    assert told["totals"]["segments"] == 4
+    assert "character" in shown
+    assert "of what is spoken" in shown
+
+
+def test_two_voices_for_one_character_are_a_usage_error(tmp_path: Path) -> None:
+    path = tmp_path / "talk.txt"
+    path.write_text("Words.", encoding="utf-8")
+
+    with pytest.raises(CommandError) as caught:
+        printed(str(path), "--plan", "--character", "ANN=Ada", "--character", "ANN=Bob")
+
+    assert caught.value.returncode == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
-from workers.book_files.file_names import safe_name
+from synth.bookshelf.file_names import safe_name
 
 _LOW, _HIGH = -80.0, 0.0  # dB, what the axis shows
 _HEIGHT, _LEFT, _TOP, _BOTTOM = 240, 44, 28, 40

@@ -1,0 +1,129 @@
+"""Pause, resume, cancel, retry, approve, reprioritise and delete batches of books."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from django.db import transaction
+
+from synth.book_batches.states import SAMPLED, jobs_of, with_state
+from synth.bookshelf.uploads import delete_book
+from synth.job_options import PRIORITIES
+from synth.key_limits import KeyLimitError
+from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.rejections import SubmitRejectedError
+from synth.retry import RetryRefusedError, retry
+from synth.transitions import book_batches as transitions
+
+_AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)
+
+
+def pause(batch: BookBatch) -> None:
+    """Start nothing more of a batch; what is being rendered at this moment is kept."""
+    transitions.pause_batch(batch.pk, _jobs(batch))
+
+
+def resume(batch: BookBatch) -> None:
+    """Go on with a paused batch; books that somebody paused before stay paused."""
+    transitions.resume_batch(batch.pk, _jobs(batch))
+
+
+def cancel(batch: BookBatch) -> None:
+    """Cancel a batch and what of its books has not ended; what is rendered is kept."""
+    if transitions.cancel_book_batch(batch.pk):
+        transitions.cancel_jobs(_jobs(batch))
+
+
+def reprioritise(batch: BookBatch, priority: str) -> None:
+    """Give a batch and its unfinished books another priority."""
+    transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], _jobs(batch))
+
+
+def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
+    """Let the rest of all books, or of some, follow their samples.
+
+    Raises:
+        SubmitRejectedError: book_batch_without_hold, book_not_in_batch, sample_not_ready.
+    """
+    if batch.sample != BookBatch.Sample.HOLD:
+        raise SubmitRejectedError(
+            409,
+            "book_batch_without_hold",
+            "The batch does not wait for anybody; `sample` is not `hold`.",
+        )
+    if book_ids is None:
+        transitions.approve_batch(batch.pk)
+        return
+    entries = BookBatchEntry.objects.filter(batch=batch, book__in=list(book_ids))
+    states = dict(with_state(entries).values_list("book", "state"))
+    others = [one for one in book_ids if one not in states]
+    if others:
+        raise SubmitRejectedError(
+            404, "book_not_in_batch", f"The batch has no book {others[0]}.", attr="books"
+        )
+    early = [one for one in book_ids if states[one] in ("importing", "waiting", "sampling")]
+    if early:
+        raise SubmitRejectedError(
+            409,
+            "sample_not_ready",
+            f"The sample of the book {early[0]} is not there yet; listen to it first.",
+            attr="books",
+            retry_after=5,
+        )
+    held = [one for one in book_ids if states[one] == SAMPLED]
+    transitions.approve_books(batch.pk, held)
+
+
+def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
+    """Queue what of a batch's books failed or was cancelled once more; return for how many books.
+
+    Raises:
+        KeyLimitError: the key would have too much in the queue; what was queued before stays.
+        RetryRefusedError: nothing_to_retry, or why the first of the books cannot be.
+    """
+    count = transitions.forget_failed_starts(batch.pk)
+    refused: RetryRefusedError | None = None
+    jobs = RenderJob.objects.filter(book__batch_entry__batch=batch, status__in=_AGAIN)
+    try:
+        for job in jobs.defer("text").order_by("book__batch_entry__index"):
+            try:
+                retry(job, api_key=api_key)
+                count += 1
+            except RetryRefusedError as error:
+                refused = refused or error
+    except KeyLimitError:
+        if not count:
+            raise
+    if batch.cancelled_at is not None:
+        count += _number_never_started(batch)
+    if count:
+        transitions.reopen_batch(batch.pk)
+        return count
+    raise refused or RetryRefusedError(
+        "nothing_to_retry", "Nothing of the batch failed in a way that another try would mend."
+    )
+
+
+def delete(batch: BookBatch) -> None:
+    """Delete a batch in whatever state, its books, their jobs and all files.
+
+    Broken off, the same call goes on: the batch goes last.
+    """
+    transitions.cancel_book_batch(batch.pk)
+    books = BookSource.objects.filter(batch_entry__batch=batch).order_by("pk")
+    for book_id in list(books.values_list("pk", flat=True)):
+        found = BookSource.objects.filter(pk=book_id).first()
+        if found is not None:
+            delete_book(found)
+    with transaction.atomic():
+        BookBatch.objects.filter(pk=batch.pk).delete()
+
+
+def _number_never_started(batch: BookBatch) -> int:
+    entries = BookBatchEntry.objects.filter(batch=batch, book__job__isnull=True)
+    return with_state(entries).filter(state="cancelled").count()
+
+
+def _jobs(batch: BookBatch) -> list[uuid.UUID]:
+    return list(jobs_of(batch.pk).order_by().values_list("pk", flat=True))

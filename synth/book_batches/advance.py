@@ -1,0 +1,147 @@
+"""Go on with batches of books: begin samples and books whose turn it is, end what is done.
+
+Called by the sweep and by messages, anywhere and any number of times: rows decide.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+from rest_framework import serializers
+
+from synth.book_batches.samples import start_sample
+from synth.book_batches.states import OPEN, count_states, jobs_of, number_at_work
+from synth.book_batches.states import to_sample as entries_to_sample
+from synth.book_batches.states import to_start as entries_to_start
+from synth.book_batches.summary import make_report
+from synth.bookshelf.start import start_book
+from synth.key_limits import KeyLimitError
+from synth.models import BookBatch, BookBatchEntry, BookSource
+from synth.rejections import SubmitRejectedError
+from synth.transitions import book_batches as transitions
+
+logger = logging.getLogger(__name__)
+
+BATCHES_AT_ONCE = 20  # of one sweep
+STARTS_AT_ONCE = 4  # of one call: a long book takes a second or two to be cut
+# What another try makes good by itself.
+_LATER = ("voice_not_ready", "plan_changed", "book_not_planned")
+ROOM = "key_limit_stored_bytes"  # somebody can make some
+_DONE = ("book_started", "book_not_found")
+
+
+def advance_batches() -> int:
+    """Go on with batches that have not ended, the longest unseen first; return how many."""
+    ids = BookBatch.objects.filter(ended_at__isnull=True).order_by("created_at")
+    count = 0
+    for batch_id in list(ids.values_list("pk", flat=True)):
+        count += advance_batch(batch_id)
+        if count >= BATCHES_AT_ONCE:
+            break
+    return count
+
+
+def advance_batch(batch_id: uuid.UUID) -> bool:
+    """Begin what of a batch has its turn, or end it; return whether anything was done."""
+    batch = BookBatch.objects.filter(pk=batch_id, ended_at__isnull=True).first()
+    if batch is None:
+        return False
+    if batch.cancelled_at is not None:
+        transitions.cancel_jobs(list(jobs_of(batch_id).values_list("pk", flat=True)))
+    elif batch.paused_at is not None:
+        jobs = list(jobs_of(batch_id).values_list("pk", flat=True))
+        return bool(transitions.pause_late(batch, jobs))
+    elif begun := _begin(batch):
+        if begun >= STARTS_AT_ONCE:
+            transitions.advance_on_commit(batch_id)  # others of this worker's tasks come first
+        return True
+    return _end_if_done(batch)
+
+
+def _begin(batch: BookBatch) -> int:
+    """Begin samples, then whole books, as far as there is room; return how many."""
+    room = settings.BATCH_BOOKS_AT_WORK - number_at_work(batch)
+    most = min(room, STARTS_AT_ONCE)
+    count = 0
+    for entries, start in ((entries_to_sample(batch), _sample), (entries_to_start(batch), _whole)):
+        if count >= most:
+            break
+        # More than there is room for: some may have to wait, and others need not wait for them.
+        for entry in entries[: most + settings.BATCH_BOOKS_AT_WORK]:
+            count += _try(entry, start)
+            if count >= most:
+                break
+    return count
+
+
+def _sample(book: BookSource) -> bool:
+    return start_sample(book, api_key=book.api_key) is not None
+
+
+def _whole(book: BookSource) -> bool:
+    start_book(book, api_key=book.api_key)
+    return True
+
+
+def _try(entry: BookBatchEntry, start: Callable[[BookSource], bool]) -> bool:
+    """Start a book or its sample; what it has to wait for, or why it cannot, is kept in its row."""
+    book = entry.book
+    if book is None:
+        return False
+    try:
+        is_begun = start(book)
+    except SubmitRejectedError as error:
+        if error.code in _LATER:
+            transitions.note_waiting(entry, code=error.code, message=str(error))
+        elif error.code not in _DONE:
+            transitions.fail_start(book, code=error.code, message=str(error))
+        return False
+    except KeyLimitError as error:
+        if error.retry_after is None and error.code != ROOM:
+            transitions.fail_start(book, code=error.code, message=str(error))
+        else:
+            transitions.note_waiting(entry, code=error.code, message=str(error))
+        return False
+    except serializers.ValidationError:
+        transitions.fail_start(
+            book,
+            code="options_invalid",
+            message="The options of this book are not valid any more; upload it again.",
+        )
+        return False
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        # One book must not keep the sweep from all other work, round after round.
+        logger.exception("book of a batch not started")
+        transitions.fail_start(
+            book,
+            code="unexpected_error",
+            message="Starting the book failed in a way nobody foresaw; the log has the traceback.",
+        )
+        return False
+    transitions.note_waiting(entry)
+    return is_begun
+
+
+def _end_if_done(batch: BookBatch) -> bool:
+    """End a batch of which nothing is open any more and to which nothing can come."""
+    if batch.closed_at is None and batch.cancelled_at is None:
+        return False
+    counts = count_states([batch.pk])[batch.pk]
+    if any(counts[state] for state in OPEN):
+        return False
+    if batch.cancelled_at is not None and _has_work(batch):
+        return False  # what is being rendered stops within a frame or two
+    ended = transitions.end_batch(batch.pk, make_report(batch))
+    if ended:
+        logger.info("batch of books ended: books=%d", sum(counts.values()))
+    return ended
+
+
+def _has_work(batch: BookBatch) -> bool:
+    return jobs_of(batch.pk).filter(finished_at__isnull=True).exists()

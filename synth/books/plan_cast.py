@@ -1,0 +1,134 @@
+"""Tell who could speak what of a plan: its characters, its languages, how much is dialogue."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from synth.books.cast import Casting, RoleKind, fold_name
+from synth.books.plan import Plan
+from synth.books.plan_units import Unit, persons_of, units_of
+
+MAX_CHARACTERS_TOLD = 500
+_EXAMPLE_CHARS = 80
+
+
+@dataclass(slots=True)
+class _Person:
+    """Count what a character says."""
+
+    name: str  # as it is written first
+    voice: str = ""
+    speeches: int = 0
+    characters: int = 0
+    example: str = ""
+
+
+@dataclass(slots=True)
+class _Told:
+    characters: int = 0
+    dialogue: int = 0
+    persons: dict[str, _Person] = field(default_factory=dict)
+    languages: Counter[str] = field(default_factory=Counter)
+    by_language_voice: Counter[str] = field(default_factory=Counter)
+    _last: str = ""
+
+    def add(self, unit: Unit, casting: Casting) -> None:
+        """Count a unit."""
+        chars = len(unit.text)
+        self.characters += chars
+        self.languages[unit.language] += chars
+        if unit.role.kind is RoleKind.DIALOGUE:
+            self.dialogue += chars
+        if unit.role.kind is RoleKind.LANGUAGE:
+            self.by_language_voice[unit.language] += chars
+        key = fold_name(unit.person)
+        if key:
+            person = self.persons.setdefault(key, _Person(unit.person))
+            role = casting.character(unit.person)
+            person.voice = casting.characters[role.name] if role else ""
+            person.speeches += key != self._last
+            person.characters += chars
+            if len(person.example) < min(chars, _EXAMPLE_CHARS // 4):
+                person.example = unit.text[:_EXAMPLE_CHARS]
+        self._last = key
+
+
+def cast_report(plan: Plan, casting: Casting) -> dict[str, Any]:
+    """Return who speaks how much of what is included, as what `json.dumps` takes.
+
+    `characters` are those of plays and of the text's tags, who speaks most first; `voice` is empty
+    where they have none of their own. `dialogue` is None where it is not looked for.
+    """
+    told = _Told()
+    for chapter in plan.included:
+        for unit in units_of(chapter, casting, speaker_names=plan.rules.speaker_names):
+            if unit.text:
+                told.add(unit, casting)
+    persons = sorted(told.persons.values(), key=lambda one: (-one.characters, one.name))
+    dialogue = {"characters": told.dialogue, "share": _share(told.dialogue, told)}
+    return {
+        "characters": [
+            {
+                "name": one.name,
+                "voice": one.voice,
+                "speeches": one.speeches,
+                "characters": one.characters,
+                "example": one.example,
+            }
+            for one in persons[:MAX_CHARACTERS_TOLD]
+        ],
+        "languages": [
+            {
+                "language": language,
+                "characters": count,
+                "share": _share(count, told),
+                "voice": _voice_of(language, casting) if told.by_language_voice[language] else "",
+            }
+            for language, count in told.languages.most_common()
+        ],
+        "dialogue": dialogue if casting.detects_dialogue else None,
+        "warnings": list(_warnings(plan, casting, told)),
+    }
+
+
+def unknown_characters(plan: Plan, casting: Casting) -> list[str]:
+    """Return the characters of a casting who say nothing anywhere in the book."""
+    if not casting.characters:
+        return []
+    blocks = (planned.block for chapter in plan.chapters for planned in chapter.blocks)
+    known = {fold_name(name) for block in blocks for name in persons_of(block)}
+    return [name for name in casting.characters if fold_name(name) not in known]
+
+
+def _warnings(plan: Plan, casting: Casting, told: _Told) -> Iterable[str]:
+    own = _primary(plan.metadata.language)
+    for language, count in told.languages.most_common():
+        is_other = bool(language and own) and _primary(language) != own
+        if is_other and not told.by_language_voice[language]:
+            yield (
+                f"{count} characters are in the language {language}, which the narrator speaks; "
+                "give `languages` of the casting a voice for it."
+            )
+    for tag in casting.languages:
+        if not any(Casting(languages={tag: "-"}).language(one) for one in told.languages):
+            yield f"Nothing that is spoken is in the language {tag}, which has a voice."
+    if casting.detects_dialogue and not told.dialogue:
+        yield "No dialogue was found: all of it is the narrator's."
+    for name in unknown_characters(plan, casting):
+        yield f"The character {name!r}, who has a voice, says nothing in this book."
+
+
+def _voice_of(language: str, casting: Casting) -> str:
+    role = casting.language(language)
+    return casting.languages[role.name] if role else ""
+
+
+def _share(count: int, told: _Told) -> float:
+    return round(count / told.characters, 4) if told.characters else 0.0
+
+
+def _primary(tag: str) -> str:
+    return tag.replace("_", "-").lower().partition("-")[0]

@@ -1,0 +1,110 @@
+"""Say what a section of a book is called, and whether it is a title page or a page of rights."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from synth.books.book import Block, BlockKind, Book, Document
+from synth.books.labels import join_titles
+from synth.books.rules import SkipReason, title_reason
+
+MAX_TITLE_CHARS = 200
+_MAX_HEADINGS = 4  # that make one title
+_RIGHTS = re.compile(r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b", re.I)
+# What stands on title pages is no sentence, or says who made the book, when and where.
+_SENTENCE_ENDS = (".", "!", "?", "…")
+_CLOSING = "\"'’”»«)]"  # noqa: RUF001  # as texts are printed
+_MIN_SENTENCE_WORDS = 5
+_MAKERS = re.compile(
+    r"\A\W*(?:by|von|par|de)\b|\d{4}|\b(?:translat|übersetz|traduit|illustrat|edit(?:ed|ion|or)|"
+    r"publish|verlag|press\b|print(?:ed|er)|novel\b|author\b|volumes?\b)",
+    re.IGNORECASE,
+)
+_MAX_TITLE_PAGE_CHARS = 300
+_MAX_RIGHTS_CHARS = 8000
+_ROLE_TITLES = {
+    "titlepage": "Title page",
+    "copyright-page": "Copyright",
+    "toc": "Contents",
+    "pg-header": "Project Gutenberg: about this e-book",
+    "pg-footer": "Project Gutenberg: licence",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Hold a block with its place in the book: numbers of the document and of the block."""
+
+    document: int
+    place: int
+    block: Block
+
+
+@dataclass(slots=True)
+class Section:
+    """Hold what will be a chapter; `reason` is why all of it is not spoken."""
+
+    title: str
+    level: int
+    blocks: list[Placed]
+    reason: SkipReason | None = None
+    parents: tuple[str, ...] = ()
+
+
+def name_section(section: Section, book: Book) -> None:
+    """Give a section the title of its headings and of the contents list, and what follows of it."""
+    headings: list[str] = []
+    for placed in section.blocks:
+        if placed.block.kind is BlockKind.HEADING and len(headings) < _MAX_HEADINGS:
+            headings.append(placed.block.text)
+        elif placed.block.kind is not BlockKind.FURNITURE:
+            break
+    own = join_titles(headings)
+    title = section.title
+    if own and (not title or join_titles([title, own]) == own) and len(own) <= MAX_TITLE_CHARS:
+        title = own
+    document = book.documents[section.blocks[0].document]
+    if section.reason is None:
+        section.reason = title_reason(title) or _guessed(section, document, book)
+    section.title = (title or _made_title(section, document))[:MAX_TITLE_CHARS]
+
+
+def _guessed(section: Section, document: Document, book: Book) -> SkipReason | None:
+    """Tell a title page or a page of rights that nothing names, by what is on it."""
+    num_chars = sum(placed.block.source_chars for placed in section.blocks)
+    texts = [placed.block.text for placed in section.blocks]
+    is_front = section.blocks[0].document <= max(3, len(book.documents) // 10)
+    title = book.metadata.title.casefold()
+    if is_front and {text.casefold() for text in texts if text} == {title}:
+        return SkipReason.TITLE_PAGE
+    is_own = section.title and section.title.casefold() not in title
+    if document.role not in {"", "frontmatter", "bodymatter"} or is_own:
+        return None
+    names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
+    if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
+        is_told = any(_is_sentence(placed.block) for placed in section.blocks)
+        return None if is_told else SkipReason.TITLE_PAGE
+    # One such sign may stand in any story; a page of rights has several, or little else.
+    signs = {found.casefold() for text in texts for found in _RIGHTS.findall(text)}
+    is_rights = len(signs) > 1 or (bool(signs) and num_chars <= _MAX_TITLE_PAGE_CHARS)
+    return SkipReason.LICENCE if is_rights and num_chars <= _MAX_RIGHTS_CHARS else None
+
+
+def _is_sentence(block: Block) -> bool:
+    """Say whether a block is of the story and not of a title page: rather speak too much."""
+    if block.kind in {BlockKind.HEADING, BlockKind.FURNITURE}:
+        return False
+    text = block.text.strip()
+    is_whole = text.rstrip(_CLOSING).endswith(_SENTENCE_ENDS)
+    is_long = len(text.split()) >= _MIN_SENTENCE_WORDS
+    return is_whole and is_long and not _MAKERS.search(text)
+
+
+def _made_title(section: Section, document: Document) -> str:
+    """Make a title for a section that has none: its role, or how it begins."""
+    role = section.blocks[0].block.role or document.role
+    if role and role not in {"chapter", "bodymatter", "frontmatter", "backmatter"}:
+        return _ROLE_TITLES.get(role, role.replace("-", " ").capitalize())
+    text = next((placed.block.text for placed in section.blocks if placed.block.text), "")
+    return text if len(text) <= 40 else f"{text[:40].rsplit(' ', 1)[0]}…"

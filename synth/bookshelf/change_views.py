@@ -1,0 +1,87 @@
+"""Serve what can be changed of a book's work over REST: pauses and priority."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.bookshelf.book_pauses import set_pauses
+from synth.bookshelf.book_priority import set_priority
+from synth.bookshelf.serializers import BookSerializer
+from synth.bookshelf.views import book_answer, find_book, rejections_as_problems
+from synth.job_options import PRIORITIES
+from synth.models import ApiKey
+from synth.request_fields import StrictNumberField
+from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
+from synth.transitions.changes import ChangeRefusedError
+from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.schema import problems
+
+
+class BookPausesSerializer(StrictSerializer):
+    """How long pauses are, in ms; null is the usual length, what is left out stays."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return a field for each pause of a book."""
+        return {
+            name: StrictNumberField(
+                low=0, high=MAX_PAUSE_MS, whole=True, required=False, allow_null=True
+            )
+            for name in BOOK_PAUSE_NAMES
+        }
+
+
+class BookPrioritySerializer(StrictSerializer):
+    """A class of priority."""
+
+    priority = serializers.ChoiceField(choices=list(PRIORITIES))
+
+
+class BookPausesView(APIView):
+    """The pauses of a book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="change_book_pauses",
+        request=BookPausesSerializer,
+        responses={200: BookSerializer, 202: BookSerializer, **problems(400, 401, 404, 409)},
+    )
+    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Change pauses; of a book that has its file only that is made again."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        serializer = BookPausesSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        with rejections_as_problems():
+            set_pauses(book, serializer.validated_data)
+        return book_answer(find_book(request, book_id))
+
+
+class BookPriorityView(APIView):
+    """The priority of a book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="prioritise_book",
+        request=BookPrioritySerializer,
+        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
+    )
+    def post(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Move a book to another class of priority; one that has ended has none any more."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        serializer = BookPrioritySerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        try:
+            set_priority(book, serializer.validated_data["priority"])
+        except ChangeRefusedError as error:
+            raise ApiProblem(409, error.code, str(error)) from error
+        return Response(BookSerializer(find_book(request, book_id)).data)

@@ -1,0 +1,98 @@
+"""Take a cover that is uploaded; what its header says is checked, a worker decodes it."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.core.exceptions import RequestDataTooBig
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
+
+from synth.bookshelf.image_size import image_size
+from synth.bookshelf.start import check_startable
+from synth.models import BookSource
+from synth.rejections import SubmitRejectedError
+from synth.transitions.book_facts import replace_cover
+from voices.objects import delete_objects
+
+MAX_COVER_BYTES = 20 * 2**20
+MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
+_ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
+
+
+class CoverTooLargeError(RequestDataTooBig):
+    """The file of a cover has too many bytes; becomes a 413."""
+
+    code = "cover_too_large"
+
+
+class CoverLimitHandler(FileUploadHandler):
+    """Count the bytes of the file; the handlers behind this one keep them."""
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
+        """Hand a chunk on.
+
+        Raises:
+            CoverTooLargeError: the file has more bytes than a cover may have.
+        """
+        if start + len(raw_data) > MAX_COVER_BYTES:
+            request = self.request
+            for handler in request.upload_handlers if request is not None else ():
+                handler.upload_interrupted()
+            raise CoverTooLargeError(f"A cover may have {MAX_COVER_BYTES} bytes at most.")
+        return raw_data
+
+    def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
+        """Leave the file to the handlers behind this one."""
+        return None
+
+
+def change_cover(book: BookSource, content: bytes | None) -> None:
+    """Give a book that was read another cover; None takes it away.
+
+    Raises:
+        SubmitRejectedError: cover_unreadable, cover_too_large, book_not_planned, book_failed,
+            book_not_found.
+        OSError: it cannot be stored; nothing is changed.
+    """
+    if book.state != BookSource.State.PLANNED:
+        check_startable(book)
+    key, media_type = "", ""
+    if content is not None:
+        form = checked_format(content)
+        media_type = f"image/{form}"
+        name = f"books/{book.pk}/{uuid.uuid4().hex}.{_ENDINGS[form]}"
+        key = default_storage.save(name, ContentFile(content))
+    try:
+        if not replace_cover(book.pk, key=key, media_type=media_type):
+            raise SubmitRejectedError(404, "book_not_found", "There is no such book.")
+    except BaseException:
+        delete_objects([key] if key else [])
+        raise
+
+
+def checked_format(content: bytes) -> str:
+    """Return the format of an image that may be a cover: jpeg, png or webp.
+
+    Raises:
+        SubmitRejectedError: cover_unreadable or cover_too_large, told by the header.
+    """
+    size = image_size(content)
+    if size is None or size.width == 0 or size.height == 0:
+        raise SubmitRejectedError(
+            400,
+            "cover_unreadable",
+            "The file is no JPEG, PNG or WebP image; give the cover as a JPEG.",
+            attr="file",
+        )
+    if size.width * size.height > MAX_COVER_PIXELS:
+        raise SubmitRejectedError(
+            413,
+            "cover_too_large",
+            f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} are "
+            "taken. Give a smaller one.",
+            attr="file",
+        )
+    return size.format

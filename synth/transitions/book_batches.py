@@ -1,0 +1,236 @@
+"""Move book batches: close, approve, pause, resume, cancel, end; begin samples of their books.
+
+The rows of jobs are locked first and in one order, then books, then the batch; see removal.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q
+
+from synth import queue
+from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.removal import lock_jobs, update_jobs
+from synth.transitions.jobs import UNFINISHED, cancel_job
+from synth.webhooks.events import tell_of_book_batch
+from ttsweb import leases
+
+
+def advance_on_commit(batch_id: uuid.UUID) -> None:
+    """Have a worker look after a batch once the current transaction has committed."""
+    transaction.on_commit(partial(queue.send_advance_book_batch, batch_id), robust=True)
+
+
+def advance_batch_of_job(job_id: uuid.UUID) -> None:
+    """Have the batch looked after that an ended job, of a book or a sample, belongs to."""
+    entries = BookBatchEntry.objects.filter(Q(book__job=job_id) | Q(book__sample_job=job_id))
+    for batch_id in entries.values_list("batch", flat=True):
+        advance_on_commit(batch_id)
+
+
+def advance_batch_of_book(book_id: uuid.UUID) -> bool:
+    """Have the batch of a book looked after; False where it is in none."""
+    batch_id = BookBatchEntry.objects.filter(book=book_id).values_list("batch", flat=True).first()
+    if batch_id is None:
+        return False
+    advance_on_commit(batch_id)
+    return True
+
+
+def close_batch(batch_id: uuid.UUID) -> bool:
+    """Let no more entries and files come; False where that was said already."""
+    closed = _open(batch_id).filter(closed_at__isnull=True).update(**_now("closed_at"))
+    advance_on_commit(batch_id)
+    return bool(closed)
+
+
+def approve_batch(batch_id: uuid.UUID) -> bool:
+    """Let the rest of all books follow their samples; False where that was said already."""
+    approved = _open(batch_id).filter(approved_at__isnull=True).update(**_now("approved_at"))
+    advance_on_commit(batch_id)
+    return bool(approved)
+
+
+def approve_books(batch_id: uuid.UUID, book_ids: Collection[uuid.UUID]) -> int:
+    """Let the rest of some books follow; return of how many that was not said yet."""
+    books = BookSource.objects.filter(
+        pk__in=list(book_ids), batch_entry__batch=batch_id, job__isnull=True, start_wanted=False
+    )
+    ids = list(books.values_list("pk", flat=True))
+    approved = BookSource.objects.filter(pk__in=ids, job__isnull=True).update(
+        start_wanted=True, updated_at=leases.database_now()
+    )
+    advance_on_commit(batch_id)
+    return approved
+
+
+def attach_book(entry: BookBatchEntry, book: BookSource) -> bool:
+    """Give an entry the book of its file; False where it has one, or no more files are taken.
+
+    Call it in the transaction that makes the book.
+    """
+    if not BookBatch.objects.filter(
+        pk=entry.batch_id, closed_at__isnull=True, cancelled_at__isnull=True
+    ).update(updated_at=leases.database_now()):
+        return False
+    taken = BookBatchEntry.objects.filter(pk=entry.pk, book__isnull=True)
+    return bool(taken.update(book=book, error_code="", error_message=""))
+
+
+def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -> bool:
+    """Tie a planned book to the job of its sample; False when it has one, or was changed."""
+    begun = BookSource.objects.filter(
+        pk=book.pk,
+        state=BookSource.State.PLANNED,
+        job__isnull=True,
+        sample_job__isnull=True,
+        plan_number=book.plan_number,
+        batch_entry__batch__paused_at__isnull=True,
+        batch_entry__batch__cancelled_at__isnull=True,
+    ).update(sample_job=job, started={"sample": dict(chapter)}, updated_at=leases.database_now())
+    return bool(begun)
+
+
+def fail_start(book: BookSource, *, code: str, message: str) -> bool:
+    """Keep why a book of a batch, or its sample, was not started; it stays planned."""
+    failed = BookSource.objects.filter(pk=book.pk, job__isnull=True).update(
+        start_wanted=False,
+        error_code=code[:60],
+        error_message=message,
+        updated_at=leases.database_now(),
+    )
+    return bool(failed)
+
+
+def note_waiting(entry: BookBatchEntry, *, code: str = "", message: str = "") -> None:
+    """Keep what a planned entry waits for, such as room within its key's limits; empty: nothing."""
+    if (entry.error_code, entry.error_message) != (code, message):
+        BookBatchEntry.objects.filter(pk=entry.pk).update(
+            error_code=code[:60], error_message=message
+        )
+
+
+def pause_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
+    """Start nothing more of a batch and pause its jobs; those paused before stay so at a resume.
+
+    Args:
+        jobs: the ids of its jobs.
+    """
+    with transaction.atomic():
+        ids = lock_jobs(_unfinished(jobs).filter(paused_at__isnull=True))
+        now = leases.database_now()
+        if not _open(batch_id).filter(paused_at__isnull=True).update(paused_at=now, updated_at=now):
+            return False
+        # The same moment in all of them tells later which ones this has paused.
+        RenderJob.objects.filter(pk__in=ids).update(paused_at=now, updated_at=now)
+    return True
+
+
+def pause_late(batch: BookBatch, jobs: Collection[uuid.UUID]) -> int:
+    """Pause what was begun in the moment in which its batch was paused; return how many.
+
+    A job that began before, and that a person let go on, is left alone.
+    """
+    if batch.paused_at is None:
+        return 0
+    late = _unfinished(jobs).filter(paused_at__isnull=True, created_at__gte=batch.paused_at)
+    return update_jobs(late, paused_at=batch.paused_at, updated_at=leases.database_now())
+
+
+def resume_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
+    """Go on with a paused batch and with the jobs that its pause has paused."""
+    with transaction.atomic():
+        ids = lock_jobs(RenderJob.objects.filter(pk__in=list(jobs), paused_at__isnull=False))
+        batch = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        if batch is None or batch.paused_at is None:
+            return False
+        now = leases.database_now()
+        RenderJob.objects.filter(pk__in=ids, paused_at=batch.paused_at).update(
+            paused_at=None, updated_at=now
+        )
+        BookBatch.objects.filter(pk=batch_id).update(paused_at=None, updated_at=now)
+        advance_on_commit(batch_id)
+    return True
+
+
+def cancel_book_batch(batch_id: uuid.UUID) -> bool:
+    """Cancel a batch that has not ended: nothing more of it begins; its jobs are cancelled next."""
+    cancelled = (
+        _open(batch_id)
+        .filter(cancelled_at__isnull=True)
+        .update(paused_at=None, **_now("cancelled_at"))
+    )
+    advance_on_commit(batch_id)
+    return bool(cancelled)
+
+
+def cancel_jobs(jobs: Sequence[uuid.UUID]) -> int:
+    """Cancel the unfinished ones of some jobs, one transaction each; return how many."""
+    left = _unfinished(jobs).filter(cancel_requested=False).order_by("pk")
+    return sum(cancel_job(pk) for pk in list(left.values_list("pk", flat=True)))
+
+
+def reprioritise_batch(batch_id: uuid.UUID, name: str, value: int, jobs: Collection[Any]) -> None:
+    """Give a batch, its books that are not started, and its unfinished jobs another priority."""
+    with transaction.atomic():
+        update_jobs(_unfinished(jobs), priority=value, updated_at=leases.database_now())
+        books = BookSource.objects.select_for_update(of=("self",)).filter(
+            batch_entry__batch=batch_id, job__isnull=True
+        )
+        changed = []
+        for book in books.order_by("pk").only("pk", "options"):
+            book.options = {**book.options, "priority": name}
+            changed.append(book)
+        BookSource.objects.bulk_update(changed, ["options"], batch_size=500)
+        batch = BookBatch.objects.select_for_update().get(pk=batch_id)
+        BookBatch.objects.filter(pk=batch_id).update(
+            defaults={**batch.defaults, "priority": name}, updated_at=leases.database_now()
+        )
+
+
+def reopen_batch(batch_id: uuid.UUID) -> None:
+    """Let a batch that has ended go on: something of it is tried again, and its end told again."""
+    BookBatch.objects.filter(pk=batch_id).update(
+        ended_at=None, cancelled_at=None, report={}, updated_at=leases.database_now()
+    )
+    advance_on_commit(batch_id)
+
+
+def forget_failed_starts(batch_id: uuid.UUID) -> int:
+    """Have books started again whose start was refused; return how many."""
+    books = BookSource.objects.filter(
+        batch_entry__batch=batch_id, job__isnull=True, state=BookSource.State.PLANNED
+    ).exclude(error_code="")
+    ids = list(books.exclude(started__has_key="chapters").values_list("pk", flat=True))
+    return BookSource.objects.filter(pk__in=ids, job__isnull=True).update(
+        error_code="", error_message="", updated_at=leases.database_now()
+    )
+
+
+def end_batch(batch_id: uuid.UUID, report: Mapping[str, Any]) -> bool:
+    """End a batch with its summary and tell of it; of many callers exactly one does."""
+    with transaction.atomic():
+        ended = _open(batch_id).update(report=dict(report), **_now("ended_at"))
+        if ended:
+            tell_of_book_batch(batch_id)
+    return bool(ended)
+
+
+def _open(batch_id: uuid.UUID) -> Any:
+    return BookBatch.objects.filter(pk=batch_id, ended_at__isnull=True)
+
+
+def _unfinished(jobs: Collection[uuid.UUID]) -> Any:
+    return RenderJob.objects.filter(
+        pk__in=list(jobs), status__in=UNFINISHED, cancel_requested=False
+    )
+
+
+def _now(column: str) -> dict[str, Any]:
+    now = leases.database_now()
+    return {column: now, "updated_at": now}

@@ -1,0 +1,196 @@
+"""Move the files of books: ask for one, claim, finish, fail, release, and let them go."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from synth import queue
+from synth.models import BookFile, RenderJob
+from synth.removal import lock_jobs
+from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
+from ttsweb import leases
+from voices.objects import delete_objects_on_commit
+
+Status = BookFile.Status
+MOST_FILES = 1000  # of one book
+_OPEN = (Status.QUEUED, Status.CLAIMED)
+_UNMADE: Mapping[str, Any] = {
+    "key": "",
+    "size_bytes": 0,
+    "sha256": "",
+    "duration_seconds": 0.0,
+    "report": {},
+    "content_digest": "",
+    "error_code": "",
+    "error_message": "",
+    "finished_at": None,
+}
+
+
+class TooManyFilesError(Exception):
+    """A book has as many files as one may have."""
+
+
+def ask_for_file(
+    job_id: uuid.UUID,
+    kind: str,
+    options: Mapping[str, Any],
+    *,
+    options_digest: str,
+    content_digest: str,
+    is_partial: bool,
+    gone: uuid.UUID | None = None,
+) -> BookFile | None:
+    """Return the row of a file, which is made unless it is there and of the takes of now.
+
+    Args:
+        content_digest: of what the file would be made of now.
+        is_partial: it may be made of the chapters that are complete.
+        gone: the file whose object the storage has lost.
+
+    Returns:
+        The row; None when there is no such job any more.
+
+    Raises:
+        TooManyFilesError: one more is not kept.
+    """
+    with transaction.atomic():
+        if not lock_jobs(RenderJob.objects.filter(pk=job_id)):
+            return None
+        files = BookFile.objects.filter(job=job_id)
+        row = files.filter(kind=kind, options_digest=options_digest).first()
+        if row is None:
+            if files.count() >= MOST_FILES:
+                raise TooManyFilesError
+            row = BookFile.objects.create(
+                job_id=job_id,
+                kind=kind,
+                options=dict(options),
+                options_digest=options_digest,
+                is_partial=is_partial,
+            )
+            enqueue_book_file(row.pk)
+        elif row.status in _OPEN:
+            files.filter(pk=row.pk, status__in=_OPEN).update(is_partial=is_partial)
+        elif (
+            row.status == Status.FAILED
+            or row.content_digest != content_digest
+            or row.pk == gone
+        ):  # fmt: skip
+            _make_again(row, is_partial=is_partial)
+        row.refresh_from_db()
+    return row
+
+
+def _make_again(row: BookFile, *, is_partial: bool) -> None:
+    """Move DONE or FAILED -> QUEUED; the file so far goes."""
+    moved = BookFile.objects.filter(pk=row.pk, status=row.status).update(
+        status=Status.QUEUED,
+        is_partial=is_partial,
+        attempts=0,
+        not_before=leases.database_now(),
+        sent_at=None,
+        **_UNMADE,
+    )
+    if moved:
+        delete_objects_on_commit([row.key] if row.key else [])
+        enqueue_book_file(row.pk)
+
+
+def enqueue_book_file(file_id: uuid.UUID) -> None:
+    """Send the message that has a file made once the current transaction has committed."""
+    transaction.on_commit(partial(_send, file_id))
+
+
+def _send(file_id: uuid.UUID) -> None:
+    if queue.send_book_file(file_id):
+        BookFile.objects.filter(pk=file_id).update(sent_at=leases.database_now())
+
+
+def claimable_book_files() -> QuerySet[BookFile]:
+    """Return the files that wait for a CPU worker now, those of urgent books first."""
+    return BookFile.objects.filter(
+        status=Status.QUEUED, not_before__lte=leases.database_now()
+    ).order_by("job__priority", "created_at")
+
+
+def claim_book_file(file_id: uuid.UUID, *, worker: str) -> Claim | None:
+    """Move QUEUED -> CLAIMED; of many callers exactly one gets the claim."""
+    token = leases.claim(
+        claimable_book_files().order_by().filter(pk=file_id),
+        worker=worker,
+        lease_seconds=settings.LEASE_SECONDS,
+        now=leases.database_now(),
+        status=Status.CLAIMED,
+    )
+    return Claim(file_id, token) if token else None
+
+
+def finish_book_file(claim: Claim, facts: Mapping[str, Any]) -> bool:
+    """Publish a file: CLAIMED -> DONE; False when the claim is gone.
+
+    Args:
+        facts: key, size_bytes, sha256, duration_seconds, report, content_digest, is_partial.
+    """
+    return bool(
+        _held(claim).update(
+            status=Status.DONE,
+            error_code="",
+            error_message="",
+            finished_at=leases.database_now(),
+            **facts,
+            **leases.free(spend_attempt=True),
+        )
+    )
+
+
+def fail_book_file(claim: Claim, *, code: str, message: str) -> bool:
+    """Move CLAIMED -> FAILED; asked for again, it is tried once more."""
+    return bool(
+        _held(claim).update(
+            status=Status.FAILED,
+            error_code=code,
+            error_message=message,
+            finished_at=leases.database_now(),
+            **leases.free(spend_attempt=True),
+        )
+    )
+
+
+def release_book_file(
+    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False
+) -> bool:
+    """Move CLAIMED -> QUEUED: shutdown, an outage, or takes that are still to come."""
+    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
+    return bool(
+        _held(claim).update(
+            status=Status.QUEUED, **leases.free(spend_attempt=spend_attempt, not_before=not_before)
+        )
+    )
+
+
+def free_lost_book_files(lost: Q) -> int:
+    """Give back files whose claim meets `lost`; those tried too often fail."""
+    count = 0
+    rows = BookFile.objects.filter(lost, status=Status.CLAIMED)
+    for pk, token, attempts in rows.values_list("pk", "claim_token", "attempts"):
+        if token is None:  # freed by somebody else meanwhile
+            continue
+        claim = Claim(pk, token)
+        if attempts >= settings.MAX_ATTEMPTS:
+            count += fail_book_file(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
+        else:
+            count += release_book_file(claim, spend_attempt=True)
+    return count
+
+
+def _held(claim: Claim) -> QuerySet[BookFile]:
+    return BookFile.objects.filter(pk=claim.pk, claim_token=claim.token, status=Status.CLAIMED)

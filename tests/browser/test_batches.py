@@ -1,0 +1,116 @@
+"""A batch's page and the list of batches move by themselves, and a job's form has all options."""
+
+from __future__ import annotations
+
+import uuid
+
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.browser.conftest import Site
+from tests.browser.pages import (
+    PATIENCE_SECONDS,
+    console_errors,
+    overflow,
+    picture,
+    set_dark,
+    set_phone,
+    violations,
+    wait_for,
+)
+
+MAKE = """
+from django.contrib.auth import get_user_model
+from tests.factories import make_batch
+print(make_batch(get_user_model().objects.get(username="operator"), items=3).pk)
+"""
+CANCEL = """
+import uuid
+from synth.transitions import cancel_batch
+cancel_batch(uuid.UUID({batch!r}))
+"""
+HOLD = """
+from synth.models import Segment
+from django.utils import timezone
+import datetime as dt
+later = timezone.now() + dt.timedelta(days=1)
+Segment.objects.filter(job__batch={batch!r}).update(not_before=later)
+"""
+OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+
+
+def make_batch(site: Site) -> str:
+    """Return the id of a batch that no worker begins."""
+    batch = site.run(MAKE)
+    site.run(HOLD.format(batch=batch))
+    return str(uuid.UUID(batch))
+
+
+def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site) -> None:
+    batch = make_batch(site)
+    admin.get(f"{site.url}/admin/synth/batchjob/{batch}/change/")
+    assert wait_for(admin, "[data-whole] [data-badge]").text == "queued"
+    assert len(admin.find_elements(By.CSS_SELECTOR, "[data-job] [data-badge]")) == 3
+
+    site.run(CANCEL.format(batch=batch))
+
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda driver: "3 of 3 items have ended" in driver.page_source
+    )
+    assert wait_for(admin, "[data-whole] [data-badge]").text == "cancelled"
+    badges = admin.find_elements(By.CSS_SELECTOR, "[data-job] [data-badge]")
+    assert [badge.text for badge in badges] == ["cancelled"] * 3
+    picture(admin, "batch")
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        admin.refresh()
+        wait_for(admin, "#main")
+        assert violations(admin) == []
+    set_phone(admin)
+    assert overflow(admin) <= 0
+    assert console_errors(admin) == []
+
+
+def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site) -> None:
+    batches = [make_batch(site) for _ in range(2)]
+    admin.get(f"{site.url}/admin/synth/batchjob/")
+    row = f'[data-batch="{batches[0]}"] [data-badge]'
+    assert wait_for(admin, row).text == "queued"
+
+    site.run(CANCEL.format(batch=batches[0]))
+
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda driver: driver.find_element(By.CSS_SELECTOR, row).text == "cancelled"
+    )
+    counts = admin.find_element(By.CSS_SELECTOR, f'[data-batch="{batches[0]}"] [data-counts]')
+    assert counts.text == "3 cancelled"
+    other = f'[data-batch="{batches[1]}"] [data-badge]'
+    assert admin.find_element(By.CSS_SELECTOR, other).text == "queued"
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        admin.refresh()
+        wait_for(admin, "#main")
+        assert violations(admin) == []
+    assert console_errors(admin) == []
+    site.run(CANCEL.format(batch=batches[1]))
+
+
+def test_all_options_of_a_job_are_reached_on_a_phone(admin: webdriver.Chrome, site: Site) -> None:
+    admin.get(f"{site.url}/admin/synth/renderjob/add/")
+    admin.execute_script(OPEN)
+
+    names = ("reference_audio", "reference_text", "pauses", "lexicons", "lexicon", "max_retakes")
+    for name in (*names, "webhook", "live"):
+        assert admin.find_elements(By.NAME, name), name
+    picture(admin, "job-options")
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        admin.refresh()
+        wait_for(admin, "#main")
+        admin.execute_script(OPEN)
+        assert violations(admin) == []
+    set_phone(admin)
+    assert overflow(admin) <= 0
+    assert violations(admin) == []
+    assert console_errors(admin) == []

@@ -1,0 +1,439 @@
+"""A book is dropped, planned, started, watched, proved and fetched in a real browser."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.browser.conftest import Site
+from tests.browser.pages import (
+    PATIENCE_SECONDS,
+    console_errors,
+    drop_file,
+    overflow,
+    picture,
+    requested_urls,
+    set_dark,
+    set_phone,
+    violations,
+    wait_for,
+)
+
+LIST = "/admin/synth/booksource/"
+_STALE = (StaleElementReferenceException, NoSuchElementException)
+BOOK = """---
+title: The Small Book
+author: Nobody
+---
+
+# The Garden
+
+The old gate was open again.
+
+It was raining.
+
+* * *
+
+The rain stopped.
+
+# The River
+
+Water ran under the bridge all night.
+
+# The Return
+
+She came back with the first snow.
+
+# The Rest
+
+Nobody spoke for a while.
+"""
+SECOND = BOOK.replace("The Small Book", "Its Sequel").replace("gate", "door")
+_DROP_SEVERAL = """
+const [target, files] = arguments;
+const transfer = new DataTransfer();
+for (const [name, content] of files) transfer.items.add(new File([content], name));
+for (const kind of ["dragenter", "dragover", "drop"])
+  target.dispatchEvent(
+    new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer: transfer}));
+"""
+_DRAG_ROW = """
+const [from, to] = arguments;
+const dataTransfer = new DataTransfer();
+const tell = (target, kind) =>
+  target.dispatchEvent(new DragEvent(kind, {bubbles: true, cancelable: true, dataTransfer}));
+tell(from.querySelector("[draggable]"), "dragstart");
+tell(to, "dragover");
+tell(to, "drop");
+tell(from, "dragend");
+"""
+_FETCH = """
+const [url, done] = arguments;
+fetch(url).then(async (answer) => done([answer.status, (await answer.arrayBuffer()).byteLength]));
+"""
+
+
+@pytest.fixture(scope="module")
+def voice(site: Site) -> str:
+    """The name of a voice that speaks."""
+    site.make_voice("Narrator")
+    site.make_voice("Guest")
+    return "Narrator"
+
+
+def upload(site: Site, text: str = BOOK, name: str = "small.md", **fields: str) -> str:
+    """Upload a book over the API, wait until it is planned, and return its id."""
+    answer = site.api.post("/books", data=fields, files={"file": (name, text.encode())})
+    answer.raise_for_status()
+    book: str = answer.json()["id"]
+    wait_until(site, book, "planned")
+    return book
+
+
+def wait_until(site: Site, book: str, *statuses: str) -> dict[str, Any]:
+    """Return a book once it is in one of these states."""
+
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        told: dict[str, Any] = site.api.get(f"/books/{book}").json()
+        if told["status"] in statuses:
+            return told
+        assert time.monotonic() < deadline, told["status"]
+        time.sleep(0.2)
+
+
+def titles(site: Site, book: str) -> list[str]:
+    """Return the titles of a plan's chapters; those that are left out in brackets."""
+    chapters = site.api.get(f"/books/{book}/plan").json()["chapters"]
+    told = [one for one in chapters if one["title"] != "Metadata"]  # the book's first lines
+    return [one["title"] if one["included"] else f"({one['title']})" for one in told]
+
+
+def open_plan(browser: webdriver.Chrome, site: Site, book: str) -> None:
+    """Open the editor of a plan."""
+    browser.get(f"{site.url}{LIST}{book}/plan/")
+    wait_for(browser, "[data-chapter]")
+
+
+def row(browser: webdriver.Chrome, title: str) -> WebElement:
+    """Return the row of a chapter in the editor."""
+
+    def found(driver: webdriver.Chrome) -> WebElement | None:
+        for one in driver.find_elements(By.CSS_SELECTOR, "[data-chapter]"):
+            if (
+                one.find_element(By.CSS_SELECTOR, '[data-key="title"]').get_attribute("value")
+                == title
+            ):
+                return one
+        return None
+
+    return WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(found)  # type: ignore[return-value]
+
+
+def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
+    """Return a control of a chapter's row."""
+    return row(browser, title).find_element(By.CSS_SELECTOR, f'[data-key="{key}"]')
+
+
+def said(browser: webdriver.Chrome, text: str) -> None:
+    """Wait until the editor says something."""
+    WebDriverWait(browser, PATIENCE_SECONDS).until(
+        lambda driver: text in driver.find_element(By.CSS_SELECTOR, "[data-state]").text
+    )
+
+
+def is_badge(browser: webdriver.Chrome, text: str) -> None:
+    """Wait until the page, which loads itself anew, shows a state."""
+    WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+        lambda driver: (
+            driver.find_element(By.CSS_SELECTOR, "[data-whole] [data-badge]").text == text
+        )
+    )
+
+
+def test_a_dropped_book_is_planned_started_watched_proved_and_fetched(
+    admin: webdriver.Chrome, site: Site, voice: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "small.md"
+    file.write_text(BOOK, encoding="utf-8")
+    admin.get(f"{site.url}{LIST}add/")
+    drop_file(admin, "[data-drop]", file, "text/markdown")
+    Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
+    Select(admin.find_element(By.NAME, "format")).select_by_visible_text("mp3")
+    assert "small.md" in wait_for(admin, ".tts-upload").text
+    picture(admin, "book-new")
+    admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
+
+    is_badge(admin, "planned")
+    assert "The Small Book" in admin.find_element(By.CSS_SELECTOR, ".tts-book-title").text
+    admin.find_element(By.CSS_SELECTOR, '[data-action="start"]').click()
+    is_badge(admin, "succeeded")
+
+    player = wait_for(admin, "[data-book-player]")
+    assert wait_for(admin, "canvas[data-peaks]")
+    assert len(admin.find_elements(By.CSS_SELECTOR, "tr[data-chapter]")) == 4
+    picture(admin, "book")
+    status, size = admin.execute_async_script(_FETCH, player.get_attribute("src"))
+    assert status == 200 and size > 5_000
+    book = admin.find_element(By.CSS_SELECTOR, "[data-whole]").get_attribute("data-book")
+    admin.find_element(By.LINK_TEXT, "Proof").click()
+    assert "complete" in wait_for(admin, "[aria-label=Verdict]").text
+    picture(admin, "book-proof")
+    proof = admin.find_element(By.LINK_TEXT, "Download as JSON").get_attribute("href") or ""
+    assert proof.endswith(f"/api/v1/books/{book}/proof")
+    assert admin.execute_async_script(_FETCH, proof)[0] == 200
+    assert console_errors(admin) == []
+
+
+def test_list_moves_by_itself_and_offers_the_file(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    book = upload(site, voice=voice, format="mp3")
+    admin.get(f"{site.url}{LIST}")
+    admin.execute_script("window.stays = true")
+    box = f'input[name="_selected_action"][value="{book}"]'
+    wait_for(admin, box)
+    site.api.post(f"/books/{book}/start").raise_for_status()
+    admin.refresh()
+    admin.execute_script("window.stays = true")
+
+    badge = f'[data-book="{book}"] [data-badge]'
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda driver: driver.find_element(By.CSS_SELECTOR, badge).text == "succeeded"
+    )
+
+    assert wait_for(admin, f'[data-book="{book}"] [data-file] a')
+    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    picture(admin, "books")
+
+
+def test_plan_is_edited_and_each_change_is_saved(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    book = upload(site, voice=voice)
+    open_plan(admin, site, book)
+    assert titles(site, book) == ["The Garden", "The River", "The Return", "The Rest"]
+
+    control(admin, "The Rest", "include").click()
+    said(admin, "left out")
+    title = control(admin, "The River", "title")
+    title.send_keys(Keys.CONTROL, "a", Keys.NULL, "The Brook", Keys.TAB)
+    said(admin, "The Brook")
+    choice = control(admin, "The Return", "voice")
+    admin.execute_script("arguments[0].focus()", choice)  # the voices come when they are needed
+    Select(choice).select_by_visible_text("Guest")
+    said(admin, "another voice")
+    control(admin, "The Return", "up").click()
+    said(admin, "Moved up")
+    assert titles(site, book) == ["The Garden", "The Return", "The Brook", "(The Rest)"]
+    plan = site.api.get(f"/books/{book}/plan").json()
+    assert [one["title"] for one in plan["chapters"] if one["voice"]] == ["The Return"]
+
+    control(admin, "The Brook", "merge").click()
+    said(admin, "Merged")
+    control(admin, "The Garden", "blocks").click()
+    wait_for(admin, ".tts-blocks li")
+    assert "The rain stopped." in admin.find_element(By.CSS_SELECTOR, ".tts-blocks").text
+    picture(admin, "book-plan")
+    admin.find_element(
+        By.CSS_SELECTOR, 'button[aria-label="Begin a chapter at: The rain stopped."]'
+    ).click()
+    said(admin, "split")
+
+    assert titles(site, book) == ["The Garden", "The Garden (2)", "The Return", "(The Rest)"]
+    admin.find_element(By.CSS_SELECTOR, "[data-undo]").click()
+    said(admin, "taken back")
+    assert titles(site, book) == ["The Garden", "The Return", "(The Rest)"]
+    assert console_errors(admin) == []
+
+
+def test_chapters_are_dragged(admin: webdriver.Chrome, site: Site, voice: str) -> None:
+    book = upload(site, voice=voice)
+    open_plan(admin, site, book)
+
+    admin.execute_script(_DRAG_ROW, row(admin, "The Return"), row(admin, "The Garden"))
+    said(admin, "Moved")
+
+    assert titles(site, book)[:2] == ["The Return", "The Garden"]
+
+
+def test_chapters_are_moved_by_keyboard_and_the_focus_stays(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    book = upload(site, voice=voice)
+    open_plan(admin, site, book)
+    for _ in range(120):
+        admin.switch_to.active_element.send_keys(Keys.TAB)
+        if admin.switch_to.active_element.get_attribute("aria-label") == "Move The Garden down":
+            break
+
+    admin.switch_to.active_element.send_keys(Keys.ENTER)
+    said(admin, "Moved down")
+
+    assert titles(site, book)[:2] == ["The River", "The Garden"]
+    focused = admin.switch_to.active_element
+    assert focused.get_attribute("aria-label") == "Move The Garden down"
+    focused.send_keys(Keys.ENTER)
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda _: titles(site, book)[:3] == ["The River", "The Return", "The Garden"]
+    )
+
+
+def test_a_plan_that_somebody_else_changed_is_shown_anew(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    book = upload(site, voice=voice)
+    open_plan(admin, site, book)
+    first = site.api.get(f"/books/{book}/plan").json()["chapters"][0]["id"]
+    edit = {"edit": "rename", "chapter": first, "title": "By Somebody Else"}
+    site.api.patch(f"/books/{book}/plan", json={"edits": [edit]}).raise_for_status()
+
+    control(admin, "The Rest", "include").click()
+    said(admin, "changed meanwhile")
+
+    assert control(admin, "By Somebody Else", "title")
+    assert control(admin, "The Rest", "include").is_selected()
+    assert "(The Rest)" not in titles(site, book)
+
+
+def test_refusals_are_shown_at_their_files(admin: webdriver.Chrome, site: Site, voice: str) -> None:
+    admin.get(f"{site.url}{LIST}add/")
+    target = wait_for(admin, "[data-drop]")
+    admin.execute_script(_DROP_SEVERAL, target, [["empty.md", ""], ["fine.md", BOOK]])
+
+    files = admin.find_elements(By.CSS_SELECTOR, ".tts-upload")
+    assert "It is empty." in files[0].text and "It is empty." not in files[1].text
+    select = admin.find_element(By.NAME, "voice")
+    admin.execute_script("arguments[0].append(new Option('gone', 'Gone', true, true))", select)
+    admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
+
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda _: "no voice with this id or name" in files[1].text
+    )
+    assert "0 of 2 books" in admin.find_element(By.CSS_SELECTOR, "[data-state]").text
+
+
+def test_several_books_at_once_become_a_batch(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    admin.get(f"{site.url}{LIST}add/")
+    target = wait_for(admin, "[data-drop]")
+    admin.execute_script(_DROP_SEVERAL, target, [["one.md", BOOK], ["two.md", SECOND]])
+    Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
+    Select(admin.find_element(By.NAME, "start")).select_by_value("true")
+    wait_for(admin, "[name=batch_name]").send_keys("Both")
+    Select(admin.find_element(By.NAME, "sample")).select_by_value("hold")
+    admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
+
+    wait_for(admin, "#tts-batch")
+    approve = '#tts-batch button[data-action="approve"].tts-primary'
+    assert wait_for(admin, approve) and wait_for(admin, "#tts-batch audio")
+    picture(admin, "book-batch")
+    # The page is shown anew every few seconds, and the button with it.
+    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+        lambda it: it.execute_script(
+            "document.querySelector(arguments[0]).click(); return 1", approve
+        )
+    )
+    batch = admin.current_url.split("/")[-3]
+    WebDriverWait(admin, PATIENCE_SECONDS).until(
+        lambda _: site.api.get(f"/book-batches/{batch}").json()["status"] == "ended"
+    )
+    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+        lambda driver: "Report as JSON" in driver.find_element(By.ID, "tts-batch").text
+    )
+    assert "2 succeeded" in admin.find_element(By.ID, "tts-batch").text
+    assert console_errors(admin) == []
+
+
+def test_a_further_file_is_asked_for(admin: webdriver.Chrome, site: Site, voice: str) -> None:
+    book = upload(site, voice=voice, format="mp3")
+    site.api.post(f"/books/{book}/start").raise_for_status()
+    wait_until(site, book, "succeeded")
+    admin.get(f"{site.url}{LIST}{book}/change/")
+    Select(wait_for(admin, "[data-book-files] [name=kind]")).select_by_value("srt")
+    assert not admin.find_element(By.CSS_SELECTOR, '[data-option="bit_rate"]').is_displayed()
+    admin.find_element(By.CSS_SELECTOR, "[data-book-files] [type=submit]").click()
+
+    link = wait_for(admin, "[data-book-files] td a")
+    assert admin.execute_async_script(_FETCH, link.get_attribute("href"))[0] == 200
+
+
+def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, voice: str) -> None:
+    book = upload(site, voice=voice)
+    admin.get(f"{site.url}{LIST}{book}/change/")
+    admin.execute_script("document.querySelector('details.tts-panel').open = true")
+    wait_for(admin, "[data-book-metadata] [name=title]").send_keys("Another Name")
+    admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [name=authors]").send_keys("A\nB")
+    admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [type=submit]").click()
+
+    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+        lambda driver: (
+            driver.find_element(By.CSS_SELECTOR, ".tts-book-title").text == "Another Name"
+        )
+    )
+    assert site.api.get(f"/books/{book}/metadata").json()["set"]["authors"] == ["A", "B"]
+
+
+@pytest.fixture(scope="module")
+def places(site: Site, voice: str) -> dict[str, str]:
+    """The books and the batch that pages are looked at with."""
+    done = upload(site, voice=voice, format="mp3")
+    site.api.post(f"/books/{done}/start").raise_for_status()
+    wait_until(site, done, "succeeded")
+    answer = site.api.post(
+        "/book-batches",
+        json={"name": "Looked at", "entries": [{"file": "a.md"}], "defaults": {"voice": voice}},
+    )
+    answer.raise_for_status()
+    return {"done": done, "planned": upload(site, voice=voice), "batch": answer.json()["id"]}
+
+
+PAGES = {
+    "list": LIST,
+    "new": f"{LIST}add/",
+    "page": f"{LIST}{{done}}/change/",
+    "planned": f"{LIST}{{planned}}/change/",
+    "plan": f"{LIST}{{planned}}/plan/",
+    "started-plan": f"{LIST}{{done}}/plan/",
+    "proof": f"{LIST}{{done}}/proof/",
+    "batches": "/admin/synth/bookbatch/",
+    "batch": "/admin/synth/bookbatch/{batch}/change/",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_of_books_is_accessible_in_light_and_dark_and_on_a_phone(
+    admin: webdriver.Chrome, site: Site, places: dict[str, str], name: str
+) -> None:
+    console_errors(admin), requested_urls(admin)
+    for is_dark in (False, True):
+        set_dark(admin, is_dark)
+        look(admin, site, places, name)
+        picture(admin, f"books-{name}-dark" if is_dark else f"books-{name}")
+    set_dark(admin, False)
+    set_phone(admin)
+    look(admin, site, places, name)
+
+    assert overflow(admin) <= 0
+    picture(admin, f"books-{name}-phone")
+    assert console_errors(admin) == []
+    assert [url for url in requested_urls(admin) if not url.startswith(site.url)] == []
+
+
+def look(admin: webdriver.Chrome, site: Site, places: dict[str, str], name: str) -> None:
+    """Open a page, wait for what its scripts bring, and look for what keeps people out."""
+    admin.get(site.url + PAGES[name].format(**places))
+    wait_for(admin, "[data-chapter]" if "plan" in name and name != "planned" else "#main")
+    assert "Server Error" not in admin.title and "Not Found" not in admin.page_source[:2000]
+    assert violations(admin) == []

@@ -1,0 +1,80 @@
+"""Short first chapters are no title pages, numbers alone are no chapters, all have titles."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.books.plan import plan_book
+from synth.books.plan_text import text_of
+from synth.books.txt import read_txt
+from tests.synth.books.made_epub import METADATA, Epub, page
+from tests.synth.books.test_plan import LONG, left_out, plan_of, titles
+
+FOX = METADATA.replace("A Book", "The Fox")
+SECOND = page(f"<h1>Two</h1>{LONG}")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param("<p>The fox came at night.</p><p>It was not seen.</p>", id="prose"),
+        pytest.param("<h1>The Fox</h1><p>“It came at night, they say.”</p>", id="same-heading"),
+        pytest.param("<p>Where did the fox sleep by day?</p>", id="question"),
+    ],
+)
+def test_short_first_chapter_that_names_the_title_is_spoken(first: str) -> None:
+    plan = plan_of(Epub({"a.xhtml": page(first), "b.xhtml": SECOND}, metadata=FOX))
+
+    assert [chapter.included for chapter in plan.chapters] == [True, True]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param("<h1>The Fox</h1>", id="title"),
+        pytest.param("<h1>The Fox</h1><p>by Ann Author</p><p>London, 1895.</p>", id="author"),
+        pytest.param("<h1>The Fox</h1><p>Translated from the French by X. Y.</p>", id="translator"),
+        pytest.param("<p>The Fox: a tale</p><p>By the author of The Wolf.</p>", id="paragraphs"),
+    ],
+)
+def test_title_page_that_nothing_names_is_left_out(first: str) -> None:
+    plan = plan_of(Epub({"a.xhtml": page(first), "b.xhtml": SECOND}, metadata=FOX))
+
+    assert list(left_out(plan).values()) == ["title_page"]
+
+
+@pytest.mark.parametrize("has_contents", [False, True])
+def test_number_alone_belongs_to_the_chapter_that_follows(has_contents: bool) -> None:
+    pages = {
+        "1.xhtml": page("<h1>I</h1>"),
+        "2.xhtml": page(f"<h1>The Bell</h1>{LONG}"),
+        "3.xhtml": page("<h1>II</h1>"),
+        "4.xhtml": page(f"<h1>The Ox</h1>{LONG}"),
+    }
+    names = ("I", "The Bell", "II", "The Ox")
+    nav = list(zip(names, pages, strict=True)) if has_contents else None
+
+    plan = plan_of(Epub(pages, nav=nav))
+
+    assert titles(plan) == ["I. The Bell", "II. The Ox"]
+    assert text_of(plan.included[0]).startswith("I. The Bell\n\n")
+
+
+def test_number_before_a_number_stays_a_chapter() -> None:
+    pages = {"1.xhtml": page("<h1>I</h1>"), "2.xhtml": page(f"<h1>II</h1>{LONG}")}
+
+    assert titles(plan_of(Epub(pages))) == ["I", "II"]
+
+
+def test_what_an_archive_puts_around_a_book_is_named_in_words() -> None:
+    text = (
+        "The Project Gutenberg eBook of The Fox\n\nTitle: The Fox\n\n"
+        "*** START OF THE PROJECT GUTENBERG EBOOK THE FOX ***\n\n"
+        "CHAPTER I\n\nIt came at night.\n\nCHAPTER II\n\nIt went away.\n\n"
+        "*** END OF THE PROJECT GUTENBERG EBOOK THE FOX ***\n\nThe licence, and much of it.\n"
+    )
+
+    plan = plan_book(read_txt(text.encode(), "fox.txt"))
+
+    outside = [chapter.title for chapter in plan.chapters if not chapter.included]
+    assert outside == ["Project Gutenberg: about this e-book"]

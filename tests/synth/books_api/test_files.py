@@ -1,0 +1,385 @@
+"""Files of a book over REST: what is asked for, what is refused, and what goes with the book."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db.models import Q
+from rest_framework.test import APIClient
+
+from synth import transitions
+from synth.bookshelf.start import start_book
+from synth.models import BookFile, BookSource, RenderJob, Segment
+from tests.factories import make_user, make_voice
+from tests.synth.books_api.shelf import speak_all, store_book
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def ada(job_services: None) -> None:
+    """A voice that everybody may use."""
+    make_voice("Ada", shared=True)
+
+
+@pytest.fixture
+def book(operator: User) -> BookSource:
+    """A started book all of which is spoken."""
+    found = store_book(operator)
+    job = start_book(found)
+    speak_all(job)
+    RenderJob.objects.filter(pk=job.pk).update(status="succeeded")
+    found.refresh_from_db()
+    return found
+
+
+def path_of(book: BookSource, rest: str = "/files") -> str:
+    return f"/api/v1/books/{book.pk}{rest}"
+
+
+def ask(api: APIClient, book: BookSource, kind: str = "m4b", **options: Any) -> Any:
+    return api.post(path_of(book), {"kind": kind, **options}, format="json")
+
+
+def finish(row_id: str, content_digest: str = "old") -> BookFile:
+    """Make a file as a worker does, of ten bytes."""
+    claim = transitions.claim_book_file(row_id, worker="w")  # type: ignore[arg-type]  # or its text
+    assert claim is not None
+    key = default_storage.save(f"exports/{row_id}", ContentFile(b"0123456789"))
+    facts = {
+        "key": key, "size_bytes": 10, "sha256": "a" * 64, "duration_seconds": 1.0, "report": {},
+        "content_digest": content_digest, "is_partial": False,
+    }  # fmt: skip
+    assert transitions.finish_book_file(claim, facts)
+    return BookFile.objects.get(pk=row_id)
+
+
+def png(width: int, height: int) -> bytes:
+    head = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR"
+    return head + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0) + bytes(60)
+
+
+def test_same_request_names_the_same_file_and_a_worker_is_told_once(
+    api: APIClient, book: BookSource, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    first = ask(api, book, "chapters", bit_rate=128_000)
+    again = ask(api, book, "chapters", bit_rate=128_000, format="mp3")
+    other = ask(api, book, "chapters", bit_rate=64_000)
+
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first["Location"] == again["Location"] == path_of(book, f"/files/{first.json()['id']}")
+    assert first["Retry-After"] == "2"
+    assert other.json()["id"] != first.json()["id"]
+    assert len(sent_tasks("make_book_file")) == 2
+    assert first.json()["options"] == {
+        "format": "mp3", "preset": "standard", "loudness": None, "sample_rate": None,
+        "bit_rate": 128_000, "chapter": None,
+    }  # fmt: skip
+    listed = api.get(path_of(book)).json()["results"]
+    assert [one["id"] for one in listed] == [other.json()["id"], first.json()["id"]]
+    assert "report" not in listed[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "attr"),
+    [
+        ({"kind": "ogg"}, "invalid_choice", "kind"),
+        ({}, "required", "kind"),
+        ({"kind": "m4b", "format": "mp3"}, "option_unfit", "format"),
+        ({"kind": "m4b", "chapter": 1}, "option_unfit", "chapter"),
+        ({"kind": "wav", "bit_rate": 64_000}, "option_unfit", "bit_rate"),
+        ({"kind": "srt", "preset": "acx"}, "option_unfit", "preset"),
+        ({"kind": "chapters", "format": "m4b"}, "option_unfit", "format"),
+        ({"kind": "shelf", "format": "own"}, "option_unfit", "format"),
+        ({"kind": "mp3", "preset": "acx", "loudness": -18}, "loudness_unfit", "loudness"),
+        ({"kind": "mp3", "bit_rate": 65_000}, "bit_rate_unfit", "bit_rate"),
+        ({"kind": "opus", "sample_rate": 44_100}, "sample_rate_unfit", "sample_rate"),
+        ({"kind": "chapters", "format": "flac", "bit_rate": 64_000}, "bit_rate_unfit", "bit_rate"),
+        ({"kind": "sample", "minutes": 0}, "out_of_range", "minutes"),
+        ({"kind": "sample", "minutes": 5.5}, "out_of_range", "minutes"),
+        ({"kind": "srt", "chapter": 3}, "chapter_unknown", "chapter"),
+        ({"kind": "srt", "chapter": "1"}, "invalid", "chapter"),
+        ({"kind": "srt", "chapter": True}, "invalid", "chapter"),
+        ({"kind": "m4b", "partial": 1}, "invalid", "partial"),
+        ({"kind": "m4b", "tempo": 1}, "unknown_field", "tempo"),
+    ],
+    ids=lambda value: json.dumps(value) if isinstance(value, dict) else None,
+)
+def test_what_does_not_fit_is_refused_by_name(
+    api: APIClient, book: BookSource, body: dict[str, Any], code: str, attr: str
+) -> None:
+    answer = api.post(path_of(book), body, format="json")
+
+    assert (answer.status_code, answer.json()["code"]) == (400, code), answer.json()
+    assert [one["attr"] for one in answer.json()["errors"]] == [attr]
+    assert not BookFile.objects.exists()
+
+
+def test_book_that_is_not_started_or_not_spoken_has_no_files(
+    api: APIClient, operator: User
+) -> None:
+    planned = store_book(operator)
+    early = ask(api, planned)
+    job = start_book(planned)
+    nothing = ask(api, planned, partial=True)
+    segments = speak_all(job)
+    last = [one.pk for one in segments if one.chapter.index == 2]
+    Segment.objects.filter(pk__in=last).update(status="queued", take=None)
+
+    whole, partial = ask(api, planned), ask(api, planned, partial=True)
+    one = ask(api, planned, "chapters", chapter=0)
+    other = ask(api, planned, "chapters", chapter=2)
+
+    assert (early.status_code, early.json()["code"]) == (409, "book_not_started")
+    assert (nothing.status_code, nothing.json()["code"]) == (409, "book_not_finished")
+    assert (whole.status_code, whole.json()["code"]) == (409, "book_not_finished")
+    assert whole["Retry-After"] == "2"
+    assert (partial.status_code, partial.json()["is_partial"]) == (202, True)
+    assert (one.status_code, one.json()["is_partial"]) == (202, False)
+    assert (other.status_code, other.json()["code"]) == (409, "book_not_finished")
+
+
+def test_file_of_older_takes_is_told_and_made_anew(
+    api: APIClient, book: BookSource, stored_objects: Callable[[], list[str]]
+) -> None:
+    row = finish(ask(api, book).json()["id"])
+    before = stored_objects()
+
+    told = api.get(path_of(book, f"/files/{row.pk}")).json()
+    again = ask(api, book)
+
+    assert (told["status"], told["is_current"]) == ("done", False)
+    assert (again.status_code, again.json()["id"]) == (202, str(row.pk))
+    assert again.json()["content_url"] is None
+    assert set(before) - set(stored_objects()) == {row.key}
+
+
+def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
+    api: APIClient, book: BookSource
+) -> None:
+    from synth.bookshelf.file_content import content_of
+
+    assert book.job is not None
+    row = finish(ask(api, book).json()["id"], content_of(book, book.job).digest())
+
+    there = ask(api, book)
+    whole: Any = api.get(path_of(book, f"/files/{row.pk}/content"))
+    default_storage.delete(row.key)
+    gone = api.get(path_of(book, f"/files/{row.pk}/content"))
+    again = ask(api, book)
+
+    assert (there.status_code, there.json()["is_current"]) == (200, True)
+    assert b"".join(whole.streaming_content) == b"0123456789"
+    assert whole["ETag"] == f'"{"a" * 64}"'
+    assert 'filename="A Small Book.m4b"' in whole["Content-Disposition"]
+    assert (gone.status_code, gone.json()["code"]) == (410, "audio_gone")
+    assert again.status_code == 202
+
+
+def test_file_that_is_not_there_yet_says_so(api: APIClient, book: BookSource) -> None:
+    told = ask(api, book).json()
+
+    content = api.get(path_of(book, f"/files/{told['id']}/content"))
+    plot = api.get(path_of(book, f"/files/{told['id']}/plot"))
+    claim = transitions.claim_book_file(told["id"], worker="w")
+    assert claim is not None
+    assert transitions.fail_book_file(claim, code="no_chapters", message="There is none.")
+    failed = api.get(path_of(book, f"/files/{told['id']}/content"))
+
+    assert (content.status_code, content.json()["code"]) == (409, "book_file_not_ready")
+    assert (plot.status_code, plot.json()["code"]) == (409, "book_file_not_ready")
+    assert (failed.status_code, failed.json()["code"]) == (409, "book_file_failed")
+    assert "There is none." in failed.json()["detail"]
+    assert ask(api, book).status_code == 202
+
+
+def test_deleted_file_is_gone_and_a_late_worker_changes_nothing(
+    api: APIClient, book: BookSource, stored_objects: Callable[[], list[str]]
+) -> None:
+    before = stored_objects()
+    row = finish(ask(api, book).json()["id"])
+    late = ask(api, book, "wav").json()["id"]
+    claim = transitions.claim_book_file(late, worker="w")
+    assert claim is not None
+
+    answers = [api.delete(path_of(book, f"/files/{one}")) for one in (row.pk, late)]
+
+    assert [one.status_code for one in answers] == [204, 204]
+    assert not transitions.finish_book_file(claim, {"key": "late"})
+    assert stored_objects() == before
+    assert api.get(path_of(book, f"/files/{late}")).json()["code"] == "book_file_not_found"
+
+
+def test_files_go_with_their_book(
+    api: APIClient, book: BookSource, stored_objects: Callable[[], list[str]]
+) -> None:
+    finish(ask(api, book).json()["id"])
+
+    assert api.delete(path_of(book, "")).status_code == 204
+
+    assert not BookFile.objects.exists()
+    assert stored_objects() == []
+
+
+def test_files_of_another_user_are_not_there(
+    api: APIClient, book: BookSource, client_of: Callable[[User], APIClient]
+) -> None:
+    row = finish(ask(api, book).json()["id"])
+    other = client_of(make_user("second"))
+    own = store_book(make_user("third"))
+    own_api = client_of(User.objects.get(username="third"))
+
+    below = [f"/files/{row.pk}{rest}" for rest in ("", "/content", "/plot")]
+    answers = [other.get(path_of(book, rest)) for rest in ("/files", "/cover", *below)]
+    answers += [other.delete(path_of(book, below[0])), ask(other, book)]
+    answers.append(other.patch(path_of(book, ""), {"metadata": {"title": "Mine"}}, format="json"))
+
+    assert {one.status_code for one in answers} == {404}
+    foreign = own_api.get(path_of(own, below[0]))
+    assert (foreign.status_code, foreign.json()["code"]) == (404, "book_file_not_found")
+
+
+def test_claim_of_a_dead_worker_is_freed_and_fails_after_too_many(
+    api: APIClient, book: BookSource, settings: Any
+) -> None:
+    file_id = ask(api, book).json()["id"]
+
+    for _ in range(settings.MAX_ATTEMPTS):
+        assert transitions.claim_book_file(file_id, worker="dead") is not None
+        assert transitions.free_lost_book_files(Q(claimed_by="dead")) == 1
+
+    told = api.get(path_of(book, f"/files/{file_id}")).json()
+    assert (told["status"], told["error_code"]) == ("failed", "worker_lost")
+
+
+def test_metadata_takes_the_place_of_the_file_s_until_it_is_taken_back(
+    api: APIClient, book: BookSource
+) -> None:
+    said = {"title": "Another", "authors": ["A. Body"], "series_index": "2.5", "rights": ""}
+    changed = api.patch(path_of(book, ""), {"metadata": said}, format="json")
+    back = api.patch(path_of(book, ""), {"metadata": {"title": None}}, format="json")
+    told = api.get(path_of(book, "/metadata")).json()
+
+    assert changed.status_code == 200, changed.json()
+    assert (changed.json()["title"], changed.json()["authors"]) == ("Another", ["A. Body"])
+    assert back.json()["title"] == "A Small Book"
+    assert told["file"] == {"title": "A Small Book", "authors": ["Nobody"], "language": "en"}
+    assert told["set"] == {"authors": ["A. Body"], "series_index": "2.5", "rights": ""}
+    assert told["shown"] == told["file"] | told["set"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "attr"),
+    [
+        ({"title": ""}, "metadata.title"),
+        ({"title": 7}, "metadata.title"),
+        ({"title": "a\0b"}, "metadata.title"),
+        ({"authors": "One"}, "metadata.authors"),
+        ({"date": "1895-02-30"}, "metadata.date"),
+        ({"series_index": "two"}, "metadata.series_index"),
+        ({"language": "not a tag"}, "metadata.language"),
+        ({"isbn": "1"}, "metadata.isbn"),
+        ([], "metadata"),
+    ],
+    ids=lambda value: json.dumps(value) if not isinstance(value, str) else None,
+)
+def test_metadata_that_tags_cannot_hold_is_refused(
+    api: APIClient, book: BookSource, metadata: Any, attr: str
+) -> None:
+    answer = api.patch(path_of(book, ""), {"metadata": metadata}, format="json")
+
+    assert answer.status_code == 400
+    assert attr in [one["attr"] for one in answer.json()["errors"]]
+    book.refresh_from_db()
+    assert book.metadata == {}
+
+
+def test_cover_is_replaced_served_and_taken_away(
+    api: APIClient, book: BookSource, stored_objects: Callable[[], list[str]]
+) -> None:
+    before = stored_objects()
+    none = api.get(path_of(book, "/cover"))
+    for size in (10, 20):
+        form = {"file": SimpleUploadedFile("../c.jpg", png(size, size))}
+        put = api.put(path_of(book, "/cover"), form, format="multipart")
+    got: Any = api.get(path_of(book, "/cover"))
+
+    assert (none.status_code, none.json()["code"]) == (404, "book_without_cover")
+    assert (put.status_code, put.json()["cover_url"]) == (200, path_of(book, "/cover"))
+    assert got["Content-Type"] == "image/png"
+    assert b"".join(got.streaming_content) == png(20, 20)
+    assert len(stored_objects()) == len(before) + 1
+    assert api.delete(path_of(book, "/cover")).status_code == 204
+    assert stored_objects() == before
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        (png(30_000, 30_000), 413, "cover_too_large"),
+        (png(0, 10), 400, "cover_unreadable"),
+        (b"GIF89a" + bytes(50), 400, "cover_unreadable"),
+        (b"<svg xmlns='http://www.w3.org/2000/svg'/>", 400, "cover_unreadable"),
+        (b"", 400, "cover_unreadable"),
+        (bytes(20 * 2**20 + 1), 413, "cover_too_large"),
+    ],
+    ids=["30000x30000", "no-width", "gif", "svg", "empty", "bytes"],
+)
+def test_cover_that_cannot_be_used_is_refused_before_it_is_decoded(
+    api: APIClient,
+    book: BookSource,
+    stored_objects: Callable[[], list[str]],
+    content: bytes,
+    status: int,
+    code: str,
+) -> None:
+    before = stored_objects()
+    form = {"file": SimpleUploadedFile("c.jpg", content)}
+
+    answer = api.put(path_of(book, "/cover"), form, format="multipart")
+
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.json()
+    assert stored_objects() == before
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"preset": "acx", "loudness": "-18"}, "loudness_unfit"),
+        ({"preset": "acx", "format": "aac"}, "preset_unfit"),
+        ({"preset": "loud"}, "invalid_choice"),
+        ({"metadata": '{"title": ""}'}, "blank"),
+    ],
+    ids=["loudness", "format", "choice", "metadata"],
+)
+def test_upload_with_a_preset_that_does_not_fit_is_refused(
+    api: APIClient, fields: dict[str, str], code: str
+) -> None:
+    form = {"file": SimpleUploadedFile("a.txt", b"Some words."), **fields}
+
+    answer = api.post("/api/v1/books", form, format="multipart")
+
+    assert (answer.status_code, answer.json()["code"]) == (400, code)
+
+
+def test_upload_keeps_preset_and_metadata(api: APIClient) -> None:
+    form = {
+        "file": SimpleUploadedFile("a.txt", b"Some words."),
+        "preset": "acx",
+        "metadata": '{"title": "Mine", "authors": null}',
+    }
+
+    answer = api.post("/api/v1/books", form, format="multipart")
+
+    assert answer.status_code == 202, answer.json()
+    found = BookSource.objects.get()
+    assert (found.production, found.metadata) == ({"preset": "acx"}, {"title": "Mine"})
+    assert answer.json()["title"] == "Mine"

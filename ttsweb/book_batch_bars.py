@@ -1,0 +1,103 @@
+"""Show on a terminal how far a batch of books is, and each book that is at work."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn
+
+from ttsweb.client_book_batches import BookBatch, BookBatchEntry
+from ttsweb.plain_table import one_line
+
+MOST_BARS = 12
+_TITLE_CHARS = 32
+
+
+class BookBatchBars:
+    """A bar for the batch, and below it those of its books that are rendered now."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[told]}", markup=False),
+            console=Console(file=stream, highlight=False, markup=False, emoji=False),
+            disable=not stream.isatty(),
+            transient=True,
+        )
+        self.is_drawn = stream.isatty()
+        self._all = self._progress.add_task("books", total=1.0, told="")
+        self._books: dict[int, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the terminal clean for other output."""
+        self._progress.stop()
+
+    def show(self, batch: BookBatch, at_work: Sequence[BookBatchEntry] = ()) -> None:
+        """Draw how far a batch and its books are."""
+        self._progress.update(
+            self._all, completed=batch["progress"]["share"], told=told_of_batch(batch)
+        )
+        shown = {entry["index"]: entry for entry in at_work[:MOST_BARS]}
+        for index in [one for one in self._books if one not in shown]:
+            self._progress.remove_task(self._books.pop(index))
+        for index, entry in shown.items():
+            if index not in self._books:
+                title = one_line(entry["title"], _TITLE_CHARS)
+                self._books[index] = self._progress.add_task(f"  {title}", total=1.0, told="")
+            progress = entry["progress"]
+            self._progress.update(
+                self._books[index],
+                completed=progress["share"] if progress is not None else 0.0,
+                told=told_of_entry(entry),
+            )
+
+
+def told_of_batch(batch: BookBatch) -> str:
+    """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
+    progress = batch["progress"]
+    told = [f"{progress['books_ended']}/{progress['books_total']} books"]
+    if batch["status"] not in ("running", "ended"):
+        told.append(batch["status"].replace("_", " "))
+    told.append(f"{progress['audio_seconds'] / 3600:.1f} h of audio")
+    if progress["real_time_factor"] is not None:
+        told.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["takes_reused"]:
+        told.append(f"{progress['takes_reused']} takes reused")
+    if batch["counts"]["failed"]:
+        told.append(f"{batch['counts']['failed']} failed")
+    if progress["eta_seconds"] is not None:
+        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+    return ", ".join(told)
+
+
+def told_of_entry(entry: BookBatchEntry) -> str:
+    """Say how far a book is."""
+    progress = entry["progress"]
+    if progress is None:
+        return entry["state"]
+    told = [
+        entry["state"],
+        f"{progress['chapters_done']}/{progress['chapters_total']} chapters",
+        f"{progress['segments_done']}/{progress['segments_total']} segments",
+    ]
+    if progress["eta_seconds"] is not None:
+        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+    return ", ".join(told)

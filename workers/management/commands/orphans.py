@@ -1,0 +1,54 @@
+"""Show the objects in the storage that no row names, or remove them."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.files.storage import default_storage
+from django.core.management.base import BaseCommand
+
+from voices.objects import delete_objects
+from workers.orphans import all_shards, find_orphans
+
+
+class Command(BaseCommand):
+    """Walk the whole storage at once; workers do so by themselves, a part at a time."""
+
+    help = (
+        "List the objects in the storage that no row of the database names and that are older "
+        "than TTS_ORPHAN_HOURS. Workers remove them by themselves unless that is 0."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take what to do, and the form of the answer."""
+        parser.add_argument("--delete", action="store_true", help="remove them")
+        parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Tell each object with its size, then the sums; with `--delete` remove each shard's."""
+        objects: list[dict[str, Any]] = []
+        for shard in all_shards():
+            found = [{"key": key, "bytes": _size(key)} for key in find_orphans(shard)]
+            if options["delete"]:
+                delete_objects([str(one["key"]) for one in found])
+            objects += found
+            if not options["json"]:
+                for one in found:
+                    self.stdout.write(f"{one['key']}  {one['bytes']}")
+        total = sum(one["bytes"] for one in objects)
+        if options["json"]:
+            told = {"objects": objects, "bytes": total, "deleted": options["delete"]}
+            self.stdout.write(json.dumps(told))
+            return
+        done = "removed" if options["delete"] else "found; --delete removes them"
+        self.stdout.write(f"{len(objects)} objects, {total} bytes {done}")
+
+
+def _size(key: str) -> int:
+    """Return an object's size; 0 of one that went in this moment."""
+    try:
+        return default_storage.size(key)
+    except FileNotFoundError:
+        return 0
