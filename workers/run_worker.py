@@ -100,6 +100,7 @@ def _prepare(
     def prepare() -> None:
         try:
             outlast(lambda: sweep.free_own(process.name), seconds=FOREVER)
+            outlast(sweep.start_clock, seconds=FOREVER)
             if process.has_engine_role:
                 _start_engine(process)
             process.status.state = State.READY

@@ -37,7 +37,7 @@ from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips
 from workers import live_cleanup, orphans, retention
-from workers.turns import postpone_turn
+from workers.turns import open_turns, postpone_turn
 from workers.turns import take_turn as take_turn
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,11 @@ TEMPORARY_LEASES = 10  # a temporary file this many leases old has no living wri
 SILENT_LEASES = 10  # a worker that said nothing for so long is not there any more
 CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows are written
 EVICTION_AGE = dt.timedelta(hours=1)
+
+
+def start_clock() -> None:
+    """Have the first round of all know an outage before it, before this worker claims anything."""
+    open_turns(SWEEP)
 
 
 def sweep_if_due() -> bool:

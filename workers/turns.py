@@ -8,6 +8,12 @@ from synth.models import SweepTurn
 from ttsweb import leases
 
 
+def open_turns(*names: str) -> None:
+    """Start the clocks of kinds of work that were never done here, so that a lateness shows."""
+    for name in names:
+        SweepTurn.objects.get_or_create(name=name, defaults={"next_at": leases.database_now()})
+
+
 def take_turn(name: str, *, seconds: float) -> dt.timedelta | None:
     """Return by how much this kind of work is overdue if the round is ours, else None.
 

@@ -82,6 +82,17 @@ def test_living_workers_may_renew_first_after_a_time_without_sweeps() -> None:
     assert segment.status == "queued"
 
 
+def test_outage_before_the_first_round_of_all_is_seen_too() -> None:
+    sweep.start_clock()
+    SweepTurn.objects.update(next_at=leases.database_now() - AGO)
+    segment = make_segment(**claimed(ago=dt.timedelta(seconds=1), status="claimed"))
+    sweep.start_clock()  # a second worker starts
+
+    assert sweep.sweep_if_due()
+    segment.refresh_from_db()
+    assert segment.status == "claimed"
+
+
 def test_expired_claims_are_freed_and_living_ones_are_not() -> None:
     second = dt.timedelta(seconds=1)
     lost = make_segment(**claimed(ago=second, status="claimed"))
