@@ -522,6 +522,15 @@ QUALITY_RETAKES = env_int(
     help="Further takes, each with another seed, that follow one which the quality screen finds "
     "suspicious; the best is kept. A job may ask for another number.",
 )
+BOOK_SHORT_RETAKES = env_int(
+    "TTS_BOOK_SHORT_RETAKES",
+    default=8,
+    low=0,
+    high=32,
+    help="Further takes in all that follow one of a book which is too short for its text, where "
+    "this is more than `TTS_QUALITY_RETAKES`: such a take keeps a book from succeeding. A book "
+    "that asks for a number of its own gets that one.",
+)
 TRANSCRIBER = transcriber_name(
     env_str(
         "TTS_TRANSCRIBER",

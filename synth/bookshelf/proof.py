@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from synth.books.book import count_chars
 from synth.models import BookSource, RenderJob, Segment
+from synth.transitions.candidates import TOO_SHORT
 
 # Nobody speaks so fast, in whatever writing. The quality screen knows closer bounds for those
 # languages that it knows; this one holds where it says nothing, too.
 MOST_CHARS_PER_SECOND = 45.0
-TOO_SHORT = "too_short"  # the flag of the quality screen
 _ENDED_SEGMENTS = (Segment.Status.FAILED, Segment.Status.CANCELLED)
 MOST_NAMED = 100
 

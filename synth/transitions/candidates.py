@@ -16,6 +16,9 @@ from synth.models import RenderJob, Take
 
 Candidate = dict[str, Any]
 
+TOO_SHORT = "too_short"  # the flag of the quality screen that keeps a book from succeeding
+_NO_WORDS = {TOO_SHORT, "silent"}
+
 
 def retake_seed(seed: int, number: int) -> int:
     """Return the seed, 0 to 2**63 - 1, of a segment's take number 1, 2, … after its first one.
@@ -41,9 +44,13 @@ def next_seed(seed: int, candidates: Sequence[Candidate]) -> int:
     )
 
 
-def most_retakes(job: RenderJob) -> int:
-    """Return how many further takes may follow a suspicious one of this job."""
-    return settings.QUALITY_RETAKES if job.max_retakes is None else job.max_retakes
+def most_retakes(job: RenderJob, flags: Collection[str]) -> int:
+    """Return how many further takes may follow one of this job with these flags."""
+    if job.max_retakes is not None:
+        return job.max_retakes
+    if job.kind == RenderJob.Kind.BOOK and TOO_SHORT in flags:
+        return max(settings.QUALITY_RETAKES, settings.BOOK_SHORT_RETAKES)
+    return settings.QUALITY_RETAKES
 
 
 def candidate_of(take: Take, seed: int) -> Candidate:
@@ -81,5 +88,13 @@ def flagged(candidate: Candidate, flags: Mapping[str, float]) -> Candidate:
 
 
 def best_of(candidates: Sequence[Candidate]) -> Candidate:
-    """Return the candidate with the highest score, of equal ones the first; without one is 1."""
-    return max(candidates, key=lambda one: 1.0 if one["score"] is None else one["score"])
+    """Return the candidate with the highest score, of equal ones the first; without one is 1.
+
+    One that is too short for its text lacks words: any other, however poor, goes before it.
+    """
+    return max(candidates, key=_worth)
+
+
+def _worth(candidate: Candidate) -> tuple[bool, float]:
+    score = candidate["score"]
+    return _NO_WORDS.isdisjoint(candidate["flags"]), 1.0 if score is None else score

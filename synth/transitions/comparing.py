@@ -100,7 +100,7 @@ def _note(segment: Segment, flags: dict[str, float], job: RenderJob) -> bool:
         for one in with_candidate(segment.candidates, take, segment.seed)
     ]
     held = Segment.objects.filter(pk=segment.pk, status=Segment.Status.DONE, take=take)
-    if segment.retakes < most_retakes(job):
+    if segment.retakes < most_retakes(job, take.quality_flags):
         moved = held.update(
             status=Segment.Status.QUEUED,
             take=None,

@@ -68,7 +68,7 @@ def _retake(claim: Claim, take: Take) -> bool:
         job__cancel_requested=False,
     )
     segment = held.select_related("job").defer("job__text").first()
-    if segment is None or segment.retakes >= most_retakes(segment.job):
+    if segment is None or segment.retakes >= most_retakes(segment.job, take.quality_flags):
         return False
     candidates = with_candidate(segment.candidates, take, segment.seed)
     moved = held.update(

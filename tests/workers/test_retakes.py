@@ -121,6 +121,38 @@ def test_best_take_is_kept_and_a_good_one_is_the_last(
     assert str(segment.take_id) == segment.candidates[kept]["take"]
 
 
+@pytest.mark.usefixtures("screened")
+@pytest.mark.parametrize(
+    ("kind", "asked", "short_takes", "takes"),
+    [("book", None, 5, 6), ("book", None, 99, 9), ("book", 1, 99, 2), ("speech", None, 99, 3)],
+)
+def test_short_take_of_a_book_is_followed_by_more_since_it_keeps_the_book_from_succeeding(
+    process: MiniatureProcess,
+    ready: Voice,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    asked: int | None,
+    short_takes: int,
+    takes: int,
+) -> None:
+    submit(ready, text="Ox.")
+    RenderJob.objects.update(kind=kind, max_retakes=asked)
+    judged: list[int] = []
+
+    def judge(spec: RenderSpec, rendered: SegmentAudio) -> Quality:
+        judged.append(spec.sampling.seed)
+        short = len(judged) <= short_takes
+        return Quality(0.9, ["too_short"], {}) if short else Quality(0.1, ["noise"], {})
+
+    monkeypatch.setattr(screening, "screen", judge)
+    render(process)
+
+    segment = Segment.objects.get()
+    assert (segment.status, segment.retakes, len(segment.candidates)) == ("done", takes - 1, takes)
+    whole = takes > short_takes  # then the poor take is kept, since it has all its words
+    assert segment.seed == judged[-1 if whole else 0]
+
+
 def test_without_a_screen_nothing_is_judged_or_taken_again(
     process: MiniatureProcess, ready: Voice
 ) -> None:
