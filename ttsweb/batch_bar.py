@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
+from ttsweb.bars import Bars, told_column
 from ttsweb.client import JOB_FINAL
 from ttsweb.client_batches import Batch
 
 
-class BatchBar:
+class BatchBar(Bars):
     """One bar over the items of a batch."""
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[audio]}", markup=False),
-            TimeRemainingColumn(compact=True),
-            console=Console(file=stream, highlight=False, markup=False, emoji=False),
-            disable=not stream.isatty(),
-            transient=True,
-        )
+        columns = MofNCompleteColumn(), told_column("audio"), TimeRemainingColumn(compact=True)
+        super().__init__(stream, *columns)
         self._task = self._progress.add_task("items", total=None, audio="")
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the terminal clean for other output."""
-        self._progress.stop()
 
     def show(self, batch: Batch) -> None:
         """Draw how far a batch is."""

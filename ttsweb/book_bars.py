@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+from rich.progress import MofNCompleteColumn
 
+from ttsweb.bars import Bars, told_column
 from ttsweb.client_books import Book, BookProgress
 
 
-class BookBars:
+class BookBars(Bars):
     """A bar for the chapters of a book and one for its segments."""
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
-            console=Console(file=stream, highlight=False, markup=False, emoji=False),
-            disable=not stream.isatty(),
-            transient=True,
-        )
+        super().__init__(stream, MofNCompleteColumn(), told_column())
         self._chapters = self._progress.add_task("chapters", total=None, told="")
         self._segments = self._progress.add_task("segments", total=None, told="")
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the terminal clean for other output."""
-        self._progress.stop()
 
     def show(self, book: Book) -> None:
         """Draw how far a book is."""

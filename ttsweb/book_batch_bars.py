@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn
+from rich.progress import TaskID, TaskProgressColumn
 
+from ttsweb.bars import Bars, told_column
 from ttsweb.client_book_batches import BookBatch, BookBatchEntry
 from ttsweb.plain_table import one_line
 
@@ -17,38 +16,14 @@ MOST_BARS = 12
 _TITLE_CHARS = 32
 
 
-class BookBatchBars:
+class BookBatchBars(Bars):
     """A bar for the batch, and below it those of its books that are rendered now."""
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TextColumn("{task.fields[told]}", markup=False),
-            console=Console(file=stream, highlight=False, markup=False, emoji=False),
-            disable=not stream.isatty(),
-            transient=True,
-        )
-        self.is_drawn = stream.isatty()
+        super().__init__(stream, TaskProgressColumn(), told_column())
         self._all = self._progress.add_task("books", total=1.0, told="")
         self._books: dict[int, TaskID] = {}
-
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the terminal clean for other output."""
-        self._progress.stop()
 
     def show(self, batch: BookBatch, at_work: Sequence[BookBatchEntry] = ()) -> None:
         """Draw how far a batch and its books are."""

@@ -3,67 +3,33 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self, TextIO
+from typing import TextIO
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import MofNCompleteColumn, Task, TaskID, TimeRemainingColumn
 
+from ttsweb.bars import Bars, told_column
 from ttsweb.client import JOB_FINAL, Job
 
 BARS_SHOWN = 10  # more of them would scroll
 LABEL_WIDTH = 28
 
 
-class JobBars:
+class JobBars(Bars):
     """A bar for each job that is being rendered, and one over all where there are several."""
 
     def __init__(self, stream: TextIO, num_jobs: int) -> None:
         """Draw on `stream`, if that is a terminal."""
-        self._is_terminal = stream.isatty()
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]}", markup=False),
-            TimeRemainingColumn(compact=True),
-            console=Console(file=stream, highlight=False, markup=False, emoji=False),
-            disable=not self._is_terminal,
-            transient=True,
-        )
+        columns = MofNCompleteColumn(), told_column("speed"), TimeRemainingColumn(compact=True)
+        super().__init__(stream, *columns)
         self._tasks: dict[str, TaskID] = {}
         self._speeds: dict[str, Speed] = {}
         self._all = (
             self._progress.add_task("all", total=num_jobs, speed="jobs") if num_jobs > 1 else None
         )
 
-    def __enter__(self) -> Self:
-        """Begin to draw."""
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Leave the terminal clean for other output."""
-        self._progress.stop()
-
     def show(self, label: str, job: Job) -> None:
         """Draw how far a job is; one that has ended leaves its place to another."""
-        if not self._is_terminal:
+        if not self.is_drawn:
             return
         if job["status"] in JOB_FINAL:
             self._remove(job["id"])
@@ -84,7 +50,7 @@ class JobBars:
         """Say what has become of a job; it is done with."""
         if self._all is not None:
             self._progress.advance(self._all)
-        if self._is_terminal:
+        if self.is_drawn:
             self._progress.console.print(f"{label[-LABEL_WIDTH:]}  {text}", soft_wrap=True)
 
     @property
