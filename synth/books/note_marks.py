@@ -9,7 +9,9 @@ from synth.books.markup import Element
 
 _BARE_MARK = re.compile(r"(?:\d{1,4}|[a-z]|[ivxlc]{1,6})\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{1,3}\Z")
-_SURE_MARK = re.compile(r"(?:[*†‡§¶]{1,4}|[\[({](?:\d{1,4}|[*†‡§¶]{1,4}|[a-z])[\])}])\Z")
+_SURE_MARK = re.compile(
+    r"(?:[*†‡§¶]{1,4}|[\[({](?:\d{1,4}|[*†‡§¶]{1,4}|[a-zA-Z])[\])}]|\[[A-Z]{2}\])\Z"
+)
 _HIGH_MARK = re.compile(
     r"(?:\d{1,3}(?:\s*[,–-]\s*\d{1,3})*|[*†‡§¶]{1,4}|\[(?:\d{1,3}|[a-z*†‡])\])\Z"  # noqa: RUF001
 )

@@ -117,18 +117,25 @@ _TITLE_REASONS = (
         SkipReason.CONTENTS,
         r"(?:table of )?contents(?: page)?|table des matières|sommaire|inhalt|inhaltsverzeichnis|"
         r"índice|indice general|sommario|inhoud|(?:list of )?(?:illustrations|plates|tables|maps)|"
-        r"landmarks|abbildungsverzeichnis|table des illustrations",
+        r"landmarks|abbildungsverzeichnis|table des illustrations|table(?: des chapitres)?|"
+        r"innehåll|sisällys|spis treści|obsah|tartalom",
     ),
     (
         SkipReason.TITLE_PAGE,
-        r"(?:half[ -]?)?title[ -]?page|half[ -]?title|cover(?: page)?|umschlag|titelblatt|"
-        r"titelseite|couverture|page de titre|portada|frontispiece|also by.*|by the same author",
+        r"(?:half[ -]?)?title[ -]?page|(?:half[ -]?)?title|cover(?: page)?|umschlag|titelblatt|"
+        r"titelseite|couverture|page de titre|portada|frontispiece|also by.*|"
+        r"(?:other )?(?:books|works|novels)? ?by the same author|du même auteur|"
+        r"ouvrages du même auteur|(?:vom gleichen|von demselben) verfasser.*|del mismo autor",
     ),
     (
         SkipReason.LICENCE,
         r"imprint|(?:un)?copyright(?: page| notice)?|colophon|impressum|mentions légales|"
         r"licen[cs]e|(?:the )?full project gutenberg.* licen[cs]e|legal notice|rights|achevé "
-        r"d.imprimer|kolophon|about this e-?book|transcriber.?s? notes?",
+        r"d.imprimer|kolophon|about this (?:e-?book|(?:digital |electronic )?edition)|"
+        r"à propos de cette édition.*|über diese (?:digitale )?(?:edition|ausgabe)|"
+        r"transcriber.?s?.? (?:end)?notes?|anmerkungen? (?:zur|der|des) transkri\w+|"
+        r"notes? (?:de (?:la )?transcription|d[eu]s? transcript\w+)|"
+        r"nota d[ei]l? (?:transcriptor|trascrittore)|opmerkingen van de bewerker",
     ),
     (SkipReason.INDEX, r"(?:general )?index(?: of .*)?|register|namenregister|sachregister"),
     (

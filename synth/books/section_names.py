@@ -11,7 +11,11 @@ from synth.books.rules import SkipReason, title_reason
 
 MAX_TITLE_CHARS = 200
 _MAX_HEADINGS = 4  # that make one title
-_RIGHTS = re.compile(r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b", re.I)
+_RIGHTS = re.compile(
+    r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b|\bdroits\b.{0,60}\bréservés\b|"
+    r"\b(?:todos los derechos|tutti i diritti|alle rechten|todos os direitos)\b",
+    re.IGNORECASE,
+)
 # What stands on title pages is no sentence, or says who made the book, when and where.
 _SENTENCE_ENDS = (".", "!", "?", "…")
 _CLOSING = "\"'’”»«)]"  # noqa: RUF001  # as texts are printed

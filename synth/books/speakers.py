@@ -17,7 +17,9 @@ _PLAY_NAMES = frozenset({"drama", "play", "scene", "act"})
 _PLAY_HEADING = re.compile(
     r"(?:(?:act|scene|acte|scène|akt|aufzug|auftritt|szene|acto|escena|atto|scena)\s+"
     r"(?:[ivxlc]+|\d+|the\s+\w+|one|two|three|first|premier)\b|dramatis person|"
-    r"(?:erster|zweiter|dritter|vierter|fünfter)\s+(?:akt|aufzug))",
+    r"(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b|(?:the\s+)?persons\s+(?:of|in)\s+the"
+    r"|(?:premier|deuxième|second|troisième|quatrième|cinquième)\s+acte\b|"
+    r"(?:erster|zweiter|dritter|vierter|fünfter|letzter)\s+(?:akt|aufzug|auftritt))",
     re.IGNORECASE,
 )
 _NAME = re.compile(r"[^\W\d_][\w .'\u2019-]{0,29}\Z")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -39,6 +40,8 @@ _FRONT_GROUPS = 25  # how far from the start credits and the title page can be
 _WIDE_GAP = 3
 _PLACE = "text"
 _PROSE = BlockKind.PARAGRAPH
+_LOOSE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.BREAK})
+_MAX_TITLE_LINE = 80  # characters of an address or a motto between title and publisher
 
 
 def read_txt(raw: bytes, filename: str) -> Book:
@@ -107,7 +110,7 @@ class _Reader:
             else:
                 self._add_text(group)
             index += 1
-        return self.blocks
+        return _with_whole_title_page(self.blocks)
 
     def _find_headings(self, listed: set[int]) -> dict[int, Heading]:
         found: dict[int, Heading] = {}
@@ -206,7 +209,9 @@ class _Reader:
             return
         if group.blanks >= _WIDE_GAP and self.blocks and self.blocks[-1].kind is _PROSE:
             self.blocks.append(Block(BlockKind.BREAK, "", 0))
-        if self.speakers:
+        if self.role == "dramatis-personae":
+            self._add_lines(group.lines, BlockKind.LIST_ITEM)
+        elif self.speakers:
             self._add_speeches(group)
         elif is_verse(group, self.layout):
             self._add_lines(group.lines, BlockKind.VERSE)
@@ -237,6 +242,16 @@ class _Reader:
         for line in lines:
             text = polish_line(line.text)
             self.blocks.append(Block(kind, text, count_chars(line.text), role=self.role))
+
+
+def _with_whole_title_page(blocks: list[Block]) -> list[Block]:
+    """Return the blocks with the short lines between two pieces of a title page as such, too."""
+    pieces = [at for at, block in enumerate(blocks[:_FRONT_GROUPS]) if block.role == "titlepage"]
+    for one, other in itertools.pairwise(pieces):
+        between = blocks[one + 1 : other]
+        if all(b.kind in _LOOSE and len(b.text) <= _MAX_TITLE_LINE for b in between):
+            blocks[one + 1 : other] = [replace(b, role="titlepage") for b in between]
+    return blocks
 
 
 def _levels_of(headings: Sequence[Heading]) -> dict[str, int]:

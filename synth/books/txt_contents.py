@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synth.books.txt_headings import find_heading, find_label, normalised
-from synth.books.txt_lines import Group, Layout, is_verse
+from synth.books.txt_lines import Group, Layout, closed_up, is_verse
 
 _TITLES = {
     "toc": r"(?:the |table of )?contents|table(?: des (?:matières|chapitres))?|inhalt|"
-    r"inhaltsverzeichnis|inhaltsübersicht|índice|indice|sommaire|inhoud|innehåll",
+    r"inhaltsverzeichnis|inhaltsübersicht|índice|indice|sommaire|inhoud|innehåll|"
+    r"sisällys|indhold|innhold|spis treści|obsah|tartalom",
     "loi": r"(?:list of )?(?:illustrations|plates|maps)|(?:table|liste) des (?:gravures|"
     r"illustrations)|verzeichnis der abbildungen|abbildungen",
 }
@@ -52,7 +53,7 @@ def find_contents(groups: Sequence[Group], layout: Layout) -> list[ContentsList]
 
 
 def _list_role(line: str) -> str:
-    bare = line.strip(" ._:—-").casefold()
+    bare = closed_up(line).strip(" ._:—-").casefold()
     return next((role for role, names in _TITLES.items() if re.fullmatch(names, bare)), "")
 
 

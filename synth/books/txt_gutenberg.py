@@ -67,6 +67,7 @@ _LANGUAGES = {
     "tagalog": "tl",
 }
 _MAX_TITLE_PAGE = 160
+_MAX_SHORT_TITLE = 55  # characters; a longer title may have been wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +103,31 @@ def read_header(header: str) -> Metadata:
     """Return what the header says of the book; empty where it says nothing."""
     fields: dict[str, str] = {}
     for match in _FIELD.finditer(header):
-        fields.setdefault(match[1].lower(), " ".join(match[2].split()))
+        fields.setdefault(match[1].lower(), match[2])
+    title, subtitle = _title_lines(fields.get("title", ""))
+    fields = {name: " ".join(text.split()) for name, text in fields.items()}
     number = _NUMBER.search(header)
     author = fields.get("author") or fields.get("authors", "")
     authors = tuple(name.strip() for name in re.split(r";| and | & ", author) if name.strip())
     language = fields.get("language", "").split(",")[0].split(" ")[0].lower()
     date = re.split(r"\s*\[", fields.get("release date", ""))[0]
     return Metadata(
-        title=fields.get("title", ""),
+        title=title,
+        subtitle=subtitle,
         authors=authors,
         language=_LANGUAGES.get(language, ""),
         date=date,
         publisher="Project Gutenberg" if header else "",
         identifier=f"https://www.gutenberg.org/ebooks/{number[1]}" if number else "",
     )
+
+
+def _title_lines(text: str) -> tuple[str, str]:
+    """Return title and subtitle: a short line with another below it ends where the title does."""
+    first, *others = [" ".join(line.split()) for line in text.splitlines()] or [""]
+    if others and len(first) <= _MAX_SHORT_TITLE and others[0][:1].isupper():
+        return first, " ".join(others)
+    return " ".join([first, *others]), ""
 
 
 def is_credits(text: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from synth.books.heading_words import eastern_number, find_foreign, is_eastern_label
 from synth.books.markup import is_ornament
-from synth.books.txt_lines import Group
+from synth.books.txt_lines import Group, Line, closed_up
 
 _ROMAN = r"(?=[IVXLC])(?:C{0,3})(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})"
 _ORDINALS = (
@@ -56,9 +56,15 @@ _NAMED = {
     "index": "index|register|sachregister|general index",
     "glossary": "glossary|glossaire|glossar",
     "dramatis-personae": "dramatis personæ|dramatis personae|personnages|personen|"
-    "persons of the play|the persons of the play|characters",
+    "persons of the play|the persons of the play|persons represented|characters",
 }
 _ROLE_OF = {name: role for role, names in _NAMED.items() for name in names.split("|")}
+# What stands under the last chapter is no chapter.
+_ENDS = re.compile(
+    r"(?:the )?end(?: of (?:the |vol|book|part).*)?|fin(?: d[eu] .*)?|finis|ende|fine|fim|einde|"
+    r"slut|koniec|konec|konets|конец|кінець|loppu|vége|τέλος|τελοσ",
+    re.IGNORECASE,
+)
 _MAX_TITLE = 120
 _MAX_CAPS = 70
 
@@ -81,7 +87,9 @@ class Heading:
         """Return label and title as one heading."""
         if not (self.label and self.title):
             return self.label or self.title
-        is_closed = self.label[-1] in ".:!?)—-" or is_eastern_label(self.label)
+        if self.label[-1] == "—":
+            return f"{self.label}{self.title}"
+        is_closed = self.label[-1] in ".:!?)-" or is_eastern_label(self.label)
         return f"{self.label}{'' if is_closed else '.'} {self.title}"
 
 
@@ -92,7 +100,11 @@ def find_heading(group: Group, *, titles: frozenset[str] = frozenset()) -> Headi
         titles: what `normalised` makes of the titles in the contents list.
     """
     # A rule under a heading is no part of its words.
-    lines = [line for line in group.lines if any(c.isalnum() for c in line.text)]
+    lines = [
+        Line(closed_up(line.text), line.indent)
+        for line in group.lines[:6]
+        if any(c.isalnum() for c in line.text)
+    ]
     group = Group(lines, group.blanks)
     text = group.text
     if not lines or len(lines) > 4 or len(text) > _MAX_TITLE:
@@ -214,6 +226,8 @@ def _in_capitals(group: Group, titles: frozenset[str]) -> Heading | None:
     text = group.text
     if normalised(text) in titles:
         return Heading("titled", text)
+    if _ENDS.fullmatch(text.strip(" ._*—-")):
+        return None
     letters = sum(c.isalpha() for c in text)
     if group.blanks < 2 or len(group.lines) > 2 or len(text) > _MAX_CAPS or letters < 3:
         return None

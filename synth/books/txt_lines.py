@@ -180,11 +180,17 @@ def polish(text: str) -> str:
 
 def polish_line(text: str) -> str:
     """Return `polish` of a single line, whose wider gaps part words whose letters are set apart."""
+    return polish(closed_up(text))
+
+
+def closed_up(text: str) -> str:
+    """Return a line whose letters are set apart, in capitals or as "I n h a l t", as its words."""
     letters = [token for token in text.split() if any(c.isalpha() for c in token)]
-    is_spaced = len(letters) > 2 and all(_is_letter(token) for token in letters)
-    if not is_spaced or not text.isupper():
-        return polish(text)
-    return polish(" ".join(word.replace(" ", "") for word in re.split(r"\s{2,}", text.strip())))
+    if len(letters) < 3 or not all(_is_letter(token) for token in letters):
+        return text
+    words = [word.replace(" ", "") for word in re.split(r"\s{2,}", text.strip())]
+    is_word = text.isupper() or all(word.istitle() and len(word) > 2 for word in words)
+    return " ".join(words) if is_word else text
 
 
 def _is_letter(token: str) -> bool:

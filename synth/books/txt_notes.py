@@ -10,12 +10,14 @@ from synth.books.book import Block, BlockKind, count_chars
 from synth.books.txt_lines import Group, Layout, join_lines, polish
 
 _OPEN = re.compile(
-    r"\[(?P<what>illustration|footnote|transcriber.?s? notes?|sidenote|blank page|abbildung)\b",
+    r"\[\s*(?:(?P<what>illustration|footnote|transcriber.?s? notes?|sidenote|blank page|abbildung|"
+    r"anmerkung(?:en)? (?:zur|des|der) (?:transkription|bearbeiter\w*)|"
+    r"notes? d[eu]s? (?:la )?transcript\w+)\b|(?:note|fußnote|fussnote|anmerkung|nota|noot)\s+\d)",
     re.IGNORECASE,
 )
 _PICTURE = re.compile(r"\[_?(?:illustration|abbildung)s?_?[.:]?\s*(.*?)\]?\Z", re.I | re.S)
 _NOTE = re.compile(
-    r"(?:\[footnote\s+(?P<label>[\w*†‡]{1,5})\s*[:.]\s*(?P<body>.*?)\]?"
+    r"(?:\[(?:footnote|note|fußnote|fussnote|anmerkung|nota|noot)\s+(?P<label>[\w*†‡]{1,5})\s*[:.]\s*(?P<body>.*?)\]?"
     r"|\[(?P<label2>\d{1,4}|[A-Z]{1,2}|[*†‡]{1,3})\][:.]?\s+(?P<body2>.*))\Z",
     re.IGNORECASE | re.DOTALL,
 )
@@ -75,7 +77,7 @@ def bracket_block(group: Group, layout: Layout) -> Block | None:
         body = polish(note["body"] or note["body2"] or "")
         return Block(BlockKind.NOTE, body, chars, role="footnote", anchors=(_label(note),))
     opened = _OPEN.match(text)
-    if opened is None or not text.endswith("]"):
+    if opened is None or not opened["what"] or not text.endswith("]"):
         return None
     picture = _PICTURE.match(text)
     if picture is not None:

@@ -17,6 +17,10 @@ _SPEAKER = re.compile(
     r"(?:(?:\s*[—–-]{1,3}\s*|\s+)(?P<words>\S.*))?\Z",  # noqa: RUF001
     re.DOTALL,
 )
+# Words before a colon that name a place or a time, and nobody.
+_NOBODY = frozenset(
+    {"SCENE", "SCENES", "SCÈNE", "SZENE", "ACT", "ACTE", "TIME", "PLACE", "NOTE", "P.S"}
+)
 _MIN_SPEAKERS = 2
 _MIN_RETURNS = 3
 _MIN_SHARE = 0.25
@@ -78,6 +82,8 @@ def _match(line: str) -> re.Match[str] | None:
     match = _SPEAKER.match(line[:200]) if line[:1].isupper() or line[:1] == "_" else None
     if match is None or len(match["name"]) > _MAX_NAME or not match["name"].isupper():
         return None
-    if len(match["name"]) < 2 or re.fullmatch(r"[IVXLC]+", match["name"]):
+    if len(match["name"]) < 2 or match["name"] in _NOBODY:
+        return None
+    if re.fullmatch(r"[IVXLC]+", match["name"]):
         return None
     return _SPEAKER.match(line)
