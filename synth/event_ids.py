@@ -2,7 +2,8 @@
 
 An id is `status!done.failed.cancelled!D!F!C`; D, F and C list the segments that were seen done,
 failed and cancelled, as ranges of indexes in chapters: `0:0-57,59;1:0-3`. That of a batch says the
-same of its items, all of them in chapter 0, with one more way to end.
+same of its items, all of them in chapter 0, with one more way to end; that of a batch of books says
+of its entries in which state each was seen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from itertools import groupby
 MAX_ID_CHARS = 4000  # servers take headers of some 8 kB; what is cut off is told once more
 CLOSED = ("done", "failed", "cancelled")  # statuses of segments, in the order of an id's parts
 ENDED = ("succeeded", "partial", "failed", "cancelled")  # those of a batch's items
+# Those of entries of a batch of books; one that is in none of them has no file yet.
+ENTRY_STATES = (
+    "importing", "waiting", "sampling", "sampled", "queued", "running", "paused", "succeeded",
+    "partial", "failed", "cancelled", "deleted",
+)  # fmt: skip
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?", re.ASCII)
 
 SegmentKey = tuple[int, int]  # chapter, index
@@ -26,7 +32,7 @@ class BadEventIdError(ValueError):
 
 @dataclass
 class Seen:
-    """What a client has been told; `kinds` are the ways in which parts end, CLOSED or ENDED."""
+    """What a client has been told; `kinds`, such as CLOSED, are what is told of its parts."""
 
     status: str = ""
     counts: tuple[int, ...] = ()
@@ -53,7 +59,7 @@ class Seen:
             BadEventIdError: it is none, or names more segments than the job has.
         """
         parts = text.split("!")
-        if len(parts) != 2 + len(kinds) or not re.fullmatch(r"[a-z]*", parts[0]):
+        if len(parts) != 2 + len(kinds) or not re.fullmatch(r"[a-z_]*", parts[0]):
             raise BadEventIdError(text)
         counts = tuple(map(_read_number, parts[1].split("."))) if parts[1] else ()
         seen = cls(parts[0], counts, kinds=kinds)

@@ -1,6 +1,7 @@
 """Go on with `GET /api/v1/jobs/{id}/events` outside Django, without a thread for each stream.
 
-Those of batches, `/api/v1/batches/{id}/events`, go on in the same way: a batch is a job's row too.
+Those of batches, `/api/v1/batches/{id}/events` and `/api/v1/book-batches/{id}/events`, go on in the
+same way.
 
 Django's view decides who may listen, tells what is new so far, and says by a header what the client
 has seen with that. From there on one query per round looks at all jobs of all streams of the
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from synth.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
-from synth.event_ids import CLOSED, ENDED, Seen
+from synth.event_ids import CLOSED, ENDED, ENTRY_STATES, Seen
 from synth.job_events import JobState, Mark, news, read_changed, write_event
 from ttsweb.csp import HEADER as CSP_HEADER
 from ttsweb.csp import STRICT_POLICY
@@ -30,7 +31,8 @@ REST_PER_LOOK = 4.0  # looks at jobs of ten thousand segments take a fifth of th
 KEEP_ALIVE_SECONDS = 15.0  # proxies close what is silent for a minute
 MAX_STREAM_SECONDS = 900.0  # then the client comes again, and its key is looked at again
 RETRY_SECONDS = 10
-_PATH = re.compile(r"/api/v1/(jobs|batches)/([0-9a-f-]{36})/events", re.IGNORECASE)
+_KINDS = {"jobs": CLOSED, "batches": ENDED, "book-batches": ENTRY_STATES}  # of what is listened to
+_PATH = re.compile(rf"/api/v1/({'|'.join(_KINDS)})/([0-9a-f-]{{36}})/events", re.IGNORECASE)
 _ANY_NUMBER = 10**7  # of segments: the view wrote this id and has checked the client's
 
 ReadChanged = Callable[
@@ -218,7 +220,7 @@ def _listened_to(scope: Scope) -> _Stream | None:
         return None
     if found is None or job_id is None:
         return None
-    return _Stream(job_id, ENDED if found[1].lower() == "batches" else CLOSED)
+    return _Stream(job_id, _KINDS[found[1].lower()])
 
 
 def _close_connection() -> None:

@@ -1,4 +1,4 @@
-"""Serve what happens to a job or a batch over REST."""
+"""Serve what happens to a job, a batch or a batch of books over REST."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.access import visible_batches, visible_jobs
-from synth.event_ids import CLOSED, ENDED, BadEventIdError, Seen
+from synth.access import visible_batches, visible_book_batches, visible_jobs
+from synth.event_ids import CLOSED, ENDED, ENTRY_STATES, BadEventIdError, Seen
 from synth.event_streams import SEEN_HEADER
 from synth.job_events import RETRY_MILLISECONDS, news, read_changed
-from synth.models import RenderJob
+from synth.models import BookBatch, RenderJob
 from ttsweb.api import ApiProblem, check_query
 from ttsweb.schema import problems
 
@@ -91,13 +91,34 @@ class BatchEventsView(APIView):
         return answer
 
 
+class BookBatchEventsView(APIView):
+    """What happens to a batch of books, as it happens."""
+
+    @extend_schema(
+        operation_id="listen_to_book_batch",
+        parameters=[_LAST_EVENT_ID],
+        responses=_answers("state", "book", "progress", "deleted"),
+    )
+    def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
+        """Tell events of a batch of books until it ends: `state`, `book`, `progress`, `deleted`.
+
+        Server-sent events, as those of a job. A `book` is told whenever its entry's state changes.
+        """
+        check_query(request, ())
+        batch = visible_book_batches(request.user).filter(pk=batch_id).first()
+        answer = _told(request, batch, ENTRY_STATES, batch.entries.count()) if batch else None
+        if answer is None:
+            raise ApiProblem(404, "book_batch_not_found", "There is no such batch of books.")
+        return answer
+
+
 def _told(
-    request: Request, job: RenderJob, kinds: tuple[str, ...], max_parts: int
+    request: Request, job: RenderJob | BookBatch, kinds: tuple[str, ...], max_parts: int
 ) -> HttpResponse | None:
     """Return what is new for a client so far; None where the job was deleted at this moment.
 
     Args:
-        kinds: the ways in which its parts end.
+        kinds: what is told of its parts: the ways in which they end, or their states.
         max_parts: how many parts a client can have seen.
     """
     state = read_changed({job.pk: (None,)})[job.pk]
@@ -122,7 +143,7 @@ def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> Seen
         return Seen(kinds=kinds)
     try:
         seen = Seen.from_event_id(event_id, max_segments=max_parts, kinds=kinds)
-        if kinds == ENDED and any(chapter for chapter, _ in seen.closed):
+        if kinds != CLOSED and any(chapter for chapter, _ in seen.closed):
             raise BadEventIdError(event_id)  # a batch has no chapters
         return seen
     except BadEventIdError as error:

@@ -1,4 +1,4 @@
-"""Tell what has happened to a job or a batch as server-sent events, from its rows alone.
+"""Tell what has happened to a job or a batch, of books too, by server-sent events, from rows alone.
 
 Nothing is recorded for this: what a client has seen stands in the id of its last event, and what is
 new is the difference to the rows. So any process can go on where another stopped, after any time.
@@ -43,7 +43,8 @@ def segment_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
 class JobState:
     """A job and its closed segments at one moment; `mark` differs once anything of it does.
 
-    Of a batch the parts are its items: `part` names their events, `data_of` says what these tell.
+    Of a batch the parts are its items: `part` names their events, `data_of` says what these tell,
+    `open_status` what one is that is not among `segments` any more.
     """
 
     mark: Mark
@@ -55,6 +56,7 @@ class JobState:
     segments: Mapping[SegmentKey, ClosedSegment]
     part: str = "segment"
     data_of: Callable[[SegmentKey, ClosedSegment], dict[str, Any]] = segment_data
+    open_status: str = "queued"
 
 
 def news(seen: Seen, job: JobState) -> Iterator[str]:
@@ -80,15 +82,17 @@ def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uui
     """Return the JobState of each job of which not all `known` marks are the present one.
 
     One query finds them, one more reads the segments of those that changed, and two the items of
-    batches among them. A job that is gone is None.
+    batches among them. What is no job is looked for among batches of books; what is gone is None.
     """
     from synth.batches.events import read_batches  # Django is not set up when this is imported
+    from synth.book_batches.events import read_book_batches
     from synth.models import RenderJob, Segment
     from synth.serializers import has_audio, progress_of
 
     rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
     jobs = {job.pk: job for job in rows}
-    found: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in jobs}
+    others = {pk: marks for pk, marks in known.items() if pk not in jobs}
+    found: dict[uuid.UUID, JobState | None] = read_book_batches(others) if others else {}
     changed = [pk for pk, job in jobs.items() if set(known[pk]) != {mark_of(job)}]
     batches = [pk for pk in changed if jobs[pk].kind == RenderJob.Kind.BATCH]
     if batches:
@@ -153,7 +157,7 @@ def _steps(seen: Seen, job: JobState) -> Iterator[tuple[str, Mapping[str, Any]]]
         yield "state", job.shown_state
     again = [key for key in seen.closed if key not in job.segments]
     for key in sorted(again):
-        yield job.part, job.data_of(key, ClosedSegment("queued"))
+        yield job.part, job.data_of(key, ClosedSegment(job.open_status))
     for key in sorted(job.segments):
         if seen.closed.get(key) != job.segments[key].status:
             yield job.part, job.data_of(key, job.segments[key])

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypedDict, cast
 
 from ttsweb.client_books import Book, BookProgress
 from ttsweb.client_errors import ConflictError, retry_after_of
+from ttsweb.client_events import Event, follow
 from ttsweb.client_http import WAIT_RETRIES, Http, read_json
 from ttsweb.client_paths import deadline_after, path_of, within
 
@@ -254,6 +255,14 @@ class BookBatches:
                 on_update(batch)
             if batch["ended_at"] is not None:
                 return batch
+
+    def events(self, batch_id: str, *, last_event_id: str | None = None) -> Iterator[Event]:
+        """Yield what happens to a batch until it has ended: `state`, `book`, `progress`, `deleted`.
+
+        Args:
+            last_event_id: of an event that was seen; what came after it is told.
+        """
+        return follow(self._http, path_of("book-batches", batch_id, "/events"), last_event_id)
 
     def close(self, batch_id: str) -> BookBatch:
         """Say that no more entries and files come: the batch ends once its books have."""

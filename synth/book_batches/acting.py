@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from django.db import transaction
 
 from synth.book_batches.states import SAMPLED, jobs_of, with_state
+from synth.book_batches.summary import kept_of
 from synth.bookshelf.uploads import delete_book
 from synth.job_options import PRIORITIES
 from synth.key_limits import KeyLimitError
@@ -98,7 +99,7 @@ def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
     if batch.cancelled_at is not None:
         count += _number_never_started(batch)
     if count:
-        transitions.reopen_batch(batch.pk)
+        _reopen(batch.pk)
         return count
     raise refused or RetryRefusedError(
         "nothing_to_retry", "Nothing of the batch failed in a way that another try would mend."
@@ -118,6 +119,14 @@ def delete(batch: BookBatch) -> None:
             delete_book(found)
     with transaction.atomic():
         BookBatch.objects.filter(pk=batch.pk).delete()
+
+
+def _reopen(batch_id: uuid.UUID) -> None:
+    with transaction.atomic():
+        found = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        if found is not None:
+            transitions.reopen_batch(batch_id)
+            BookBatch.objects.filter(pk=batch_id).update(report=kept_of(found.report))
 
 
 def _number_never_started(batch: BookBatch) -> int:

@@ -5,28 +5,31 @@ Called by the sweep and by messages, anywhere and any number of times: rows deci
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 from rest_framework import serializers
 
 from synth.book_batches.samples import start_sample
 from synth.book_batches.states import OPEN, count_states, jobs_of, number_at_work
 from synth.book_batches.states import to_sample as entries_to_sample
 from synth.book_batches.states import to_start as entries_to_start
-from synth.book_batches.summary import make_report
+from synth.book_batches.summary import correct_report, make_report, outdated_batches
 from synth.bookshelf.start import start_book
 from synth.key_limits import KeyLimitError
 from synth.models import BookBatch, BookBatchEntry, BookSource
 from synth.rejections import SubmitRejectedError
 from synth.transitions import book_batches as transitions
+from ttsweb import leases
 
 logger = logging.getLogger(__name__)
 
 BATCHES_AT_ONCE = 20  # of one sweep
+CORRECTED_DAYS = 7  # after its end a batch's summary is looked at without a message
 STARTS_AT_ONCE = 4  # of one call: a long book takes a second or two to be cut
 # What another try makes good by itself.
 _LATER = ("voice_not_ready", "plan_changed", "book_not_planned")
@@ -42,14 +45,17 @@ def advance_batches() -> int:
         count += advance_batch(batch_id)
         if count >= BATCHES_AT_ONCE:
             break
-    return count
+    return count + _correct_summaries()
 
 
 def advance_batch(batch_id: uuid.UUID) -> bool:
-    """Begin what of a batch has its turn, or end it; return whether anything was done."""
+    """Begin what of a batch has its turn, or end it; return whether anything was done.
+
+    Of one that has ended the summary follows books that were tried or rendered again by themselves.
+    """
     batch = BookBatch.objects.filter(pk=batch_id, ended_at__isnull=True).first()
     if batch is None:
-        return False
+        return correct_report(batch_id)
     if batch.cancelled_at is not None:
         transitions.cancel_jobs(list(jobs_of(batch_id).values_list("pk", flat=True)))
     elif batch.paused_at is not None:
@@ -137,10 +143,20 @@ def _end_if_done(batch: BookBatch) -> bool:
         return False
     if batch.cancelled_at is not None and _has_work(batch):
         return False  # what is being rendered stops within a frame or two
-    ended = transitions.end_batch(batch.pk, make_report(batch))
+    since, report = leases.database_now(), make_report(batch)
+    with transaction.atomic():
+        ended = transitions.end_batch(batch.pk, report)
+        correct_report(batch.pk, since=since)  # what was approved while it was summed up
     if ended:
         logger.info("batch of books ended: books=%d", sum(counts.values()))
     return ended
+
+
+def _correct_summaries() -> int:
+    """Correct the summaries of batches that ended lately, where a message was lost."""
+    since = leases.database_now() - dt.timedelta(days=CORRECTED_DAYS)
+    lately = BookBatch.objects.filter(ended_at__gte=since).order_by()
+    return sum(correct_report(batch_id) for batch_id in outdated_batches(lately))
 
 
 def _has_work(batch: BookBatch) -> bool:

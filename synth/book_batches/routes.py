@@ -6,6 +6,7 @@ from django.urls import path
 
 from synth.book_batches import action_views as actions
 from synth.book_batches import views
+from synth.event_views import BookBatchEventsView
 
 _ONE = "book-batches/<uuid:batch_id>"
 
@@ -14,6 +15,7 @@ urlpatterns = [
     path(_ONE, views.BookBatchView.as_view(), name="book-batch"),
     path(f"{_ONE}/entries", views.BookBatchEntriesView.as_view(), name="book-batch-entries"),
     path(f"{_ONE}/report", views.BookBatchReportView.as_view(), name="book-batch-report"),
+    path(f"{_ONE}/events", BookBatchEventsView.as_view(), name="book-batch-events"),
     path(f"{_ONE}/close", actions.BookBatchCloseView.as_view(), name="book-batch-close"),
     path(f"{_ONE}/pause", actions.BookBatchPauseView.as_view(), name="book-batch-pause"),
     path(f"{_ONE}/resume", actions.BookBatchResumeView.as_view(), name="book-batch-resume"),

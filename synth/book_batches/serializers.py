@@ -10,7 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.book_batches.figures import BatchFigures, priority_of, with_figures
-from synth.book_batches.states import LABELS, STATES, label_of
+from synth.book_batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.book_batches.summary import STORED, error_of, stored_bytes
 from synth.bookshelf.serializers import BookProgressSerializer, BookSerializer, with_progress
 from synth.job_options import PRIORITIES
@@ -121,11 +121,10 @@ class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
         """Return how far the batch is."""
         figures: BatchFigures = batch.figures
         has_ended = batch.ended_at is not None
-        over = ("succeeded", "partial", "failed", "cancelled", "deleted")
         return {
             "share": 1.0 if has_ended else round(min(0.99, figures.share), 3),
             "books_total": sum(figures.states.values()),
-            "books_ended": sum(figures.states[state] for state in over),
+            "books_ended": sum(figures.states[state] for state in ENDED_STATES),
             "segments_total": figures.segments_total,
             "segments_done": figures.segments_done,
             "segments_failed": figures.segments_failed,

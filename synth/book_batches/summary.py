@@ -2,28 +2,87 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from django.db.models import Count, Sum
+from django.db import transaction
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from synth.book_batches.states import STATES, with_state
 from synth.models import BookBatch, BookBatchEntry, BookFile, Export, RenderJob, Segment, Take
+from ttsweb import leases
 
 BOOKS_AT_ONCE = 50  # whose segments are counted by one query
 STORED = ("uploads", "exports", "files", "takes")
+_HAS_ENDED = Q(book__job__status__in=RenderJob.FINAL)
+_CHANGED_LATER = _HAS_ENDED & Q(book__job__updated_at__gt=F("batch__updated_at"))
 
 
 def make_report(batch: BookBatch) -> dict[str, Any]:
-    """Return the summary of a batch: its books in their order, and totals."""
-    entries = with_state(BookBatchEntry.objects.filter(batch=batch)).order_by("index")
-    shown = list(entries.select_related("book__job", "book__sample_job"))
+    """Return the summary of a batch: its books in their order, totals, and what was skipped."""
+    entries = BookBatchEntry.objects.filter(batch=batch)
+    return _report_of(batch, _rows_of(entries))
+
+
+def correct_report(
+    batch_id: uuid.UUID, *, job_id: uuid.UUID | None = None, since: dt.datetime | None = None
+) -> bool:
+    """Bring the summary of an ended batch up to what its books have become since; tell of nothing.
+
+    A book becomes whole by approvals, or is rendered again in part. Books that are at work, and
+    those whose jobs are gone, stay as the summary has them.
+
+    Args:
+        job_id: the job of a book that has changed for certain.
+        since: books that changed from then on are looked at, too.
+    """
+    with transaction.atomic():
+        batch = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        if batch is None or batch.ended_at is None:
+            return False
+        condition = _CHANGED_LATER
+        if job_id is not None:
+            condition |= Q(book__job=job_id)
+        if since is not None:
+            condition |= _HAS_ENDED & Q(book__job__updated_at__gte=since)
+        changed = _rows_of(BookBatchEntry.objects.filter(condition, batch=batch_id))
+        if not changed:
+            return False
+        by_index = {one["index"]: one for one in changed}
+        books = [by_index.get(one["index"], one) for one in batch.report.get("books", [])]
+        BookBatch.objects.filter(pk=batch_id).update(
+            report=_report_of(batch, books), updated_at=leases.database_now()
+        )
+    return True
+
+
+def outdated_batches(ended: QuerySet[BookBatch]) -> list[uuid.UUID]:
+    """Return which ended batches have a book that was changed after their summary was made."""
+    entries = BookBatchEntry.objects.filter(_CHANGED_LATER, batch__in=ended).order_by()
+    return list(entries.values_list("batch", flat=True).distinct())
+
+
+def kept_of(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a batch's report outlasts its end: the entries that were skipped."""
+    return {"skipped": report["skipped"]} if report.get("skipped") else {}
+
+
+def _report_of(batch: BookBatch, books: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"totals": _totals(books), "books": list(books), **kept_of(batch.report)}
+
+
+def _rows_of(entries: QuerySet[BookBatchEntry]) -> list[dict[str, Any]]:
+    """Return what the summary says of entries, in their order."""
+    shown = list(
+        with_state(entries).order_by("index").select_related("book__job", "book__sample_job")
+    )
     books: list[dict[str, Any]] = []
     for start in range(0, len(shown), BOOKS_AT_ONCE):
         books += _rows(shown[start : start + BOOKS_AT_ONCE])
-    return {"totals": _totals(books), "books": books}
+    return books
 
 
 def stored_bytes(entries: Sequence[BookBatchEntry]) -> dict[int, dict[str, int]]:

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from synth.bookshelf.proof import gap_of
-from synth.models import RenderJob, Segment, Take
+from synth.models import BookBatchEntry, RenderJob, Segment, Take
 from synth.removal import lock_jobs
 from synth.transitions.candidates import approved, with_candidate
 from synth.transitions.jobs import JobStatus
@@ -52,7 +52,8 @@ def approve_takes(seen: Mapping[int, uuid.UUID]) -> set[int]:
 def end_as_whole(job_id: uuid.UUID) -> bool:
     """Move a book PARTIAL -> SUCCEEDED whose short takes are all approved by now.
 
-    Its file is there and stays: no take of it changed. Call it with the job's row locked.
+    Its file is there and stays: no take of it changed; the summary of a batch that has ended says
+    so as well. Call it with the job's row locked.
     """
     partial = RenderJob.objects.filter(
         pk=job_id, status=JobStatus.PARTIAL, error_code=BOOK_SEGMENTS_SHORT
@@ -69,7 +70,17 @@ def end_as_whole(job_id: uuid.UUID) -> bool:
     )
     if moved:
         tell_of_job(job_id)
+        _correct_summary_of(job_id)
     return bool(moved)
+
+
+def _correct_summary_of(job_id: uuid.UUID) -> None:
+    """Have the summary of an ended batch of books say that this one is whole."""
+    from synth.book_batches.summary import correct_report  # it imports the transitions
+
+    entries = BookBatchEntry.objects.filter(book__job=job_id)
+    for batch_id in entries.values_list("batch", flat=True):
+        correct_report(batch_id, job_id=job_id)
 
 
 def _approve(segment: Segment, take: Take) -> None:

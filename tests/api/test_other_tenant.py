@@ -142,6 +142,7 @@ BOOK_BATCHES = {
     ("book-batch-entries", "GET"),
     ("book-batch-entries", "POST"),
     ("book-batch-report", "GET"),
+    ("book-batch-events", "GET"),
     ("book-batch-close", "POST"),
     ("book-batch-pause", "POST"),
     ("book-batch-resume", "POST"),

@@ -36,6 +36,7 @@ from voices.models import Voice
 pytestmark = pytest.mark.django_db(transaction=True)
 BATCHES = "/api/v1/book-batches"
 Status = RenderJob.Status
+SKIPPED = [{"index": 5, "line": 6, "attr": "file", "code": "file_invalid", "detail": "No."}]
 
 
 def finish(job: RenderJob, status: Status = Status.SUCCEEDED) -> None:
@@ -258,6 +259,77 @@ def test_batch_ends_once_with_a_summary_and_tells_everybody_once(
     ]
     data = json.loads(sent.first().body)["data"]  # type: ignore[union-attr]  # two of them
     assert (data["id"], len(data["not_whole"])) == (str(batch.pk), 2)
+
+
+def test_approval_that_makes_a_book_whole_makes_the_summary_of_its_batch_true(
+    api: APIClient, batch_of: MakeBatch
+) -> None:
+    batch = batch_of(2)
+    BookBatch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
+    go_on(batch)
+    one, two = jobs(batch)
+    finish(one)
+    finish(two)
+    short = two.segments.order_by("pk")[0]
+    Take.objects.filter(segments=short).update(audio_seconds=0.01)
+    RenderJob.objects.filter(pk=two.pk).update(status="partial", error_code="book_segments_short")
+    go_on(batch)
+    before = api.get(f"{BATCHES}/{batch.pk}").json()
+    RenderJob.objects.filter(pk=one.pk).update(takes_rendered=99)  # another book is not read again
+
+    approved = api.post(f"/api/v1/review/{short.pk}/approve", {"take": str(short.take_id)})
+
+    assert approved.status_code == 200, approved.json()
+    told = api.get(f"{BATCHES}/{batch.pk}").json()
+    assert (before["summary"]["states"]["partial"], before["status"]) == (1, "ended")
+    assert (told["summary"]["states"]["succeeded"], told["status"]) == (2, "ended")
+    assert told["summary"]["states"]["partial"] == 0
+    assert told["updated_at"] > before["updated_at"]
+    report = api.get(f"{BATCHES}/{batch.pk}/report").json()
+    assert [row["status"] for row in report["books"]] == ["succeeded", "succeeded"]
+    assert report["books"][1]["error_code"] == ""
+    assert report["books"][0]["takes_rendered"] == one.segments_total
+    assert told["skipped"] == report["skipped"] == SKIPPED
+    assert not advance_batch(batch.pk)
+
+
+def test_book_that_is_tried_again_by_itself_changes_the_summary_of_an_ended_batch(
+    api: APIClient, batch_of: MakeBatch
+) -> None:
+    batch = batch_of(2)
+    go_on(batch)
+    one, two = jobs(batch)
+    finish(one)
+    finish(two, Status.PARTIAL)
+    go_on(batch)
+    RenderJob.objects.filter(pk=two.pk).update(status="running")
+    advance_batches()
+    meanwhile = api.get(f"{BATCHES}/{batch.pk}").json()["summary"]["states"]
+
+    end_job(two.pk, Status.SUCCEEDED)
+    count = advance_batches()  # as the sweep does where the message was lost
+
+    assert meanwhile["partial"] == 1
+    assert api.get(f"{BATCHES}/{batch.pk}").json()["summary"]["states"]["succeeded"] == 2
+    assert (count, advance_batches()) == (1, 0)
+    assert WebhookDelivery.objects.count() == 0
+
+
+def test_entries_that_were_skipped_are_told_after_the_end_and_after_a_retry(
+    api: APIClient, batch_of: MakeBatch
+) -> None:
+    batch = batch_of(1)
+    BookBatch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
+    go_on(batch)
+    finish(jobs(batch)[0], Status.PARTIAL)
+    Segment.objects.filter(job=jobs(batch)[0]).update(status="failed", take=None)
+    go_on(batch)
+    ended = api.get(f"{BATCHES}/{batch.pk}/report").json()
+
+    again = act(api, batch, "retry").json()
+
+    assert ended["skipped"] == SKIPPED
+    assert (again["skipped"], again["summary"]) == (SKIPPED, None)
 
 
 def test_batch_that_is_not_closed_does_not_end(api: APIClient, batch_of: MakeBatch) -> None:

@@ -248,6 +248,7 @@ def test_request_that_broke_off_after_some_files_is_sent_again(api: APIClient) -
 
 ROUTES = [
     ("get", ""), ("delete", ""), ("get", "/entries"), ("post", "/entries"), ("get", "/report"),
+    ("get", "/events"),
     ("post", "/close"), ("post", "/pause"), ("post", "/resume"), ("post", "/cancel"),
     ("post", "/retry"), ("post", "/approve"), ("post", "/priority"),
 ]  # fmt: skip

@@ -17,8 +17,8 @@ from rest_framework.test import APIClient
 
 from synth import transitions
 from synth.bookshelf.start import start_book
-from synth.models import BookFile, BookSource, RenderJob, Segment
-from tests.factories import make_user, make_voice
+from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
+from tests.factories import make_take, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -182,6 +182,28 @@ def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
     assert 'filename="A Small Book.m4b"' in whole["Content-Disposition"]
     assert (gone.status_code, gone.json()["code"]) == (410, "audio_gone")
     assert again.status_code == 202
+
+
+def test_file_of_a_chapter_is_of_older_levels_once_another_chapters_takes_change(
+    book: BookSource, operator: User
+) -> None:
+    from synth.bookshelf.file_content import content_of
+
+    job = book.job
+    assert job is not None
+    bob = make_voice("Bob", shared=True).current_version
+    assert bob is not None
+    JobVoice.objects.create(job=job, speaker=1, version=bob, role="chapter")
+    Segment.objects.filter(job=job, chapter__index=1).update(speaker=1)
+    before = content_of(book, job)
+
+    make_take([Segment.objects.filter(job=job, chapter__index=2)[0]])
+
+    now = content_of(book, job)
+    assert now.digest(0) == before.digest(0)  # the narrator's own level is nobody's gain
+    assert now.digest(1) != before.digest(1)
+    assert now.digest(2) != before.digest(2)
+    assert now.digest() != before.digest()
 
 
 def test_file_that_is_not_there_yet_says_so(api: APIClient, book: BookSource) -> None:
