@@ -251,10 +251,10 @@ def list_numbers(owner: Element) -> dict[Element, str]:
     if "none" in (owner.get("style") or ""):
         return {}
     is_reversed = owner.get("reversed") is not None
-    number = _whole(owner.get("start"), len(items) if is_reversed else 1)
+    number = whole(owner.get("start"), len(items) if is_reversed else 1)
     found = {}
     for item in items:
-        number = _whole(item.get("value"), number)
+        number = whole(item.get("value"), number)
         found[item] = f"{number}."
         if owner.get("type") in {"a", "A"} and 1 <= number <= 26:
             found[item] = f"{chr(ord(owner.get('type')) + number - 1)}."
@@ -262,7 +262,8 @@ def list_numbers(owner: Element) -> dict[Element, str]:
     return found
 
 
-def _whole(text: str | None, default: int) -> int:
+def whole(text: str | None, default: int) -> int:
+    """Return the whole number that an attribute says, or the default if it says none."""
     text = (text or "").strip()
     is_number = text.removeprefix("-").isdigit() and text.isascii() and len(text) <= 9
     return int(text) if is_number else default

@@ -19,6 +19,8 @@ from synth.text.segments import MAX_SPEAKER
 TAG = re.compile(r"<\|speaker:([^|<>\n]{1,100})\|>")
 _PROSE = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM})
 _NAME_ENDS = ".:!?"
+# What a person of a play does, in the text of what they say.
+_DIRECTION = re.compile(r"\[([^\[\]]{1,500})\]")
 
 
 class Joint(enum.StrEnum):
@@ -119,11 +121,11 @@ class _Reader:
         self._speaker = block.speaker
         text = "".join(turn.text for turn in self._by_tags(block.text))
         if role is None and of_language is None and self.casting.detects_dialogue:
-            yield _Turn(name, person=block.speaker)
-            yield _Turn(text, DIALOGUE, person=block.speaker)
-        else:
-            said = f"{name} {text}" if name else text
-            yield _Turn(said, role or of_language, person=block.speaker)
+            role = DIALOGUE
+        yield _Turn(name, of_language, person=block.speaker)
+        for place, part in enumerate(_DIRECTION.split(text)):
+            said_by = of_language if place % 2 else role or of_language
+            yield _Turn(part, said_by, person=block.speaker)
 
     def _by_tags(self, text: str) -> Iterator[_Turn]:
         """Yield a text's parts by its tags; what a tag says holds until the next one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 
 from synth.books import markup
@@ -12,6 +13,7 @@ from synth.books.set_lines import has_set_lines
 _ORNAMENTABLE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.HEADING})
 _SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.SPEECH})
 _BEFORE_CHARS = 12
+_EMPTY_BRACKETS = re.compile(r" ?(?:\[ ?\]|\( ?\))")  # which held the mark of a note
 _MAY_HOLD_LINES = frozenset({"p", "div", "blockquote", "center", "td", "section"})
 
 
@@ -120,6 +122,8 @@ class Run:
     def text(self) -> str:
         """Return the text as it is spoken; blank if there is none."""
         text = markup.squeeze("".join(self.parts))
+        if self.note_marks:
+            text = _EMPTY_BRACKETS.sub("", text)
         if self.speaker and self.dropped > 0:  # the name stood before it
             text = text.lstrip(" .:—–") or self.speaker  # noqa: RUF001  # dashes after the name
         return text

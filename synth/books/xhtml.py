@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from synth.books import markup, note_marks, speakers, tables
 from synth.books.book import Block, BlockKind, Document, count_chars
+from synth.books.document_role import document_role
 from synth.books.label_headings import with_label_headings
 from synth.books.labels import is_label
 from synth.books.markup import Element
@@ -29,7 +30,7 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     body = next((found for found in root.iter("{*}body")), root)
     language = markup.language_of(body) or markup.language_of(root) or language
     walker = _Walker(path)
-    role = _document_role(root, body)
+    role = document_role(root, body)
     speakers.mark_speakers(body)
     walker.walk(body, Context(language=language, role=role), is_root=True)
     blocks = tuple(
@@ -38,21 +39,6 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     )
     blocks = with_label_headings(blocks)
     return Document(path, blocks, count_chars(markup.text_of(body)), role=role, language=language)
-
-
-def _document_role(root: Element, body: Element) -> str:
-    """Return the role of the body, or the closer one of the only element in it."""
-    role = markup.role_of(body) or markup.role_of(root)
-    inner = body
-    for _ in range(3):
-        children = [child for child in inner if markup.name_of(child)]
-        if len(children) != 1 or (inner.text or "").strip():
-            break
-        inner = children[0]
-        found = markup.role_of(inner)
-        if found and found not in markup.MATTER and markup.name_of(inner) != "nav":
-            return found
-    return role
 
 
 class _Walker:
@@ -67,6 +53,7 @@ class _Walker:
         self.numbers: dict[Element, str] = {}  # of the items of numbered lists
         self.is_stanza_start = False
         self.said_by = ""  # whom a block of its own names as who speaks below it
+        self.said_rows = ("", 0)  # who speaks in the next rows of a table, and in how many
         self.said_in: Element | None = None  # the element at whose end that is over
 
     def finished(self) -> list[Block]:
@@ -122,19 +109,30 @@ class _Walker:
             self.run.speaker = markup.squeeze(markup.text_of(element)).rstrip(" .:")
             self.run.drop(markup.text_of(element))
             return
+        marks = self._marks(element, name, context)
         context = replace(
             context,
             language=markup.language_of(element) or context.language,
             is_direction=context.is_direction or markup.is_direction(element),
         )
-        if name == "q":
-            self.run.add_uncounted("“")
+        if marks:
+            self.run.add_uncounted(marks[0])
         self._children(element, context)
-        if name == "q":
-            self.run.add_uncounted("”")
+        if marks:
+            self.run.add_uncounted(marks[1])
         if note_marks.is_verse_number(element, markup.squeeze(element.text or ""), before):
             self.run.add_blank()
         self.run.is_initial = markup.is_initial(element) and self.run.last == self.run.before()
+
+    def _marks(self, element: Element, name: str, context: Context) -> str:
+        """Return the two marks that an element stands for, which printed books have."""
+        if name == "q":
+            return "“”"
+        is_said = (self.run.speaker or context.speaker) and not context.is_direction
+        if is_said and not context.is_flat and markup.is_direction(element):
+            text = markup.text_of(element).strip()
+            return "" if text.startswith(("[", "(")) else "[]"
+        return ""
 
     def _raised(self, element: Element, before: str, context: Context) -> bool:
         """Read a number that is set high: a mark, or an exponent; False if it is neither."""
@@ -271,12 +269,16 @@ class _Walker:
     def _speech(self, row: Element, context: Context) -> None:
         """Read a row of which the first cell says who speaks; an empty one: nobody does."""
         cells = [cell for cell in row if markup.name_of(cell) in _CELLS]
-        name = markup.squeeze(markup.text_of(cells[0])).rstrip(" .:") if len(cells) > 1 else ""
+        name, rows = self.said_rows if len(cells) == 1 else ("", 0)
+        if len(cells) > 1:
+            name = markup.squeeze(markup.text_of(cells[0])).rstrip(" .:")
+            rows = markup.whole(cells[0].get("rowspan"), 1)
+        self.said_rows = (name, rows - 1) if rows > 1 else ("", 0)
         kind = BlockKind.SPEECH if name else context.kind
         inner = replace(context, kind=kind, speaker=name)
         self._text(row.text, inner)
         for cell in row:
-            if name and cell is cells[0]:
+            if name and len(cells) > 1 and cell is cells[0]:
                 self._anchor_all(cell)
                 self.run.speaker = name
                 self.run.drop(markup.text_of(cell))

@@ -124,3 +124,16 @@ def test_what_transcribers_tell_is_no_part_of_the_book() -> None:
     plan = plan_book(read_epub(Epub({"a.xhtml": page(inner)}).bytes()))
 
     assert [str(chapter.reason) for chapter in plan.chapters] == ["boilerplate", "None"]
+
+
+@pytest.mark.parametrize("mark", ["[A]", "[AB]", "(A)", "[12]"])
+def test_marks_in_brackets_are_no_text(mark: str) -> None:
+    inner = f'<p>It rang.<a href="#n1">{mark}</a> He went.</p><p id="n1">Loud.</p>'
+
+    assert blocks_of(inner)[0].text == "It rang. He went."
+
+
+def test_brackets_around_a_mark_go_with_it() -> None:
+    inner = '<p>It rang.<sup>[<a href="#n1" class="footnote">1</a>]</sup></p><p id="n1">Loud.</p>'
+
+    assert blocks_of(inner)[0].text == "It rang."

@@ -197,3 +197,19 @@ def test_every_character_of_prose_is_in_one_passage() -> None:
     for casting in (Casting(), DIALOGUE):
         said = "".join(one.text for one in passages_of(chapter, casting)[1:])
         assert count_chars(said) == sum(count_chars(f"{text} {n}") for n in range(20))
+
+
+def test_directions_in_a_speech_are_the_narrators() -> None:
+    speech = block("[Kneels.] My lord! [To Ben.] Go.", BlockKind.SPEECH, speaker="ANNE")
+    chapter = chapter_of(speech)
+
+    cast = passages_of(chapter, Casting(characters={"Anne": "Cleo"}))
+    alone = passages_of(chapter)
+
+    assert shown(cast) == [
+        ("narrator", "Kneels."),
+        ("Anne", "My lord!"),
+        ("narrator", "To Ben."),
+        ("Anne", "Go."),
+    ]
+    assert shown(alone) == [("narrator", "ANNE. Kneels. My lord! To Ben. Go.")]

@@ -129,7 +129,7 @@ def test_a_play_as_transcribers_set_it_is_heard_with_its_persons() -> None:
         ("", "THE FIRST ACT"),
         ("", "A room."),
         ("", "Ann is seated."),
-        ("Ben", "To Ann. Hullo!"),
+        ("Ben", "[To Ann.] Hullo!"),
         ("Ann", "Yes?"),
     ]
 
@@ -144,3 +144,25 @@ def test_persons_that_a_list_tells_of_do_not_speak() -> None:
 
     assert {block.speaker for block in found} == {""}
     assert found[0].text == f"Ann.\u2014{SAYS}"
+
+
+def test_a_name_that_spans_rows_speaks_in_all_of_them() -> None:
+    inner = (
+        '<table><tr><td epub:type="z3998:persona" rowspan="2">Ann</td><td>One.</td></tr>'
+        "<tr><td>Two.</td></tr><tr><td/><td>They go.</td></tr>"
+        '<tr><td epub:type="z3998:persona">Bob</td><td>Three.</td></tr></table>'
+    )
+
+    assert spoken_by(inner) == [
+        ("Ann", "One."),
+        ("Ann", "Two."),
+        ("", "They go."),
+        ("Bob", "Three."),
+    ]
+
+
+def test_directions_in_a_speech_are_set_apart_in_its_text() -> None:
+    direction = '<i epub:type="z3998:stage-direction">To <b epub:type="z3998:persona">Bob</b>.</i>'
+    row = f'<td epub:type="z3998:persona">Ann</td><td>{direction} Go! <i>Now.</i></td>'
+
+    assert spoken_by(f"<table><tr>{row}</tr></table>") == [("Ann", "[To Bob.] Go! Now.")]

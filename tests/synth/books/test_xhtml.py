@@ -118,7 +118,7 @@ def test_a_person_in_a_stage_direction_does_not_speak_it() -> None:
 
     found = [(str(b.kind), b.speaker, b.text) for b in blocks(table)]
 
-    assert found == [("paragraph", "", "Lane goes out."), ("speech", "Jack", "Lane listens. Oh!")]
+    assert found == [("paragraph", "", "Lane goes out."), ("speech", "Jack", "[Lane listens.] Oh!")]
 
 
 def test_a_name_at_the_start_of_a_paragraph_speaks_where_a_mark_follows() -> None:
