@@ -8,6 +8,7 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.bookshelf.file_keys import shown_options
 from synth.bookshelf.file_options import BookFileRequestSerializer
 from synth.bookshelf.files import name_of
 from synth.models import BookFile, BookSource
@@ -18,11 +19,19 @@ _MAKING = (
 )
 
 
+class _OptionsField(serializers.DictField):
+    """The options of a file, without the keys that have asked for it."""
+
+    def to_representation(self, value: Any) -> dict[str, Any]:
+        """Return what is shown of them."""
+        return dict(super().to_representation(shown_options(value)))
+
+
 class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
     """A file of a book, beside its job's; `context` has the book."""
 
     kind = serializers.ChoiceField(choices=BookFile.Kind.choices)
-    options = serializers.DictField(help_text=f"All that its kind takes. {_MAKING}")
+    options = _OptionsField(help_text=f"All that its kind takes. {_MAKING}")
     is_partial = serializers.BooleanField(
         help_text="Whether it is, or may be, of some chapters while others were not complete."
     )

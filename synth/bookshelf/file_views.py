@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.bookshelf.file_keys import Asking
 from synth.bookshelf.file_serializers import (
     BookFileListSerializer,
     BookFileRequestSerializer,
@@ -25,7 +26,7 @@ from synth.bookshelf.file_serializers import (
 from synth.bookshelf.files import POLL_SECONDS, delete_file, name_of, request_file, with_currency
 from synth.bookshelf.report_plot import report_plot
 from synth.bookshelf.views import find_book, rejections_as_problems
-from synth.job_requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
+from synth.job_requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
 from synth.models import ApiKey, BookFile, BookSource
 from ttsweb.api import ApiProblem, check_query, key_of
 from ttsweb.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
@@ -84,16 +85,17 @@ class BookFilesView(generics.ListAPIView[BookFile]):
         responses={
             200: BookFileSerializer,
             202: BookFileSerializer,
-            **problems(400, 401, 404, 409, 429),
+            **problems(400, 401, 404, 409, 422, 429),
         },
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
         """Have a file made of a book, or return the one that was made so before.
 
-        The same request always names the same file, with an Idempotency-Key or without.
+        The same request always names the same file, with an Idempotency-Key or without; with one
+        that has asked for it before, nothing is made anew.
         """
         check_query(request, ())
-        read_idempotency_key(request)
+        key = read_idempotency_key(request)
         book = self._book()
         serializer = BookFileRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -105,6 +107,7 @@ class BookFilesView(generics.ListAPIView[BookFile]):
                 asked["options"],
                 partial=asked["partial"],
                 api_key=key_of(request),
+                asking=Asking(key, digest_of_body(request.data)) if key else Asking(),
             )
         return _answer(row, book)
 

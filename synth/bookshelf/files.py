@@ -9,6 +9,7 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 
 from synth.bookshelf.file_content import BookContent, content_of
+from synth.bookshelf.file_keys import Asking, made_before, note_key
 from synth.bookshelf.file_names import numbered_name, safe_name
 from synth.bookshelf.file_options import Kind, audio_format, digest_of, full_options
 from synth.bookshelf.metadata import title_of
@@ -16,11 +17,12 @@ from synth.formats import BOOK_FORMATS
 from synth.key_limits import check_room
 from synth.models import ApiKey, BookFile, BookSource, RenderJob
 from synth.rejections import SubmitRejectedError
-from synth.removal import drop_book_files
+from synth.removal import drop_book_files, lock_jobs
 from synth.transitions import UNFINISHED
 from synth.transitions.book_files import MOST_FILES, TooManyFilesError, ask_for_file
 
 POLL_SECONDS = 2
+_NO_KEY = Asking()
 ZIP = "application/zip"
 _ENDINGS = {
     Kind.READ_ALONG: (" - read along.epub", "application/epub+zip"),
@@ -46,6 +48,7 @@ def request_file(
     *,
     partial: bool = False,
     api_key: ApiKey | None = None,
+    asking: Asking = _NO_KEY,
 ) -> BookFile:
     """Return a file of a started book; it is made unless it is there and of the takes of now.
 
@@ -53,15 +56,19 @@ def request_file(
         asked: options that the kind takes; the others are as the book has them.
         partial: take the chapters that are complete, while others are not.
         api_key: the key that asks for it, whose limits hold.
+        asking: the request's Idempotency-Key; what it has asked for is returned as it is by now.
 
     Raises:
         SubmitRejectedError: book_not_started, book_not_found, book_not_finished,
-            book_without_audio, chapter_unknown, too_many_book_files, and those of `full_options`.
+            book_without_audio, chapter_unknown, too_many_book_files, idempotency_key_reused, and
+            those of `full_options`.
         KeyLimitError: the user of the API key has no room left for one more file.
     """
     job = book.job
     if job is None:
         raise SubmitRejectedError(409, "book_not_started", "The book was not started yet.")
+    if (known := made_before(job.pk, asking)) is not None:
+        return known
     options = full_options(kind, asked, book)
     content = content_of(book, job)
     check_content(content, job, options.get("chapter"), partial=partial)
@@ -70,15 +77,21 @@ def request_file(
         with transaction.atomic():
             check_room(api_key)
     try:
-        row = ask_for_file(
-            job.pk,
-            kind,
-            options,
-            options_digest=digest,
-            content_digest=content.digest(options.get("chapter")),
-            is_partial=partial,
-            gone=_gone(job, kind, digest),
-        )
+        with transaction.atomic():
+            lock_jobs(RenderJob.objects.filter(pk=job.pk))  # of two with one key the other waits
+            if (known := made_before(job.pk, asking)) is not None:
+                return known
+            row = ask_for_file(
+                job.pk,
+                kind,
+                options,
+                options_digest=digest,
+                content_digest=content.digest(options.get("chapter")),
+                is_partial=partial,
+                gone=_gone(job, kind, digest),
+            )
+            if row is not None:
+                note_key(row, asking)
     except TooManyFilesError as error:
         raise SubmitRejectedError(
             409,

@@ -88,6 +88,30 @@ def test_same_request_names_the_same_file_and_a_worker_is_told_once(
     assert "report" not in listed[0]
 
 
+def test_same_key_names_one_file_and_another_body_is_refused(
+    api: APIClient, book: BookSource
+) -> None:
+    def send(key: str, **body: Any) -> Any:
+        headers = {"Idempotency-Key": key}
+        return api.post(path_of(book), {"kind": "m4b", **body}, format="json", headers=headers)
+
+    first, same, other = send("a"), send("a"), send("a", preset="acx")
+    second = send("b", preset="standard")  # which is the usual one: the file is the first one
+    third = send("b")
+    row = finish(first.json()["id"])  # of older takes
+    again, without = send("a"), ask(api, book)
+
+    assert first.json()["id"] == same.json()["id"] == second.json()["id"]
+    for refused in (other, third):
+        assert (refused.status_code, refused.json()["code"]) == (422, "idempotency_key_reused")
+    assert (again.status_code, again.json()["id"]) == (200, str(row.pk))
+    assert without.status_code == 202
+    assert set(again.json()["options"]) == {"preset", "loudness", "bit_rate", "sample_rate"}
+    assert BookFile.objects.count() == 1
+    api.delete(path_of(book, f"/files/{row.pk}"))
+    assert send("a", preset="acx").status_code == 202
+
+
 @pytest.mark.parametrize(
     ("body", "code", "attr"),
     [
