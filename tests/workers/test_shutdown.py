@@ -8,9 +8,10 @@ import time
 import pytest
 from pytest_django import Settings
 
-from synth.models import BookSource, Export, Segment, WebhookDelivery
+from synth.models import BookFile, BookSource, Export, Segment, WebhookDelivery
 from tests.factories import (
     make_book,
+    make_book_file,
     make_delivery,
     make_export,
     make_job,
@@ -29,13 +30,14 @@ pytestmark = pytest.mark.django_db
 
 
 def hold_everything(process: MiniatureProcess) -> None:
-    """Claim a segment, a version, an export and an encoder run."""
+    """Claim a row of every kind."""
     codec = process.host.engine.codec_fingerprint
     make_job(version=make_version(codec_fingerprint=codec))
     make_voice(ready=False)
-    make_export(status="queued")
+    export = make_export(status="queued")
     make_delivery()
     make_book(state="importing")
+    make_book_file(make_book(job=export.job), status="queued")
     take_work(process)
     row, token = transitions.claim_codes(make_stored_clip(), codec, worker="mini")
     assert token is not None
@@ -52,7 +54,8 @@ def test_every_kind_of_claim_is_handed_back_unspent(process: MiniatureProcess) -
 
     assert set(Segment.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert Export.objects.get().attempts == 0
-    assert BookSource.objects.get().attempts == 0
+    assert BookSource.objects.get(state="importing").attempts == 0
+    assert set(BookFile.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert set(WebhookDelivery.objects.values_list("status", "attempts")) == {("queued", 0)}
     assert VoiceVersion.objects.get(status="pending").attempts == 0
     assert not ClipCodes.objects.filter(claim_token__isnull=False).exists()
