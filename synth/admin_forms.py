@@ -54,7 +54,9 @@ _FIELD_OF = {
     "deadline": "deadline_minutes",
     "retention": "retention_seconds",
     "reference": "reference_audio",
-    "references": "reference_audio",
+    "references": "speaker_clips",
+    "voices.0": "voice",
+    "references.0": "reference_audio",
 }
 
 
@@ -107,7 +109,7 @@ class JobForm(MoreOptionsForm):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
         label="Further speakers",
         help_text="A line for each, such as 1 = Bob for <|speaker:1|> in the text. The voice above "
-        "is speaker 0.",
+        "is speaker 0; clips of others are below.",
     )
     language = forms.CharField(
         required=False,
@@ -182,8 +184,9 @@ class JobForm(MoreOptionsForm):
         fields = (
             "text", "voice", "format", "priority", "speakers", "language", "normalise",
             "sample_rate", "bit_rate", "loudness", "speed", "deadline_minutes",
-            "retention_seconds", "reference_audio", "reference_text", "pauses", "lexicons",
-            "lexicon", "max_retakes", "webhook", "live", "seed", "temperature", "top_p", "top_k",
+            "retention_seconds", "reference_audio", "reference_text", "speaker_clips", "pauses",
+            "lexicons", "lexicon", "max_retakes", "webhook", "live", "seed", "temperature",
+            "top_p", "top_k",
         )  # fmt: skip
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -224,7 +227,9 @@ class JobForm(MoreOptionsForm):
         """Look at text, voices and options as a submission would."""
         cleaned = dict(super().clean() or {})
         reference = self.reference_of(cleaned)
-        if not cleaned.get("voice") and not reference and "voice" not in self.errors:
+        speaks = ("voice", "speakers", "speaker_clips")
+        bad = self.errors.keys() & {*speaks, "reference_audio", "reference_text"}
+        if not reference and not bad and not any(cleaned.get(name) for name in speaks):
             sentence = "A voice is required, unless a clip comes in its place."
             self.add_error("voice", forms.ValidationError(sentence, code="voice_required"))
         if not self.errors:
@@ -237,8 +242,9 @@ class JobForm(MoreOptionsForm):
         try:
             check_order(self.order, owner=self.user)
         except SubmitRejectedError as error:
-            name = (error.attr or "").partition(".")[0]
-            name = "voice" if error.attr == "voices.0" else _FIELD_OF.get(name, name)
+            attr = ".".join((error.attr or "").split(".")[:2])
+            name = attr.partition(".")[0]
+            name = _FIELD_OF.get(attr) or _FIELD_OF.get(name, name)
             field = name if name in self.fields else None
             self.add_error(field, forms.ValidationError(str(error), code=error.code))
 
@@ -249,15 +255,15 @@ class JobForm(MoreOptionsForm):
 def _order_of(cleaned: dict[str, Any], reference: NewClip | None) -> Order:
     """Return the order of a form's values."""
     values = dict(cleaned)
-    speakers, minutes = values.pop("speakers"), values.pop("deadline_minutes")
+    voice, minutes = values.pop("voice"), values.pop("deadline_minutes")
+    voices, references = values.pop("speakers"), values.pop("speaker_clips")
     values["speed"] = 1.0 if values["speed"] is None else values["speed"]
     values["webhook_url"] = values.pop("webhook")
-    if speakers:
-        voice = values.pop("voice")
-        values["voices"] = {0: voice, **speakers} if voice else speakers
-        values["references"] = {0: reference} if reference else {}
+    if voices or references:
+        values["voices"] = {0: voice, **voices} if voice else voices
+        values["references"] = {0: reference, **references} if reference else references
     else:
-        values["reference"] = reference
+        values["voice"], values["reference"] = voice, reference
     if minutes is not None:
         values["deadline_at"] = timezone.now() + dt.timedelta(minutes=minutes)
     return Order(**values)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django import forms
-from django.conf import settings
 from unfold.widgets import (
     UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
@@ -14,11 +13,11 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
+from synth.admin_form_clips import ACCEPT, SpeakerClipsField, new_clip, read_clip
 from synth.admin_form_lines import read_entries, read_lexicons, read_pauses
 from synth.job_options import MOST_RETAKES
 from synth.models import RenderJob
 from synth.text.pauses import PAUSE_NAMES
-from voices.clip_checks import ClipRejectedError, check_clip, check_transcript, too_large
 from voices.submit import NewClip
 
 if TYPE_CHECKING:  # Django's own class takes no type arguments while running
@@ -34,7 +33,8 @@ class MoreOptionsForm(_JobForm):
 
     reference_audio = forms.FileField(
         required=False,
-        widget=UnfoldAdminFileFieldWidget,
+        allow_empty_file=True,  # said of it in the words of all clips
+        widget=UnfoldAdminFileFieldWidget(attrs={"accept": ACCEPT}),
         label="Clip in place of a voice",
         help_text="3 to 30 seconds of speech, for this job alone; leave the voice empty then.",
     )
@@ -43,6 +43,11 @@ class MoreOptionsForm(_JobForm):
         strip=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
         label="What is said in the clip",
+    )
+    speaker_clips = SpeakerClipsField(
+        required=False,
+        label="Clips of further speakers",
+        help_text="For this job alone, in place of voices: 1 speaks what follows <|speaker:1|>.",
     )
     pauses = forms.CharField(
         required=False,
@@ -88,6 +93,7 @@ class MoreOptionsForm(_JobForm):
     MORE = (
         "reference_audio",  # its box is wider than half a row
         "reference_text",
+        "speaker_clips",
         ("pauses", "lexicons"),
         ("lexicon", "max_retakes"),
         ("webhook", "live"),
@@ -108,26 +114,22 @@ class MoreOptionsForm(_JobForm):
     def clean_reference_audio(self) -> bytes | None:
         """Return the bytes of a clip, if one was chosen."""
         file = self.cleaned_data["reference_audio"]
-        if file is None:
-            return None
-        try:
-            if file.size > settings.MAX_CLIP_BYTES:  # before it is read into memory
-                raise too_large()
-            content: bytes = file.read()
-            check_clip(content)
-        except ClipRejectedError as error:
-            raise forms.ValidationError(str(error), code=error.code) from error
-        return content
+        return None if file is None else read_clip(file)
 
     def reference_of(self, cleaned: dict[str, Any]) -> NewClip | None:
         """Take the clip's fields out of the form's values, and return the clip, if there is one."""
         content, text = cleaned.pop("reference_audio", None), cleaned.pop("reference_text", "")
         if content is None:
-            if text.strip():
-                self.add_error("reference_audio", "Choose the clip in which this is said.")
+            if text.strip() and "reference_audio" not in self.errors:
+                self.add_error(
+                    "reference_audio",
+                    forms.ValidationError(
+                        "Choose the clip in which this is said.", code="clip_required"
+                    ),
+                )
             return None
         try:
-            return NewClip(check_transcript(text), content=content, container=check_clip(content))
-        except ClipRejectedError as error:
-            self.add_error("reference_text", forms.ValidationError(str(error), code=error.code))
+            return new_clip(content, text)
+        except forms.ValidationError as error:
+            self.add_error("reference_text", error)
             return None

@@ -178,6 +178,89 @@ def test_clip_that_is_none_is_refused(browser: Client) -> None:
     assert not RenderJob.objects.exists()
 
 
+def clip_rows(*rows: tuple[str, bytes | None, str]) -> dict[str, Any]:
+    """Return what a browser sends of rows of number, clip, words; a row without a file is empty."""
+    sent: dict[str, Any] = {}
+    for index, (number, content, text) in enumerate(rows):
+        sent |= {f"speaker_clips-{index}-number": number, f"speaker_clips-{index}-text": text}
+        if content is not None:
+            clip = SimpleUploadedFile(f"clip{index}.wav", content)
+            sent[f"speaker_clips-{index}-audio"] = clip
+    return sent
+
+
+def test_every_speaker_may_have_a_clip_of_its_own_or_a_voice(browser: Client) -> None:
+    first = SimpleUploadedFile("first.wav", clip_bytes(seconds=3.5))
+    rows = clip_rows(
+        ("4", clip_bytes(seconds=4), "What the fourth says."),
+        ("", None, "  "),
+        ("2", clip_bytes(seconds=4.5), "What the second says."),
+    )
+    options = {
+        "text": "One.<|speaker:1|>Two.<|speaker:2|>Three.<|speaker:4|>Four.",
+        "voice": "",
+        "reference_audio": first,
+        "reference_text": "What the first says.",
+        "speakers": "1 = Ada",
+    }
+
+    response = browser.post(ADD, fields(make_voice("Ada")) | options | rows)
+
+    assert response.status_code == 302, response.content.decode()
+    pinned = {row.speaker: row.version for row in RenderJob.objects.get().voices.all()}
+    said = {n: one.clips.get().transcript for n, one in pinned.items() if one.voice is None}
+    assert said == {
+        0: "What the first says.",
+        2: "What the second says.",
+        4: "What the fourth says.",
+    }
+    assert str(pinned[1].voice) == "Ada"
+
+
+def test_job_without_speaker_0_needs_no_voice_for_it(browser: Client) -> None:
+    rows = clip_rows(("3", clip_bytes(seconds=3.5), "Words."))
+
+    refused = browser.post(ADD, fields() | {"voice": ""} | clip_rows(("3", clip_bytes(), "A")))
+    response = browser.post(
+        ADD, fields() | {"voice": "", "text": "<|speaker:3|>Hello there."} | rows
+    )
+
+    assert "those of speaker 0, who has no voice here" in refused.content.decode()
+    assert response.status_code == 302, response.content.decode()
+    assert RenderJob.objects.get().voices.get().speaker == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([("1", b"", "Words.")], "clip_empty"),
+        ([("1", b"no audio at all", "Words.")], "clip_not_audio"),
+        ([("1", clip_bytes(), "")], "transcript_required"),
+        ([("1", clip_bytes(), "A" * 5001)], "transcript_too_long"),
+        ([("1", clip_bytes(), "A\ufffd")], "transcript_not_text"),
+        ([("1", None, "Words.")], "clip_required"),
+        ([("", clip_bytes(), "Words.")], "speaker_invalid"),
+        ([("0", clip_bytes(), "Words.")], "speaker_invalid"),
+        ([("9999", clip_bytes(), "Words.")], "speaker_invalid"),
+        ([("1", clip_bytes(), "Words."), ("1", clip_bytes(), "Others.")], "speaker_invalid"),
+        ([("7", clip_bytes(), "Words.")], "voice_ambiguous"),
+    ],
+)
+def test_bad_row_is_refused_as_by_the_api_and_its_words_stay(
+    browser: Client, rows: list[tuple[str, bytes | None, str]], code: str
+) -> None:
+    make_voice("Bob")
+
+    response = browser.post(ADD, fields(speakers="7 = Bob") | clip_rows(*rows))
+
+    form = response.context["adminform"].form
+    told = form.errors.get_json_data()
+    assert [error["code"] for field in told.values() for error in field] == [code]
+    assert set(told) == {"speakers" if code == "voice_ambiguous" else "speaker_clips"}
+    assert rows[-1][2] in response.content.decode()
+    assert not RenderJob.objects.exists()
+
+
 def test_options_that_are_left_alone_are_the_usual_ones(browser: Client) -> None:
     browser.post(ADD, fields())
 
