@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
-from rest_framework.exceptions import APIException, ValidationError
 
 from synth.batches.entries import Entry, ItemError
-from synth.batches.requests import BatchItemCreateSerializer
-from synth.models import RenderJob
-from synth.planning import Order, PlannedJob, Planner
+from synth.batches.orders import BadEntryError, OrderReader
+from synth.batches.orders import BatchOptions as BatchOptions
+from synth.planning import PlannedJob, Planner
 from synth.rejections import SubmitRejectedError, deadline_past
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
-from ttsweb.api import error_items
 
 
 @dataclass(frozen=True)
@@ -37,20 +33,6 @@ class PlannedBatch:
     good: dict[int, tuple[str, PlannedJob]] = field(default_factory=dict)
     bad: list[BadItem] = field(default_factory=list)
     num_chars: int = 0
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """Say what holds for a batch as a whole; the names are those of the job's columns.
-
-    `defaults` are options of items as JSON has them, for those that do not say otherwise.
-    """
-
-    priority: RenderJob.Priority = RenderJob.Priority.BULK
-    webhook_url: str = ""
-    retention_seconds: int | None = None
-    deadline_at: dt.datetime | None = None
-    defaults: dict[str, Any] = field(default_factory=dict)
 
 
 class BatchRejectedError(Exception):
@@ -90,19 +72,19 @@ def plan_batch(
     """
     planner = Planner(owner)
     _ = planner.card  # an unreadable one is no item's fault
-    reader = BatchItemCreateSerializer()
+    reader = OrderReader(options)
     names = _Names(entries)
     found = PlannedBatch()
     for entry in entries:
         custom_id, name_error = names.name(entry)
         try:
             if entry.error is not None:
-                raise _BadEntryError([entry.error])
-            order = _read(reader, entry, options)
+                raise BadEntryError([entry.error])
+            order = reader.read(entry)
             if name_error is not None:
-                raise _BadEntryError([name_error])
+                raise BadEntryError([name_error])
             planned = planner.plan(order)
-        except (SubmitRejectedError, _BadEntryError) as error:
+        except (SubmitRejectedError, BadEntryError) as error:
             found.bad.append(BadItem(entry, custom_id, _errors_of(error)))
             continue
         found.num_chars += len(planned.job.text)
@@ -121,14 +103,6 @@ def _check_options(options: BatchOptions) -> None:
             check_webhook_url(options.webhook_url)
         except WebhookUrlError as error:
             raise SubmitRejectedError(400, error.code, str(error), attr="webhook") from error
-
-
-class _BadEntryError(Exception):
-    """An entry cannot be read."""
-
-    def __init__(self, errors: list[ItemError]) -> None:
-        super().__init__("an entry cannot be read")
-        self.errors = errors
 
 
 class _Names:
@@ -156,31 +130,8 @@ class _Names:
         return made, ItemError("custom_id", "custom_id_duplicate", sentence)
 
 
-def _read(reader: BatchItemCreateSerializer, entry: Entry, options: BatchOptions) -> Order:
-    """Return what an entry orders, with the batch's defaults.
-
-    Raises:
-        _BadEntryError: its fields are wrong.
-    """
-    defaults = dict(options.defaults)
-    for one, other in (("voice", "voices"), ("voices", "voice")):
-        if one in entry.fields:
-            defaults.pop(other, None)
-    try:
-        fields = reader.run_validation({**defaults, **entry.fields})
-    except ValidationError as error:
-        items = error_items(error.detail)
-        raise _BadEntryError([ItemError(one["attr"], one["code"], one["detail"]) for one in items]
-        ) from error  # fmt: skip
-    except APIException as error:
-        attr, code = getattr(error, "attr", None), getattr(error, "code", error.default_code)
-        raise _BadEntryError([ItemError(attr, code, str(error.detail))]) from error
-    order: Order = fields["order"]
-    return replace(order, priority=options.priority, deadline_at=options.deadline_at)
-
-
-def _errors_of(error: SubmitRejectedError | _BadEntryError) -> list[ItemError]:
-    if isinstance(error, _BadEntryError):
+def _errors_of(error: SubmitRejectedError | BadEntryError) -> list[ItemError]:
+    if isinstance(error, BadEntryError):
         return error.errors
     return [ItemError(error.attr, error.code, str(error))]
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
+from django.utils import timezone
 
 from synth.batches.entries import Entry, ItemError
+from synth.batches.inserting import columns_of, insert_rows
 from synth.batches.planning import BadItem, BatchOptions, PlannedBatch, check_batch
 from synth.key_limits import check_job
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
 from synth.planning import PlannedJob
-from synth.submit import bind_job, made_before, rows_of
+from synth.submit import bind_job, made_before, segment_seed
 from synth.transitions import enqueue_segments
 from synth.transitions.batches import settle_batch_on_commit
 from synth.voice_choice import note_use
@@ -23,6 +27,7 @@ from voices.models import VoiceVersion
 ITEMS_AT_ONCE = 500  # rows that one INSERT writes
 WAKING_SEGMENTS = 64  # messages for these wake the workers; their pumps find the rest
 _KEY_COLUMN = "idempotency_key"
+_SAID = ("index", "text", "spoken_text", "speaker", "seed", "pause_after_ms")
 
 
 def submit_batch(
@@ -122,8 +127,8 @@ def _write(batch: RenderJob, planned: PlannedBatch) -> None:
     waking: list[int] = []
     good = list(planned.good.items())
     for start in range(0, len(good), ITEMS_AT_ONCE):
-        written = _write_items(batch, good[start : start + ITEMS_AT_ONCE])
-        waking += written[: WAKING_SEGMENTS - len(waking)]
+        some = good[start : start + ITEMS_AT_ONCE]
+        waking += _write_items(batch, some, most_woken=WAKING_SEGMENTS - len(waking))
     bad = [_failed_row(batch, one) for one in planned.bad]
     RenderJob.objects.bulk_create(bad, batch_size=ITEMS_AT_ONCE)
     if waking:
@@ -133,10 +138,9 @@ def _write(batch: RenderJob, planned: PlannedBatch) -> None:
 
 
 def _write_items(
-    batch: RenderJob, items: Sequence[tuple[int, tuple[str, PlannedJob]]]
+    batch: RenderJob, items: Sequence[tuple[int, tuple[str, PlannedJob]]], *, most_woken: int
 ) -> list[int]:
-    """Write the rows of some items; return the keys of those segments that may be rendered now."""
-    rows = []
+    """Write the rows of some items; return the keys of segments that may be rendered now."""
     for index, (custom_id, planned) in items:
         bind_job(
             planned.job,
@@ -145,18 +149,49 @@ def _write_items(
             item_index=index,
             custom_id=custom_id,
         )
-        rows.append(rows_of(planned, dict(sorted(planned.versions.items()))))
-    RenderJob.objects.bulk_create(row.job for row in rows)
-    JobVoice.objects.bulk_create(voice for row in rows for voice in row.voices)
-    Chapter.objects.bulk_create(row.chapter for row in rows)
-    segments = Segment.objects.bulk_create(segment for row in rows for segment in row.segments)
-    waiting = {
-        voice.job_id
-        for row in rows
-        for voice in row.voices
-        if voice.version.status != VoiceVersion.Status.READY
-    }
-    return [segment.pk for segment in segments if segment.job_id not in waiting]
+    plans = [planned for _, (_, planned) in items]
+    began = timezone.now()
+    moments = [began + dt.timedelta(microseconds=place) for place in range(len(plans))]
+    # Each a moment of its own: what waits is rendered in the order in which it was made.
+    columns = columns_of([plan.job for plan in plans])
+    insert_rows(RenderJob, columns | {"created_at": moments, "updated_at": moments})
+    voices = [
+        (plan.job.pk, speaker, version.pk)
+        for plan in plans
+        for speaker, version in sorted(plan.versions.items())
+    ]
+    insert_rows(JobVoice, _columns(("job_id", "speaker", "version_id"), voices))
+    insert_rows(Chapter, {"job_id": [plan.job.pk for plan in plans]})
+    places = range(items[0][0], items[-1][0] + 1)
+    chapters = Chapter.objects.filter(
+        job__batch=batch, job__item_index__range=(places[0], places[-1])
+    )
+    chapter_of = dict(chapters.order_by().values_list("job", "pk"))
+    segments = [
+        (plan.job.pk, chapter_of[plan.job.pk], *said) for plan in plans for said in _said(plan)
+    ]
+    insert_rows(Segment, _columns(("job_id", "chapter_id", *_SAID), segments))
+    ready = [plan.job.pk for plan in plans if _is_ready(plan)][:most_woken]
+    woken = Segment.objects.filter(job__in=ready).order_by("pk").values_list("pk", flat=True)
+    return list(woken[:most_woken])
+
+
+def _said(planned: PlannedJob) -> Iterator[tuple[Any, ...]]:
+    """Yield what the rows of a job's segments say, as `_SAID` names it."""
+    for index, piece in enumerate(planned.pieces):
+        seed = segment_seed(planned.job.seed, piece.spoken_text, piece.speaker)
+        said = piece.text, piece.spoken_text, piece.speaker, seed, piece.pause_after_ms
+        yield index, *said
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def _is_ready(planned: PlannedJob) -> bool:
+    """Say whether all who speak are encoded."""
+    ready = VoiceVersion.Status.READY
+    return all(version.status == ready for version in planned.versions.values())
 
 
 def _failed_row(batch: RenderJob, bad: BadItem) -> RenderJob:

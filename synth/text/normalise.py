@@ -11,6 +11,7 @@ _PARAGRAPH_ENDS = re.compile("[\f\u2029]")
 # emoji are spelled with them.
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 _CONTROL = re.compile(r"[\x01-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_PLAIN = re.compile(r"[\t\n\r\f\v -~]+")  # readable in any text, and most of many a one
 _UNREADABLE = frozenset({"Cc", "Cn", "Co"})
 _MIN_UNREADABLE = 8  # below this a stray byte is more likely than a binary file
 _UNREADABLE_SHARE = 0.1
@@ -57,11 +58,10 @@ def is_speakable(text: str) -> bool:
 
 
 def _is_binary(text: str) -> bool:
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    odd = _PLAIN.sub("", text)
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in odd):
         return True
     unreadable = sum(
-        character == "\ufffd"
-        or (character not in "\t\n\r\f\v" and unicodedata.category(character) in _UNREADABLE)
-        for character in text
+        character == "\ufffd" or unicodedata.category(character) in _UNREADABLE for character in odd
     )
     return unreadable >= _MIN_UNREADABLE and unreadable > len(text) * _UNREADABLE_SHARE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
@@ -329,6 +332,60 @@ def test_items_can_be_filtered_and_paged(post: Post, api: APIClient) -> None:
     assert [one["item_index"] for one in named] == [1]
     assert api.get(f"{path}?status=x").status_code == 400
     assert api.get(f"{path}?custom_id=%00").status_code == 400
+
+
+def test_items_with_like_options_have_them_and_others_have_their_own(
+    post: Post, api: APIClient
+) -> None:
+    items: list[Any] = [
+        {"text": "One.", "speed": 1.5},
+        {"text": "Two."},
+        {"text": "Three.", "speed": 1.5, "custom_id": "three"},
+        {"text": "Four.", "speed": 1},
+        {"text": "Five.", "speed": True},
+        {"text": 6},
+        {"speed": 1.5},
+    ]
+
+    batch = post(items, on_error="skip").json()
+
+    rows = RenderJob.objects.filter(batch=batch["id"]).order_by("item_index")
+    assert [(row.text, row.speed) for row in rows[:4]] == [
+        ("One.", 1.5),
+        ("Two.", 1.0),
+        ("Three.", 1.5),
+        ("Four.", 1.0),
+    ]
+    assert [row.custom_id for row in rows[1:3]] == ["item-00002", "three"]
+    assert [row.status for row in rows] == ["queued"] * 4 + ["failed"] * 3
+    assert [row.error_code for row in rows[4:]] == ["invalid", "invalid", "required"]
+
+
+def test_items_are_rendered_in_their_order(post: Post) -> None:
+    texts = [f"Sentence number {number}." for number in range(30)]
+
+    post(texts)
+
+    claims = transitions.claim_segments(
+        worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT
+    )
+    assert [Segment.objects.get(pk=claim.pk).text for claim in claims] == texts
+
+
+def test_large_batch_is_queued_and_cancelled_by_as_many_statements_as_a_small_one(
+    post: Post, api: APIClient, sent_tasks: Callable[[str], list[str]]
+) -> None:
+    counts = []
+    for size in (1, 3, 150):  # the first one finds nothing in caches
+        with CaptureQueriesContext(connection) as queued:
+            batch = post([f"Text {number}." for number in range(size)]).json()
+        with CaptureQueriesContext(connection) as cancelled:
+            ended = api.post(f"{URL}/{batch['id']}/cancel").json()
+        counts.append((len(queued), len(cancelled)))
+        assert ended["counts"]["cancelled"] == size
+
+    assert counts[1] == counts[2]
+    assert len(sent_tasks("render_segments")) == 1 + 1 + 8  # 64 segments, eight in a message
 
 
 def test_cancelled_batch_ends_and_can_be_retried(post: Post, api: APIClient) -> None:
