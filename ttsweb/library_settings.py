@@ -60,6 +60,7 @@ AUTH_PASSWORD_VALIDATORS = [
 STATIC_URL = "static/"
 WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
 LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "ttsweb.date_formats"
 USE_TZ = True
 TIME_ZONE = "UTC"
 FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.http import HttpResponse
 from django.test import Client, RequestFactory
 
 from ttsweb import error_pages
@@ -25,6 +26,26 @@ def test_another_address_that_leads_nowhere_is_a_page() -> None:
 
     assert response.status_code == 404
     assert response["Content-Type"].startswith("text/html")
+    assert "There is nothing at this address." in response.content.decode()
+
+
+def test_a_page_that_fails_says_where_more_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("ttsweb.licence_page.render", fail)
+    response = Client(raise_request_exception=False).get("/licences")
+
+    page = response.content.decode()
+    assert response.status_code == 500
+    assert "log says what happened" in page and "secret" not in page
+
+
+def test_a_form_without_its_token_says_what_to_do() -> None:
+    response = Client(enforce_csrf_checks=True).post("/admin/login/", {"username": "x"})
+
+    assert response.status_code == 403
+    assert "load the page anew" in response.content.decode()
 
 
 def test_a_failure_of_ours_is_a_problem_that_tells_nothing(
@@ -70,3 +91,5 @@ def test_a_forbidden_request_is_a_problem_or_a_page() -> None:
     assert (api.status_code, page.status_code) == (403, 403)
     assert api["Content-Type"] == "application/problem+json"
     assert page["Content-Type"].startswith("text/html")
+    assert isinstance(page, HttpResponse)
+    assert "no permission for this page" in page.content.decode()

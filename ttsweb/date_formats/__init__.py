@@ -1,0 +1,1 @@
+"""How the admin writes dates; Django looks here, by `FORMAT_MODULE_PATH`."""

@@ -1,0 +1,1 @@
+"""Formats of the only language that there is."""
