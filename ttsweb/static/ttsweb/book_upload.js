@@ -69,13 +69,27 @@
       return this.files.find((one) => isManifest(one.file) && !one.isDone);
     }
 
+    startsAtOnce() {
+      return this.form.elements.start.value === "true";
+    }
+
     isBatch() {
-      return Boolean(this.manifest()) || (this.waiting().length > 1 && this.form.elements.start.value === "true");
+      return Boolean(this.manifest()) || (this.waiting().length > 1 && this.startsAtOnce());
     }
 
     fit() {
       const isBatch = this.isBatch();
       this.form.querySelector("[data-batch-fields]").hidden = !isBatch;
+      this.form.querySelector("[data-outcome]").textContent = this.outcome();
+    }
+
+    /* What comes of the chosen files, before they are sent. */
+    outcome() {
+      const number = this.waiting().length;
+      if (this.manifest()) return this.startsAtOnce() ? "The manifest becomes one batch, whose books start by themselves." : "The manifest becomes one batch, which is paused: its books are planned, and none starts until you resume the batch on its page.";
+      if (number > 1) return this.startsAtOnce() ? `The ${number} files become one batch, whose books start by themselves.` : `The ${number} files become ${number} books, each by itself and no batch: they are planned, and you start them on their pages or in the list of books.`;
+      if (number) return this.startsAtOnce() ? "The book starts as soon as it is planned." : "The book is planned, and you start it on its page.";
+      return "";
     }
 
     options() {
@@ -105,6 +119,7 @@
         this.say(error.message);
       }
       button.disabled = false;
+      this.fit();
     }
 
     async runEach(items) {
@@ -121,9 +136,11 @@
 
     async runBatch(items) {
       const batch = await this.makeBatch(items);
+      const url = `${this.form.dataset.batches}/${batch.id}`;
+      // Before the first file comes: nothing of it may have begun by then.
+      if (!this.startsAtOnce()) await ttsweb.ask(`${url}/pause`, { method: "POST", body: {} });
       let failed = 0;
       for (const item of items) if (!(await this.send(item, { book_batch: batch.id }))) failed += 1;
-      const url = `${this.form.dataset.batches}/${batch.id}`;
       // It ends once all its books have, unless there are files that it still waits for.
       if (!failed && !(await ttsweb.ask(url)).counts.missing) await ttsweb.ask(`${url}/close`, { method: "POST", body: {} });
       const page = this.form.dataset.batchPage.replace(NOBODY, batch.id);
