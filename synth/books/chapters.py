@@ -10,7 +10,7 @@ from synth.books.book import Block, BlockKind, Book, Document, TocEntry
 from synth.books.labels import is_bare_number, is_label, join_titles
 from synth.books.notes import places_of
 from synth.books.rules import SkipReason, section_reason
-from synth.books.section_names import MAX_TITLE_CHARS, name_section
+from synth.books.section_names import MAX_TITLE_CHARS, is_title_page, name_section
 from synth.books.section_names import Placed as Placed
 from synth.books.section_names import Section as Section
 
@@ -35,7 +35,11 @@ def find_sections(book: Book) -> tuple[list[Section], list[str]]:
     """Cut a book into sections, in the order of reading, with each block in one; tell warnings."""
     starts, warnings = _starts_of_toc(book)
     if len(starts) < _MIN_HEADINGS:
-        starts = {**starts, **_starts_of_headings(book)}
+        headings = _starts_of_headings(book)
+        if len(headings) >= _MIN_HEADINGS:
+            # A lone entry that leads to where the text begins, such as "Start", names no chapter.
+            starts = {place: start for place, start in starts.items() if not _is_first(book, place)}
+        starts = {**starts, **headings}
     reasons = _archive_reasons(book)
     sections: list[Section] = []
     for number, document in enumerate(book.documents):
@@ -43,15 +47,22 @@ def find_sections(book: Book) -> tuple[list[Section], list[str]]:
             key = (number, placed.place)
             reason = reasons.get(key) or _reason(document, placed.block)
             start = starts.get(key)
-            if start is None and _opens(sections, document, placed, reason):
+            is_named = start is not None
+            if start is None and _opens(sections, document, placed, reason, book):
                 start = _Start("", 1)
-            if start is not None or not sections:
-                found = start or _Start("", 1)
-                sections.append(Section(found.title, found.level, [], reason, found.parents))
+            if start is not None:
+                section = Section(start.title, start.level, [], reason, start.parents, is_named)
+                sections.append(section)
             sections[-1].blocks.append(placed)
     for section in sections:
         name_section(section, book)
     return _joined_parts(sections), warnings
+
+
+def _is_first(book: Book, place: tuple[int, int]) -> bool:
+    """Say whether there is no text before a place."""
+    before = book.documents[: place[0]]
+    return place[1] == 0 and not any(document.source_chars for document in before)
 
 
 def _placed(number: int, document: Document) -> Iterator[Placed]:
@@ -71,6 +82,7 @@ def _opens(
     document: Document,
     placed: Placed,
     reason: SkipReason | None,
+    book: Book,
 ) -> bool:
     """Say whether a block begins a section that no contents list and no heading names."""
     if not sections:
@@ -85,7 +97,7 @@ def _opens(
     # A document of its own kind, such as a dedication, or one before all chapters.
     is_special = document.role not in {"", "chapter", "part", "frontmatter", "bodymatter"}
     is_special = is_special and document.role != "backmatter"
-    return is_special or not last.title
+    return is_special or not last.is_named or is_title_page(last, book)
 
 
 def _archive_reasons(book: Book) -> dict[tuple[int, int], SkipReason]:
@@ -135,7 +147,8 @@ def _chosen(
         while open_entries and open_entries[-1][0].level >= entry.level:
             open_entries.pop()
         is_start = all(is_part for _, is_part in open_entries)
-        open_entries.append((entry, is_start and _is_part(found, index, offsets)))
+        is_part = _has_role(book, place, "part") or _is_part(found, index, offsets)
+        open_entries.append((entry, is_start and is_part))
         if not is_start:
             continue
         parents = tuple(outer.title for outer, _ in open_entries[:-1] if outer.title)
@@ -144,6 +157,12 @@ def _chosen(
             title = join_titles([starts[place].title, entry.title])
         starts[place] = _Start(title, entry.level, parents)
     return starts
+
+
+def _has_role(book: Book, place: tuple[int, int], role: str) -> bool:
+    """Say whether the book itself says what begins at a place."""
+    document = book.documents[place[0]]
+    return role in {document.role, document.blocks[place[1]].role}
 
 
 def _is_part(found: list[tuple[tuple[int, int], TocEntry]], index: int, offsets: _Offsets) -> bool:

@@ -1,13 +1,15 @@
-"""Take labels of chapters for headings in documents whose markup has no headings at all."""
+"""Take labels of chapters for headings where the markup of a document does not."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from synth.books.book import Block, BlockKind
 from synth.books.heading_words import eastern_number
-from synth.books.labels import is_bare_number, is_label
+from synth.books.labels import is_bare_number, is_label, word_number
+from synth.books.link_lists import LINK_LIST
 from synth.books.txt_headings import number_of
 
 _LEVEL = 2
@@ -17,26 +19,44 @@ _NO_TEXT = frozenset({BlockKind.FURNITURE, BlockKind.BREAK, BlockKind.ALT_TEXT})
 def with_label_headings(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Return the blocks with paragraphs such as "CHAPTER II" as headings.
 
-    A number alone is one where it begins the document, or where such numbers count from 1.
+    A number alone is one where it begins the document, or where such numbers count from 1. Where
+    there are headings, a label is one only directly before a heading, as its number.
     """
+    told = [at for at, block in enumerate(blocks) if block.kind not in _NO_TEXT]
+    labels = [at for at in told if _is_label(blocks[at])]
     if any(block.kind is BlockKind.HEADING for block in blocks):
-        return blocks
-    labels = [
-        at
-        for at, block in enumerate(blocks)
-        if block.kind is BlockKind.PARAGRAPH and is_label(block.text)
-    ]
-    numbers = [at for at in labels if is_bare_number(blocks[at].text)]
-    first = next((at for at, block in enumerate(blocks) if block.kind not in _NO_TEXT), -1)
-    counted = set(numbers) if _count(blocks, numbers) else {first} & set(numbers)
+        return _with_numbers(blocks, told, frozenset(labels))
+    numbers = [at for at in labels if _is_number(blocks[at].text)]
+    counted = set(numbers) if _count(blocks, numbers) else set(told[:1]) & set(numbers)
     chosen = {at for at in labels if at not in numbers} | counted
-    # A page that holds nothing else is a title of its own, or the number of a page.
-    if not chosen or all(at in chosen for at, b in enumerate(blocks) if b.kind not in _NO_TEXT):
+    # A page with nothing but a label is the title of what follows; one of digits is a page number.
+    if len(told) == len(chosen) and any(blocks[at].text.strip(" .").isdigit() for at in told):
         return blocks
     return tuple(
         replace(block, kind=BlockKind.HEADING, level=_LEVEL) if at in chosen else block
         for at, block in enumerate(blocks)
     )
+
+
+def _with_numbers(
+    blocks: tuple[Block, ...], told: Sequence[int], labels: frozenset[int]
+) -> tuple[Block, ...]:
+    changed = list(blocks)
+    for at, following in itertools.pairwise(told):
+        heading = blocks[following]
+        if at in labels and heading.kind is BlockKind.HEADING and not is_label(heading.text):
+            changed[at] = replace(blocks[at], kind=BlockKind.HEADING, level=heading.level)
+    return tuple(changed)
+
+
+def _is_label(block: Block) -> bool:
+    if block.kind is not BlockKind.PARAGRAPH or block.role == LINK_LIST:
+        return False
+    return is_label(block.text) or word_number(block.text) > 0
+
+
+def _is_number(text: str) -> bool:
+    return is_bare_number(text) or word_number(text) > 0
 
 
 def _count(blocks: Sequence[Block], numbers: list[int]) -> bool:
@@ -46,4 +66,4 @@ def _count(blocks: Sequence[Block], numbers: list[int]) -> bool:
 
 def _value(text: str) -> int:
     word = text.strip(" .:)—–-").upper()  # noqa: RUF001
-    return number_of(word) or eastern_number(word)
+    return number_of(word) or eastern_number(word) or word_number(text)

@@ -28,6 +28,20 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _MAX_LABEL = 40
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty")
+_COUNTS = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen",
+    "un deux trois quatre cinq six sept huit neuf dix onze douze treize quatorze quinze seize",
+    "eins zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn",
+    "uno dos tres cuatro cinco seis siete ocho nueve diez once doce trece catorce quince",
+    "uno due tre quattro cinque sei sette otto nove dieci undici dodici tredici quattordici",
+)
+_COUNTED = {word: n for words in _COUNTS for n, word in enumerate(words.split(), start=1)} | {
+    f"{ten} {unit}".strip(): 10 * tens + units
+    for tens, ten in enumerate(_TENS, start=2)
+    for units, unit in enumerate(["", *_COUNTS[0].split()[:9]])
+}
 
 
 def is_label(text: str) -> bool:
@@ -35,6 +49,15 @@ def is_label(text: str) -> bool:
     if len(text) > _MAX_LABEL:
         return False
     return bool(_LABEL.match(text.strip())) or is_foreign_label(text)
+
+
+def word_number(text: str) -> int:
+    """Return the value of a number alone in words, such as "ONE" or "Zwölf", else 0."""
+    # "One." with a stop may be a sentence.
+    word = text.strip(" .:") if text.isupper() else text.strip()
+    if not word[:1].isupper() or len(word) > _MAX_LABEL:
+        return 0
+    return _COUNTED.get(" ".join(word.casefold().replace("-", " ").split()), 0)
 
 
 def is_bare_number(text: str) -> bool:

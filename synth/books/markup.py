@@ -35,8 +35,8 @@ ROLES = MATTER | _words(
     "abstract acknowledgments afterword appendix bibliography chapter code colophon conclusion "
     "contributors copyright-page cover credits dedication dramatis-personae endnote endnotes "
     "epigraph epilogue errata footnote footnotes foreword frontispiece glossary halftitlepage "
-    "imprimatur imprint index introduction landmarks loi lot navigation note page-list part "
-    "pg-footer pg-header preamble preface prologue seriespage titlepage toc volume"
+    "imprimatur imprint index introduction landmarks link-list loi lot navigation note page-list "
+    "part pg-footer pg-header preamble preface prologue seriespage titlepage toc volume"
 )
 _ALIASES = {
     "title-page": "titlepage",

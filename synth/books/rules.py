@@ -111,6 +111,7 @@ _FURNITURE_REASONS = {
     "hidden": SkipReason.HIDDEN,
     "invisible": SkipReason.UNSPEAKABLE,
     "code": SkipReason.CODE,
+    "link-list": SkipReason.CONTENTS,
 }
 _TITLE_REASONS = (
     (
@@ -166,8 +167,8 @@ def block_reason(block: Block, rules: Rules) -> SkipReason | None:
         return _FURNITURE_REASONS.get(block.role) or section_reason(block.role) or SkipReason.HIDDEN
     if block.kind is BlockKind.BREAK:
         return SkipReason.BREAK
-    if block.role == "code":
-        return SkipReason.CODE
+    if block.role in {"code", "link-list"}:
+        return _FURNITURE_REASONS[block.role]
     if block.kind is BlockKind.TABLE_ROW and rules.tables is Tables.SKIP:
         return SkipReason.TABLE
     if block.kind is BlockKind.ALT_TEXT and rules.alt_texts is AltTexts.SKIP:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from synth.books.book import Block, BlockKind, Book, Document
 from synth.books.labels import join_titles
@@ -25,8 +25,12 @@ _MAKERS = re.compile(
     r"publish|verlag|press\b|print(?:ed|er)|novel\b|author\b|volumes?\b)",
     re.IGNORECASE,
 )
+_BY = re.compile(r"(?:(?:written )?by|von|par|de|door|di|av|af)\s+")
 _MAX_TITLE_PAGE_CHARS = 300
+_MAX_TITLE_PAGE_BLOCKS = 60
+_MAX_FRONT_CHARS = 3000
 _MAX_RIGHTS_CHARS = 8000
+_UNSAID = frozenset({BlockKind.ALT_TEXT, BlockKind.FURNITURE, BlockKind.BREAK})
 _ROLE_TITLES = {
     "titlepage": "Title page",
     "copyright-page": "Copyright",
@@ -54,6 +58,7 @@ class Section:
     blocks: list[Placed]
     reason: SkipReason | None = None
     parents: tuple[str, ...] = ()
+    is_named: bool = False  # by the contents list or by a heading
 
 
 def name_section(section: Section, book: Book) -> None:
@@ -70,8 +75,19 @@ def name_section(section: Section, book: Book) -> None:
         title = own
     document = book.documents[section.blocks[0].document]
     if section.reason is None:
-        section.reason = title_reason(title) or _guessed(section, document, book)
+        first = title or _first_text(section)
+        section.reason = title_reason(first) or _guessed(section, document, book)
     section.title = (title or _made_title(section, document))[:MAX_TITLE_CHARS]
+
+
+def is_title_page(section: Section, book: Book) -> bool:
+    """Say whether the blocks that a section has so far are a title page."""
+    if len(section.blocks) > _MAX_TITLE_PAGE_BLOCKS:
+        return False
+    looked_at = replace(section, blocks=section.blocks)
+    name_section(looked_at, book)
+    num_chars = sum(placed.block.source_chars for placed in section.blocks)
+    return looked_at.reason is SkipReason.TITLE_PAGE and num_chars <= _MAX_FRONT_CHARS
 
 
 def _guessed(section: Section, document: Document, book: Book) -> SkipReason | None:
@@ -80,6 +96,8 @@ def _guessed(section: Section, document: Document, book: Book) -> SkipReason | N
     texts = [placed.block.text for placed in section.blocks]
     is_front = section.blocks[0].document <= max(3, len(book.documents) // 10)
     title = book.metadata.title.casefold()
+    if is_front and _is_byline(texts, book):
+        return SkipReason.TITLE_PAGE
     if is_front and {text.casefold() for text in texts if text} == {title}:
         return SkipReason.TITLE_PAGE
     is_own = section.title and section.title.casefold() not in title
@@ -93,6 +111,14 @@ def _guessed(section: Section, document: Document, book: Book) -> SkipReason | N
     signs = {found.casefold() for text in texts for found in _RIGHTS.findall(text)}
     is_rights = len(signs) > 1 or (bool(signs) and num_chars <= _MAX_TITLE_PAGE_CHARS)
     return SkipReason.LICENCE if is_rights and num_chars <= _MAX_RIGHTS_CHARS else None
+
+
+def _is_byline(texts: list[str], book: Book) -> bool:
+    """Say whether all there is are title and authors, such as "THE BELL" and "By Ann Author"."""
+    names = {book.metadata.title.casefold(), *map(str.casefold, book.metadata.authors)}
+    told = [text.casefold().strip(" .,") for text in texts if text]
+    bare = [_BY.sub("", text) for text in told]
+    return bool(told) and all(text in names or _BY.fullmatch(f"{text} ") for text in bare)
 
 
 def _is_sentence(block: Block) -> bool:
@@ -110,5 +136,12 @@ def _made_title(section: Section, document: Document) -> str:
     role = section.blocks[0].block.role or document.role
     if role and role not in {"chapter", "bodymatter", "frontmatter", "backmatter"}:
         return _ROLE_TITLES.get(role, role.replace("-", " ").capitalize())
-    text = next((placed.block.text for placed in section.blocks if placed.block.text), "")
+    text = _first_text(section)
     return text if len(text) <= 40 else f"{text[:40].rsplit(' ', 1)[0]}…"
+
+
+def _first_text(section: Section) -> str:
+    """Return how a section begins: what it says, or for want of that what its pictures show."""
+    texts = [placed.block.text for placed in section.blocks if placed.block.text]
+    said = (p.block.text for p in section.blocks if p.block.text and p.block.kind not in _UNSAID)
+    return next(said, texts[0] if texts else "")

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from synth.books import markup, note_marks, speakers, tables
 from synth.books.book import Block, BlockKind, Document, count_chars
+from synth.books.display_headings import mark_display_headings
 from synth.books.document_role import document_role
 from synth.books.label_headings import with_label_headings
 from synth.books.labels import is_label
+from synth.books.link_lists import mark_link_lists
 from synth.books.markup import Element
 from synth.books.runs import Context, Run, context_in
 
@@ -31,6 +33,8 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     language = markup.language_of(body) or markup.language_of(root) or language
     walker = _Walker(path)
     role = document_role(root, body)
+    mark_link_lists(body, path)
+    mark_display_headings(body)
     speakers.mark_speakers(body)
     walker.walk(body, Context(language=language, role=role), is_root=True)
     blocks = tuple(
@@ -256,7 +260,8 @@ class _Walker:
         if use is tables.Use.SPEECHES:
             self._speech(row, context)
             return
-        inner = replace(context, kind=BlockKind.TABLE_ROW, is_flat=True)
+        role = markup.role_of(row) or context.role
+        inner = replace(context, kind=BlockKind.TABLE_ROW, is_flat=True, role=role)
         self._text(row.text, inner)
         for cell in row:
             if self.run.last and markup.name_of(cell) in _CELLS:

@@ -16,7 +16,9 @@ def kinds(inner: str) -> list[str]:
     return [kind for kind, _ in said(inner)]
 
 
-@pytest.mark.parametrize("label", ["CHAPTER II", "Kapitel 3.", "II", "4.", "Глава 2", "第三章"])
+@pytest.mark.parametrize(
+    "label", ["CHAPTER II", "Kapitel 3.", "II", "4.", "ONE", "Zwölf", "Глава 2", "第三章"]
+)
 def test_a_label_at_the_start_is_a_heading(label: str) -> None:
     assert kinds(f"<p><b>{label}</b></p><p>It began.</p>") == ["heading", "paragraph"]
 
@@ -42,8 +44,34 @@ def test_numbers_that_count_are_headings_and_others_are_not() -> None:
         "<h2>One</h2><p>CHAPTER II</p><p>It began.</p>",
         "<p>It began.</p><p>I</p><p>We went.</p>",
         "<p>12</p>",
+        "<p>One.</p><p>Two.</p>",
     ],
-    ids=["has_headings", "word", "alone"],
+    ids=["has_headings", "word", "alone", "sentences"],
 )
 def test_other_short_paragraphs_stay_paragraphs(inner: str) -> None:
     assert [kind for kind, text in said(inner) if text != "One"].count("heading") == 0
+
+
+def test_a_number_before_a_heading_is_one_with_it() -> None:
+    names = ("Rain", "Wind")
+    pages = {
+        f"{n}.xhtml": page(f"<p>{n}</p><h1>{name}</h1>{LONG}") for n, name in enumerate(names, 1)
+    }
+
+    plan = plan_book(read_epub(Epub(pages).bytes()))
+
+    assert [c.title for c in plan.included] == ["1. Rain", "2. Wind"]
+
+
+@pytest.mark.parametrize("has_contents", [True, False])
+def test_a_page_of_nothing_but_a_number_begins_the_chapter_behind_it(has_contents: bool) -> None:
+    pages: dict[str, str] = {}
+    for number in ("I", "II", "III"):
+        pages[f"{number}.xhtml"] = page(f"<p>{number}</p>")
+        pages[f"{number}-text.xhtml"] = page(LONG)
+    nav = [(number, f"{number}.xhtml") for number in ("I", "II", "III")] if has_contents else None
+
+    plan = plan_book(read_epub(Epub(pages, nav=nav).bytes()))
+
+    assert [c.title for c in plan.included] == ["I", "II", "III"]
+    assert all(c.source_chars > 1000 for c in plan.included)

@@ -78,3 +78,59 @@ def test_what_an_archive_puts_around_a_book_is_named_in_words() -> None:
 
     outside = [chapter.title for chapter in plan.chapters if not chapter.included]
     assert outside == ["Project Gutenberg: about this e-book"]
+
+
+def test_a_byline_of_its_own_is_left_out_with_the_title() -> None:
+    first = f"<h1>The Fox</h1><h2>By Ann Author</h2><h2>One</h2>{LONG}<h2>Two</h2>{LONG}"
+
+    assert titles(plan_of(Epub({"a.xhtml": page(first)}, metadata=FOX))) == ["One", "Two"]
+
+
+def test_a_page_that_no_list_names_behind_the_title_page_stays_a_dedication() -> None:
+    pages = {
+        "title.xhtml": page("<h1>The Fox</h1><p>by Ann Author</p>"),
+        "to.xhtml": page("<p>To my mother</p>"),
+        "1.xhtml": page(f"<h1>One</h1>{LONG}"),
+        "2.xhtml": page(f"<h1>Two</h1>{LONG}"),
+    }
+    nav = [("The Fox", "title.xhtml"), ("One", "1.xhtml"), ("Two", "2.xhtml")]
+
+    plan = plan_of(Epub(pages, nav=nav, metadata=FOX))
+
+    assert titles(plan) == ["To my mother", "One", "Two"]
+
+
+def test_what_the_book_calls_a_part_holds_chapters_however_short() -> None:
+    ncx = '<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><navMap>{}{}</navMap></ncx>'
+    point = "<navPoint><navLabel><text>{}</text></navLabel><content src='{}'/>{}</navPoint>"
+    inner = point.format("Rain", "1.xhtml", "") + point.format("Wind", "2.xhtml", "")
+    pages = {
+        "p.xhtml": page("<h1>Weather</h1>", kind="part"),
+        "1.xhtml": page("<h1>Rain</h1><p>It rained.</p>"),
+        "2.xhtml": page("<h1>Wind</h1><p>It blew.</p>"),
+        "3.xhtml": page(f"<h1>Glossary</h1>{LONG}"),
+    }
+    toc = ncx.format(
+        point.format("Weather", "p.xhtml", inner), point.format("Glossary", "3.xhtml", "")
+    )
+
+    assert titles(plan_of(Epub(pages, ncx=toc))) == ["Rain", "Wind", "Glossary"]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "Title",
+        "Du même auteur",
+        "Vom gleichen Verfasser sind erschienen",
+        "Anmerkungen zur Transkription",
+        "À propos de cette édition électronique",
+        "About this digital edition",
+        "Transcriber's Notes",
+        "TABLE",
+    ],
+)
+def test_pages_about_the_edition_are_left_out_in_other_languages(title: str) -> None:
+    pages = {"1.xhtml": page(f"<h1>One</h1>{LONG}"), "2.xhtml": page(f"<h1>{title}</h1>{LONG}")}
+
+    assert titles(plan_of(Epub(pages))) == ["One"]
