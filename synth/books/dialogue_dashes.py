@@ -14,7 +14,7 @@ _DASH_LANGUAGES = frozenset(
 )
 _ATTACHED = frozenset(("es", "ca", "gl"))  # —Hola —dijo Juan—. Adiós.
 _BY_STOPS = frozenset(("ru", "uk", "be", "bg", "mk"))  # a dash between words stands for a verb
-_START = re.compile(r"\s*(?:[—–―]|-\s)\s*(?=\S)")
+_START = re.compile(r"\s*(?:[—–―]|--|-\s)\s*(?=\S)")
 _AFTER_COLON = re.compile(r"(?<=:)\s+(?=[—–―]\s*\S)")
 _DASH = re.compile(r"[—–―]|(?<=\s)-(?=\s)")
 _NEAR = 20  # characters, of which all but the nearest are blanks
@@ -33,12 +33,12 @@ _FRENCH_VERBS = (
 ).replace(" ", "|")
 # «Bonjour, dit-il, comment allez-vous ?»: a verb of saying, then who said it.
 _INCISE = re.compile(
-    r"(?<=[,!?…])\s+(?:(?:me|te|lui|nous|vous|leur|se|en|y)\s+|[smtl]['’])*"
+    r"(?<=[,!?…»])\s+(?:(?:me|te|lui|nous|vous|leur|se|en|y)\s+|[smtl]['’])*"
     rf"(?:{_FRENCH_VERBS})"
     r"(?:-(?:t-)?(?:il|elle|on|je|ils|elles|nous|vous)\b(?!-)"
     r"|\s+(?=[A-ZÀ-ÖØ-Þ]|(?:le|la|les|un|une|son|sa|ses|mon|ma|mes|ce|cette|notre|votre|leur)\s"
     r"|l['’]))"
-    r"[^,.;:!?…«»“”—–]{0,120}(?:[,.]|(?=\s*»)|\Z)"
+    r"[^,.;:!?…«»“”—–]{0,120}(?:[,.;:!?…]|(?=\s*»)|\Z)"
 )
 
 

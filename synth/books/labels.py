@@ -83,6 +83,11 @@ def join_titles(parts: list[str]) -> str:
     return joined
 
 
+def says(text: str, words: str) -> bool:
+    """Say whether a text has these words in it, in their order, whatever their case."""
+    return len(_words(words)) > 1 and _words(words) in _words(text)
+
+
 def _words(text: str) -> str:
     words = re.findall(r"[^\W_]+", text.casefold())
     return f" {' '.join(words)} "

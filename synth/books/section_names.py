@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from synth.books.book import Block, BlockKind, Book, Document
-from synth.books.labels import join_titles
+from synth.books.labels import join_titles, says
 from synth.books.rules import SkipReason, title_reason
 
 MAX_TITLE_CHARS = 200
@@ -103,7 +103,8 @@ def _guessed(section: Section, document: Document, book: Book) -> SkipReason | N
     is_own = section.title and section.title.casefold() not in title
     if document.role not in {"", "frontmatter", "bodymatter"} or is_own:
         return None
-    names_title = bool(title) and any(title in text.casefold() for text in texts[:3])
+    # By words: a book called "It" is not named by "Edith".
+    names_title = any(says(text, book.metadata.title) for text in texts[:3])
     if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
         is_told = any(_is_sentence(placed.block) for placed in section.blocks)
         return None if is_told else SkipReason.TITLE_PAGE

@@ -134,3 +134,11 @@ def test_pages_about_the_edition_are_left_out_in_other_languages(title: str) -> 
     pages = {"1.xhtml": page(f"<h1>One</h1>{LONG}"), "2.xhtml": page(f"<h1>{title}</h1>{LONG}")}
 
     assert titles(plan_of(Epub(pages))) == ["One"]
+
+
+def test_a_short_title_within_a_word_makes_no_title_page() -> None:
+    pages = {"a.xhtml": page("<p>To Edith</p>"), "b.xhtml": SECOND}
+
+    plan = plan_of(Epub(pages, metadata=METADATA.replace("A Book", "It")))
+
+    assert titles(plan) == ["To Edith", "Two"]
