@@ -107,6 +107,7 @@ class RenderJobAdmin(ModelAdmin):
         """Return the jobs that the user may see; their texts are long and read on demand."""
         jobs = visible_jobs(request.user).select_related("owner").defer("text")
         jobs = jobs.annotate(text_start=Left("text", 80), book_title=F("book__title"))
+        jobs = jobs.annotate(sample_title=F("sampled_book__title"))
         return jobs.prefetch_related("voices__version__voice")
 
     def get_form(
@@ -147,8 +148,8 @@ class RenderJobAdmin(ModelAdmin):
 
     @display(description="text")
     def said(self, job: Any) -> str:
-        """Return the beginning of the text, or which book it is."""
-        start: str = job.text_start or job.book_title or ""
+        """Return the beginning of the text, or which book it is, or is a sample of."""
+        start: str = job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
         return f"{start[:60].rstrip()}…" if len(start) > 60 else start
 
     @display(description="status", ordering="status")

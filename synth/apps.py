@@ -8,4 +8,4 @@ class SynthConfig(AppConfig):
 
     name = "synth"
     default_auto_field = "django.db.models.BigAutoField"
-    verbose_name = "Rendering"
+    verbose_name = "Speech"

@@ -83,7 +83,7 @@ class ItemInline(TabularInline):
     def name(self, item: RenderJob) -> SafeString:
         """Return the item's name, which leads to its job."""
         url = reverse("admin:synth_renderjob_change", args=[item.pk])
-        return format_html('<a href="{}">{}</a>', url, item.custom_id)
+        return format_html('<a href="{}" class="tts-link">{}</a>', url, item.custom_id)
 
     @display(description="text")
     def said(self, item: Any) -> str:

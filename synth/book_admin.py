@@ -256,11 +256,14 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
         return _told(book.policies) if book.policies else "the usual ones"
 
 
+_USUAL = (("speed", 1.0), ("seed", 0))
+
+
 def _told(values: dict[str, Any]) -> str:
     """Return names and values in one line."""
     parts = []
     for name, value in values.items():
-        if value in (None, "", [], {}):
+        if value in (None, False, "", [], {}) or (name, value) in _USUAL:
             continue
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         parts.append(f"{name.replace('_', ' ')}: {text}")

@@ -137,7 +137,8 @@ class RenderJob(models.Model):
         )
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id}"
+        word = "job" if self.kind == self.Kind.SPEECH else self.kind
+        return f"{word} {str(self.id)[:8]}"
 
 
 class BatchJob(RenderJob):

@@ -92,7 +92,7 @@ class WebhookDeliveryAdmin(OwnRowsMixin, ModelAdmin):
         if row.job_id is None:
             return "-"
         url = reverse("admin:synth_renderjob_change", args=[row.job_id])
-        return format_html('<a href="{}">{}</a>', url, row.job_id)
+        return format_html('<a href="{}" class="tts-link">{}</a>', url, row.job_id)
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Let nobody: messages are made of what happens."""
@@ -145,6 +145,7 @@ class EndpointForm(ModelForm):  # type: ignore[type-arg]  # takes none at run ti
     class Meta:
         model = WebhookEndpoint
         fields = ("url", "events", "enabled")
+        labels = {"url": "URL"}  # noqa: RUF012  # Django reads it
 
     def clean_url(self) -> str:
         """Refuse a URL to which nothing may be sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.db.models import Model
 from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
 from unfold.admin import ModelAdmin
 from unfold.decorators import display
 
@@ -18,7 +19,7 @@ class WorkerStatusAdmin(ModelAdmin):
     list_display = ("name", "role", "state_label", "device", "checkpoint", "last_seen_at", "detail")
     fields = (
         "name", "role", "state_label", "detail", "device", "checkpoint", "model_fingerprint",
-        "codec_fingerprint", "resampler", "figures", "started_at", "last_seen_at",
+        "codec_fingerprint", "resampler", "measured", "started_at", "last_seen_at",
     )  # fmt: skip
     readonly_fields = fields
 
@@ -32,6 +33,16 @@ class WorkerStatusAdmin(ModelAdmin):
     def state_label(self, worker: WorkerStatus) -> str:
         """Return the state as a badge."""
         return worker.state
+
+    @display(description="figures")
+    def measured(self, worker: WorkerStatus) -> str:
+        """Return what the worker counted, in words."""
+        told = (
+            f"{name.replace('_', ' ').removesuffix(' bytes')} "
+            f"{filesizeformat(value) if name.endswith('_bytes') else value}"
+            for name, value in sorted(worker.figures.items())
+        )
+        return " · ".join(told) or "-"
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Let nobody."""

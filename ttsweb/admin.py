@@ -21,12 +21,26 @@ from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 from synth.keys import LIMITS, create_key, revoke_key
 from synth.models import ApiKey, default_scopes
 
+_LINK = " relationship"  # Django's word for such a row: "user-group relationship"
+
 admin.site.unregister(User)
 admin.site.unregister(Group)
 
 
+class WithoutLinksMixin:
+    """Tell what is deleted without the rows that only link two others: they have no names."""
+
+    def get_deleted_objects(
+        self, objs: Any, request: HttpRequest
+    ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
+        """Return what a person is told before deleting."""
+        told, counts, missing, kept = super().get_deleted_objects(objs, request)  # type: ignore[misc]  # a mixin
+        counts = {name: count for name, count in counts.items() if _LINK not in name}
+        return _without_links(told), counts, missing, kept
+
+
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes none at run time
+class UserAdmin(WithoutLinksMixin, DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes none at run time
     """Users in the look of the other pages."""
 
     form = UserChangeForm
@@ -36,7 +50,7 @@ class UserAdmin(DjangoUserAdmin, ModelAdmin):  # type: ignore[type-arg]  # takes
 
 
 @admin.register(Group)
-class GroupAdmin(DjangoGroupAdmin, ModelAdmin):
+class GroupAdmin(WithoutLinksMixin, DjangoGroupAdmin, ModelAdmin):
     """Groups in the look of the other pages."""
 
     filter_horizontal = ()
@@ -55,6 +69,7 @@ class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
     class Meta:
         model = ApiKey
         fields = ("name", "user", "expires_at", "scopes", *LIMITS)
+        help_texts = {"expires_at": "In UTC; empty never ends."}  # noqa: RUF012  # Django reads it
 
 
 @admin.register(ApiKey)
@@ -146,3 +161,10 @@ class ApiKeyAdmin(ModelAdmin):
         """Make the chosen keys useless at once."""
         revoked = sum(revoke_key(key) for key in keys)
         self.message_user(request, f"{revoked} keys were revoked.")
+
+
+def _without_links(told: list[Any]) -> list[Any]:
+    """Return a nested list of sentences without those of rows that only link two others."""
+    rest = (one for one in told if isinstance(one, list) or f"{_LINK}:" not in str(one))
+    cleaned = [_without_links(one) if isinstance(one, list) else one for one in rest]
+    return [one for one in cleaned if one != []]

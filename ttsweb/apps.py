@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 
 
 class TtswebConfig(AppConfig):
@@ -14,3 +14,5 @@ class TtswebConfig(AppConfig):
         """Make our Celery app the current one and register the system checks."""
         from ttsweb import checks  # noqa: F401
         from workers import celery  # noqa: F401
+
+        apps.get_app_config("auth").verbose_name = "Access"  # as the sidebar calls it

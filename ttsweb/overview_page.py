@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.book_cells import hours
 from synth.job_options import PRIORITIES
 from ttsweb.api import check_query, key_of
 from ttsweb.overview import overview
@@ -107,4 +108,9 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         # Percent of the chart: a day with a few seconds is still seen.
         day["tall"] = max(tall, 1.5) if day["audio_hours"] else 0.0
         day["top"] = _CHART_HEIGHT - day["tall"]
-    return context | {"overview": found, "most_hours": most}
+    for worker in found.get("workers", ()):
+        worker["heard"] = hours(worker["seen_seconds_ago"])
+    for group in found["queue"]:
+        if group["oldest_wait_seconds"] is not None:
+            group["waits"] = hours(group["oldest_wait_seconds"])
+    return context | {"title": "Overview", "overview": found, "most_hours": most}

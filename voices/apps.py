@@ -8,6 +8,7 @@ class VoicesConfig(AppConfig):
 
     name = "voices"
     default_auto_field = "django.db.models.BigAutoField"
+    verbose_name = "Speech"  # the sidebar has its pages there, with those of synth
 
     def ready(self) -> None:
         """Have a user's voices go with the user."""

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from django.test import Client
+import datetime as dt
+import re
 
-from tests.factories import make_user
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Group
+from django.test import Client
+from django.utils import timezone
+
+from synth.keys import create_key
+from synth.models import WorkerStatus
+from tests.factories import make_book, make_job, make_user
 
 
 @pytest.mark.django_db
@@ -44,3 +52,77 @@ def test_a_user_can_be_added_and_edited() -> None:
 
     assert response.status_code == 302
     assert page.get(response["Location"]).status_code == 200
+
+
+@pytest.fixture
+def page() -> Client:
+    """A browser of a superuser."""
+    client = Client()
+    client.force_login(make_user("boss", is_superuser=True))
+    return client
+
+
+@pytest.mark.django_db
+def test_times_have_their_zone(page: Client) -> None:
+    user = make_user("clerk")
+    LogEntry.objects.log_actions(user.pk, [user], CHANGE, single_object=True)
+    shown = page.get(f"/admin/auth/user/{user.pk}/history/").content.decode()
+
+    assert re.search(r"\d+\xa0\w{3}\xa0\d{4}, \d\d:\d\d\xa0UTC", shown)
+
+
+@pytest.mark.django_db
+def test_deletion_of_a_user_tells_no_rows_without_names(page: Client) -> None:
+    user = make_user("clerk")
+    user.groups.add(Group.objects.create(name="Readers"))
+    create_key(user, "a key")
+
+    shown = page.get(f"/admin/auth/user/{user.pk}/delete/").content.decode()
+
+    assert "clerk" in shown and "a key" in shown
+    assert "relationship" not in shown and "object (" not in shown
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [("", "There are no lexicons yet"), ("?q=nothing", "No lexicon fits what was searched for")],
+)
+def test_a_list_without_rows_says_why(page: Client, query: str, said: str) -> None:
+    assert said in page.get(f"/admin/synth/lexicon/{query}").content.decode()
+
+
+@pytest.mark.django_db
+def test_overview_says_ages_as_people_do(page: Client) -> None:
+    heard = timezone.now() - dt.timedelta(hours=3, minutes=1)
+    WorkerStatus.objects.create(
+        name="gone", role="all", state="ready", started_at=heard, last_seen_at=heard
+    )
+
+    shown = page.get("/admin/").content.decode()
+
+    assert "<title> Overview" in " ".join(shown.split()).replace("<title>  ", "<title> ")
+    assert "3.0 h ago" in shown
+
+
+@pytest.mark.django_db
+def test_figures_of_a_worker_are_words(page: Client) -> None:
+    now = timezone.now()
+    figures = {"slots_in_use": 3, "memory_bytes": 1024**3}
+    WorkerStatus.objects.create(
+        name="gpu", role="all", state="ready", started_at=now, last_seen_at=now, figures=figures
+    )
+
+    shown = page.get("/admin/synth/workerstatus/gpu/change/").content.decode()
+
+    assert "memory 1.0\xa0GB · slots in use 3" in shown
+
+
+@pytest.mark.django_db
+def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
+    job = make_job(text="")
+    make_book(title="Two Tales", sample_job=job)
+
+    shown = page.get("/admin/synth/renderjob/").content.decode()
+
+    assert "Sample of Two Tales" in shown

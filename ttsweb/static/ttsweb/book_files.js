@@ -26,12 +26,12 @@
   const row = (file, box) => {
     const label = box.labels[file.kind] || file.kind;
     const url = `${box.dataset.url}/${file.id}`;
-    const does = make("td", { class: "tts-nowrap" });
+    const does = make("span", { class: "tts-does" });
     if (file.status === "done") {
       const link = make("a", { href: file.content_url || `${url}/content`, class: "tts-link", "aria-label": `Download ${label}` }, "Download");
       link.setAttribute("download", "");
-      does.append(link, " ");
-      if (file.plot_url) does.append(make("a", { href: file.plot_url, class: "tts-link", "aria-label": `Levels of ${label}` }, "Levels"), " ");
+      does.append(link);
+      if (file.plot_url) does.append(make("a", { href: file.plot_url, class: "tts-link", "aria-label": `Levels of ${label}` }, "Levels"));
     }
     if (box.dataset.mayControl) {
       does.append(make("button", { type: "button", class: "tts-button", "data-delete-file": url, "aria-label": `Delete ${label}` }, "Delete"));
@@ -44,10 +44,10 @@
       "tr",
       {},
       make("th", { scope: "row" }, label, make("small", { class: "tts-block" }, about(file))),
-      make("td", {}, badge, why),
-      make("td", { class: "tts-nowrap" }, size),
-      make("td", { class: "tts-nowrap" }, length),
-      does,
+      make("td", { "data-label": "State" }, badge, why),
+      make("td", { class: "tts-nowrap", "data-label": "Size" }, size),
+      make("td", { class: "tts-nowrap", "data-label": "Length" }, length),
+      make("td", {}, does),
     );
   };
 

@@ -20,7 +20,7 @@
     ];
     if (plan.expected_finish) {
       const at = new Date(plan.expected_finish);
-      tiles.push(tile("Done, if started now", at.toLocaleString("en", { dateStyle: "medium", timeStyle: "short" }), "from what the workers rendered lately"));
+      tiles.push(tile("Done, if started now", at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", timeZoneName: "short" }), `on ${at.toLocaleDateString("en-GB", { dateStyle: "medium" })}, going by what the workers rendered lately`));
     }
     return tiles;
   };
@@ -43,7 +43,7 @@
       ...texts.slice(0, MOST_TEXTS).map((one) => make("li", {}, make("span", {}, one.text || `(${one.kind})`), make("small", { class: "tts-block tts-quiet" }, `${one.kind.replaceAll("_", " ")} in ${titleOf(plan, one.chapter)}`))),
     ];
     if (texts.length > MOST_TEXTS) items.push(make("li", {}, `and ${number(texts.length - MOST_TEXTS)} more`));
-    const summary = make("summary", {}, `${reason.replaceAll("_", " ")}: ${number(chars)} characters`);
+    const summary = make("summary", {}, `${reason.replaceAll("_", " ")}${chars ? `: ${number(chars)} character${chars === 1 ? "" : "s"}` : ""}`);
     return make("details", {}, summary, make("p", { class: "tts-quiet" }, editor.reasons[reason] || ""), make("ul", { class: "tts-list" }, ...items));
   };
 

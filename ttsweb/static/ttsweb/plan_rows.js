@@ -26,7 +26,7 @@
   };
 
   const textInput = (chapter, editor, key, label, name) => {
-    const input = make("input", { class: "tts-input", "data-key": key, "aria-label": label, maxLength: key === "title" ? 200 : 35, disabled: !editor.isOpen, placeholder: name === "language" ? "tag" : "" });
+    const input = make("input", { class: "tts-input", "data-key": key, "aria-label": label, maxLength: key === "title" ? 200 : 35, disabled: !editor.isOpen, placeholder: name === "language" ? "en, fr…" : "" });
     input.value = input.defaultValue = chapter[key];
     const save = () => {
       if (input.value.trim() === input.defaultValue.trim()) return;
@@ -64,7 +64,7 @@
   };
 
   const about = (chapter, editor) => {
-    const words = [ttsweb.hours(chapter.seconds), `${number(chapter.characters)} characters`, `${number(chapter.blocks)} blocks`];
+    const words = [ttsweb.hours(chapter.seconds), `${number(chapter.characters)} characters`, `${number(chapter.blocks)} block${chapter.blocks === 1 ? "" : "s"}`];
     if (!chapter.included) words.splice(0, 2, `${number(chapter.source_chars)} characters left out`);
     if (chapter.parts.length) words.push(chapter.parts.join(" › "));
     if (chapter.speakers.length) words.push(`speakers: ${chapter.speakers.join(", ")}`);
@@ -77,7 +77,7 @@
     box.checked = box.defaultChecked = chapter.included;
     box.addEventListener("change", () => editor.edit({ edit: box.checked ? "include" : "exclude", chapter: chapter.id }, `${chapter.title}: ${box.checked ? "spoken" : "left out"}`));
     const handle = make("span", { class: "tts-plan-drag", "aria-hidden": "true", title: "Drag to move" }, "⋮⋮");
-    handle.draggable = editor.isOpen;
+    if (editor.isOpen) handle.draggable = true;
     const row = make(
       "li",
       { class: `tts-plan-row${chapter.included ? "" : " tts-plan-out"}`, "data-chapter": chapter.id },

@@ -106,7 +106,7 @@
       return;
     }
     part("heading").textContent = `${item.title}: ${placeOf(item)}`;
-    const score = item.score === null ? "" : ` score ${item.score.toFixed(2)}`;
+    const score = item.score === null || !item.take ? "" : ` score ${item.score.toFixed(2)}`;
     const failed = item.error_code ? ` ${item.error_message} (${item.error_code})` : "";
     part("why").replaceChildren(badge(item), make("span", `${score}${failed}`));
     part("flags").replaceChildren(...item.flags.map((flag) => make("li", flag.sentence)));
