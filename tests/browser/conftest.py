@@ -18,6 +18,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.browser.pages import console_errors, requested_urls, set_dark, set_desktop
 from tests.services import find_browser
 from tests.workers.commands import (
     PATIENCE_SECONDS,
@@ -108,8 +109,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             process.communicate(timeout=PATIENCE_SECONDS)
 
 
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
+@pytest.fixture(scope="session")
+def chrome() -> Iterator[webdriver.Chrome]:
     """A headless Chromium with a profile of its own, and a log of all that it asks for."""
     options = webdriver.ChromeOptions()
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
@@ -126,14 +127,34 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 
 @pytest.fixture
+def browser(chrome: webdriver.Chrome) -> webdriver.Chrome:
+    """The browser as if it had just been opened: light, wide, its logs empty.
+
+    To start one for every test takes longer than most of what they do; the log-in is kept.
+    """
+    chrome.get("about:blank")
+    set_dark(chrome, False)
+    set_desktop(chrome)
+    console_errors(chrome), requested_urls(chrome)
+    return chrome
+
+
+@pytest.fixture
 def admin(browser: webdriver.Chrome, site: Site) -> webdriver.Chrome:
     """The browser, logged in as the operator."""
-    browser.get(f"{site.url}/admin/")
-    browser.find_element(By.NAME, "username").send_keys(USER)
-    browser.find_element(By.NAME, "password").send_keys(PASSWORD)
-    browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
-    WebDriverWait(browser, 20).until(expected.presence_of_element_located((By.ID, "main")))
+    if not _is_logged_in(browser, site):
+        browser.get(f"{site.url}/admin/")
+        browser.find_element(By.NAME, "username").send_keys(USER)
+        browser.find_element(By.NAME, "password").send_keys(PASSWORD)
+        browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
+        WebDriverWait(browser, 20).until(expected.presence_of_element_located((By.ID, "main")))
+        console_errors(browser), requested_urls(browser)
     return browser
+
+
+def _is_logged_in(browser: webdriver.Chrome, site: Site) -> bool:
+    found = browser.execute_cdp_cmd("Network.getCookies", {"urls": [site.url]})
+    return any(cookie["name"] == "sessionid" for cookie in found["cookies"])
 
 
 def _free_port() -> str:

@@ -19,6 +19,12 @@ from tests.browser.small_png import small_png
 PATIENCE_SECONDS = 60
 PHONE = (390, 844)
 _AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
+_DARKEN = """
+const root = document.documentElement;
+// Unfold asks for the scheme once, when a page is loaded. Colours that fade are not looked at.
+if (root.hasAttribute("x-data")) root.classList.toggle("dark", arguments[0]);
+for (const one of document.getAnimations()) if (one instanceof CSSTransition) one.finish();
+"""
 _LOOK = """
 const done = arguments[arguments.length - 1];
 axe.run({runOnly: ["wcag2a", "wcag2aa"]}).then((found) => done(found.violations.map(
@@ -60,7 +66,8 @@ def drop_file(browser: webdriver.Chrome, selector: str, path: Path, media_type: 
 
 def violations(browser: webdriver.Chrome) -> list[str]:
     """Return what axe finds against WCAG 2 A and AA on the page."""
-    browser.execute_script(_AXE.read_text(encoding="utf-8"))
+    if browser.execute_script("return typeof axe === 'undefined'"):
+        browser.execute_script(_AXE.read_text(encoding="utf-8"))
     found: list[str] = browser.execute_async_script(_LOOK)
     return found
 
@@ -84,10 +91,11 @@ def requested_urls(browser: webdriver.Chrome) -> set[str]:
 
 
 def set_dark(browser: webdriver.Chrome, is_dark: bool) -> None:
-    """Let the system prefer dark or light colours."""
+    """Let the system prefer dark or light colours, on the page that is there, too."""
     value = "dark" if is_dark else "light"
     features = [{"name": "prefers-color-scheme", "value": value}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    browser.execute_script(_DARKEN, is_dark)
 
 
 def set_phone(browser: webdriver.Chrome) -> None:
@@ -97,10 +105,35 @@ def set_phone(browser: webdriver.Chrome) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
+def set_desktop(browser: webdriver.Chrome) -> None:
+    """Give the window its own width again."""
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def assert_fit_for_all(browser: webdriver.Chrome, site_url: str, name: str) -> None:
+    """Hold the page that is open to all: light, dark, on a phone, nobody else asked, no error.
+
+    It is loaded once; `name` is that of its pictures.
+    """
+    assert "Server Error" not in browser.title and "Not Found" not in browser.page_source[:2000]
+    for is_dark in (False, True):
+        set_dark(browser, is_dark)
+        assert violations(browser) == []
+        picture(browser, f"{name}-dark" if is_dark else name)
+    set_dark(browser, False)
+    set_phone(browser)
+    assert overflow(browser) <= 0
+    assert violations(browser) == []
+    picture(browser, f"{name}-phone")
+    assert console_errors(browser) == []
+    assert [url for url in requested_urls(browser) if not url.startswith(site_url)] == []
+
+
 def overflow(browser: webdriver.Chrome) -> int:
     """Return by how many pixels the page is wider than the window."""
     found: int = browser.execute_script(
-        "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        # A phone's window grows with a page that is too wide; its screen does not.
+        "return document.documentElement.scrollWidth - screen.width"
     )
     return found
 

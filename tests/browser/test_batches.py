@@ -21,30 +21,29 @@ from tests.browser.pages import (
 )
 
 MAKE = """
+import datetime as dt
 from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.utils import timezone
+from synth.models import Segment
 from tests.factories import make_batch
-print(make_batch(get_user_model().objects.get(username="operator"), items=3).pk)
+later = timezone.now() + dt.timedelta(days=1)
+with transaction.atomic():  # the site's worker must never see a segment that it could begin
+    batch = make_batch(get_user_model().objects.get(username="operator"), items=3)
+    Segment.objects.filter(job__batch=batch).update(not_before=later)
+print(batch.pk)
 """
 CANCEL = """
 import uuid
 from synth.transitions import cancel_batch
 cancel_batch(uuid.UUID({batch!r}))
 """
-HOLD = """
-from synth.models import Segment
-from django.utils import timezone
-import datetime as dt
-later = timezone.now() + dt.timedelta(days=1)
-Segment.objects.filter(job__batch={batch!r}).update(not_before=later)
-"""
 OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))"
 
 
 def make_batch(site: Site) -> str:
     """Return the id of a batch that no worker begins."""
-    batch = site.run(MAKE)
-    site.run(HOLD.format(batch=batch))
-    return str(uuid.UUID(batch))
+    return str(uuid.UUID(site.run(MAKE)))
 
 
 def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site) -> None:
