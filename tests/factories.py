@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import itertools
+import os
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -44,7 +45,8 @@ MASTERING: dict[str, float | None] = {
     "peak_limit_dbtp": -1.0,
     "floor_limit_dbfs": -60.0,
 }
-_numbers = itertools.count(1)
+# Some processes of a test make rows in one database: their names must not meet.
+_numbers = itertools.count(os.getpid() * 1000 + 1)
 
 
 def make_user(username: str = "", *, is_superuser: bool = False, **fields: Any) -> User:

@@ -68,8 +68,9 @@ def run_python(environment: dict[str, str], code: str) -> str:
     """Run code beside the project, and return what it prints."""
     command = [sys.executable, "-c", code]
     ended = subprocess.run(
-        command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=True
+        command, env=environment, cwd=PROJECT, capture_output=True, text=True, check=False
     )
+    assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()
 
 
