@@ -7,6 +7,7 @@ from typing import Any
 from django.db.models import BooleanField, F, FloatField, Func, TextField
 from django.db.models.expressions import Combinable
 
+UNSCORED = 0.1  # the score of a take that nothing else was measured of
 _Query = tuple[str, tuple[Any, ...]]
 
 
@@ -26,7 +27,7 @@ class _OfKept(Func):
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> _Query:
         """Return the query for PostgreSQL."""
-        value = self.postgresql_value.format(name=self.name)
+        value = self.postgresql_value.format(name=self.name, unscored=UNSCORED)
         return self._select(
             compiler,
             f"SELECT {value} FROM jsonb_array_elements({{candidates}}) AS one(value)"
@@ -35,7 +36,7 @@ class _OfKept(Func):
 
     def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> _Query:
         """Return the query for SQLite, whose ids have no hyphens."""
-        value = self.sqlite_value.format(name=self.name)
+        value = self.sqlite_value.format(name=self.name, unscored=UNSCORED)
         return self._select(
             compiler,
             f"SELECT {value} FROM json_each({{candidates}}) AS one"
@@ -69,3 +70,23 @@ class KeptIsChosen(_OfKept):
     name = "chosen"
     postgresql_value = "CAST(one.value ->> '{name}' AS boolean)"
     output_field = BooleanField()
+
+
+class KeptFlaggedScore(_OfKept):
+    """The score of a kept take that has flags and that nobody approved; NULL of any other.
+
+    One look at the candidates tells what ranks a segment: a list looks at many thousands of them.
+    """
+
+    name = "score"
+    postgresql_value = (
+        "CASE WHEN COALESCE(one.value ->> 'flags', '[]') <> '[]'"
+        " AND COALESCE(CAST(one.value ->> 'chosen' AS boolean), false) = false"
+        " THEN COALESCE(CAST(one.value ->> '{name}' AS double precision), {unscored}) END"
+    )
+    sqlite_value = (
+        "CASE WHEN COALESCE(json_extract(one.value, '$.flags'), '[]') <> '[]'"
+        " AND NOT COALESCE(json_extract(one.value, '$.chosen'), 0)"
+        " THEN COALESCE(json_extract(one.value, '$.{name}'), {unscored}) END"
+    )
+    output_field = FloatField()

@@ -24,9 +24,12 @@ class ReviewPagination(CreatedCursorPagination):
     def paginate_queryset(
         self, queryset: Any, request: Request, view: Any = None
     ) -> list[Any] | None:
-        """Return a page's rows."""
+        """Return a page's rows; what else is told of them is read for these alone."""
         self.left = queryset.order_by().count()
-        return super().paginate_queryset(queryset, request, view)
+        ranks = queryset.values("rank", "id")
+        page: list[Any] = super().paginate_queryset(ranks, request, view) or []
+        rows = queryset.order_by().in_bulk([one["id"] for one in page]) if page else {}
+        return [rows[one["id"]] for one in page if one["id"] in rows]
 
     def decode_cursor(self, request: Request) -> Any:
         """Return where a page begins, None for the first one.

@@ -10,6 +10,7 @@ from rest_framework.test import APIClient
 
 from synth.bookshelf.start import start_book
 from synth.models import BookSource, RenderJob, Segment, WebhookDelivery
+from synth.review import short_segments
 from synth.transitions.approving import end_as_whole
 from tests.factories import make_endpoint, make_export, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
@@ -59,6 +60,8 @@ def test_book_succeeds_with_the_last_approval_and_keeps_its_file(
     job.refresh_from_db()
     assert (job.status, job.error_code) == ("partial", "book_segments_short")
     assert str(two.pk) in job.error_message
+    left = api.get("/api/v1/review").json()
+    assert (left["left"], [item["id"] for item in left["results"]]) == (1, [two.pk])
     approve(api, two)
 
     job.refresh_from_db()
@@ -70,6 +73,16 @@ def test_book_succeeds_with_the_last_approval_and_keeps_its_file(
     ]
     assert told == ["job.succeeded"]
     assert not end_as_whole(job.pk)
+
+
+def test_more_short_segments_than_are_named_are_listed_as_well(
+    api: APIClient, book: BookSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(short_segments, "MOST_IDS", 1)
+
+    listed = api.get("/api/v1/review").json()
+
+    assert [item["id"] for item in listed["results"]] == [one.pk for one in short(book)]
 
 
 def test_choosing_the_take_that_is_kept_does_the_same(api: APIClient, book: BookSource) -> None:
