@@ -238,12 +238,17 @@ def _joined_parts(sections: list[Section]) -> list[Section]:
     """
     joined: list[Section] = []
     waiting: Section | None = None
+    part: Section | None = None  # the last chapter that a part was put before
     for section in sections:
+        if part is not None and section.level < part.level:
+            part = None
+        if part is not None and not section.parents and section.reason is part.reason:
+            section = replace(section, parents=part.parents)
         if waiting is not None:
             if section.reason is waiting.reason and section.level > waiting.level:
                 parents = section.parents or (*waiting.parents, waiting.title)
                 blocks = [*waiting.blocks, *section.blocks]
-                section = replace(section, blocks=blocks, parents=parents)
+                section = part = replace(section, blocks=blocks, parents=parents)
             elif section.reason is waiting.reason and _is_number_of(waiting, section):
                 title = join_titles([waiting.title, section.title])[:MAX_TITLE_CHARS]
                 section = replace(section, blocks=[*waiting.blocks, *section.blocks], title=title)

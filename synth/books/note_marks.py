@@ -31,7 +31,7 @@ _NUMBERS_END = re.compile(r"\d[.,;:]?\Z|[\s(\[–—-]\Z|\A\Z")  # noqa: RUF001
 _MEASURE_END = re.compile(
     r"\b(?:sec|mol|rad|sin|cos|tan|log|exp|min|miles|metres|meters|feet|inches)\Z", re.IGNORECASE
 )
-HIGH = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+HIGH = str.maketrans("0123456789-–−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁻⁻")  # noqa: RUF001  # signs of minus
 
 
 def link_role(element: Element, before: str) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 
 from synth.books.book import Block, BlockKind, Document
 
 _MAX_REST = 8
+_OWN_MARK = re.compile(r"(?:\[(?:\w{1,4}|[*†‡§]{1,3})\]|\((?:\d{1,4}|[*†‡§]{1,3})\))\.? ?")
 _MAY_BE_NOTES = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.TABLE_ROW})
 _MAY_GO_ON = _MAY_BE_NOTES | {BlockKind.VERSE, BlockKind.FURNITURE, BlockKind.CAPTION}
 
@@ -59,9 +61,17 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
     _take_rests(changed, marked)
     warnings = [f"{num_lost} marks of notes lead to no note."] if num_lost else []
     return tuple(
-        replace(document, blocks=tuple(blocks))
+        replace(document, blocks=tuple(map(_without_own_mark, blocks)))
         for document, blocks in zip(documents, changed, strict=True)
     ), warnings
+
+
+def _without_own_mark(block: Block) -> Block:
+    """Return a note without its mark in brackets: it is heard where it is referred to."""
+    if block.kind is not BlockKind.NOTE or not block.text.startswith(("[", "(")):
+        return block
+    text = _OWN_MARK.sub("", block.text)
+    return replace(block, text=text) if text else block
 
 
 def _take_rests(changed: list[list[Block]], marked: dict[tuple[int, int], tuple[int, int]]) -> None:

@@ -146,7 +146,8 @@ class _Walker:
         if note_marks.is_high_mark(text, before):
             self._aside(element, "noteref")
             return True
-        if not (text.isascii() and text.isdigit() and before[-1:].isalnum()):
+        digits = text.lstrip("-–−")  # noqa: RUF001  # signs of minus
+        if not (digits.isascii() and digits.isdigit() and before[-1:].isalnum()):
             return False
         self._anchor_all(element)
         # "10³" is another number than "103".

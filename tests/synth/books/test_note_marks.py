@@ -137,3 +137,17 @@ def test_brackets_around_a_mark_go_with_it() -> None:
     inner = '<p>It rang.<sup>[<a href="#n1" class="footnote">1</a>]</sup></p><p id="n1">Loud.</p>'
 
     assert blocks_of(inner)[0].text == "It rang."
+
+
+def test_exponents_keep_their_minus() -> None:
+    assert blocks_of("<p>It was 10<sup>-3</sup> wide.</p>")[0].text == "It was 10⁻³ wide."
+
+
+def test_a_note_is_spoken_without_its_mark() -> None:
+    body = (
+        '<p>It rang.<a href="#n1">[A]</a></p>'
+        '<p id="n1"><a href="#r1">back</a></p><div class="footnote" id="n2"><p>[A] Loud.</p></div>'
+    )
+    book = read_epub(Epub({"a.xhtml": page(body)}).bytes())
+
+    assert [b.text for _, b in book.blocks() if b.kind is BlockKind.NOTE] == ["back", "Loud."]

@@ -142,3 +142,17 @@ def test_a_short_title_within_a_word_makes_no_title_page() -> None:
     plan = plan_of(Epub(pages, metadata=METADATA.replace("A Book", "It")))
 
     assert titles(plan) == ["To Edith", "Two"]
+
+
+def test_all_chapters_of_a_part_that_is_only_a_heading_are_in_it() -> None:
+    stories = "".join(
+        f"<h2>{name}</h2><h3>I</h3>{LONG}<h3>II</h3>{LONG}" for name in ("The Mill", "The Sea")
+    )
+    plan = plan_of(Epub({"a.xhtml": page(f"<h1>The Fox</h1>{stories}")}, metadata=FOX))
+
+    assert [(chapter.parents, chapter.title) for chapter in plan.included] == [
+        (("The Mill",), "I"),
+        (("The Mill",), "II"),
+        (("The Sea",), "I"),
+        (("The Sea",), "II"),
+    ]
