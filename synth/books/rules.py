@@ -134,7 +134,7 @@ _TITLE_REASONS = (
         r"licen[cs]e|(?:the )?full project gutenberg.* licen[cs]e|legal notice|rights|achevé "
         r"d.imprimer|kolophon|about this (?:e-?book|(?:digital |electronic )?edition)|"
         r"à propos de cette édition.*|über diese (?:digitale )?(?:edition|ausgabe)|"
-        r"transcriber.?s?.? (?:end)?notes?|anmerkungen? (?:zur|der|des) transkri\w+|"
+        r"transcriber.?s?.? (?:end)?notes?|(?:weitere )?anmerkungen? (?:zur|der|des) transkri\w+|"
         r"notes? (?:de (?:la )?transcription|d[eu]s? transcript\w+)|"
         r"nota d[ei]l? (?:transcriptor|trascrittore)|opmerkingen van de bewerker",
     ),

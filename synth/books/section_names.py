@@ -12,7 +12,8 @@ from synth.books.rules import SkipReason, title_reason
 MAX_TITLE_CHARS = 200
 _MAX_HEADINGS = 4  # that make one title
 _RIGHTS = re.compile(
-    r"©|\ball rights reserved\b|\bISBN\b|\balle rechte vorbehalten\b|\bdroits\b.{0,60}\bréservés\b|"
+    r"©|\ball rights reserved\b|\bISBN\b|\balle rechte\b.{0,40}\bvorbehalten\b|"
+    r"\bdroits\b.{0,60}\bréservés\b|"
     r"\b(?:todos los derechos|tutti i diritti|alle rechten|todos os direitos)\b",
     re.IGNORECASE,
 )
@@ -78,6 +79,11 @@ def name_section(section: Section, book: Book) -> None:
         first = title or _first_text(section)
         section.reason = title_reason(first) or _guessed(section, document, book)
     section.title = (title or _made_title(section, document))[:MAX_TITLE_CHARS]
+
+
+def says_rights(text: str) -> bool:
+    """Say whether a text says whose the rights are."""
+    return _RIGHTS.search(text) is not None
 
 
 def is_title_page(section: Section, book: Book) -> bool:

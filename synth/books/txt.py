@@ -19,6 +19,7 @@ from synth.books.book import (
 from synth.books.decoding import Decoded, decode_text
 from synth.books.markup import ROLES, is_ornament
 from synth.books.markup_book import check_complete, toc_of
+from synth.books.section_names import says_rights
 from synth.books.txt_contents import ContentsList, find_contents
 from synth.books.txt_headings import Heading, find_heading, is_title
 from synth.books.txt_lines import (
@@ -39,8 +40,10 @@ _RANKS = ("volume", "book", "part", "act", "chapter", "scene", "numbered", "nume
 _FRONT_GROUPS = 25  # how far from the start credits and the title page can be
 _WIDE_GAP = 3
 _PLACE = "text"
+_ABOUT_FILE = "pg-header"  # the role of what transcribers say of their work
 _PROSE = BlockKind.PARAGRAPH
 _LOOSE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.BREAK})
+_MAX_RIGHTS = 300
 _MAX_TITLE_LINE = 80  # characters of an address or a motto between title and publisher
 
 
@@ -97,7 +100,8 @@ class _Reader:
         headings = self._find_headings(set(listed))
         levels = _levels_of(list(headings.values()))
         self._find_speakers(set(listed) | set(headings), headings)
-        before_text = min([*headings, *listed, len(self.groups)])
+        told = [index for index, heading in headings.items() if heading.role != _ABOUT_FILE]
+        before_text = min([*told, *listed, len(self.groups)])
         index = 0
         while index < len(self.groups):
             group = self.groups[index]
@@ -105,12 +109,22 @@ class _Reader:
                 self._add_list(group, listed[index].role, is_first=index == listed[index].start)
             elif index in headings:
                 index += self._add_heading(index, headings[index], levels)
-            elif index < _FRONT_GROUPS and self._is_front(group, index < before_text):
+            elif (
+                self._is_behind_notes(group)
+                and index < _FRONT_GROUPS
+                and self._is_front(group, index < before_text)
+            ):
                 pass
             else:
                 self._add_text(group)
             index += 1
         return _with_whole_title_page(self.blocks)
+
+    def _is_behind_notes(self, group: Group) -> bool:
+        """Say whether a group is no note of the transcriber, which a wide gap ends."""
+        if self.role == _ABOUT_FILE and group.blanks >= _WIDE_GAP:
+            self.role = ""
+        return self.role != _ABOUT_FILE
 
     def _find_headings(self, listed: set[int]) -> dict[int, Heading]:
         found: dict[int, Heading] = {}
@@ -155,6 +169,9 @@ class _Reader:
         ):
             text = " ".join(polish_line(line.text) for line in group.lines)
             block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="titlepage")
+        elif is_before_text and len(group.text) <= _MAX_RIGHTS and says_rights(group.text):
+            text = polish(group.text)
+            block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="copyright-page")
         else:
             return False
         self.blocks.append(block)

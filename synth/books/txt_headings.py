@@ -52,7 +52,11 @@ _NAMED = {
     "conclusion": "conclusion|schluss|schluß|the conclusion",
     "appendix": "appendix|appendice|anhang|apéndice",
     "dedication": "dedication|dédicace|widmung",
-    "footnotes": "footnotes|notes|anmerkungen|fußnoten|endnotes|notas|note",
+    "footnotes": "footnotes|footnote|notes|anmerkungen|fußnoten|fußnote|endnotes|notas|note",
+    "pg-header": "transcriber's note|transcriber's notes|transcribers' notes|transcribers' note|"
+    "transcriber's end notes|anmerkungen zur transkription|weitere anmerkungen zur transkription|"
+    "anmerkung zur transkription|note de transcription|notes de transcription|note sur la "
+    "transcription|nota del transcriptor|notas del transcriptor|opmerkingen van de bewerker",
     "index": "index|register|sachregister|general index",
     "glossary": "glossary|glossaire|glossar",
     "dramatis-personae": "dramatis personæ|dramatis personae|personnages|personen|"
@@ -213,7 +217,7 @@ def _foreign(group: Group) -> Heading | None:
 
 
 def _named(text: str) -> Heading | None:
-    bare = text.strip(" ._:—-").casefold()
+    bare = text.strip(" ._:—-").casefold().replace("\u2019", "'")
     role = _ROLE_OF.get(bare, "")
     if not role:
         first = bare.split(" ", 1)[0].strip(".:,")

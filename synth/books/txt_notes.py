@@ -23,7 +23,9 @@ _NOTE = re.compile(
 )
 _MARK = re.compile(r"[ \t]?\[(\d{1,4}|[A-Z]{1,2}|[*†‡]{1,3})\]")
 _PAGE = re.compile(r"(?:\[(?:pg|page|p\.|seite|s\.)?\s*\d{1,4}\]|\{\d{1,4}\})\Z", re.IGNORECASE)
+_MARKED = re.compile(r"[\[{]")
 _BARE_PICTURE = re.compile(r"\[_?illustration_?[.:]?\]", re.IGNORECASE)
+_INNER_PAGE = re.compile(r" ?(?:\[(?:pg|page|p\.)\s*\d{1,4}\]|\{\d{1,4}\})", re.IGNORECASE)
 _MAX_SPAN = 12  # groups that a bracket may be open for
 
 
@@ -112,7 +114,7 @@ def link_notes(blocks: list[Block]) -> list[Block]:
     for index, block in enumerate(blocks):
         if index in names:
             linked.append(replace(block, anchors=(names[index],)))
-        elif block.kind in (BlockKind.FURNITURE, BlockKind.BREAK) or "[" not in block.text:
+        elif block.kind in (BlockKind.FURNITURE, BlockKind.BREAK) or not _MARKED.search(block.text):
             linked.append(block)
         else:
             linked.append(_without_marks(block, index, places, names))
@@ -131,7 +133,7 @@ def _without_marks(
         marks.append(names[next((place for place in found if place > index), found[-1])])
         return ""
 
-    text = _BARE_PICTURE.sub("", _MARK.sub(take, block.text))
+    text = _INNER_PAGE.sub("", _BARE_PICTURE.sub("", _MARK.sub(take, block.text)))
     if count_chars(text) == 0:
         return block
     return replace(block, text=" ".join(text.split()), note_marks=tuple(marks))

@@ -141,3 +141,23 @@ def test_a_title_of_two_lines_has_a_subtitle_where_the_first_is_whole(
     found = read(PROSE, title=header).metadata
 
     assert (found.title, found.subtitle) == (title, subtitle)
+
+
+@pytest.mark.parametrize(
+    "title", ["TRANSCRIBER\u2019S NOTE", "Transcriber's Notes:", "Anmerkungen zur Transkription"]
+)
+def test_notes_of_the_transcriber_are_not_spoken_wherever_they_stand(title: str) -> None:
+    note = f"{title}\n\n\nWords in italics are marked _so_.\n\nErrors were mended.\n\n\n\n\n"
+    front = "THE CLOCK\n\nBy Ann Author\n\n\nAll rights reserved.\n\n\n\n\nTo my mother.\n\n\n\n\n"
+    text = f"CHAPTER I\n\n\n{PROSE}\n\n\n\n\nCHAPTER II\n\n\n{PROSE}\n\n\n\n\n"
+
+    planned = plan(f"{note}{front}{text}{note}")
+
+    assert [c.title for c in planned.included] == ["To my mother.", "CHAPTER I", "CHAPTER II"]
+    assert "mended" not in spoken(planned)
+
+
+def test_page_numbers_in_a_line_are_not_spoken() -> None:
+    said = spoken(plan(f"CHAPTER I\n\n\nHe went [Pg 12] home {{13}} and slept.\n\n{PROSE}"))
+
+    assert "He went home and slept." in said
