@@ -211,10 +211,17 @@ def write_report(path: Path, report: dict[str, Any]) -> None:
 
 
 def _pack(path: Path, folder: Path) -> None:
-    """Put all files of a folder into a ZIP as they are: audio does not get smaller."""
+    """Put all files of a folder into a ZIP as they are: audio does not get smaller.
+
+    They have no time, so that the same files are the same ZIP whenever it is made.
+    """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as packed:
         for file in sorted(one for one in folder.rglob("*") if one.is_file()):
-            packed.write(file, file.relative_to(folder))
+            entry = zipfile.ZipInfo(str(file.relative_to(folder)))
+            entry.file_size = file.stat().st_size  # says whether it needs sizes of 64 bits
+            entry.external_attr = 0o644 << 16
+            with file.open("rb") as source, packed.open(entry, "w") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
     shutil.rmtree(folder)
 
 

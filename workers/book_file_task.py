@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import tempfile
 import time
 import uuid
@@ -103,16 +104,22 @@ def _write(row: BookFile, source: BookSource, folder: Path, claim: HeldClaim) ->
     """Make a file in a folder, of what is there now."""
     started = time.perf_counter()
     job, chapter = row.job, row.options.get("chapter")
+
+    def is_unwanted() -> bool:
+        # Chapters are encoded elsewhere, for longer than the sweep lets a still folder be.
+        os.utime(folder)
+        return claim.is_lost
+
     content = content_of(source, job)
     _check_there(row, content, chapter)
     cache = encode_cache()
     mastering = mastering_of(
         row.options.get("preset") or preset_of(source), _loudness(row, source, job)
     )
-    encoder = Encoder(cache, mastering, is_unwanted=lambda: claim.is_lost)
+    encoder = Encoder(cache, mastering, is_unwanted=is_unwanted)
     # Levels are those of the whole book, also in a file of one chapter.
     indexes = {one.index for one in content.there()}
-    book = read_job_book(job, source, cache, indexes=indexes, is_unwanted=lambda: claim.is_lost)
+    book = read_job_book(job, source, cache, indexes=indexes, is_unwanted=is_unwanted)
     if chapter is not None:
         book = book.only(chapter)
     path = folder / f"made.{row.kind}"

@@ -167,7 +167,7 @@ def tidy() -> None:
     live_cleanup.clean_folders()
     unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
     collect_clips(unused.values_list("pk", flat=True))
-    for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp"):
+    for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp", settings.DATA_DIR / "cache"):
         remove_old_temporaries(Path(folder))
     orphans.delete_orphans()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from io import BytesIO
@@ -210,13 +211,27 @@ def _write_wav(path: Path, chapters: Sequence[ChapterFile]) -> None:
     total = sum(chapter.num_samples for chapter in chapters)
     form = "RF64" if 2 * total > _WAV_BYTES else "WAV"
     rate = chapters[0].sample_rate
-    with soundfile.SoundFile(path, "w", rate, channels=1, format=form, subtype="PCM_16") as target:
-        for chapter in chapters:
+    try:
+        with soundfile.SoundFile(
+            path, "w", rate, channels=1, format=form, subtype="PCM_16"
+        ) as target:
+            for block in _int16_blocks(chapters):
+                target.write(block)
+        is_whole = soundfile.info(path).frames == total
+    except soundfile.LibsndfileError as error:  # it does not say why it cannot write
+        raise OSError(errno.ENOSPC, "the audio file cannot be written") from error
+    if not is_whole:
+        raise OSError(errno.ENOSPC, "the audio file was cut short")
+
+
+def _int16_blocks(chapters: Sequence[ChapterFile]) -> Iterator[Any]:
+    """Yield the samples of lossless chapters, int16 [n]."""
+    for chapter in chapters:
+        try:
             with soundfile.SoundFile(chapter.path) as source:
-                for block in source.blocks(1 << 18, dtype="int16"):
-                    target.write(block)
-    if soundfile.info(path).frames != total:
-        raise OSError(28, "the audio file was cut short")  # libsndfile does not say why
+                yield from source.blocks(1 << 18, dtype="int16")
+        except soundfile.LibsndfileError as error:  # not to be taken for a full disk
+            raise RuntimeError("the encode of a chapter cannot be read") from error
 
 
 def _open_target(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from workers.book_files.publishing import published
 
 _KEY = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED_SECONDS = 86_400
 
 
 class EncodeCache:
@@ -60,8 +63,17 @@ class EncodeCache:
         return facts
 
     def trim(self) -> None:
-        """Remove the entries used longest ago, but none that this object has handed out."""
+        """Remove the entries used longest ago, but none that this object has handed out.
+
+        Files that a killed process left without facts go after a day.
+        """
         rows = []
+        oldest = time.time() - _UNFINISHED_SECONDS
+        for path in self._folder.glob("*/*"):
+            is_finished = path.suffix or path.with_suffix(".json").exists()
+            with suppress(FileNotFoundError):  # somebody else removes it in this moment
+                if not is_finished and path.stat().st_mtime < oldest:
+                    path.unlink()
         for facts in self._folder.glob("*/*.json"):
             size = facts.with_suffix("").stat().st_size if facts.with_suffix("").exists() else 0
             rows.append((facts.stat().st_mtime_ns, size, facts))
