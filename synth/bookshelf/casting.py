@@ -18,6 +18,7 @@ from synth.orders import Order, check_options, speakers_of
 from synth.planning import Planner
 from synth.rejections import SubmitRejectedError, text_rejected
 from synth.submit import segment_seed
+from synth.text.heading_numerals import say_numerals
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import PAUSE_KINDS, Pauses, pause_lengths
 from synth.text.segments import Piece, cut_text
@@ -270,6 +271,8 @@ class Stage:
             normalise=self.order.normalise,
             pauses=PAUSE_KINDS,
         )
+        if passage.gap == "heading":
+            spoken = [_with_numerals(piece, language) for piece in spoken]
         return spoken, chars
 
 
@@ -285,6 +288,13 @@ def _check_speakers(
             "give one by `voices`.",
             attr="voices",
         )
+
+
+def _with_numerals(piece: Piece, language: str) -> Piece:
+    """Return a heading's piece with its numerals said, unless a lexicon says it otherwise."""
+    if piece.spoken_text != piece.text:
+        return piece
+    return replace(piece, spoken_text=say_numerals(piece.text, language))
 
 
 def _with_last_pause(pieces: Sequence[Piece], kind: int) -> list[Piece]:

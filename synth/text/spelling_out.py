@@ -39,19 +39,20 @@ _CLOSING = ("etc.", "usw.", "enz.", "ecc.")  # a sentence may end with them, and
 
 def has_rules(language: str) -> bool:
     """Say whether texts in a language can be spelled out."""
-    return _base(language) in WORDS
+    return base_of(language) in WORDS
 
 
 def speller(language: str) -> Callable[[str], list[Spelled]] | None:
     """Return what finds the places that are spelled out, in order; None for other languages."""
-    base = _base(language)
+    base = base_of(language)
     if base not in WORDS:
         return None
     patterns = _patterns(base, language.lower())
     return lambda text: _places(text, patterns)
 
 
-def _base(language: str) -> str:
+def base_of(language: str) -> str:
+    """Return the language of a tag such as `en-GB`, in lower case."""
     return language.partition("-")[0].lower()
 
 
