@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import uuid
 from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError
@@ -14,15 +12,12 @@ import numpy as np
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
+from synth.take_keys import VoicesKey, key_of_voices
+from synth.take_keys import content_key as content_key
+from synth.take_keys import frame_cap as frame_cap
 from voices.models import ReferenceClip, VoiceVersion
 from workers.codes import CodesLookup
 from workers.live_chunks import heard_rate
-
-_KEY_VERSION = 1  # moves when the meaning of a take changes: audio of the old kind is not reused
-_SPARE_FRAMES, _FRAMES_PER_CHAR = 40, 6
-_FEWEST_FRAMES, _MOST_FRAMES = 64, 2048
-
-VoicesKey = list[list[str]]  # per reference: digest of its codes, its transcript
 
 
 class CodesMissingError(Exception):
@@ -92,16 +87,6 @@ class _Spoken:
 _Voices = Mapping[tuple[uuid.UUID, int], _Spoken | Exception]  # by job and speaker
 
 
-def frame_cap(spoken_text: str) -> int:
-    """Return the most frames that speaking a text may take, 64 to 2048.
-
-    Calm speech needs about 1.5 frames per character at 21.5 frames a second; six leave room for
-    slow and whispered speech, and end a rendering that has lost its way before it costs minutes.
-    """
-    frames = _SPARE_FRAMES + _FRAMES_PER_CHAR * len(spoken_text)
-    return min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
-
-
 def build_requests(
     segment_ids: Collection[int], codes: CodesLookup, engine: Engine
 ) -> dict[int, RenderRequest | Exception]:
@@ -137,26 +122,6 @@ def build_requests(
     return requests
 
 
-def content_key(
-    spec: RenderSpec, model_fingerprint: str, voices_key: VoicesKey | None = None
-) -> str:
-    """Return the digest of all that a rendering depends on: same key, same audio.
-
-    Args:
-        voices_key: that of the spec's references, where the caller has it already.
-    """
-    sampling = spec.sampling
-    parts = [
-        _KEY_VERSION,
-        spec.text,
-        _voices_key(spec.references) if voices_key is None else voices_key,
-        model_fingerprint,
-        [sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_frames],
-        sampling.seed,
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
 def _request(
     job: RenderJob, voice: _Spoken, text: str, seed: int, model_fingerprint: str
 ) -> RenderRequest:
@@ -172,15 +137,6 @@ def _request(
     is_live = job.live_requested_at is not None
     rate = heard_rate(job.format, job.sample_rate)
     return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate, job.language)
-
-
-def _voices_key(references: Collection[Reference]) -> VoicesKey:
-    return [[_codes_digest(reference), reference.text] for reference in references]
-
-
-def _codes_digest(reference: Reference) -> str:
-    codes = np.ascontiguousarray(reference.codes, dtype="<i2")
-    return hashlib.sha256(f"{codes.shape}".encode() + codes.tobytes()).hexdigest()
 
 
 def _voices_of(
@@ -217,7 +173,7 @@ def _spoken(
     except (CodesMissingError, EngineError, OSError) as error:
         return error
     fingerprints = tuple(clip.stored.fingerprint for clip in clips)
-    return _Spoken(reference, fingerprints, _voices_key([reference]))
+    return _Spoken(reference, fingerprints, key_of_voices([reference]))
 
 
 def _reference(

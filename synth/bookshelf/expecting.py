@@ -9,6 +9,7 @@ from django.db.models import Q
 from django.db.models.functions import Length
 
 from synth.books.plan import Plan
+from synth.bookshelf.reusing import Reuse, expected_reuse
 from synth.eta import eta_of_new, eta_seconds
 from synth.job_options import PRIORITIES
 from synth.lanes import lane_of
@@ -26,7 +27,8 @@ class Expected:
     """Hold what is expected of a book; None where nothing was measured.
 
     `seconds` are those of the audio at `chars_per_second`, which is the voice's own rate if
-    `is_measured`. `render_seconds` are from now to the end, the queue before it included.
+    `is_measured`. `render_seconds` are from now to the end, the queue before it included; what
+    was spoken before takes none. `reuse` is that, of a book that was not started.
     """
 
     seconds: float
@@ -34,6 +36,7 @@ class Expected:
     is_measured: bool
     render_seconds: int | None
     finish: dt.datetime | None
+    reuse: Reuse | None = None
 
 
 def reading_rate(version: VoiceVersion | None) -> float | None:
@@ -58,15 +61,18 @@ def reading_rate(version: VoiceVersion | None) -> float | None:
 
 def expect(book: BookSource, plan: Plan, *, is_measured: bool) -> Expected:
     """Return what is expected of a book by its plan, which has the rate of its voice."""
-    left = _seconds_left(book, plan)
+    reuse = expected_reuse(book, plan) if book.job_id is None else None
+    left = _seconds_left(book, plan, reuse)
     finish = None if left is None else leases.database_now() + dt.timedelta(seconds=left)
-    return Expected(round(plan.seconds, 1), plan.chars_per_second, is_measured, left, finish)
+    seconds, rate = round(plan.seconds, 1), plan.chars_per_second
+    return Expected(seconds, rate, is_measured, left, finish, reuse)
 
 
-def _seconds_left(book: BookSource, plan: Plan) -> int | None:
+def _seconds_left(book: BookSource, plan: Plan, reuse: Reuse | None) -> int | None:
     if book.job_id is not None:
         job = RenderJob.objects.defer("text").filter(pk=book.job_id).first()
         return eta_seconds(job) if job is not None and job.status in UNFINISHED else None
     priority = PRIORITIES[book.options.get("priority", "bulk")]
     lane = lane_of(book.owner_id, book.api_key)
-    return eta_of_new(plan.characters, priority=priority, lane=lane)
+    new = plan.characters * (1 - (reuse.share if reuse is not None else 0.0))
+    return eta_of_new(new, priority=priority, lane=lane)

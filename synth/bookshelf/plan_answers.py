@@ -48,6 +48,8 @@ def plan_answer(book: BookSource, plan: Plan) -> dict[str, Any]:
         "expected_seconds": expected.seconds,
         "expected_render_seconds": expected.render_seconds,
         "expected_finish": expected.finish,
+        "expected_segments": expected.reuse.segments if expected.reuse else None,
+        "expected_reused": expected.reuse.reused if expected.reuse else None,
     }
 
 

@@ -196,3 +196,11 @@ class PlanSerializer(serializers.Serializer[Any]):
         help_text="Until the end, were it started now; null where nothing was rendered lately.",
     )
     expected_finish = serializers.DateTimeField(allow_null=True)
+    expected_segments = serializers.IntegerField(
+        allow_null=True,
+        help_text="Of a book that was not started; about, where it is longer than a novel. Null "
+        "where nobody can tell.",
+    )
+    expected_reused = serializers.IntegerField(
+        allow_null=True, help_text="How many of them were spoken before and are not rendered."
+    )

@@ -1,0 +1,143 @@
+"""Expect how much of a planned book was spoken before, so that it need not be rendered."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from django.core.files.storage import default_storage
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from synth.books.cast import Casting
+from synth.books.plan import Plan
+from synth.bookshelf.casting import CastChapter, Stage
+from synth.bookshelf.options import order_of
+from synth.bookshelf.plans import script_of
+from synth.bookshelf.script import SpokenChapter
+from synth.contract import Reference, RenderSpec, Sampling
+from synth.models import BookSource, JobVoice, RenderJob, Take, WorkerStatus
+from synth.planning import Planner
+from synth.rejections import SubmitRejectedError
+from synth.submit import segment_seed
+from synth.take_keys import VoicesKey, content_key, frame_cap, key_of_voices
+from voices.models import ClipCodes, VoiceVersion
+
+MOST_CHARS = 400_000  # that are cut to see it, about a novel; of a longer book some chapters are
+_KEYS_AT_ONCE = 5000
+
+
+class Reuse(NamedTuple):
+    """Hold how many segments a book would have, and how many of them have takes already.
+
+    `share` of its characters is in those. Of a book above MOST_CHARS all three are estimates.
+    """
+
+    segments: int
+    reused: int
+    share: float
+
+
+class _Spoken(NamedTuple):
+    key: str
+    chars: int
+
+
+def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
+    """Return what of a book that was not started has takes; None where that cannot be told.
+
+    It cannot while its voices are missing or not encoded, or no worker has said which model it has.
+    """
+    model = WorkerStatus.objects.exclude(model_fingerprint="").order_by("-last_seen_at").first()
+    script = script_of(plan, Casting.of(book.casting))
+    if model is None or not script.chapters:
+        return None
+    chapters = _some_of(script.chapters)
+    order, planner = order_of(book), Planner(book.owner)
+    try:
+        stage = Stage(script, order, planner)
+        cast = [stage.cast(chapter) for chapter in chapters]
+        job = planner.row(order, "", stage.language, 0)
+    except SubmitRejectedError:
+        return None  # told when it is started
+    voices: dict[int, VoicesKey] = {}
+    for speaker, version in stage.versions.items():
+        found = _voices_key(version)
+        if found is None:
+            return None
+        voices[speaker] = found
+    pieces = list(_keys(job, cast, voices, model.model_fingerprint))
+    known = set() if _is_unused(stage.versions.values()) else _known([one.key for one in pieces])
+    chars = sum(one.chars for one in pieces)
+    spoken_before = sum(one.chars for one in pieces if one.key in known)
+    scale = _chars_of(script.chapters) / max(1, _chars_of(chapters))
+    reused = sum(one.key in known for one in pieces)
+    return Reuse(
+        round(len(pieces) * scale), round(reused * scale), spoken_before / chars if chars else 0.0
+    )
+
+
+def _some_of(chapters: Sequence[SpokenChapter]) -> list[SpokenChapter]:
+    """Return as many chapters, from all over a book, as have about MOST_CHARS together."""
+    stride = max(1, -(-_chars_of(chapters) // MOST_CHARS))
+    return list(chapters[stride // 2 :: stride]) or list(chapters[:1])
+
+
+def _chars_of(chapters: Sequence[SpokenChapter]) -> int:
+    return sum(len(passage.text) for chapter in chapters for passage in chapter.passages)
+
+
+def _keys(
+    job: RenderJob, cast: Sequence[CastChapter], voices: dict[int, VoicesKey], model: str
+) -> Iterator[_Spoken]:
+    for chapter in cast:
+        for piece, speaker in zip(chapter.pieces, chapter.speakers, strict=True):
+            text = piece.spoken_text
+            sampling = Sampling(
+                seed=segment_seed(job.seed, text, piece.speaker),
+                temperature=job.temperature,
+                top_p=job.top_p,
+                top_k=job.top_k,
+                max_frames=frame_cap(text),
+            )
+            spec = RenderSpec(text, sampling=sampling)
+            yield _Spoken(content_key(spec, model, voices[speaker]), len(text))
+
+
+def _is_unused(versions: Iterable[VoiceVersion]) -> bool:
+    """Say whether nothing was ever spoken by these versions: then there is nothing to look for."""
+    return not JobVoice.objects.filter(version__in=list(versions)).exists()
+
+
+def _known(keys: Sequence[str]) -> set[str]:
+    found: set[str] = set()
+    coming = iter(keys)
+    while some := list(itertools.islice(coming, _KEYS_AT_ONCE)):
+        rows = Take.objects.filter(content_key__in=some)
+        found.update(rows.values_list("content_key", flat=True))
+    return found
+
+
+def _voices_key(version: VoiceVersion) -> VoicesKey | None:
+    """Return a version's part of content keys; None where its codes are not there."""
+    clips = list(version.clips.order_by("index"))
+    rows = ClipCodes.objects.filter(
+        clip__in=[clip.stored_id for clip in clips],
+        codec_fingerprint=version.codec_fingerprint,
+        encoded_at__isnull=False,
+    )
+    keys: dict[uuid.UUID, str] = dict(rows.values_list("clip", "key"))
+    try:
+        parts = []
+        for clip in clips:
+            with default_storage.open(keys[clip.stored_id]) as file:
+                parts.append(load(file.read())["codes"])
+    except (KeyError, OSError, ValueError, SafetensorError):
+        return None
+    if not parts:
+        return None
+    codes = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    return key_of_voices([Reference(" ".join(clip.transcript for clip in clips), codes)])
