@@ -305,7 +305,7 @@ class RenderJobAdmin(ModelAdmin):
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """Return what a person is told before deleting."""
-        names = [f"Job {job.pk}: its segments and its files" for job in objs]
+        names = [f"{str(job).capitalize()}: its segments and its files" for job in objs]
         allowed = self.has_delete_permission(request)
         return names, {"jobs": len(names)}, set() if allowed else {"job"}, []
 

@@ -307,7 +307,7 @@ class BatchAdmin(ModelAdmin):
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
         """Return what a person is told before deleting."""
-        names = [f"Batch {batch.pk}: {batch.items_total} items and all files" for batch in objs]
+        names = [f"{str(one).capitalize()}: {one.items_total} items and all files" for one in objs]
         allowed = self.has_delete_permission(request)
         return names, {"batches": len(names)}, set() if allowed else {"batch"}, []
 

@@ -25,6 +25,7 @@ from synth.book_cells import row_cell, voice_names, voices_of
 from synth.bookshelf.filters import status_condition
 from synth.bookshelf.serializers import STATUSES, with_progress
 from synth.models import BookSource
+from ttsweb.admin_filters import NamedValuesFilter
 
 
 class BookChangeList(ChangeList):
@@ -91,7 +92,7 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
         "cover", "what", "badge", "progress", "voice", "owner", "created_at", "file",
     )  # fmt: skip
     list_display_links = ("what",)
-    list_filter = (StateFilter, BatchFilter, "language", "created_at")
+    list_filter = (StateFilter, BatchFilter, ("language", NamedValuesFilter), "created_at")
     list_per_page = 50
     show_full_result_count = False
     search_fields = ("title", "filename", "owner__username")

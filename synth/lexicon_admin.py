@@ -25,6 +25,7 @@ from synth.planning import Order
 from synth.preview import preview_lexicons
 from synth.preview_views import segment_rows
 from synth.rejections import SubmitRejectedError
+from ttsweb.admin_filters import NamedValuesFilter
 
 _SHOWN_BAD_LINES = 10
 
@@ -51,7 +52,7 @@ class LexiconAdmin(ModelAdmin):
     list_display = (
         "name", "scope", "voice", "language", "entries_total", "enabled", "whose", "updated_at",
     )  # fmt: skip
-    list_filter = ("scope", "enabled", "language")
+    list_filter = ("scope", "enabled", ("language", NamedValuesFilter))
     list_select_related = ("voice", "owner")
     search_fields = ("name", "entries__find")
     ordering = ("name",)

@@ -120,5 +120,6 @@ UNFOLD: dict[str, Any] = {
     "SIDEBAR": {"show_search": True, "navigation": "ttsweb.navigation.sidebar"},
     "DASHBOARD_CALLBACK": "ttsweb.overview_page.dashboard",
     "STYLES": ["ttsweb.start_page.admin_style"],
+    "SCRIPTS": ["ttsweb.start_page.admin_script"],
     "ACCOUNT": {"navigation": [{"title": "Licences", "link": reverse_lazy("licences")}]},
 }

@@ -34,3 +34,8 @@ def site_icon(request: HttpRequest) -> str:
 def admin_style(request: HttpRequest) -> str:
     """Return the address of our additions to the admin's style."""
     return static("ttsweb/admin.css")
+
+
+def admin_script(request: HttpRequest) -> str:
+    """Return the address of the script that all pages of the admin need."""
+    return static("ttsweb/file_inputs.js")

@@ -16,6 +16,7 @@ from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
 from synth.removal import delete_voice
+from ttsweb.admin_filters import NamedValuesFilter
 from voices import submit
 from voices.access import visible_voices
 from voices.admin_forms import ClipRowFormSet, VoiceForm
@@ -44,7 +45,7 @@ class VoiceAdmin(OwnedVoicesAdmin):
         "last_used_at",
         "updated_at",
     )
-    list_filter = ("archived", "shared", "language")
+    list_filter = ("archived", "shared", ("language", NamedValuesFilter))
     search_fields = ("name", "description")
     ordering = ("name",)
     actions = ("encode_again", "archive", "unarchive")

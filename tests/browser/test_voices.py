@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -89,3 +90,34 @@ def test_versions_say_what_changed(admin: webdriver.Chrome, site: Site) -> None:
     page = wait_for(admin, "#content-main").get_attribute("textContent") or ""
     assert "transcript 1 changed" in page
     assert "first version" in page
+
+
+def test_a_file_to_import_fills_no_other_field(
+    admin: webdriver.Chrome, site: Site, tmp_path: Path
+) -> None:
+    """The admin's own script would write the file's name into the field of the voice's name."""
+    archive = tmp_path / "broken.voice.zip"
+    archive.write_bytes(b"This is no zip.")
+    admin.get(f"{site.url}/admin/voices/voice/")
+    admin.execute_script("document.querySelector('[data-import-voice]').parentNode.open = true")
+    wait_for(admin, "[name=archive]").send_keys(str(archive))
+
+    form = admin.find_element(By.CSS_SELECTOR, "[data-import-voice]")
+    assert form.find_element(By.NAME, "name").get_attribute("value") == ""
+    form.find_element(By.CSS_SELECTOR, "button").click()
+    state = form.find_element(By.CSS_SELECTOR, "[data-state]")
+    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda _: "not a zip archive" in state.text)
+
+
+def test_a_book_is_chosen_without_an_error(
+    admin: webdriver.Chrome, site: Site, tmp_path: Path
+) -> None:
+    book = tmp_path / "small.md"
+    book.write_text("# One\n\nWords.\n", encoding="utf-8")
+    admin.get(f"{site.url}/admin/synth/booksource/add/")
+    wait_for(admin, "[data-drop]")
+
+    admin.find_element(By.CSS_SELECTOR, "[data-files]").send_keys(str(book))
+
+    assert "small.md" in wait_for(admin, ".tts-upload").text
+    assert console_errors(admin) == []

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from synth.keys import create_key
 from synth.models import WorkerStatus
-from tests.factories import make_book, make_job, make_user
+from tests.factories import make_book, make_job, make_lexicon, make_user
 
 
 @pytest.mark.django_db
@@ -126,3 +126,13 @@ def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
     shown = page.get("/admin/synth/renderjob/").content.decode()
 
     assert "Sample of Two Tales" in shown
+
+
+@pytest.mark.django_db
+def test_filter_by_language_has_words_for_none(page: Client) -> None:
+    make_lexicon(None, name="Of none")
+    make_lexicon(None, name="Of English", language="en")
+
+    shown = page.get("/admin/synth/lexicon/").content.decode()
+
+    assert "not said" in " ".join(shown.split())
