@@ -381,12 +381,20 @@ def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, 
     assert site.api.get(f"/books/{book}/metadata").json()["set"]["authors"] == ["A", "B"]
 
 
+# A choice of voices is as wide as the longest name, and no page may be.
+_MAKE_LONG_NAME = """
+from tests.factories import make_voice
+make_voice("A narrator whose name goes on for longer than any telephone is wide, and on")
+"""
+
+
 @pytest.fixture(scope="module")
 def places(site: Site, voice: str) -> dict[str, str]:
     """The books and the batch that pages are looked at with."""
     done = upload(site, voice=voice, format="mp3")
     site.api.post(f"/books/{done}/start").raise_for_status()
     wait_until(site, done, "succeeded")
+    site.run(_MAKE_LONG_NAME)
     answer = site.api.post(
         "/book-batches",
         json={"name": "Looked at", "entries": [{"file": "a.md"}], "defaults": {"voice": voice}},

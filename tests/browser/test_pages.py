@@ -39,6 +39,11 @@ PAGES = {
     "new-user": "/admin/auth/user/add/",
     "groups": "/admin/auth/group/",
     "new-group": "/admin/auth/group/add/",
+    "nothing-found": "/admin/synth/lexicon/?q=nothing",
+    "delete-voice": "/admin/voices/voice/{voice}/delete/",
+    "history": "/admin/voices/voice/{voice}/history/",
+    "worker": "/admin/synth/workerstatus/{worker}/change/",
+    "password": "/admin/password_change/",
     "licences": "/licences",
     "start": "/",
 }
@@ -52,7 +57,8 @@ def places(site: Site) -> dict[str, str]:
     job: str = answer.json()["id"]
     assert site.api.get(f"/jobs/{job}?wait=30").json()["status"] == "succeeded"
     user: str = site.api.get("/users").json()["results"][0]["id"]
-    return {"voice": voice, "job": job, "user": user}
+    worker: str = site.api.get("/overview").json()["workers"][0]["name"]
+    return {"voice": voice, "job": job, "user": user, "worker": worker}
 
 
 @pytest.mark.parametrize("name", PAGES)
