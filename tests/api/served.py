@@ -118,6 +118,7 @@ _MAKING: dict[str, Callable[[Served], tuple[str, dict[str, Any]]]] = {
     ),
     "key_id": lambda _: ("/keys", {"name": _unused("key"), "scopes": ["read"]}),
     "user_id": lambda _: ("/users", {"username": _unused("user").replace(" ", "-")}),
+    "group_id": lambda _: ("/groups", {"name": _unused("group")}),
     "lexicon_id": lambda _: ("/lexicons", {"name": _unused("lexicon")}),
     "entry_id": lambda served: (
         f"/lexicons/{served.ids['lexicon_id']}/entries",
