@@ -2,16 +2,22 @@
 
 triple: every message is sent three times. poison: asking the engine for a text with the word
 "poison" kills the process. full: no take and no book can be stored while the file `disk-is-full` is
-there, and no file for people while `no-room-for-files` is. chapters: the process dies once it has
-encoded as many chapters as `die-after-chapters` says. storing: it dies before or after it stores
-what it read of a book, as `die-storing` says.
+there, and no file for people while `no-room-for-files` is. storing: the process dies before or
+after it stores what it read of a book, as `die-storing` says.
+
+moments: it is killed, once for each file in the folder `die-at`, at the moment that the file is
+named for, and started again at once, which `deaths.txt` counts. Whatever its engine is asked to
+render is written to `asked.txt`.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,24 +68,6 @@ def full() -> None:
     AtomicFileSystemStorage._save = refusing  # type: ignore[method-assign]
 
 
-def chapters() -> None:
-    """Die with some chapters of a file encoded."""
-    from workers.book_files.encode_cache import EncodeCache
-
-    finish = EncodeCache.finish
-    flag = Path(os.environ["TTS_DATA_DIR"]) / "die-after-chapters"
-    encoded = []
-
-    def deadly(self: EncodeCache, key: str, facts: dict[str, Any]) -> dict[str, Any]:
-        finished = finish(self, key, facts)
-        encoded.append(key)
-        if len(encoded) == int(flag.read_text()):
-            os._exit(66)
-        return finished
-
-    EncodeCache.finish = deadly  # type: ignore[method-assign]
-
-
 def storing() -> None:
     """Die with a book read, before or after what was read is stored."""
     from workers import book_import
@@ -95,12 +83,161 @@ def storing() -> None:
     book_import._store = deadly
 
 
+def moments() -> None:
+    """Be killed at each of the moments that files name, and note what the engine is asked for."""
+    from workers import run_worker  # noqa: F401  # once for all processes to come
+
+    _die_around_chapters()
+    _die_around_files()
+    if "cpu" not in sys.argv:  # such a worker does without all that the engine needs
+        _die_around_takes()
+        _note_asked()
+    _start_again()
+
+
+def _start_again() -> None:
+    """Return in a child, and in one more after each that was killed, as service managers do.
+
+    The children are processes like all workers, but begin with everything imported.
+    """
+    parent, deaths = os.getpid(), Path(os.environ["TTS_DATA_DIR"]) / "deaths.txt"
+    while child := os.fork():
+        signal.signal(signal.SIGTERM, lambda number, frame: os.kill(child, number))
+        _, status = os.waitpid(child, 0)
+        if os.waitstatus_to_exitcode(status) != -signal.SIGKILL:
+            sys.exit(os.waitstatus_to_exitcode(status))
+        with deaths.open("a") as file:
+            file.write(f"{child}\n")
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process at once when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(1)
+
+
+def _die_at(moment: str) -> None:
+    """Kill this process, once, if it is to die at this moment."""
+    flag = Path(os.environ["TTS_DATA_DIR"]) / "die-at" / moment
+    try:
+        flag.unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_around_takes() -> None:
+    """claimed: segments are claimed, and nothing else. rendering: some are done, and others are in
+    the engine. rendered: a take is stored that no row names. stored: it has its row, and no
+    segment has it.
+    """
+    from synth.models import Segment
+    from workers import claiming, render
+    from workers.takes import add_takes, store_take
+
+    claim, finish = claiming._claim_segments, render._finish
+
+    def claimed(*arguments: Any, **options: Any) -> Any:
+        held = claim(*arguments, **options)
+        if held:
+            _die_at("claimed")
+        return held
+
+    def finished(process: Any, done: Any, **options: Any) -> None:
+        finish(process, done, **options)
+        if process.held.unrendered() and Segment.objects.filter(status="done").exists():
+            _die_at("rendering")
+
+    def rendered(*arguments: Any) -> Any:
+        take = store_take(*arguments)
+        _die_at("rendered")
+        return take
+
+    def stored(takes: Any) -> Any:
+        found = add_takes(takes)
+        _die_at("stored")
+        return found
+
+    claiming._claim_segments, render._finish = claimed, finished
+    vars(render).update(store_take=rendered, add_takes=stored)
+
+
+def _die_around_chapters() -> None:
+    """encoding: a chapter of a book's file is half encoded. encoded: it has no facts yet."""
+    from workers.book_files import chapter_encodes
+    from workers.book_files.aac_frames import write_aac
+    from workers.book_files.encode_cache import EncodeCache
+
+    finish = EncodeCache.finish
+
+    def half_written(path: Path, blocks: Any, *arguments: Any, **options: Any) -> Any:
+        def dying() -> Any:
+            for block in blocks:
+                yield block[: len(block) // 2]
+                _die_at("encoding")
+                yield block[len(block) // 2 :]
+
+        return write_aac(path, dying(), *arguments, **options)
+
+    def finished(self: EncodeCache, key: str, facts: dict[str, Any]) -> dict[str, Any]:
+        _die_at("encoded")
+        return finish(self, key, facts)
+
+    vars(chapter_encodes).update(write_aac=half_written)
+    EncodeCache.finish = finished  # type: ignore[method-assign]
+
+
+def _die_around_files() -> None:
+    """writing: a half of a file for people is written. written: no row names it."""
+    from ttsweb.storage import AtomicFileSystemStorage
+
+    save = AtomicFileSystemStorage._save
+
+    def deadly(self: AtomicFileSystemStorage, name: str, content: Any) -> str:
+        if not name.startswith("exports/"):
+            return save(self, name, content)
+        chunks = content.chunks
+
+        def dying() -> Any:
+            for chunk in chunks():
+                yield chunk[: len(chunk) // 2]
+                _die_at("writing")
+                yield chunk[len(chunk) // 2 :]
+
+        content.chunks = dying
+        key = save(self, name, content)
+        _die_at("written")
+        return key
+
+    AtomicFileSystemStorage._save = deadly  # type: ignore[method-assign]
+
+
+def _note_asked() -> None:
+    """Note each rendering that the engine is asked for, and whether its take is stored already."""
+    from synth.models import Take
+    from workers import render
+
+    submit = render._submit
+    path = Path(os.environ["TTS_DATA_DIR"]) / "asked.txt"
+
+    def noted(process: Any, claim: Any, request: Any) -> None:
+        is_stored = Take.objects.filter(content_key=request.content_key).exists()
+        with path.open("a") as file:  # one short write: lines of two workers do not mix
+            file.write(f"{request.content_key} {int(is_stored)}\n")
+        submit(process, claim, request)
+
+    render._submit = noted
+
+
 FAULTS = {
     "triple": triple,
     "poison": poison,
     "full": full,
-    "chapters": chapters,
     "storing": storing,
+    "moments": moments,
 }
 
 if __name__ == "__main__":
