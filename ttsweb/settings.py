@@ -524,7 +524,7 @@ QUALITY_RETAKES = env_int(
 )
 BOOK_SHORT_RETAKES = env_int(
     "TTS_BOOK_SHORT_RETAKES",
-    default=8,
+    default=16,
     low=0,
     high=32,
     help="Further takes in all that follow one of a book which is too short for its text, where "

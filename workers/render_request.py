@@ -12,9 +12,11 @@ import numpy as np
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
+from synth.retake_sampling import sampling_of_retake
 from synth.take_keys import VoicesKey, key_of_voices
 from synth.take_keys import content_key as content_key
 from synth.take_keys import frame_cap as frame_cap
+from synth.transitions.candidates import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.codes import CodesLookup
 from workers.live_chunks import heard_rate
@@ -99,15 +101,15 @@ def build_requests(
     the moment.
     """
     rows = Segment.objects.filter(pk__in=segment_ids).values_list(
-        "pk", "job_id", "speaker", "spoken_text", "seed"
+        "pk", "job_id", "speaker", "spoken_text", "seed", "candidates"
     )
     found = list(rows)
-    spoken_by = {(job_id, speaker) for _, job_id, speaker, _, _ in found}
+    spoken_by = {(job_id, speaker) for _, job_id, speaker, *_ in found}
     # Voices first: where a job is deleted between the two, it is missed as a job.
     voices = _voices_of(spoken_by, codes, engine.codec_fingerprint)
     jobs = RenderJob.objects.defer("text").in_bulk({job_id for job_id, _ in spoken_by})
     requests: dict[int, RenderRequest | Exception] = {}
-    for pk, job_id, speaker, text, seed in found:
+    for pk, job_id, speaker, text, seed, candidates in found:
         job, voice = jobs.get(job_id), voices.get((job_id, speaker))
         if job is None:
             continue  # deleted in this moment
@@ -118,20 +120,22 @@ def build_requests(
         elif isinstance(voice, Exception):
             requests[pk] = voice
         else:
-            requests[pk] = _request(job, voice, text, seed, engine.model_fingerprint)
+            place = place_in_series(seed, candidates)
+            requests[pk] = _request(job, voice, text, seed, place, engine.model_fingerprint)
     return requests
 
 
 def _request(
-    job: RenderJob, voice: _Spoken, text: str, seed: int, model_fingerprint: str
+    job: RenderJob, voice: _Spoken, text: str, seed: int, place: int, model_fingerprint: str
 ) -> RenderRequest:
-    sampling = Sampling(
+    asked = Sampling(
         seed=seed,
         temperature=job.temperature,
         top_p=job.top_p,
         top_k=job.top_k,
         max_frames=frame_cap(text),
     )
+    sampling = sampling_of_retake(asked, place)
     spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
     key = content_key(spec, model_fingerprint, voice.key)
     is_live = job.live_requested_at is not None

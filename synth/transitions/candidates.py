@@ -17,6 +17,7 @@ from synth.models import RenderJob, Take
 Candidate = dict[str, Any]
 
 TOO_SHORT = "too_short"  # the flag of the quality screen that keeps a book from succeeding
+_MOST_IN_SERIES = 64
 _NO_WORDS = {TOO_SHORT, "silent"}
 
 
@@ -42,6 +43,18 @@ def next_seed(seed: int, candidates: Sequence[Candidate]) -> int:
         for number in range(1, len(known) + 2)
         if (found := retake_seed(first, number)) not in known
     )
+
+
+def place_in_series(seed: int, candidates: Sequence[Candidate]) -> int:
+    """Return which retake of a segment's series has this seed, from 1; 0 is the first take.
+
+    A seed that is none of the series, such as one that somebody gave, has no place in it: 0.
+    """
+    if not candidates or seed == candidates[0]["seed"]:
+        return 0
+    first = candidates[0]["seed"]
+    places = range(1, len(candidates) + _MOST_IN_SERIES)
+    return next((one for one in places if retake_seed(first, one) == seed), 0)
 
 
 def most_retakes(job: RenderJob, flags: Collection[str]) -> int:
