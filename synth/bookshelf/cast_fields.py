@@ -15,7 +15,7 @@ from synth.books.credits import MAX_CREDITS_CHARS, CreditsError, check_template
 from synth.language_tags import language_tag
 from synth.option_fields import JsonField
 from synth.rejections import SubmitRejectedError
-from synth.request_fields import StrictTextField
+from synth.request_fields import NOT_BLANK, StrictTextField
 from synth.text.normalise import is_speakable
 from synth.voice_choice import find_voice
 
@@ -25,7 +25,8 @@ MAX_NAME_CHARS = 80
 MAX_VOICE_CHARS = 100
 CREDITS = ("opening_credits", "closing_credits")
 
-_VOICES = {"type": "object", "additionalProperties": {"type": "string"}}
+_VOICE = {"type": "string", "minLength": 1, "maxLength": MAX_VOICE_CHARS, "pattern": NOT_BLANK}
+_VOICES = {"type": "object", "additionalProperties": _VOICE}
 
 
 @extend_schema_field(
@@ -34,7 +35,7 @@ _VOICES = {"type": "object", "additionalProperties": {"type": "string"}}
         "additionalProperties": False,
         "properties": {
             "dialogue": {"type": "string", "enum": list(DIALOGUE_CHOICES)},
-            "dialogue_voice": {"type": "string"},
+            "dialogue_voice": _VOICE,
             "characters": _VOICES | {"maxProperties": MAX_CHARACTERS},
             "languages": _VOICES | {"maxProperties": MAX_CAST_LANGUAGES},
         },
@@ -76,8 +77,12 @@ class CastingField(JsonField):
 
     def _voice(self, value: Any) -> str:
         voice = self.voice.run_validation(value)
-        if not voice.strip() or not voice.isprintable():
+        if not voice.strip():
             raise serializers.ValidationError("Give the id or name of a voice.", code="blank")
+        if not voice.isprintable():
+            raise serializers.ValidationError(
+                "No voice has a name with such characters in it.", code="text_invalid"
+            )
         return str(voice)
 
     def _characters(self, data: Any) -> dict[str, str]:

@@ -13,7 +13,7 @@ from synth.text.spelling_out_words import WORDS
 
 MOST_CHAPTERS = 200  # above it a heading such as MIX or CD is rather a word than a number
 # Alone, or before the title that it counts; `I remember` and `X marks the spot` are sentences.
-_COUNTS = regex.compile(r"^(?P<roman>[CLXVI]{1,9})(?=$|\.$|[.:] |\s?[—–] )")
+_COUNTS = regex.compile(r"^(?P<roman>[CLXVI]{1,9})(?=$|\.$|[.:] |\s?[—\u2013] )")
 
 
 def say_numerals(heading: str, language: str) -> str:

@@ -27,7 +27,8 @@ for (const one of document.getAnimations()) if (one instanceof CSSTransition) on
 """
 _LOOK = """
 const done = arguments[arguments.length - 1];
-axe.run({runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"]}).then((found) => done(found.violations.map(
+const rules = {runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"]};
+axe.run(rules).then((found) => done(found.violations.map(
   (one) => `${one.id} (${one.impact}): ${one.nodes.map((node) => node.html).join(" | ")}`)));
 """
 _DROP = """
