@@ -524,9 +524,9 @@ QUALITY_RETAKES = env_int(
 )
 BOOK_SHORT_RETAKES = env_int(
     "TTS_BOOK_SHORT_RETAKES",
-    default=16,
+    default=32,
     low=0,
-    high=32,
+    high=64,
     help="Further takes in all that follow one of a book which is too short for its text, where "
     "this is more than `TTS_QUALITY_RETAKES`: such a take keeps a book from succeeding. A book "
     "that asks for a number of its own gets that one.",

@@ -124,17 +124,19 @@ def test_best_take_is_kept_and_a_good_one_is_the_last(
 @pytest.mark.usefixtures("screened")
 @pytest.mark.parametrize(
     ("kind", "asked", "short_takes", "takes"),
-    [("book", None, 5, 6), ("book", None, 99, 17), ("book", 1, 99, 2), ("speech", None, 99, 3)],
+    [("book", None, 5, 6), ("book", None, 99, 8), ("book", 1, 99, 2), ("speech", None, 99, 3)],
 )
 def test_short_take_of_a_book_is_followed_by_more_since_it_keeps_the_book_from_succeeding(
     process: MiniatureProcess,
     ready: Voice,
     monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
     kind: str,
     asked: int | None,
     short_takes: int,
     takes: int,
 ) -> None:
+    settings.BOOK_SHORT_RETAKES = 7
     submit(ready, text="Ox.")
     RenderJob.objects.update(kind=kind, max_retakes=asked)
     judged: list[int] = []
