@@ -129,9 +129,9 @@ def test_worker_that_sleeps_past_its_lease_publishes_nothing_twice(pair: Pair) -
     sleeper = pair.start_worker("w1").wait_ready()
     voice = new_voice()
     wait_encoded(voice)
-    jobs = [submit(voice, sentences=8, first=20 * number) for number in range(2)]
+    other = pair.start_worker("w2").wait_ready()  # before there is work: one alone would end it
 
-    other = pair.start_worker("w2").wait_ready()
+    jobs = [submit(voice, sentences=8, first=20 * number) for number in range(2)]
     wait_busy(sleeper)
     sleeper.send(signal.SIGSTOP)
     # It may have been stopped in a transaction, which on SQLite keeps all others waiting.
