@@ -10,6 +10,7 @@ from synth.books.book import Block, BlockKind
 from synth.books.heading_words import eastern_number
 from synth.books.labels import is_bare_number, is_label, word_number
 from synth.books.link_lists import LINK_LIST
+from synth.books.rules import title_reason
 from synth.books.txt_headings import number_of
 
 _LEVEL = 2
@@ -42,11 +43,21 @@ def _with_numbers(
     blocks: tuple[Block, ...], told: Sequence[int], labels: frozenset[int]
 ) -> tuple[Block, ...]:
     changed = list(blocks)
+    before: Block | None = None
     for at, following in itertools.pairwise(told):
         heading = blocks[following]
-        if at in labels and heading.kind is BlockKind.HEADING and not is_label(heading.text):
+        # The only line of a list of contents, and the like, counts nothing that follows.
+        is_entry = before is not None and _is_skipped_heading(before)
+        before = blocks[at]
+        if at not in labels or is_entry:
+            continue
+        if heading.kind is BlockKind.HEADING and not is_label(heading.text):
             changed[at] = replace(blocks[at], kind=BlockKind.HEADING, level=heading.level)
     return tuple(changed)
+
+
+def _is_skipped_heading(block: Block) -> bool:
+    return block.kind is BlockKind.HEADING and title_reason(block.text) is not None
 
 
 def _is_label(block: Block) -> bool:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 from django.core.files.storage import default_storage
-from safetensors import SafetensorError
-from safetensors.numpy import load
 
 from synth.books.cast import Casting
 from synth.books.plan import Plan
@@ -123,6 +121,10 @@ def _known(keys: Sequence[str]) -> set[str]:
 
 def _voices_key(version: VoiceVersion) -> VoicesKey | None:
     """Return a version's part of content keys; None where its codes are not there."""
+    # Imported here: a worker of files, which never asks for this, does without it.
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     clips = list(version.clips.order_by("index"))
     rows = ClipCodes.objects.filter(
         clip__in=[clip.stored_id for clip in clips],
