@@ -39,7 +39,7 @@ boss = users.create_superuser("boss", password="a password of its own", id=1_700
 print(create_key(boss, "test", scopes=["read", "jobs", "voices", "admin"])[1])
 """
 SETTINGS = {
-    "TTS_PUMP_SECONDS": "0.2",
+    "TTS_PUMP_SECONDS": "0.5",
     "TTS_MAX_WAIT_SECONDS": "1",  # a generated `wait` would be held for half a minute
 }
 _names = itertools.count(1)

@@ -95,7 +95,7 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The project with a web process and a worker on the built-in model, once for all tests."""
     environment = environment_for(tmp_path_factory.mktemp("browser"))
-    environment |= {"TTS_PUMP_SECONDS": "0.2"}
+    environment |= {"TTS_PUMP_SECONDS": "0.5"}
     key = run_python(environment, _MAKE_USER)
     with start(environment, "serve", "--port", _free_port(), "--json") as process:
         try:

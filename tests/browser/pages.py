@@ -10,6 +10,7 @@ from typing import Any
 
 import axe_core_python
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
@@ -41,9 +42,16 @@ for (const kind of ["dragenter", "dragover", "drop"])
 """
 
 
+def patient(browser: webdriver.Chrome) -> WebDriverWait[webdriver.Chrome]:
+    """Return a wait to which an element that a page has just replaced is one to look for again."""
+    return WebDriverWait(
+        browser, PATIENCE_SECONDS, ignored_exceptions=[StaleElementReferenceException]
+    )
+
+
 def wait_for(browser: webdriver.Chrome, selector: str) -> WebElement:
     """Return the first element of a CSS selector, once it is there and seen."""
-    return WebDriverWait(browser, PATIENCE_SECONDS).until(
+    return patient(browser).until(
         lambda driver: (
             next(
                 (

@@ -6,13 +6,12 @@ import uuid
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import Site
 from tests.browser.pages import (
-    PATIENCE_SECONDS,
     console_errors,
     overflow,
+    patient,
     picture,
     set_dark,
     set_phone,
@@ -54,9 +53,7 @@ def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site) ->
 
     site.run(CANCEL.format(batch=batch))
 
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
-        lambda driver: "3 of 3 items have ended" in driver.page_source
-    )
+    patient(admin).until(lambda driver: "3 of 3 items have ended" in driver.page_source)
     assert wait_for(admin, "[data-whole] [data-badge]").text == "cancelled"
     badges = admin.find_elements(By.CSS_SELECTOR, "[data-job] [data-badge]")
     assert [badge.text for badge in badges] == ["cancelled"] * 3
@@ -79,7 +76,7 @@ def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site) ->
 
     site.run(CANCEL.format(batch=batches[0]))
 
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
+    patient(admin).until(
         lambda driver: driver.find_element(By.CSS_SELECTOR, row).text == "cancelled"
     )
     counts = admin.find_element(By.CSS_SELECTOR, f'[data-batch="{batches[0]}"] [data-counts]')

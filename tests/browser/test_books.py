@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
-from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
-from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import Site
 from tests.browser.pages import (
@@ -21,12 +19,12 @@ from tests.browser.pages import (
     assert_fit_for_all,
     console_errors,
     drop_file,
+    patient,
     picture,
     wait_for,
 )
 
 LIST = "/admin/synth/booksource/"
-_STALE = (StaleElementReferenceException, NoSuchElementException)
 BOOK = """---
 title: The Small Book
 author: Nobody
@@ -133,7 +131,7 @@ def row(browser: webdriver.Chrome, title: str) -> WebElement:
                 return one
         return None
 
-    return WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(found)  # type: ignore[return-value]
+    return patient(browser).until(found)  # type: ignore[return-value]
 
 
 def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
@@ -143,14 +141,14 @@ def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
 
 def said(browser: webdriver.Chrome, text: str) -> None:
     """Wait until the editor says something."""
-    WebDriverWait(browser, PATIENCE_SECONDS).until(
+    patient(browser).until(
         lambda driver: text in driver.find_element(By.CSS_SELECTOR, "[data-state]").text
     )
 
 
 def is_badge(browser: webdriver.Chrome, text: str) -> None:
     """Wait until the page, which loads itself anew, shows a state."""
-    WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+    patient(browser).until(
         lambda driver: (
             driver.find_element(By.CSS_SELECTOR, "[data-whole] [data-badge]").text == text
         )
@@ -204,7 +202,7 @@ def test_list_moves_by_itself_and_offers_the_file(
     admin.execute_script("window.stays = true")
 
     badge = f'[data-book="{book}"] [data-badge]'
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
+    patient(admin).until(
         lambda driver: driver.find_element(By.CSS_SELECTOR, badge).text == "succeeded"
     )
 
@@ -280,7 +278,7 @@ def test_chapters_are_moved_by_keyboard_and_the_focus_stays(
     focused = admin.switch_to.active_element
     assert focused.get_attribute("aria-label") == "Move The Garden down"
     focused.send_keys(Keys.ENTER)
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
+    patient(admin).until(
         lambda _: titles(site, book)[:3] == ["The River", "The Return", "The Garden"]
     )
 
@@ -313,9 +311,7 @@ def test_refusals_are_shown_at_their_files(admin: webdriver.Chrome, site: Site, 
     admin.execute_script("arguments[0].append(new Option('gone', 'Gone', true, true))", select)
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
-        lambda _: "no voice with this id or name" in files[1].text
-    )
+    patient(admin).until(lambda _: "no voice with this id or name" in files[1].text)
     assert "0 of 2 books" in admin.find_element(By.CSS_SELECTOR, "[data-state]").text
 
 
@@ -336,16 +332,16 @@ def test_several_books_at_once_become_a_batch(
     assert wait_for(admin, approve) and wait_for(admin, "#tts-batch audio")
     picture(admin, "book-batch")
     # The page is shown anew every few seconds, and the button with it.
-    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+    patient(admin).until(
         lambda it: it.execute_script(
             "document.querySelector(arguments[0]).click(); return 1", approve
         )
     )
     batch = admin.current_url.split("/")[-3]
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
+    patient(admin).until(
         lambda _: site.api.get(f"/book-batches/{batch}").json()["status"] == "ended"
     )
-    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+    patient(admin).until(
         lambda driver: "Report as JSON" in driver.find_element(By.ID, "tts-batch").text
     )
     assert "2 succeeded" in admin.find_element(By.ID, "tts-batch").text
@@ -373,7 +369,7 @@ def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, 
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [name=authors]").send_keys("A\nB")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [type=submit]").click()
 
-    WebDriverWait(admin, PATIENCE_SECONDS, ignored_exceptions=_STALE).until(
+    patient(admin).until(
         lambda driver: (
             driver.find_element(By.CSS_SELECTOR, ".tts-book-title").text == "Another Name"
         )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import Site
-from tests.browser.pages import PATIENCE_SECONDS, console_errors, picture, wait_for
+from tests.browser.pages import PATIENCE_SECONDS, console_errors, patient, picture, wait_for
 
 TEXT = "I came back to the long room. The lamp was out, and the wind was at the door."
 LONG = " ".join(f"This is sentence number {number} of a long text." for number in range(300))
@@ -46,7 +47,7 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
     job_id = wait_for(admin, "[data-job]").get_attribute("data-job") or ""
     admin.execute_script("window.stays = true")
 
-    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda it: badge(it, job_id) == "succeeded")
+    patient(admin).until(lambda it: badge(it, job_id) == "succeeded")
     player = wait_for(admin, f'[data-job="{job_id}"] audio')
 
     assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
@@ -73,12 +74,10 @@ def test_a_job_is_cancelled_and_retried_from_the_list(
     admin.get(f"{site.url}/admin/synth/renderjob/")
 
     run_action(admin, job_id, "cancel_chosen")
-    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda it: badge(it, job_id) == "cancelled")
+    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
     run_action(admin, job_id, "retry_chosen")
 
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
-        lambda it: badge(it, job_id) in ("queued", "running")
-    )
+    patient(admin).until(lambda it: badge(it, job_id) in ("queued", "running"))
     run_action(admin, job_id, "make_bulk")
     assert site.api.get(f"/jobs/{job_id}").json()["priority"] == "bulk"
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
@@ -93,9 +92,7 @@ def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voic
     picture(admin, "job-segments")
 
     wait_for(admin, "[data-again]").click()
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
-        lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"]
-    )
+    patient(admin).until(lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"])
     assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
 
     assert [one["seed"] for one in segments(site, job_id)][1:] == [one["seed"] for one in before][
@@ -115,7 +112,9 @@ def run_action(browser: webdriver.Chrome, job_id: str, name: str) -> None:
         """,
         name,
     )
-    wait_for(browser, "[name=index][type=submit], button[name=index]").click()
+    button = wait_for(browser, "[name=index][type=submit], button[name=index]")
+    button.click()
+    WebDriverWait(browser, PATIENCE_SECONDS).until(staleness_of(button))  # the next page is there
     wait_for(browser, f'[data-job="{job_id}"] [data-badge]')
 
 

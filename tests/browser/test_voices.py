@@ -10,7 +10,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import CLIP, TRANSCRIPT, Site
-from tests.browser.pages import PATIENCE_SECONDS, console_errors, drop_file, picture, wait_for
+from tests.browser.pages import (
+    PATIENCE_SECONDS,
+    console_errors,
+    drop_file,
+    patient,
+    picture,
+    wait_for,
+)
 
 
 def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
@@ -50,7 +57,7 @@ def test_a_recording_becomes_the_clip(admin: webdriver.Chrome, site: Site) -> No
     admin.get(f"{site.url}/admin/voices/voice/add/")
     record = wait_for(admin, ".tts-drop .tts-button")
     record.click()
-    WebDriverWait(admin, PATIENCE_SECONDS).until(
+    patient(admin).until(
         lambda driver: driver.find_element(By.CSS_SELECTOR, ".tts-drop [aria-live]").text == "3 s"
     )
     assert record.text == "Stop"
@@ -73,7 +80,7 @@ def test_a_clip_that_is_too_short_is_told_before_it_is_sent(
     admin.get(f"{site.url}/admin/voices/voice/add/")
     record = wait_for(admin, ".tts-drop .tts-button")
     record.click()
-    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda _: record.text == "Stop")
+    patient(admin).until(lambda _: record.text == "Stop")
     record.click()
 
     assert "too short" in wait_for(admin, ".tts-bad").text
@@ -106,7 +113,7 @@ def test_a_file_to_import_fills_no_other_field(
     assert form.find_element(By.NAME, "name").get_attribute("value") == ""
     form.find_element(By.CSS_SELECTOR, "button").click()
     state = form.find_element(By.CSS_SELECTOR, "[data-state]")
-    WebDriverWait(admin, PATIENCE_SECONDS).until(lambda _: "not a zip archive" in state.text)
+    patient(admin).until(lambda _: "not a zip archive" in state.text)
 
 
 def test_a_book_is_chosen_without_an_error(
