@@ -9,16 +9,17 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from synth import transitions as synth_transitions
 from synth.models import Segment
-from synth.transitions import SegmentClaim
+from synth.transitions import Claim, SegmentClaim
 from voices import transitions as voice_transitions
 from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
@@ -70,52 +71,42 @@ def take_segments(process: WorkerProcess) -> int:
 
 def take_exports(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim exports that wait, among `ids` where given, and start on them; return how many."""
-    with process.claim_lock:
-        room = process.room(Kind.EXPORT)
-        if not room:
-            return 0
-        waiting = synth_transitions.claimable_exports()
-        if ids is not None:
-            waiting = waiting.filter(pk__in=list(ids))
-        claims = []
-        for export_id in list(waiting.values_list("pk", flat=True)[:room]):
-            claim = synth_transitions.claim_export(export_id, worker=process.name)
-            if claim is not None:
-                claims.append(process.held.add(Kind.EXPORT, claim.pk, claim.token))
-    return _start(process, claims)
+    waiting = synth_transitions.claimable_exports
+    return _take(process, Kind.EXPORT, waiting, synth_transitions.claim_export, ids)
 
 
 def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim books that wait to be read, among `ids` where given, and start; return how many."""
-    with process.claim_lock:
-        room = process.room(Kind.BOOK)
-        if not room:
-            return 0
-        waiting = synth_transitions.claimable_books()
-        if ids is not None:
-            waiting = waiting.filter(pk__in=list(ids))
-        claims = []
-        for book_id in list(waiting.values_list("pk", flat=True)[:room]):
-            claim = synth_transitions.claim_book(book_id, worker=process.name)
-            if claim is not None:
-                claims.append(process.held.add(Kind.BOOK, claim.pk, claim.token))
-    return _start(process, claims)
+    waiting = synth_transitions.claimable_books
+    return _take(process, Kind.BOOK, waiting, synth_transitions.claim_book, ids)
 
 
 def take_book_files(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim files of books that wait, among `ids` where given, and start; return how many."""
+    waiting = synth_transitions.claimable_book_files
+    return _take(process, Kind.BOOK_FILE, waiting, synth_transitions.claim_book_file, ids)
+
+
+def _take(
+    process: WorkerProcess,
+    kind: Kind,
+    claimable: Callable[[], QuerySet[Any]],
+    claim_one: Callable[..., Claim | None],
+    ids: Sequence[uuid.UUID] | None,
+) -> int:
+    """Claim rows of a kind that has one claim for each piece of work, and start on them."""
     with process.claim_lock:
-        room = process.room(Kind.BOOK_FILE)
+        room = process.room(kind)
         if not room:
             return 0
-        waiting = synth_transitions.claimable_book_files()
+        waiting = claimable()
         if ids is not None:
             waiting = waiting.filter(pk__in=list(ids))
         claims = []
-        for file_id in list(waiting.values_list("pk", flat=True)[:room]):
-            claim = synth_transitions.claim_book_file(file_id, worker=process.name)
+        for pk in list(waiting.values_list("pk", flat=True)[:room]):
+            claim = claim_one(pk, worker=process.name)
             if claim is not None:
-                claims.append(process.held.add(Kind.BOOK_FILE, claim.pk, claim.token))
+                claims.append(process.held.add(kind, claim.pk, claim.token))
     return _start(process, claims)
 
 
