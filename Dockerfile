@@ -26,5 +26,9 @@ RUN python ttsweb/install_list.py pyproject.toml engine > /tmp/list && \
     pip install -c constraints.txt -r /tmp/list && rm /tmp/list && \
     TTS_TORCH=${TTS_TORCH} python ttsweb/torch_install.py constraints.txt
 COPY . .
+# What computes frames on a processor is compiled here, so that the image needs no compiler.
+RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null && \
+    python -m synth.engine.native.build && \
+    apt-get purge -y -qq --auto-remove gcc libc6-dev >/dev/null && rm -rf /var/lib/apt/lists/*
 USER ttsweb
 CMD ["python", "manage.py", "worker", "--role", "gpu"]

@@ -169,7 +169,8 @@ async def _tell(stream: _Stream, answer: Answer, send: Send) -> None:
     end = loop.time() + MAX_STREAM_SECONDS
     while loop.time() < end:
         try:
-            await asyncio.wait_for(stream.is_news.wait(), KEEP_ALIVE_SECONDS)
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                await stream.is_news.wait()
         except TimeoutError:
             await _send_text(send, ": still here\n\n")
             continue

@@ -1,7 +1,8 @@
 """What all tests share: services that may be missing, and servers that a run starts for itself.
 
-A test marked `redis`, `postgres`, `browser`, `gpu` or `checkpoint` is skipped with a reason where
-that is missing; with its name in `TTS_TEST_REQUIRE` (separated by commas) it fails instead.
+A test marked `redis`, `postgres`, `browser`, `compiler`, `gpu` or `checkpoint` is skipped with a
+reason where that is missing; with its name in `TTS_TEST_REQUIRE` (separated by commas) it fails
+instead.
 """
 
 from __future__ import annotations

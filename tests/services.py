@@ -69,10 +69,22 @@ def why_no_checkpoint() -> str | None:
     return None if (Path(folder) / "config.json").is_file() else f"{folder} has no config.json"
 
 
+def why_no_compiler() -> str | None:
+    """Look for a C compiler, and for a processor that compiled frames are written for."""
+    try:
+        from synth.engine.native.build import find_compiler, processor_flags
+    except ImportError:
+        return "PyTorch is not installed"
+    if find_compiler() is None:
+        return "no C compiler was found"
+    return None if "avx2" in processor_flags() else "this processor has no AVX2"
+
+
 CHECKS: dict[str, Callable[[], str | None]] = {
     "redis": why_no_redis,
     "postgres": why_no_postgres,
     "browser": why_no_browser,
+    "compiler": why_no_compiler,
     "gpu": why_no_gpu,
     "checkpoint": why_no_checkpoint,
 }

@@ -69,6 +69,8 @@ def step_tensors(
     if model.has_kernels and noise is None and state.max_top_k <= MAX_TOP_K:
         kernels: Callable[..., StepOutput] = importlib.import_module(KERNELS).make_kernel_frame
         return kernels(model, state)
+    if model.native is not None and noise is None and model.native.suits(state):
+        return model.native.step(model, state)
     position = state.position.clamp(max=state.max_positions - 1)
     hidden = model.slow.step(
         state.columns, position, state.cache, length=length, in_splits=state.strict
@@ -87,6 +89,8 @@ def make_frame(
     is_first: bool,
 ) -> StepOutput:
     """Draw a frame from hidden states [B, width] for the slots `chosen`, bool [B]; update them."""
+    if model.native is not None and noise is None and model.native.suits(state):
+        return model.native.make_frame(model, state, hidden, chosen, is_first=is_first)
     frame_noise = _frame_noise(state, noise)
     cut = Cut.of(state.temperature, state.top_p, state.top_k, state.max_top_k)
     logits = model.slow.logits(hidden)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -14,7 +15,11 @@ from synth.engine.linear import LinearForm
 from synth.engine.slow_ar import SlowAR
 from synth.engine.tokenizer import SpecialIds
 
+if TYPE_CHECKING:
+    from synth.engine.native.frame import NativeFrames
+
 KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
+NATIVE = "synth.engine.native.frame"  # it imports this module
 
 
 class DualAR(nn.Module):
@@ -31,6 +36,7 @@ class DualAR(nn.Module):
         self.config, self.special, self.form = config, special, LinearForm.PLAIN
         self.slow, self.fast = SlowAR(config), FastAR(config)
         self.has_kernels = False
+        self.native: NativeFrames | None = None
 
     @property
     def device(self) -> torch.device:
@@ -45,8 +51,12 @@ class DualAR(nn.Module):
     @property
     def weight_format(self) -> str:
         """Return what the matrices are kept in: float32, bfloat16 or int8."""
-        is_int8 = self.form is LinearForm.INT8
-        return "int8" if is_int8 else str(self.dtype).removeprefix("torch.")
+        return "int8" if self.form.is_int8 else str(self.dtype).removeprefix("torch.")
+
+    @property
+    def has_own_frames(self) -> bool:
+        """Return whether our own kernels compute decode steps: Triton's, or compiled code's."""
+        return self.has_kernels or self.native is not None
 
     def finalize(self, form: LinearForm = LinearForm.PLAIN) -> None:
         """Prepare assigned weights for use, the matrices in `form`; call once."""
@@ -55,6 +65,8 @@ class DualAR(nn.Module):
         self.eval()
         self.slow.finalize(self.special, form)
         self.fast.finalize(form)
+        if form.is_native:
+            self.native = importlib.import_module(NATIVE).NativeFrames(self)
 
     def use_kernels(self) -> None:
         """Let kernels compute the decode steps of a finalized model.

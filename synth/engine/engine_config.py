@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -10,7 +10,9 @@ import torch
 from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.config import LMConfig, matrix_parameters
 from synth.engine.errors import InvalidSpecError
-from synth.engine.linear import LinearForm, find_processor
+from synth.engine.linear import LinearForm, Processor, find_processor
+from synth.engine.native.build import NotCompiledError
+from synth.engine.native.library import native_library
 
 _CACHE_BYTES = 32 * 2**20  # of matrices that a processor keeps: half the bytes gain nothing there
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -26,7 +28,8 @@ class EngineConfig:
     `threads` 0 leaves torch's own choice. `cache_dir` keeps digests of weights between starts.
     `prefix_cache_bytes` is the most that kept voice prefixes take on the device. `graphs` is auto,
     on or off; auto captures the decode step as graphs wherever the device has them. `kernels` is
-    auto or off; auto computes with our own Triton kernels wherever they can be compiled.
+    auto or off; auto computes with our own kernels wherever they can be compiled: Triton's on CUDA,
+    on a CPU whole frames in C.
     """
 
     checkpoint: Path
@@ -47,17 +50,20 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Hold how the transformers compute: the dtype of activations, the matrices' form, and why."""
+    """Hold how the transformers compute: the dtype of activations, the matrices' form, and why.
+
+    `frames` says what computes frames on a CPU, and why it is not compiled code where it is not.
+    """
 
     dtype: torch.dtype
     form: LinearForm
     reason: str
+    frames: str = ""
 
     @property
     def name(self) -> str:
         """Return the setting that asks for these."""
-        is_int8 = self.form is LinearForm.INT8
-        return "int8" if is_int8 else str(self.dtype).removeprefix("torch.")
+        return "int8" if self.form.is_int8 else str(self.dtype).removeprefix("torch.")
 
 
 def resolve_device(name: str) -> torch.device:
@@ -101,11 +107,22 @@ def wants_graphs(name: str, device: torch.device) -> bool:
     return name != "off" and device.type == "cuda"
 
 
-def choose_numbers(name: str, device: torch.device, lm: LMConfig) -> Numbers:
+def choose_numbers(
+    name: str,
+    device: torch.device,
+    lm: LMConfig,
+    *,
+    kernels: str = "auto",
+    cache_dir: Path | None = None,
+) -> Numbers:
     """Return the number formats of a setting for a model of these sizes on a device.
 
     `auto` is bfloat16 on CUDA. On a CPU it is bfloat16 where the processor multiplies it and the
-    matrices are too large for its cache, else float32; matrices are packed where oneDNN is there.
+    matrices are too large for its cache, else float32. There matrices are laid out for compiled
+    frames, unless `kernels` is off or nothing compiles them; then they are packed by oneDNN.
+
+    Args:
+        kernels, cache_dir: as in `EngineConfig`; the first call on a machine compiles for seconds.
 
     Raises:
         InvalidSpecError: the name is unknown, or the format is not to be had on this device.
@@ -115,7 +132,19 @@ def choose_numbers(name: str, device: torch.device, lm: LMConfig) -> Numbers:
             raise InvalidSpecError("int8 runs on a CPU only: set TTS_DTYPE to auto or bfloat16.")
         dtype = torch.bfloat16 if name == "auto" else named_dtype(name)
         return Numbers(dtype, LinearForm.PLAIN, "the device's own kernels take plain matrices")
-    processor = find_processor()
+    numbers = _processor_numbers(name, find_processor(), lm)
+    if kernels == "off":
+        return replace(numbers, frames="PyTorch (TTS_ENGINE_KERNELS=off)")
+    try:
+        library = native_library(cache_dir)
+    except NotCompiledError as error:
+        return replace(numbers, frames=f"PyTorch, at half the speed: {error}")
+    form = LinearForm.NATIVE_INT8 if numbers.form.is_int8 else LinearForm.NATIVE
+    return replace(numbers, form=form, frames=f"compiled for {library.target}")
+
+
+def _processor_numbers(name: str, processor: Processor, lm: LMConfig) -> Numbers:
+    """Return the number formats of a setting on a processor, as PyTorch multiplies them."""
     packed = LinearForm.PACKED if processor.packing else LinearForm.PLAIN
     if name == "int8":
         return Numbers(torch.float32, LinearForm.INT8, "asked for with TTS_DTYPE=int8")
@@ -123,7 +152,7 @@ def choose_numbers(name: str, device: torch.device, lm: LMConfig) -> Numbers:
         reason = f"asked for with TTS_DTYPE={name}"
         if name == "bfloat16" and not processor.packs_bf16:
             return Numbers(
-                named_dtype(name), LinearForm.PLAIN, f"{reason}; nothing here packs bfloat16"
+                named_dtype(name), LinearForm.PLAIN, f"{reason}; PyTorch packs no bfloat16 here"
             )
         return Numbers(named_dtype(name), packed, reason)
     if not processor.packing:

@@ -35,7 +35,7 @@ class EngineThreads:
             InvalidSpecError: as for `find_backend`.
         """
         backend = find_backend(config.graphs, models.device)
-        self._has_kernels = models.dual_ar.has_kernels
+        self._has_kernels = models.dual_ar.has_own_frames
         self.state = DecodeState.allocate(
             models.dual_ar,
             num_slots=plan.slots,

@@ -6,6 +6,7 @@ function says where a result is cast.
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.config import TransformerConfig
-from synth.engine.linear import Linear, LinearForm, make_linear
+from synth.engine.linear import NATIVE, Linear, LinearForm, make_linear
 
 
 class Embedding(nn.Module):
@@ -147,7 +148,7 @@ class FeedForward(nn.Module):
     def finalize(self, form: LinearForm) -> None:
         """Replace w1 and w3 by one matrix [2 * intermediate, D]; a second call does nothing."""
         if self.w1 is not None and self.w3 is not None:
-            self.w13 = make_linear(torch.cat([self.w1.weight, self.w3.weight]), None, form)
+            self.w13 = _joined(self.w1.weight, self.w3.weight, form)
             self.w1 = self.w3 = None
             bring_into_form(self, "w2", form)
 
@@ -155,6 +156,10 @@ class FeedForward(nn.Module):
         """Return the layer's output in x's dtype and shape."""
         if self.w13 is None:
             raise RuntimeError("FeedForward.finalize() has not been called")
+        gated = getattr(self.w13, "gated", None)
+        if gated is not None:
+            done: Tensor = self.w2(gated(x))
+            return done
         gate, up = self.w13(x).chunk(2, dim=-1)
         out: Tensor = self.w2(F.silu(gate) * up)
         return out
@@ -193,6 +198,14 @@ class Block(nn.Module):
         attention, feed_forward, _, weight = self._final or self._parts
         h = x + attention.wo(mixed)
         return h + feed_forward.forward(rms_norm(h, weight, self.norm_eps))
+
+
+def _joined(gate: Tensor, up: Tensor, form: LinearForm) -> Linear:
+    """Return one product with both matrices, [H, width] each."""
+    if form.is_native:
+        joined: Linear = importlib.import_module(NATIVE).NativeGate(gate, up, int8=form.is_int8)
+        return joined
+    return make_linear(torch.cat([gate, up]), None, form)
 
 
 def bring_into_form(owner: nn.Module, name: str, form: LinearForm) -> None:

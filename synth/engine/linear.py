@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import enum
+import importlib
 import math
 import os
 import warnings
@@ -20,6 +21,7 @@ from torch import Tensor
 from synth.engine.errors import InvalidSpecError
 
 Linear = Callable[[Tensor], Tensor]
+NATIVE = "synth.engine.native.matrix"  # it asks this module what the processor can do
 
 _ENDS = (-1.0, 1.0)
 _TINY = 1e-30  # the range of a vector of zeros
@@ -32,6 +34,18 @@ class LinearForm(enum.StrEnum):
     PLAIN = "plain"  # F.linear over the weight as it was loaded
     PACKED = "packed"  # oneDNN's own layout, in the weight's dtype
     INT8 = "int8"  # 8 bits, with one scale per output row and one per input vector
+    NATIVE = "native"  # our own layout, in the weight's dtype, for compiled frames
+    NATIVE_INT8 = "native-int8"  # the same in 8 bits
+
+    @property
+    def is_int8(self) -> bool:
+        """Return whether matrices have 8 bits."""
+        return self in (LinearForm.INT8, LinearForm.NATIVE_INT8)
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether matrices are laid out for compiled frames."""
+        return self in (LinearForm.NATIVE, LinearForm.NATIVE_INT8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +76,9 @@ def find_processor() -> Processor:
 
 def make_linear(weight: Tensor, bias: Tensor | None, form: LinearForm) -> Linear:
     """Return the product with a weight [out, in] (and bias [out]) in a form."""
+    if form.is_native:
+        made: Linear = importlib.import_module(NATIVE).NativeLinear(weight, bias, int8=form.is_int8)
+        return made
     if form is LinearForm.PACKED:
         return PackedLinear(weight, bias)
     if form is LinearForm.INT8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from synth.engine.fingerprint import model_fingerprint
 from synth.engine.prompt import PROMPT_VERSION
 from synth.engine.tokenizer import Tokenizer
 from synth.engine.weights import load_dual_ar
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +103,16 @@ def load_models(config: EngineConfig) -> LoadedModels:
 
 def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
     """Load both transformers and their tokenizer alone; errors as for `load_models`."""
-    numbers = choose_numbers(config.dtype, device, load_config(config.checkpoint))
     wants = wants_kernels(config.kernels, device)  # an unknown choice is refused before the work
+    numbers = choose_numbers(
+        config.dtype,
+        device,
+        load_config(config.checkpoint),
+        kernels=config.kernels,
+        cache_dir=config.cache_dir,
+    )
+    if numbers.frames:
+        logger.info("frames on the CPU: %s", numbers.frames)
     model, tokenizer = load_dual_ar(
         config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form
     )

@@ -68,7 +68,7 @@ def preset_dual_ar(
     """
     with torch.device("meta"):
         model = DualAR(shape.config, special_ids(shape))
-    numbers = choose_numbers(dtype, device, shape.config)
+    numbers = choose_numbers(dtype, device, shape.config, kernels=kernels)
     if weights is None:
         _check_room(shape, model, device, numbers.dtype)
         drawn = dict(lm_weights(shape, device=device, dtype=numbers.dtype, seed=seed))

@@ -21,7 +21,6 @@ from synth.engine.engine_config import (
 )
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.kv_cache import cache_dtype
-from synth.engine.linear import LinearForm
 from synth.engine.loaded_models import LoadedModels
 from synth.engine.memory import (
     Demand,
@@ -53,13 +52,15 @@ def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> 
     Raises:
         InvalidSpecError: a format is unknown, or not to be had on the device.
     """
-    numbers = choose_numbers(config.dtype, device, lm)
+    numbers = choose_numbers(
+        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
+    )
     return NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
         encoder=encode_precision(config.codec_encode_dtype, device).dtype,
         decoder=decode_precision(config.codec_decode_dtype, device).dtype,
-        matrix_bytes=INT8_BYTES if numbers.form is LinearForm.INT8 else numbers.dtype.itemsize,
+        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
     )
 
 

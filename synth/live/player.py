@@ -130,7 +130,9 @@ class LivePlayer:
                 if place.window[0] not in listener.states:
                     self._watcher.hurry()
             try:
-                await asyncio.wait_for(listener.changed.wait(), deadline - loop.time())
+                # Python 3.11's wait_for may lose a cancellation, and nothing would wake this again.
+                async with asyncio.timeout_at(deadline):
+                    await listener.changed.wait()
             except TimeoutError:
                 return Outcome.LATE
 

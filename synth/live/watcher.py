@@ -91,7 +91,8 @@ class LiveWatcher:
     async def _rest(self, seconds: float) -> None:
         await asyncio.sleep(HURRY_SECONDS)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), max(POLL_SECONDS, seconds))
+            async with asyncio.timeout(max(POLL_SECONDS, seconds)):
+                await self._hurry.wait()
 
     def _look(
         self, new: Collection[uuid.UUID], wanted: Collection[int], heard: Collection[uuid.UUID]

@@ -16,6 +16,8 @@ from synth.keys import create_key
 from tests.factories import make_user
 from tests.workers.pairs import PROJECT, Pair
 
+GRACE_SECONDS = "10"  # for requests that are open when the server is stopped
+
 
 @contextmanager
 def served(pair: Pair, owner: User | None = None, **env: Any) -> Iterator[httpx.Client]:
@@ -30,8 +32,7 @@ def served(pair: Pair, owner: User | None = None, **env: Any) -> Iterator[httpx.
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(200)
-        arguments = ["-m", "uvicorn", "ttsweb.asgi:application", "--log-level", "warning"]
-        arguments += ["--lifespan", "off", "--fd", str(listening.fileno())]
+        arguments = ["-m", "ttsweb.web_process", str(listening.fileno()), GRACE_SECONDS]
         process = subprocess.Popen(
             [sys.executable, *arguments],
             env=environment,

@@ -71,10 +71,22 @@ def look_at_numbers() -> Finding:
     """Say in which numbers and in which form matrices are multiplied, and why."""
     try:
         device = resolve_device(settings.DEVICE)
-        numbers = choose_numbers(settings.DTYPE, device, load_config(settings.CHECKPOINT))
+        numbers = choose_numbers(
+            settings.DTYPE,
+            device,
+            load_config(settings.CHECKPOINT),
+            kernels=settings.ENGINE_KERNELS,
+            cache_dir=settings.DATA_DIR / "cache",
+        )
     except EngineError as error:
         return Finding("fail", "numbers", str(error), "set TTS_DTYPE, TTS_DEVICE or TTS_CHECKPOINT")
-    return Finding("ok", "numbers", f"{numbers.name}, {numbers.form} matrices ({numbers.reason})")
+    text = f"{numbers.name}, {numbers.form} matrices ({numbers.reason})"
+    if not numbers.frames:
+        return Finding("ok", "numbers", text)
+    text = f"{text}; frames: {numbers.frames}"
+    if "no C compiler" in numbers.frames:
+        return Finding("warn", "numbers", text, "apt-get install gcc, then run this again")
+    return Finding("ok", "numbers", text)
 
 
 def look_at_resampler() -> Finding:

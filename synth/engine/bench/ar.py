@@ -144,21 +144,15 @@ class _Bench:
         """Measure one dtype's sweep together with the plain loop and yield its rows."""
         self.progress(f"making {self.shape.name} with random weights, {dtype}")
         shared = self._shared_weights(dtype)
-        model = preset_dual_ar(
-            self.shape,
-            device=self.device,
-            dtype=dtype,
-            seed=self.options["seed"],
-            weights=shared,
-        )
+        models = self._models(dtype, shared)
         ours = [
-            self._ours(one, dtype, batch, context, graphs)
+            self._ours(model, dtype, batch, context, graphs)
             for context in self.options["context"]
             for batch in self.options["batch"]
             for graphs in self.graphs
-            for one in self._variants(model)
+            for model in models
         ]
-        plain = self._plain(model, shared) if self.options["baseline"] else []
+        plain = self._plain(models[0], shared) if self.options["baseline"] else []
         series = run_windows(
             [*ours, *plain],
             windows=self.options["windows"],
@@ -166,20 +160,38 @@ class _Bench:
             progress=self.progress,
         )
         base = faster(plain, series[len(ours) :])
-        weight_dtype = model.weight_format
-        agreement = self._agreement(model)
+        agreements = {model.form: self._agreement(model) for model in models}
         for contender, measured in zip(ours, series, strict=False):
-            row = self._row(contender, measured, base, weight_dtype)
+            model = contender.batch.model
+            row = self._row(contender, measured, base, model.weight_format)
+            agreement = agreements[model.form]
             yield row | (asdict(agreement) if agreement else {})
-        del model, shared, ours, plain, contender
+        del models, model, shared, ours, plain, contender
         free_cached_memory(self.device)  # the next dtype's weights need the room
 
-    def _variants(self, model: DualAR) -> list[DualAR]:
-        """Return the model with kernels, without, or both, as is asked for and can be had."""
+    def _models(self, dtype: str, shared: dict[str, Tensor] | None) -> list[DualAR]:
+        """Return the model with kernels, without, or both, as is asked for and can be had.
+
+        On a CPU the two lay their matrices out differently; on CUDA they share them.
+        """
+        asked = list(dict.fromkeys(self.options["kernels"]))
+        if self.device.type == "cpu":
+            made = [self._model(dtype, shared, choice) for choice in asked]
+            return made if any(model.has_own_frames for model in made) else made[:1]
+        model = self._model(dtype, shared, "auto")
         if not has_kernels(model):
             return [model]
-        asked = self.options["kernels"]
         return [model if choice == "auto" else without_kernels(model) for choice in asked]
+
+    def _model(self, dtype: str, shared: dict[str, Tensor] | None, kernels: str) -> DualAR:
+        return preset_dual_ar(
+            self.shape,
+            device=self.device,
+            dtype=dtype,
+            seed=self.options["seed"],
+            weights=shared,
+            kernels=kernels,
+        )
 
     def _shared_weights(self, dtype: str) -> dict[str, Tensor] | None:
         """Return weights that the model and the plain loop both use; None where they cannot.
@@ -201,7 +213,9 @@ class _Bench:
             return None
         self.progress(f"comparing {model.weight_format} with float32")
         seed = self.options["seed"]
-        exact = preset_dual_ar(self.shape, device=self.device, dtype="float32", seed=seed)
+        exact = preset_dual_ar(
+            self.shape, device=self.device, dtype="float32", seed=seed, kernels="off"
+        )
         return measure_agreement(model, exact, frames=AGREEMENT_FRAMES, seed=seed)
 
     def _ours(self, model: DualAR, dtype: str, batch: int, context: int, graphs: bool) -> Ours:
@@ -217,8 +231,8 @@ class _Bench:
             positions=options["positions"],
         )
         name = f"{dtype} batch {batch} context {context} graphs {_on_off(graphs)}"
-        name += f" kernels {_on_off(has_kernels(model))}"
-        return Ours(name, made, context, graphs, has_kernels(model))
+        name += f" kernels {_on_off(model.has_own_frames)}"
+        return Ours(name, made, context, graphs, model.has_own_frames)
 
     def _plain(self, model: DualAR, shared: dict[str, Tensor] | None) -> list[Plain]:
         frames, seed = self.options["baseline_frames"], self.options["seed"]

@@ -61,11 +61,15 @@ class _Stream:
         return True
 
 
-def run_batched(file: str, loaded: Loaded, jobs: Sequence[Job]) -> Run:
-    """Run all jobs of a file together; those with a context of their own size among themselves."""
+def run_batched(file: str, loaded: Loaded, jobs: Sequence[Job], *, own_noise: bool = False) -> Run:
+    """Run all jobs of a file together; those with a context of their own size among themselves.
+
+    `own_noise`: draw every stream with the state's own numbers, as compiled frames do.
+    """
     run = Run({})
     for max_seq_len in dict.fromkeys(job.max_seq_len for job in jobs):
-        batch = _Batch(loaded, max_seq_len or loaded.model.config.text_config.max_seq_len)
+        positions = max_seq_len or loaded.model.config.text_config.max_seq_len
+        batch = _Batch(loaded, positions, own_noise=own_noise)
         group = [job for job in jobs if job.max_seq_len == max_seq_len]
         run.outcomes.update(batch.run(group))
         run.results.append(batch.prefix_result(file))
@@ -75,12 +79,13 @@ def run_batched(file: str, loaded: Loaded, jobs: Sequence[Job]) -> Run:
 class _Batch:
     """Hold the slots, what runs in them and what waits."""
 
-    def __init__(self, loaded: Loaded, max_positions: int) -> None:
+    def __init__(self, loaded: Loaded, max_positions: int, *, own_noise: bool = False) -> None:
         self._loaded, self._model = loaded, loaded.model
         self._state = DecodeState.allocate(
             loaded.model, num_slots=_SLOTS, max_positions=max_positions, compat=REFERENCE
         )
         self._noise, self._prefixes = StreamNoise(), PrefixCache(_PREFIX_BYTES)
+        self._source = None if own_noise else self._noise
         self._keys = PrefixKeys.of("golden", loaded.model, self._state)
         self._used_keys: set[str] = set()
         self._running: dict[int, _Stream] = {}
@@ -151,7 +156,7 @@ class _Batch:
                 self._running[free[0]] = stream
                 starts.append(self._slot_start(free.popleft(), stream))
         if starts:
-            output = start_slots(self._model, self._state, starts, self._prefixes, self._noise)
+            output = start_slots(self._model, self._state, starts, self._prefixes, self._source)
             self._keep(output, [start.slot for start in starts])
 
     def _assign(self, slot: int, stream: _Stream) -> bool:
@@ -193,7 +198,7 @@ class _Batch:
         """Make a frame of every stream, in the smallest bucket that holds them."""
         if self._running:
             size = next(size for size in _BUCKETS if size >= len(self._running))
-            output = decode_step(self._model, self._state.bucket(size), self._noise)
+            output = decode_step(self._model, self._state.bucket(size), self._source)
             self._keep(output, self._running)
 
     def _keep(self, output: StepOutput, slots: Iterable[int]) -> None:

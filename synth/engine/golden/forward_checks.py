@@ -19,6 +19,7 @@ from synth.engine.golden.case import (
 )
 from synth.engine.golden.models import load, new_cache
 from synth.engine.layers import rope_table
+from synth.engine.linear import LinearForm
 from synth.engine.slow_ar import Span
 
 TOLERANCE = 1e-4
@@ -94,10 +95,12 @@ def check_rope(folder: GoldenFolder) -> Iterator[CaseResult]:
         yield compare_close(file, case, found, arrays[f"{case}.table"], 0.0)
 
 
-def check_lm(folder: GoldenFolder, run: RunForced = run_forced) -> Iterator[CaseResult]:
+def check_lm(
+    folder: GoldenFolder, run: RunForced = run_forced, form: LinearForm = LinearForm.PLAIN
+) -> Iterator[CaseResult]:
     """Compare hidden states and logits of forced runs, and the fast AR from stored states."""
     file, arrays = "lm.safetensors", folder.tensors("lm")
-    loaded = load(folder)
+    loaded = load(folder, form=form)
     for case in sorted({key.split(".")[0] for key in arrays}):
         forced = run(loaded.model, arrays[f"{case}.prompt"], arrays[f"{case}.step_inputs"])
         own = {key.removeprefix(f"{case}."): key for key in arrays if key.startswith(f"{case}.")}
@@ -113,10 +116,12 @@ def check_lm(folder: GoldenFolder, run: RunForced = run_forced) -> Iterator[Case
             yield compare_close(file, stem, found, arrays[f"{stem}.logits"], TOLERANCE)
 
 
-def check_lm_far(folder: GoldenFolder, run: RunForced = run_forced) -> Iterator[CaseResult]:
+def check_lm_far(
+    folder: GoldenFolder, run: RunForced = run_forced, form: LinearForm = LinearForm.PLAIN
+) -> Iterator[CaseResult]:
     """Compare a forced run at far positions."""
     file, arrays = "lm_far.safetensors", folder.tensors("lm_far")
-    loaded = load(folder)
+    loaded = load(folder, form=form)
     forced = run(loaded.model, arrays["prompt"], arrays["step_inputs"])
     for name in sorted(key for key in arrays if key.startswith("prefill_")):
         yield from _compare_prefill(file, "", name, forced, loaded.model, arrays)

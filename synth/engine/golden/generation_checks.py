@@ -21,6 +21,7 @@ from synth.engine.golden.case import (
 )
 from synth.engine.golden.generation_jobs import Job, Outcome, RunJobs, run_alone
 from synth.engine.golden.models import Loaded, load, noise_of
+from synth.engine.linear import LinearForm
 from synth.engine.noise import FixedFrame, FrameNoise
 from synth.engine.sampling import Cut, best_candidates, probabilities
 
@@ -41,13 +42,15 @@ _STORED = " with stored numbers"
 _GREEDY_ROW = {"top_k": 1, "temperature": 1.0, "max_new_tokens": 64}
 
 
-def check_greedy(folder: GoldenFolder, run_jobs: RunJobs = run_alone) -> Iterator[CaseResult]:
+def check_greedy(
+    folder: GoldenFolder, run_jobs: RunJobs = run_alone, form: LinearForm = LinearForm.PLAIN
+) -> Iterator[CaseResult]:
     """Compare greedy sequences from the stored prompts, and the prompts' own text."""
     file, arrays = "greedy.safetensors", folder.tensors("greedy")
     rows = folder.json("lm")["greedy"]
     cases = sorted({key.split(".")[0] for key in arrays})
     jobs = [Job(case, _GREEDY_ROW, arrays[f"{case}.prompt"]) for case in cases]
-    run = run_jobs(file, load(folder), jobs)
+    run = run_jobs(file, load(folder, form=form), jobs)
     yield from run.results
     for case in cases:
         found = run.outcomes[case].succeeded()[-1]

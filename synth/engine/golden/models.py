@@ -16,6 +16,7 @@ from synth.engine.dual_ar import DualAR
 from synth.engine.golden.case import GoldenFolder
 from synth.engine.golden.vocabulary import read_vocabulary
 from synth.engine.kv_cache import KVCache
+from synth.engine.linear import LinearForm
 from synth.engine.noise import CounterNoise, NoiseSource, TorchNoise
 from synth.engine.prompt import VoicePrompt, pair_voices
 from synth.engine.tokenizer import Tokenizer
@@ -35,15 +36,22 @@ class Loaded:
         return self.model.slow.head_tokens.cpu()
 
 
-def load(folder: GoldenFolder, dtype: torch.dtype = torch.float32) -> Loaded:
-    """Return the folder's checkpoint on its device; loaded once per dtype."""
-    return _load(folder.checkpoint, dtype, folder.device)
+def load(
+    folder: GoldenFolder,
+    dtype: torch.dtype = torch.float32,
+    form: LinearForm = LinearForm.PLAIN,
+) -> Loaded:
+    """Return the folder's checkpoint on its device; loaded once per dtype and form."""
+    return _load(folder.checkpoint, dtype, folder.device, form)
 
 
 @lru_cache(maxsize=4)
-def _load(checkpoint_dir: Path, dtype: torch.dtype, device: torch.device) -> Loaded:
+def _load(
+    checkpoint_dir: Path, dtype: torch.dtype, device: torch.device, form: LinearForm
+) -> Loaded:
     tokenizer = read_vocabulary(checkpoint_dir)
-    return Loaded(*load_dual_ar(checkpoint_dir, device=device, dtype=dtype, tokenizer=tokenizer))
+    model = load_dual_ar(checkpoint_dir, device=device, dtype=dtype, form=form, tokenizer=tokenizer)
+    return Loaded(*model)
 
 
 def new_cache(model: DualAR, num_positions: int) -> KVCache:

@@ -13,6 +13,7 @@ from synth.engine.golden import (
     batched_checks,
     checkpoint_checks,
     codec_checks,
+    compiled_checks,
     forward_checks,
     generation_checks,
     streamed_checks,
@@ -44,6 +45,7 @@ PATHS: dict[str, tuple[ChecksModule, ...]] = {
     PLAIN: (text_checks, forward_checks, generation_checks, checkpoint_checks, codec_checks),
     "streamed": (streamed_checks,),
     "batched": (batched_checks,),
+    "compiled": (compiled_checks,),
 }
 _KNOWN_ROOT = {"README.md", "vectors", "tiny-s2", "tiny-s2-sharded"}
 _MAX_FOUND = 100  # characters of a table cell; the JSON form has all of them

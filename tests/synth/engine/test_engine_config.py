@@ -11,6 +11,7 @@ from synth.engine.engine_config import choose_numbers, wants_graphs
 from synth.engine.errors import InvalidSpecError
 from synth.engine.golden.models import Loaded
 from synth.engine.linear import LinearForm, Processor
+from synth.engine.native.build import NotCompiledError
 from synth.engine.presets import preset
 
 CPU = torch.device("cpu")
@@ -41,10 +42,46 @@ def test_the_processor_decides_what_auto_is(
 ) -> None:
     monkeypatch.setattr(engine_config, "find_processor", lambda: processor)
 
-    numbers = choose_numbers("auto", CPU, large)
+    numbers = choose_numbers("auto", CPU, large, kernels="off")
 
     assert (numbers.dtype, numbers.form) == (dtype, form)
     assert numbers.reason
+    assert numbers.frames == "PyTorch (TTS_ENGINE_KERNELS=off)"
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("auto", LinearForm.NATIVE),
+        ("float32", LinearForm.NATIVE),
+        ("bfloat16", LinearForm.NATIVE),
+        ("int8", LinearForm.NATIVE_INT8),
+    ],
+)
+def test_matrices_are_laid_out_for_compiled_frames_where_there_are_any(
+    name: str, form: LinearForm, large: LMConfig
+) -> None:
+    numbers = choose_numbers(name, CPU, large)
+
+    assert numbers.form is form
+    assert numbers.frames.startswith("compiled for a")
+    assert name in ("auto", numbers.name)
+
+
+def test_without_compiled_frames_matrices_are_packed_and_the_reason_is_kept(
+    large: LMConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_folder: object) -> None:
+        raise NotCompiledError("there is no C compiler: install gcc")
+
+    monkeypatch.setattr(engine_config, "native_library", refuse)
+    monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
+
+    numbers = choose_numbers("auto", CPU, large)
+
+    assert numbers.form is LinearForm.PACKED
+    assert numbers.frames.endswith("there is no C compiler: install gcc")
 
 
 def test_a_model_that_fits_into_the_cache_stays_in_float32(
@@ -67,7 +104,7 @@ def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> Non
 
 
 def test_int8_computes_around_its_matrices_in_float32(large: LMConfig) -> None:
-    numbers = choose_numbers("int8", CPU, large)
+    numbers = choose_numbers("int8", CPU, large, kernels="off")
 
     assert (numbers.dtype, numbers.form, numbers.name) == (torch.float32, LinearForm.INT8, "int8")
 
@@ -82,7 +119,7 @@ def test_bfloat16_is_done_as_asked_where_nothing_packs_it(
 ) -> None:
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITHOUT_BF16)
 
-    numbers = choose_numbers("bfloat16", CPU, large)
+    numbers = choose_numbers("bfloat16", CPU, large, kernels="off")
 
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
 

@@ -139,10 +139,10 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
     ]
     with monkeypatch.context() as without:
         without.setattr("synth.engine.engine_threads.find_backend", lambda name, device: None)
-        eager = start(slots=4)
+        eager = start(kernels="off", slots=4)
     expected = [eager.render(one) for one in specs]
     eager.close()
-    engine = start(slots=4)
+    engine = start(kernels="off", slots=4)
     monkeypatch.setattr("synth.engine.graphs.decode_step", None)  # no step is eager any more
     monkeypatch.setattr("synth.engine.graphs.step_tensors", None)
 
@@ -162,7 +162,7 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
 
 
 def test_nothing_is_replaced_after_the_capture(start: Start, stand_in: StandInGraphs) -> None:
-    engine = start(slots=4)
+    engine = start(kernels="off", slots=4)
     state, model = engine._threads.state, engine._models.dual_ar
     pointers = [memory(state), memory(state.cache), memory(state.fast_cache), weights(model.slow)]
 
@@ -188,7 +188,7 @@ def weights(module: torch.nn.Module) -> list[int]:
 def test_every_bucket_is_captured_before_the_first_request_largest_first(
     start: Start, stand_in: StandInGraphs
 ) -> None:
-    engine = start(slots=10)
+    engine = start(kernels="off", slots=10)
 
     assert stand_in.slots == [10, 8, 4, 2, 1]
     described = engine.describe()
@@ -199,7 +199,7 @@ def test_every_bucket_is_captured_before_the_first_request_largest_first(
 
 
 def test_a_strict_engine_has_one_graph(start: Start, stand_in: StandInGraphs) -> None:
-    engine = start(slots=4, strict=True)
+    engine = start(kernels="off", slots=4, strict=True)
 
     assert stand_in.slots == [4]
     assert engine.render(spec()).codes.shape[1] == 6
@@ -222,7 +222,7 @@ def test_buckets_that_find_no_memory_are_left_out_and_fewer_slots_used(
     start: Start, stand_in: StandInGraphs, caplog: pytest.LogCaptureFixture
 ) -> None:
     stand_in.fails = run_out_above(2)
-    engine = start(slots=8)
+    engine = start(kernels="off", slots=8)
 
     takes = [future.result(60) for future in [engine.submit(spec(f"{n}.")) for n in range(7)]]
 
@@ -242,7 +242,7 @@ def test_an_engine_that_can_capture_nothing_does_not_start(
     with pytest.raises(
         SlotsDoNotFitError, match=r"4 slots of 512 positions.*TTS_ENGINE_GRAPHS=off"
     ):
-        start(slots=4, strict=strict)
+        start(kernels="off", slots=4, strict=strict)
 
 
 def test_a_step_that_cannot_be_captured_is_not_run_eagerly_instead(

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 
 from synth.formats import FORMATS
 from synth.models import RenderJob
-from synth.transitions import cancel_job
+from synth.transitions import cancel_job, close_cancelled_jobs
 from ttsweb.command_errors import errors_told
 from ttsweb.migration import migrate_once
 from ttsweb.progress import Progress
@@ -87,6 +87,8 @@ class Command(BaseCommand):
         finally:
             progress.leave()
             worker.stop()
+            # What the worker handed back in the moment of the cancel: nobody sweeps any more.
+            close_cancelled_jobs()
         self._tell(finished, chosen, time.monotonic() - started)
 
     def _tell(self, job: RenderJob, chosen: Namespace, wall_seconds: float) -> None:

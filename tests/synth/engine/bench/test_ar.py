@@ -52,6 +52,16 @@ def test_a_row_says_how_fast_a_stream_is_and_that_no_graph_was_replayed() -> Non
         assert row["acoustic_tokens_per_second"] == pytest.approx(10 * row["frames_per_second"])
 
 
+@pytest.mark.compiler
+def test_compiled_frames_are_measured_beside_those_of_pytorch() -> None:
+    report = run(ar, *SMALL, "--batch", "1", "--kernels", "off,auto")
+
+    rows = {row["kernels"]: row for row in report.rows}
+    assert rows["on"]["linear_form"] == "native"
+    assert rows["off"]["linear_form"] in ("packed", "plain")
+    assert rows["on"]["logits_error"] < 0.02
+
+
 def test_a_graph_is_refused_where_there_is_none() -> None:
     with pytest.raises(InvalidSpecError, match="needs a CUDA device"):
         run(ar, *SMALL, "--graphs", "on")
@@ -69,7 +79,8 @@ def test_a_captured_step_is_replayed_for_every_frame(monkeypatch: pytest.MonkeyP
 
     backend = StandInGraphs()
     monkeypatch.setattr(graph_capture, "CudaGraphs", lambda device: backend)
-    model = preset_dual_ar(preset("tiny"), device=torch.device("cpu"), dtype="float32")
+    cpu = torch.device("cpu")
+    model = preset_dual_ar(preset("tiny"), device=cpu, dtype="float32", kernels="off")
     eager = DecodeBatch(model, batch=2, context=20, frames=4, seed=0)
     replayed = DecodeBatch(model, batch=2, context=20, frames=4, seed=0, graphs=True)
 

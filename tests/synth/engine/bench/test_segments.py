@@ -10,6 +10,7 @@ import pytest
 from synth.contract import FinishReason, RenderSpec, Sampling, SegmentAudio, Timings
 from synth.engine.bench import segments
 from synth.engine.bench.report import BenchFailedError
+from tests import services
 from tests.synth.engine.bench.bench_options import run
 
 
@@ -23,7 +24,8 @@ def test_all_frames_of_all_segments_are_counted() -> None:
     assert row["frames_per_second"] == pytest.approx(row["frames"] / row["wall_seconds"])
     assert row["acoustic_tokens_per_second"] == pytest.approx(10 * row["frames_per_second"])
     assert row["batch"] == 2
-    assert (row["kernels"], row["graphs"], row["graph_nodes"]) == ("off", "off", None)
+    assert (row["graphs"], row["graph_nodes"]) == ("off", None)
+    assert row["kernels"] == ("off" if services.why_missing("compiler") else "on")
 
 
 def test_the_full_rate_ends_where_slots_begin_to_stand_empty() -> None:

@@ -29,10 +29,11 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
     for codes, audio in zip(matrices, batch, strict=True):
         assert audio.shape == (2048 * codes.shape[1],)
         assert audio.dtype is torch.float32
-        # Longer than the limit it goes through in parts, as a stream does: exact within 1e-4.
-        close = 1e-5 if codes.shape[1] <= limit else 1e-4
         (alone,) = golden_decoder.decode([codes], max_batch_frames=150)
-        torch.testing.assert_close(audio, alone, atol=close, rtol=0)
+        # Rounding alone: what leaks from padding or a neighbour is a hundredth and more. The
+        # largest of 300,000 differences is the processor's affair, their norm hardly is.
+        assert float((audio - alone).norm()) <= 1e-5 * float(alone.norm())
+        torch.testing.assert_close(audio, alone, atol=1e-4, rtol=0)
 
 
 def test_frames_in_flight_keep_to_the_limit_also_for_one_long_matrix(

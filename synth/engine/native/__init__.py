@@ -1,0 +1,1 @@
+"""Compute whole frames on a CPU with code compiled for its processor, where there is a compiler."""

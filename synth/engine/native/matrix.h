@@ -1,0 +1,354 @@
+/* Products of few rows with weights laid out in panels of 16 outputs. */
+#pragma once
+
+#include "team.h"
+
+enum { FLOAT32, BFLOAT16, INT8 };
+
+/* `weight` is [panels][columns / group][16][group], group 1, 2 or 4 numbers of one output, so that
+ * 64 bytes of it serve 16 outputs; rows and columns beyond the matrix's own are 0. */
+typedef struct {
+    int32_t kind, rows, columns, padded;
+    const void *weight;
+    const float *scale;  /* [panels * 16], of int8 */
+    const int32_t *sums; /* [panels * 16], of int8: each output's weights */
+    const float *bias;   /* [panels * 16] or NULL */
+} Matrix;
+
+#if defined(__AVX512BF16__)
+#define BF16_INPUT 2 /* bytes of a number of a row that bfloat16 weights are multiplied with */
+#else
+#define BF16_INPUT 4
+#endif
+#if defined(__AVX512VNNI__)
+#define LEVELS 127 /* either side of 0 that a row's numbers are rounded to, of int8 */
+#define OFFSET 128
+#else
+#define LEVELS 64 /* two products of up to 128 and 127 are added in 16 bits */
+#define OFFSET 64
+#endif
+
+#if VL == 16
+#define MOST_ROWS 8 /* of a tile whose sums stay in registers, and its rows' addresses too */
+#else
+#define MOST_ROWS 4
+#endif
+#define UNROLL _Pragma("GCC unroll 8")
+#define PARTS (LANES / VL)
+#define MOST_PANELS 4
+#define AHEAD 4096 /* bytes of weights that are asked for before they are needed */
+
+static inline int input_bytes(const Matrix *m) {
+    return m->kind == INT8 ? 1 : m->kind == BFLOAT16 ? BF16_INPUT : 4;
+}
+
+static inline size_t panel_bytes(const Matrix *m) {
+    return (size_t)m->padded * LANES * (m->kind == INT8 ? 1 : m->kind == BFLOAT16 ? 2 : 4);
+}
+
+static inline int num_panels(const Matrix *m) { return (m->rows + LANES - 1) / LANES; }
+
+/* The rows that a thread multiplies: made by `put_row`, `scale` of int8 behind them. */
+typedef struct {
+    char *rows;
+    float *scale;
+    size_t stride;
+} Input;
+
+static Input open_input(Thread *t, const Matrix *m, int rows) {
+    size_t stride = ((size_t)m->padded * input_bytes(m) + 63) / 64 * 64;
+    char *bytes = reserve(&t->input, stride * rows + sizeof(float) * rows);
+    return (Input){bytes, (float *)(bytes + stride * rows), stride};
+}
+
+static void put_row(const Matrix *m, Input in, int row, const float *x) {
+    char *to = in.rows + in.stride * row;
+    int n = m->columns, padded = m->padded;
+    if (m->kind == INT8) {
+        float most = 1e-30f, total = 0;
+        for (int i = 0; i < n; i++) {
+            float size = fabsf(x[i]);
+            most = size > most ? size : most;
+            total += x[i];
+        }
+        if (!isfinite(total)) { /* whole numbers cannot say so */
+            memset(to, OFFSET, padded);
+            in.scale[row] = NAN;
+            return;
+        }
+        float inverse = LEVELS / most;
+        for (int i = 0; i < n; i++) ((uint8_t *)to)[i] = (uint8_t)(lrintf(x[i] * inverse) + OFFSET);
+        memset(to + n, 0, padded - n);
+        in.scale[row] = most / LEVELS;
+    } else if (m->kind == BFLOAT16 && BF16_INPUT == 2) {
+        uint16_t *out = (uint16_t *)to;
+        for (int i = 0; i < n; i++) {
+            uint32_t bits;
+            float value = to_bf16_1(x[i]);
+            memcpy(&bits, &value, 4);
+            out[i] = (uint16_t)(bits >> 16);
+        }
+        memset(out + n, 0, (padded - n) * 2);
+    } else {
+        memcpy(to, x, n * 4);
+        memset(to + n * 4, 0, (padded - n) * 4);
+    }
+}
+
+/* A core that waits for sums does not run far enough ahead by itself. */
+ALWAYS const char *ask_ahead(const char *weight) {
+    _mm_prefetch(weight + AHEAD, _MM_HINT_T0);
+    return weight;
+}
+
+/* Multiply `rows` rows with `panels` panels into out [panels][rows][16], as sums of products. */
+ALWAYS void tile_float(const int rows, const int panels, const float *const *x, const char *weight,
+                       size_t panel, int columns, float *out) {
+    vf acc[MOST_ROWS][MOST_PANELS][PARTS];
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vf){0};
+    for (int k = 0; k < columns; k++) {
+        vf w[MOST_PANELS][PARTS];
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++)
+                w[p][h] = load((const float *)ask_ahead(
+                    weight + p * panel + ((size_t)k * LANES + h * VL) * 4));
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            vf each = all(x[r][k]);
+            UNROLL
+            for (int p = 0; p < panels; p++)
+                UNROLL
+                for (int h = 0; h < PARTS; h++) acc[r][p][h] += each * w[p][h];
+        }
+    }
+    UNROLL
+    for (int p = 0; p < panels; p++)
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
+}
+
+ALWAYS void tile_bf16(const int rows, const int panels, const char *const *x, const char *weight,
+                      size_t panel, int columns, float *out) {
+    vf acc[MOST_ROWS][MOST_PANELS][PARTS];
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vf){0};
+    for (int k = 0; k < columns / 2; k++) {
+#if BF16_INPUT == 2
+        __m512bh w[MOST_PANELS];
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            w[p] = (__m512bh)_mm512_loadu_si512(ask_ahead(weight + p * panel + (size_t)k * 64));
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            __m512bh each = (__m512bh)_mm512_set1_epi32(((const int32_t *)x[r])[k]);
+            UNROLL
+            for (int p = 0; p < panels; p++)
+                acc[r][p][0] = (vf)_mm512_dpbf16_ps((__m512)acc[r][p][0], each, w[p]);
+        }
+#else
+        vf even[MOST_PANELS][PARTS], odd[MOST_PANELS][PARTS];
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) {
+                vu both =
+                    (vu)load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+                even[p][h] = (vf)(both << 16);
+                odd[p][h] = (vf)(both & 0xffff0000u);
+            }
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            vf one = all(((const float *)x[r])[2 * k]), two = all(((const float *)x[r])[2 * k + 1]);
+            UNROLL
+            for (int p = 0; p < panels; p++)
+                UNROLL
+                for (int h = 0; h < PARTS; h++) {
+                    acc[r][p][h] += one * even[p][h];
+                    acc[r][p][h] += two * odd[p][h];
+                }
+        }
+#endif
+    }
+    UNROLL
+    for (int p = 0; p < panels; p++)
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
+}
+
+ALWAYS vi dot4(vi acc, vi x, vi w) {
+#if defined(__AVX512VNNI__)
+    return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)x, (__m512i)w);
+#else
+    __m256i pairs = _mm256_maddubs_epi16((__m256i)x, (__m256i)w);
+    return acc + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+#endif
+}
+
+ALWAYS void tile_int8(const int rows, const int panels, const char *const *x, const char *weight,
+                      size_t panel, int columns, int32_t *out) {
+    vi acc[MOST_ROWS][MOST_PANELS][PARTS];
+    UNROLL
+    for (int r = 0; r < rows; r++)
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vi){0};
+    for (int k = 0; k < columns / 4; k++) {
+        vi w[MOST_PANELS][PARTS];
+        UNROLL
+        for (int p = 0; p < panels; p++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++)
+                w[p][h] = load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+        UNROLL
+        for (int r = 0; r < rows; r++) {
+            vi each = ((const int32_t *)x[r])[k] - (vi){0};
+            UNROLL
+            for (int p = 0; p < panels; p++)
+                UNROLL
+                for (int h = 0; h < PARTS; h++) acc[r][p][h] = dot4(acc[r][p][h], each, w[p][h]);
+        }
+    }
+    UNROLL
+    for (int p = 0; p < panels; p++)
+        UNROLL
+        for (int r = 0; r < rows; r++)
+            UNROLL
+            for (int h = 0; h < PARTS; h++)
+                memcpy(out + (p * rows + r) * LANES + h * VL, &acc[r][p][h], sizeof(vi));
+}
+
+#define TILES(kind, type, result)                                                                  \
+    static void some_##kind(int rows, int panels, const type *const *x, const char *weight,        \
+                            size_t panel, int columns, result *out) {                              \
+        if (rows == 1 && panels == 4) tile_##kind(1, 4, x, weight, panel, columns, out);           \
+        else if (rows == 1 && panels == 2) tile_##kind(1, 2, x, weight, panel, columns, out);      \
+        else if (rows == 1) tile_##kind(1, 1, x, weight, panel, columns, out);                     \
+        else if (rows == 2 && panels == 2) tile_##kind(2, 2, x, weight, panel, columns, out);      \
+        else if (rows == 2) tile_##kind(2, 1, x, weight, panel, columns, out);                     \
+        else if (rows == 4 && panels == 2) tile_##kind(4, 2, x, weight, panel, columns, out);      \
+        else if (rows == 4) tile_##kind(4, 1, x, weight, panel, columns, out);                     \
+        WIDE_TILES(kind)                                                                           \
+    }
+#if VL == 16
+#define WIDE_TILES(kind)                                                                           \
+    else if (rows == 8 && panels == 2) tile_##kind(8, 2, x, weight, panel, columns, out);          \
+    else tile_##kind(8, 1, x, weight, panel, columns, out);
+#else
+#define WIDE_TILES(kind)
+#endif
+
+TILES(float, float, float)
+TILES(bf16, char, float)
+TILES(int8, char, int32_t)
+
+/* Return how many panels a tile of so many rows has at most. */
+static inline int most_panels(int rows) {
+#if VL == 16
+    return rows == 1 ? 4 : 2;
+#else
+    return rows == 1 ? 4 : rows == 2 ? 2 : 1;
+#endif
+}
+
+/* Multiply rows from `first` on with panels from `panel` on; out float [panels][rows][16]. */
+static void multiply_tile(const Matrix *m, Input in, int first, int rows, int panel, int panels,
+                          float *out) {
+    const char *x[MOST_ROWS];
+    for (int r = 0; r < rows; r++) x[r] = in.rows + in.stride * (first + r);
+    const char *weight = (const char *)m->weight + panel_bytes(m) * panel;
+    size_t step = panel_bytes(m);
+    if (m->kind == FLOAT32)
+        some_float(rows, panels, (const float *const *)x, weight, step, m->padded, out);
+    else if (m->kind == BFLOAT16)
+        some_bf16(rows, panels, x, weight, step, m->padded, out);
+    else {
+        int32_t *whole = (int32_t *)out;
+        some_int8(rows, panels, x, weight, step, m->padded, whole);
+        for (int p = 0; p < panels; p++) {
+            const float *scale = m->scale + (panel + p) * LANES;
+            const int32_t *sums = m->sums + (panel + p) * LANES;
+            for (int r = 0; r < rows; r++) {
+                int32_t *from = whole + (p * rows + r) * LANES;
+                float *to = out + (p * rows + r) * LANES, by = in.scale[first + r];
+                for (int i = 0; i < LANES; i++)
+                    to[i] = (float)(from[i] - OFFSET * sums[i]) * scale[i] * by;
+            }
+        }
+    }
+    if (m->bias)
+        for (int p = 0; p < panels; p++)
+            for (int r = 0; r < rows; r++)
+                for (int i = 0; i < LANES; i++)
+                    out[(p * rows + r) * LANES + i] += m->bias[(panel + p) * LANES + i];
+}
+
+/* What becomes of products: kept, added to what is there, or half of them gates of the others. */
+enum { KEEP, ADD, GATE };
+
+static void put_tile(int use, int rounds, const float *tile, int first, int rows, int panel,
+                     int panels, float *out, int stride) {
+    if (use == GATE) {
+        for (int p = 0; p < panels; p += 2)
+            for (int r = 0; r < rows; r++)
+                for (int i = 0; i < LANES; i += VL) {
+                    vf gate = rounded(load(tile + (p * rows + r) * LANES + i), rounds);
+                    vf up = rounded(load(tile + ((p + 1) * rows + r) * LANES + i), rounds);
+                    vf open = rounded(gate / (1.0f + exponential(-gate)), rounds);
+                    store(out + (size_t)(first + r) * stride + (panel + p) / 2 * LANES + i,
+                          rounded(open * up, rounds));
+                }
+        return;
+    }
+    for (int p = 0; p < panels; p++)
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < LANES; i += VL) {
+                float *to = out + (size_t)(first + r) * stride + (panel + p) * LANES + i;
+                vf product = rounded(load(tile + (p * rows + r) * LANES + i), rounds);
+                store(to, use == ADD ? rounded(load(to) + product, rounds) : product);
+            }
+}
+
+/* Multiply a thread's input rows with its share of a matrix's panels; out is everybody's. */
+static void multiply(Thread *t, const Matrix *m, Input in, int rows, int use, int rounds, float *out,
+                     int stride) {
+    float *tile = reserve(&t->tile, sizeof(float) * MOST_PANELS * MOST_ROWS * LANES);
+    if (!tile || !in.rows) return;
+    int panels = num_panels(m), chunk = MOST_PANELS;
+    for (int begin; (begin = take(chunk)) < panels;) {
+        int end = begin + chunk < panels ? begin + chunk : panels;
+        for (int first = 0; first < rows;) {
+            int some = MOST_ROWS;
+            while (some > rows - first) some /= 2;
+            int step = most_panels(some);
+            if (use == GATE && step < 2) step = 2;
+            for (int p = begin; p < end;) {
+                int few = step;
+                while (few > end - p) few /= 2;
+                if (use == GATE && most_panels(some) < 2) {
+                    multiply_tile(m, in, first, some, p, 1, tile);
+                    multiply_tile(m, in, first, some, p + 1, 1, tile + some * LANES);
+                } else
+                    multiply_tile(m, in, first, some, p, few, tile);
+                put_tile(use, rounds, tile, first, some, p, few, out, stride);
+                p += few;
+            }
+            first += some;
+        }
+    }
+}

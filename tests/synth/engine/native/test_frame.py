@@ -1,0 +1,221 @@
+"""Test synth.engine.native.frame: frames in one call are those of the engine's own steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from synth.contract import Sampling
+from synth.engine.decode import decode_step
+from synth.engine.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.dual_ar import DualAR
+from synth.engine.golden.case import GoldenFolder
+from synth.engine.linear import LinearForm
+from synth.engine.native.frame import NativeFrames
+from synth.engine.native.library import Library
+from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.weights import load_dual_ar
+from tests.synth.engine.random_checkpoint import write_checkpoint
+
+pytestmark = pytest.mark.compiler
+
+CPU = torch.device("cpu")
+CHANGED = ("columns", "window", "position", "frame", "active", "status", "history")
+SAMPLINGS: list[dict[str, Any]] = [
+    {"temperature": 0.9, "top_p": 0.95, "top_k": 20},
+    {"temperature": 1.7, "top_p": 1.0, "top_k": 64},
+    {"top_k": 1},
+    {"temperature": 0.3, "top_p": 0.05, "top_k": 30},
+    {"temperature": 1e-6, "top_k": 24},
+]
+
+
+def model_of(folder: Path, form: LinearForm, dtype: torch.dtype = torch.float32) -> DualAR:
+    model, _ = load_dual_ar(folder, device=CPU, dtype=dtype, form=form)
+    return model
+
+
+def begun(model: DualAR, slots: int, *, longest: int = 60) -> DecodeState:
+    """Return running slots behind made-up prompts of different lengths."""
+    state = DecodeState.allocate(model, num_slots=slots, max_positions=256)
+    size, special = model.fast.codebook_size, model.special
+    for slot in range(slots):
+        generator = torch.Generator().manual_seed(slot)
+        shape = (1 + model.slow.num_codebooks, 3 + (slot * 17) % longest)
+        prompt = torch.randint(size, shape, generator=generator)
+        prompt[0] = prompt[1] + special.semantic_begin
+        prompt[:, ::3] = 0
+        prompt[0, ::3] = 65 + slot
+        values: dict[str, Any] = {"seed": slot, "max_frames": 40, **SAMPLINGS[slot % 5]}
+        state.assign(slot, Sampling(**values), prompt_positions=shape[1])
+        prefill(model, state, [SlotPrompt(slot, prompt)])
+    return state
+
+
+def assert_equal_states(found: DecodeState, expected: DecodeState) -> None:
+    for name in CHANGED:
+        assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+
+CHECKPOINTS: dict[str, dict[str, Any]] = {
+    "golden": {},
+    "odd-sizes": {},
+    "projected": {"audio": {"dim": 32, "intermediate_size": 24}},
+    "biased": {"text": {"attention_qkv_bias": True, "attention_o_bias": True}},
+    "plain-heads": {"text": {"attention_qk_norm": False}},
+    "normed-fast-heads": {"audio": {"attention_qk_norm": True}},
+    "many-key-heads": {"text": {"n_head": 6, "n_local_heads": 3, "head_dim": 24}},
+}
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def checkpoint(request: pytest.FixtureRequest, golden: GoldenFolder, tmp_path: Path) -> Path:
+    if request.param == "golden":
+        return golden.checkpoint
+    write_checkpoint(tmp_path, **CHECKPOINTS[request.param])
+    return tmp_path
+
+
+def test_frames_are_those_of_the_engine(library: Library, checkpoint: Path) -> None:
+    plain, native = (model_of(checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE))
+    assert native.native is not None
+    assert native.native.library is library
+    expected, found = begun(plain, 7), begun(native, 7)
+    expected.active[1] = found.active[1] = False
+    assert_equal_states(found, expected)
+
+    for _ in range(25):
+        one, other = decode_step(native, found), decode_step(plain, expected)
+        for name in ("columns", "made", "is_speech", "first_draw", "second_draw"):
+            assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert_equal_states(found, expected)
+    live = int(found.position.min())
+    for name in ("keys", "values"):
+        a, b = (getattr(state.cache, name)[:, :, :, :live] for state in (found, expected))
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_a_repeated_token_is_replaced_as_the_engine_does(
+    library: Library, golden: GoldenFolder
+) -> None:
+    plain, native = (
+        model_of(golden.checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE)
+    )
+    expected, found = begun(plain, 20), begun(native, 20)
+    said = decode_step(plain, begun(plain, 20)).first_draw
+    for state in (expected, found):
+        state.window[:, 3] = said
+
+    one, other = decode_step(native, found), decode_step(plain, expected)
+
+    assert torch.equal(one.columns, other.columns)
+    replaced = one.columns[:, 0] != one.first_draw
+    assert bool(replaced.any())
+    assert torch.equal(one.columns[replaced, 0], one.second_draw[replaced])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_hidden_states_are_as_near_to_float32_as_those_of_pytorch(
+    library: Library, golden: GoldenFolder, dtype: torch.dtype
+) -> None:
+    exact = hidden_states(model_of(golden.checkpoint, LinearForm.PLAIN))
+    own = hidden_states(model_of(golden.checkpoint, LinearForm.PLAIN, dtype))
+
+    found = hidden_states(model_of(golden.checkpoint, LinearForm.NATIVE, dtype))
+
+    error, usual = (float((each - exact).norm() / exact.norm()) for each in (found, own))
+    assert error <= max(1.2 * usual, 1e-5)
+
+
+@torch.inference_mode()
+def hidden_states(model: DualAR) -> Tensor:
+    """Return the states behind the first frames of some slots, [B, D]."""
+    state = begun(model, 6)
+    state.columns[:, 0] = model.special.semantic_begin + 5  # formats draw different first frames
+    state.columns[:, 1:] = 5
+    if model.native is not None:
+        decode_step(model, state)
+        return model.native.states(state).clone()
+    length = state.live_length()
+    return model.slow.step(state.columns, state.position, state.cache, length=length).float()
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
+def test_a_slot_has_the_same_bits_alone_and_among_others(
+    library: Library, golden: GoldenFolder, form: str
+) -> None:
+    native = LinearForm.NATIVE_INT8 if form == "int8" else LinearForm.NATIVE
+    dtype = torch.bfloat16 if form == "bfloat16" else torch.float32
+    model = model_of(golden.checkpoint, native, dtype)
+    many, alone = begun(model, 9), begun(model, 1)
+    states = model.native
+    assert isinstance(states, NativeFrames)
+
+    for _ in range(6):
+        decode_step(model, many)
+        decode_step(model, alone)
+        assert torch.equal(states.states(many)[0], states.states(alone)[0])
+    assert torch.equal(many.columns[0], alone.columns[0])
+    end = int(alone.position[0])
+    assert torch.equal(many.cache.keys[:, 0, :, :end], alone.cache.keys[:, 0, :, :end])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_any_number_of_threads_gives_the_same_bits(
+    library: Library, golden: GoldenFolder, threads: int
+) -> None:
+    model = model_of(golden.checkpoint, LinearForm.NATIVE)
+    one, many, before = begun(model, 5), begun(model, 5), torch.get_num_threads()
+
+    for _ in range(10):
+        torch.set_num_threads(1)
+        decode_step(model, one)
+        torch.set_num_threads(threads)
+        decode_step(model, many)
+    torch.set_num_threads(before)
+
+    assert_equal_states(many, one)
+    assert torch.equal(many.cache.keys, one.cache.keys)
+
+
+def test_a_poisoned_slot_fails_alone(library: Library, golden: GoldenFolder) -> None:
+    model = model_of(golden.checkpoint, LinearForm.NATIVE)
+    state, sound = begun(model, 5), begun(model, 5)
+    state.cache.values[:, 1, :, 0] = float("nan")
+
+    made, expected = decode_step(model, state), decode_step(model, sound)
+
+    assert state.status.tolist() == [RUNNING, FAILED, RUNNING, RUNNING, RUNNING]
+    assert made.is_speech.tolist() == [True, False, True, True, True]
+    kept = [0, 2, 3, 4]
+    assert torch.equal(made.columns[kept], expected.columns[kept])
+
+
+def test_fewer_slots_of_a_state_are_computed_over_the_same_memory(
+    library: Library, golden: GoldenFolder
+) -> None:
+    model = model_of(golden.checkpoint, LinearForm.NATIVE)
+    whole, part = begun(model, 6), begun(model, 6)
+
+    decode_step(model, whole)
+    decode_step(model, part.bucket(2))
+
+    assert torch.equal(part.columns[:2], whole.columns[:2])
+    assert part.frame.tolist() == [2, 2, 1, 1, 1, 1]
+
+
+def test_a_long_stream_attends_to_all_of_it(library: Library, golden: GoldenFolder) -> None:
+    plain, native = (
+        model_of(golden.checkpoint, form) for form in (LinearForm.PLAIN, LinearForm.NATIVE)
+    )
+    expected, found = (begun(model, 3, longest=200) for model in (plain, native))
+
+    for _ in range(12):
+        decode_step(native, found)
+        decode_step(plain, expected)
+
+    assert torch.equal(found.history, expected.history)
