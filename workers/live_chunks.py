@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from av.filter import Graph
@@ -21,11 +22,13 @@ from synth.models import LiveChunk
 from voices.objects import delete_objects
 from workers.audio_writers import PCM_RATE
 from workers.filter_graph import push, ready
+from workers.outages import outlast
 from workers.resample import resampling_graph
 
 FOLDER = "live"
 _FIRST_SECONDS = (0.1, 0.2)  # so that sound starts soon; then
 _SECONDS = 0.5
+PATIENCE_SECONDS = 5.0  # of one listing, for a database that is away
 _FULL_SCALE = 32767.0  # what libsndfile takes 1.0 for when it writes 16-bit files
 
 
@@ -170,26 +173,31 @@ def store_object(piece: Piece) -> LiveChunk:
 def add_rows(rows: Sequence[LiveChunk]) -> None:
     """List stored pieces; objects of those that are listed already, or not wanted, go.
 
-    Pieces of a segment that is gone are not wanted.
+    Pieces of a segment that is gone are not wanted. A database that is busy is tried again for a
+    moment: who listens would wait much longer for the pieces that are made from the take.
 
     Raises:
-        OperationalError, InterfaceError: the database is away; the objects are gone, too.
+        OperationalError, InterfaceError: the database stays away; the objects are gone, too.
     """
     try:
-        with transaction.atomic():
-            LiveChunk.objects.bulk_create(rows, ignore_conflicts=True)
+        listed = outlast(partial(_list, rows), seconds=PATIENCE_SECONDS)
     except IntegrityError:
         if len(rows) > 1:
             for row in rows:
                 add_rows([row])
-        else:
-            delete_objects([row.key for row in rows if row.key])
-        return
+            return
+        listed = set()
     except BaseException:
         delete_objects([row.key for row in rows if row.key])
         raise
-    listed = LiveChunk.objects.filter(
-        segment__in={row.segment_id for row in rows}, attempt__in={row.attempt for row in rows}
-    )
-    keys = set(listed.values_list("key", flat=True))
-    delete_objects([row.key for row in rows if row.key and row.key not in keys])
+    delete_objects([row.key for row in rows if row.key and row.key not in listed])
+
+
+def _list(rows: Sequence[LiveChunk]) -> set[str]:
+    """Write rows unless they are there; return the keys that their attempts now list."""
+    with transaction.atomic():
+        LiveChunk.objects.bulk_create(rows, ignore_conflicts=True)
+        listed = LiveChunk.objects.filter(
+            segment__in={row.segment_id for row in rows}, attempt__in={row.attempt for row in rows}
+        )
+        return set(listed.values_list("key", flat=True))

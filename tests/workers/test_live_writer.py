@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.db import OperationalError
 
 from synth.models import LiveChunk, RenderJob, Segment
 from synth.removal import delete_job
@@ -91,6 +92,39 @@ def test_piece_that_cannot_be_stored_leaves_the_rest_to_the_take(
     assert fill_missing(process.stopping) == 1
     assert np.abs(listed_samples(segment) - take_samples(segment)).max() <= 1
     assert LiveChunk.objects.filter(is_last=True).count() == 1
+
+
+@pytest.mark.parametrize("num_away", [2, 10**6])
+def test_database_away_for_a_moment_costs_no_piece_and_for_longer_the_rest_alone(
+    num_away: int,
+    process: MiniatureProcess,
+    ready: Voice,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+) -> None:
+    job = submit(ready, text="Ox.")
+    request_live(job.pk)
+    write, calls = live_chunks._list, []
+
+    def away(rows: Any) -> set[str]:
+        calls.append(len(rows))
+        if 2 <= len(calls) < 2 + num_away:
+            raise OperationalError("database table is locked")
+        return write(rows)
+
+    monkeypatch.setattr(live_chunks, "_list", away)
+    monkeypatch.setattr(live_chunks, "PATIENCE_SECONDS", 5.0 if num_away == 2 else 0.0)
+    monkeypatch.setattr(live_writer, "ROWS_AT_ONCE", 1)
+    render(process)
+
+    segment = Segment.objects.select_related("take").get()
+    stored = [path for path in (settings.STORAGE_DIR / "live").rglob("*") if path.is_file()]
+    if num_away == 2:
+        assert np.abs(listed_samples(segment) - take_samples(segment)).max() <= 1
+        assert len(stored) == LiveChunk.objects.count() > 2
+    else:
+        # No hole: what follows a piece that could not be listed is not listed either.
+        assert (LiveChunk.objects.count(), len(stored), calls) == (1, 1, [1, 1])
 
 
 def test_job_deleted_while_it_is_heard_leaves_nothing(
