@@ -20,6 +20,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 import redis
+from django.db import connections
 from psycopg import sql
 
 from tests import services
@@ -67,6 +68,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("left out")
     for reason, count in sorted(reasons.items()):
         terminalreporter.line(f"{count} x {reason}")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Test on an SQLite file, as the embedded default runs, not in memory.
+
+    Connections of threads to one memory fail at once with "table is locked" where those to a file
+    wait for each other, so memory would test locking that no user has.
+    """
+    database = connections["default"]
+    if database.vendor == "sqlite":
+        path = tmp_path_factory.mktemp("database") / "test.sqlite3"
+        database.settings_dict["TEST"]["NAME"] = str(path)
 
 
 @pytest.fixture
