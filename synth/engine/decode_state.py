@@ -54,6 +54,8 @@ class DecodeState:
     temperature: Tensor  # float32 [B]
     top_p: Tensor  # float32 [B]
     top_k: Tensor  # int64 [B]
+    prefix: Tensor  # int64 [B], the number of the kept prefix that a slot has a copy of, or 0
+    prefix_positions: Tensor  # int64 [B], its length
     active: Tensor  # bool [B]
     status: Tensor  # int64 [B], RUNNING or why the slot stopped
     max_top_k: int
@@ -204,6 +206,15 @@ class DecodeState:
         self.host_positions[slot], self.host_limits[slot] = prompt_positions, limit
         self.host_failed[slot] = None
 
+    def note_prefix(self, slot: int, number: int, positions: int) -> None:
+        """Note that a slot begins with a copy of a prefix: slots with one number have equal ones.
+
+        Args:
+            number: of that one copy's source, never 0 and never given again.
+        """
+        self.prefix[slot].fill_(number)
+        self.prefix_positions[slot].fill_(positions)
+
     def release(self, slot: int, *, failed: bool | None = None) -> None:
         """Free a slot; it takes part in later steps without effect.
 
@@ -214,6 +225,7 @@ class DecodeState:
         # Not by `[slot] = 0`: torch would copy that number from the host and wait for the copy.
         self.active[slot].zero_()
         self.position[slot].zero_()
+        self.prefix[slot].zero_()  # steps still write its first position
         self.host_positions[slot] = 0
         self.host_failed[slot] = failed
 

@@ -152,12 +152,14 @@ def _place_prefix(
                 f"{start.prefix_positions}: two prefixes have one name."
             )
         state.cache.write_prefix(start.slot, kept.keys, kept.values)
+        state.note_prefix(start.slot, kept.number, start.prefix_positions)
         return
     last = _run_pack(model, state, [SlotPrompt(start.slot, start.prefix)])
     # What is not finite fails its own requests and must not outlive them: the last position has
     # attended to all others.
     if key is not None and bool(last.isfinite().all()):
         kept = KeptPrefix(*state.cache.read_prefix(start.slot, start.prefix_positions))
+        state.note_prefix(start.slot, kept.number, start.prefix_positions)
         computed[key] = kept
         if prefixes is not None:
             prefixes.put(key, kept)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 from torch import Tensor
 
@@ -39,10 +40,15 @@ class PrefixKeys:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptPrefix:
-    """Hold a prefix's keys and values on the device, [L, KV, S, D] each."""
+    """Hold a prefix's keys and values on the device, [L, KV, S, D] each.
+
+    `number` is this copy's alone: slots filled from it are equal in every bit, which those of a
+    prefix that was forgotten and computed again need not be.
+    """
 
     keys: Tensor
     values: Tensor
+    number: int = field(default_factory=count(1).__next__)
 
     @property
     def num_bytes(self) -> int:

@@ -20,6 +20,8 @@ INTEGERS = (
     "noise_offset",
     "seed",
     "top_k",
+    "prefix",
+    "prefix_positions",
 )
 FLOATS = ("temperature", "top_p")
 

@@ -32,6 +32,7 @@ from synth.engine.bench.stepping import (
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.dual_ar import DualAR
 from synth.engine.engine_config import choose_numbers, resolve_device, wants_graphs
+from synth.engine.errors import InvalidSpecError
 from synth.engine.out_of_memory import free_cached_memory
 from synth.engine.preset_shapes import Preset, preset
 from synth.engine.preset_weights import lm_weights, special_ids
@@ -41,6 +42,7 @@ COLUMNS = (
     "dtype",
     "batch",
     "context",
+    "shared",
     "kernels",
     "graphs",
     "graph_nodes",
@@ -66,6 +68,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--batch", type=least, default=[1, 8, 16], help="streams, such as 1,8,16")
     parser.add_argument(
         "--context", type=least, default=[300], help="mean positions attended to, such as 300,1200"
+    )
+    parser.add_argument(
+        "--shared",
+        type=numbers(low=0),
+        default=[0],
+        help="positions that all streams begin with alike, as behind one voice, such as 0,600",
     )
     parser.add_argument(
         "--dtype",
@@ -103,7 +111,7 @@ def run(options: Options, progress: Progress) -> Report:
     """Measure every combination, one dtype after the other, each beside the plain loop.
 
     Raises:
-        InvalidSpecError: the preset, the device or a context is not to be had.
+        InvalidSpecError: the preset, the device, a context or a shared beginning is not to be had.
     """
     shape, device = preset(options["preset"]), resolve_device(options["device"])
     options = {**options, "baseline_dtype": baseline_dtypes(options, device)}
@@ -111,6 +119,7 @@ def run(options: Options, progress: Progress) -> Report:
     for context in options["context"]:
         longest = prompt_positions(context, options["frames"]) + options["frames"] + 1
         check_context(shape, max(longest, options["positions"]))
+        _check_shared(options, context)
     facts = run_facts(device, seed=options["seed"], preset=shape.name)
     facts |= {
         "frames_per_window": options["frames"],
@@ -122,7 +131,7 @@ def run(options: Options, progress: Progress) -> Report:
     plot = Plot(
         "batch",
         "frames_per_second",
-        ("dtype", "context", "graphs", "kernels"),
+        ("dtype", "context", "shared", "graphs", "kernels"),
         low="frames_per_second_low",
         high="frames_per_second_high",
     )
@@ -146,8 +155,9 @@ class _Bench:
         shared = self._shared_weights(dtype)
         models = self._models(dtype, shared)
         ours = [
-            self._ours(model, dtype, batch, context, graphs)
+            self._ours(model, dtype, batch, context, shared, graphs)
             for context in self.options["context"]
+            for shared in self.options["shared"]
             for batch in self.options["batch"]
             for graphs in self.graphs
             for model in models
@@ -218,7 +228,9 @@ class _Bench:
         )
         return measure_agreement(model, exact, frames=AGREEMENT_FRAMES, seed=seed)
 
-    def _ours(self, model: DualAR, dtype: str, batch: int, context: int, graphs: bool) -> Ours:
+    def _ours(
+        self, model: DualAR, dtype: str, batch: int, context: int, shared: int, graphs: bool
+    ) -> Ours:
         self.progress(f"prefilling {batch} streams for a context of {context}")
         options = self.options
         made = DecodeBatch(
@@ -229,10 +241,11 @@ class _Bench:
             seed=options["seed"],
             graphs=graphs,
             positions=options["positions"],
+            shared=shared,
         )
-        name = f"{dtype} batch {batch} context {context} graphs {_on_off(graphs)}"
+        name = f"{dtype} batch {batch} context {context} shared {shared} graphs {_on_off(graphs)}"
         name += f" kernels {_on_off(model.has_own_frames)}"
-        return Ours(name, made, context, graphs, model.has_own_frames)
+        return Ours(name, made, context, shared, graphs, model.has_own_frames)
 
     def _plain(self, model: DualAR, shared: dict[str, Tensor] | None) -> list[Plain]:
         frames, seed = self.options["baseline_frames"], self.options["seed"]
@@ -264,6 +277,7 @@ class _Bench:
             kv_dtype=kv_dtype,
             batch=batch,
             context=contender.context,
+            shared=contender.shared if contender.batch.model.native else 0,
         )
         copy = self.facts["copy_gigabytes_per_second"] * 1e9
         rate = matmul_rate(self.device, weight_dtype)
@@ -275,6 +289,7 @@ class _Bench:
             "kv_dtype": kv_dtype,
             "batch": batch,
             "context": contender.context,
+            "shared": contender.shared,
             "cache_length": contender.batch.cache_length,
             "kernels": _on_off(contender.kernels),
             "graphs": _on_off(contender.graphs),
@@ -300,6 +315,17 @@ class _Bench:
         }
         why = {} if base else {"ratio_to_baseline": "the plain loop runs with --baseline only"}
         return make_row(self.facts, values, why_null=why)
+
+
+def _check_shared(options: Options, context: int) -> None:
+    """Refuse a shared beginning that leaves a stream no column of its own."""
+    positions = prompt_positions(context, options["frames"])
+    for shared in options["shared"]:
+        if shared >= positions:
+            raise InvalidSpecError(
+                f"{shared} shared positions were asked for; the prompts of a context of {context} "
+                f"with {options['frames']} frames have {positions}: ask for a longer context."
+            )
 
 
 def _on_off(is_on: bool) -> str:

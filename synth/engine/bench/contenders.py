@@ -17,11 +17,12 @@ from synth.engine.bench.windows import Series
 
 @dataclass(eq=False)
 class Ours:
-    """Measure the engine's step at one batch and context."""
+    """Measure the engine's step at one batch, context and shared beginning."""
 
     name: str
     batch: DecodeBatch
     context: int
+    shared: int
     graphs: bool
     kernels: bool
 

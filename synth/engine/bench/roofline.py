@@ -48,9 +48,18 @@ def kv_dtype_name(state: DecodeState) -> str:
 
 
 def frame_cost(
-    config: LMConfig, *, weight_dtype: str, kv_dtype: str, batch: int, context: int
+    config: LMConfig,
+    *,
+    weight_dtype: str,
+    kv_dtype: str,
+    batch: int,
+    context: int,
+    shared: int = 0,
 ) -> FrameCost:
-    """Return the cost of one step of `batch` streams that attend to `context` positions each."""
+    """Return the cost of one step of `batch` streams that attend to `context` positions each.
+
+    The first `shared` of them are read once for all streams.
+    """
     text, audio = config.text_config, config.audio_decoder_config
     slow = text.n_layer * layer_weights(text)
     head = (audio.vocab_size + HEAD_EXTRA_ROWS) * text.dim
@@ -62,7 +71,7 @@ def frame_cost(
     attended = text.n_layer * text.n_head * text.head_dim * context
     return FrameCost(
         weight_bytes=WEIGHT_BYTES[weight_dtype] * weights,
-        kv_bytes=batch * context * position_bytes(text, kv_dtype),
+        kv_bytes=(batch * context - (batch - 1) * shared) * position_bytes(text, kv_dtype),
         flops=2 * batch * (multiplied + 2 * attended),
     )
 

@@ -17,7 +17,8 @@ from synth.engine.decode import decode_step, step_tensors
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.noise import CounterNoise
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.prefill import SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.prefix_cache import PrefixCache
 
 PREFILL_POSITIONS = 4096  # that go through the model at once
 _TEXT_SHARE = 3  # every third position of a made-up prompt is text, the others are speech
@@ -37,6 +38,7 @@ class DecodeBatch:
         top_k: int = 30,
         graphs: bool = False,
         positions: int = 0,
+        shared: int = 0,
     ) -> None:
         """Prefill `batch` different prompts, so that `frames` frames have a mean context of that.
 
@@ -44,6 +46,8 @@ class DecodeBatch:
             context: the positions attended to, the prompt's and the speech's.
             graphs: replay a captured step; on CUDA alone.
             positions: of each slot; at least what the frames take.
+            shared: of a prompt's positions, those that all streams begin with alike, as behind one
+                kept voice; fewer than the prompt has.
         """
         self.model, self.batch, self.frames = model, batch, frames
         self.prompt_positions = prompt_positions(context, frames)
@@ -55,16 +59,19 @@ class DecodeBatch:
         self._step: Callable[[], object] = partial(decode_step, model, self.state)
         if graphs:  # while the slots are free: a capture runs the step a few times
             self._step = self._captured_step()
-        prompts = [
-            SlotPrompt(slot, random_prompt(model, self.prompt_positions, seed=seed + slot))
+        prefix = random_prompt(model, shared, seed=seed + batch) if shared else None
+        own = self.prompt_positions - shared
+        starts = [
+            SlotStart(slot, random_prompt(model, own, seed=seed + slot), prefix, "shared")
             for slot in range(batch)
         ]
         for slot in range(batch):
             sampling = Sampling(seed=seed + slot, top_k=top_k, max_frames=frames + 1)
             self.state.assign(slot, sampling, prompt_positions=self.prompt_positions)
         at_once = max(PREFILL_POSITIONS // self.prompt_positions, 1)
+        kept = PrefixCache(self.state.cache.num_bytes)
         for start in range(0, batch, at_once):
-            prefill(model, self.state, prompts[start : start + at_once])
+            start_slots(model, self.state, starts[start : start + at_once], kept)
         self._start = _copied(self.state)
 
     @property

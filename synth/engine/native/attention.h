@@ -99,19 +99,27 @@ static float to_shares(float *scores, int count, int rounds) {
 
 #define BLOCK 32 /* positions whose keys or values stay near while every query head reads them */
 
-/* Let the query heads of one key head of one stream attend, at one position. */
-static void attend(const Attending *a, float *queries, float *scores, int room, const float *keys,
-                   const float *values, int count, float *mixed) {
-    int group = a->heads / a->kv_heads, size = a->head_dim;
+/* Positions of one key head that lie one behind the other, from `begin` to `end`. */
+typedef struct {
+    const float *keys, *values;
+    int begin, end;
+} Part;
+
+/* Let the query heads of one key head of one stream attend, at one position, to `parts` in turn. */
+static void attend(const Attending *a, float *queries, float *scores, int room, const Part parts[2],
+                   float *mixed) {
+    int group = a->heads / a->kv_heads, size = a->head_dim, count = parts[1].end;
     float scale = 1.0f / sqrtf((float)size);
     if (!a->rounds_scores)
         for (int i = 0; i < group * size; i++) queries[i] *= scale;
-    for (int begin = 0; begin < count; begin += BLOCK) {
-        int end = begin + BLOCK < count ? begin + BLOCK : count;
-        for (int g = 0; g < group; g++)
-            for (int j = begin; j < end; j++)
-                scores[g * room + j] = dot(queries + g * size, keys + (size_t)j * size, size);
-    }
+    for (int p = 0; p < 2; p++)
+        for (int begin = parts[p].begin; begin < parts[p].end; begin += BLOCK) {
+            int end = begin + BLOCK < parts[p].end ? begin + BLOCK : parts[p].end;
+            for (int g = 0; g < group; g++)
+                for (int j = begin; j < end; j++)
+                    scores[g * room + j] =
+                        dot(queries + g * size, parts[p].keys + (size_t)j * size, size);
+        }
     float weight[group];
     for (int g = 0; g < group; g++) {
         float *own = scores + g * room;
@@ -121,38 +129,55 @@ static void attend(const Attending *a, float *queries, float *scores, int room, 
         weight[g] = to_shares(own, count, a->rounds_scores && a->rounds);
     }
     memset(mixed, 0, sizeof(float) * group * size);
-    for (int begin = 0; begin < count; begin += BLOCK) {
-        int some = begin + BLOCK < count ? BLOCK : count - begin;
-        for (int g = 0; g < group; g++)
-            add_values(scores + g * room + begin, values + (size_t)begin * size, some, size,
-                       mixed + g * size);
-    }
+    for (int p = 0; p < 2; p++)
+        for (int begin = parts[p].begin; begin < parts[p].end; begin += BLOCK) {
+            int some = begin + BLOCK < parts[p].end ? BLOCK : parts[p].end - begin;
+            for (int g = 0; g < group; g++)
+                add_values(scores + g * room + begin, parts[p].values + (size_t)begin * size, some,
+                           size, mixed + g * size);
+        }
     for (int g = 0; g < group; g++)
         for (int i = 0; i < size; i++)
             mixed[g * size + i] = rounded_1(mixed[g * size + i] / weight[g], a->rounds);
 }
 
-/* Write keys and values of `span` positions from `position[stream]` on, and attend from each.
+/* The streams of a step. Those that began with copies of one prefix read the same copy of it, that
+ * of stream `source`; what is read is equal to the bit, and comes from memory once. */
+typedef struct {
+    int count, span;         /* positions of each, from `position` on */
+    const int64_t *position; /* [count] */
+    const int64_t *source;   /* [count], or NULL where each has all of its own */
+    const int64_t *alike;    /* [count], positions that `source` has as well */
+} Streams;
+
+/* Write keys and values of the streams' positions, and attend from each.
  *
- * joined [streams * span][stride] holds queries, keys and values of every row, normalised by
- * head_norm [heads + key heads][head_dim] where there is one; mixed is [streams * span][out_stride].
+ * joined [count * span][stride] holds queries, keys and values of every row, normalised by
+ * head_norm [heads + key heads][head_dim] where there is one; mixed is [count * span][out_stride].
  */
 static void attend_rows(Thread *t, const Attending *a, const float *head_norm, Cache cache, int layer,
-                        const int64_t *position, int streams, int span, const float *joined,
-                        int stride, float *mixed, int out_stride) {
-    int size = a->head_dim, group = a->heads / a->kv_heads;
+                        Streams streams, const float *joined, int stride, float *mixed,
+                        int out_stride) {
+    int size = a->head_dim, group = a->heads / a->kv_heads, span = streams.span;
     int64_t longest = 0;
-    for (int b = 0; b < streams; b++) longest = position[b] > longest ? position[b] : longest;
+    for (int b = 0; b < streams.count; b++)
+        longest = streams.position[b] > longest ? streams.position[b] : longest;
     int room = (int)(longest + span + 31) / 16 * 16;
     float *scores = reserve(&t->scores, sizeof(float) * ((size_t)group * room + group * size));
     if (!scores) return;
     float *queries = scores + (size_t)group * room;
-    for (int task; (task = take(1)) < streams * a->kv_heads;) {
-        int stream = task / a->kv_heads, head = task % a->kv_heads;
-        int64_t place = layer * cache.layer_stride + stream * cache.stream_stride +
-                        head * cache.head_stride;
+    /* Head by head, so that what streams share is still near when the next one reads it. */
+    for (int task; (task = take(1)) < streams.count * a->kv_heads;) {
+        int stream = task % streams.count, head = task / streams.count;
+        int64_t layers_place = layer * cache.layer_stride + head * cache.head_stride;
+        int64_t place = layers_place + stream * cache.stream_stride, shared_place = place;
+        int alike = 0;
+        if (streams.source) {
+            shared_place = layers_place + streams.source[stream] * cache.stream_stride;
+            alike = (int)streams.alike[stream];
+        }
         for (int s = 0; s < span; s++) {
-            int64_t at = position[stream] + s;
+            int64_t at = streams.position[stream] + s;
             const float *row = joined + (size_t)(stream * span + s) * stride;
             const float *key = row + (a->heads + head) * size;
             const float *value = row + (a->heads + a->kv_heads + head) * size;
@@ -164,7 +189,11 @@ static void attend_rows(Thread *t, const Attending *a, const float *head_norm, C
                 turn_head(a, row + query * size, head_norm ? head_norm + query * size : NULL, at,
                           queries + g * size);
             }
-            attend(a, queries, scores, room, cache.keys + place, cache.values + place, (int)at + 1,
+            const Part parts[2] = {
+                {cache.keys + shared_place, cache.values + shared_place, 0, alike},
+                {cache.keys + place, cache.values + place, alike, (int)at + 1},
+            };
+            attend(a, queries, scores, room, parts,
                    mixed + (size_t)(stream * span + s) * out_stride + head * group * size);
         }
     }

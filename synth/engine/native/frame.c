@@ -35,6 +35,8 @@ typedef struct {
     const int64_t *newest;    /* [B][1 + K], the columns to be run through the slow AR */
     const float *x;           /* [B][width]: states, if not with_slow */
     const int64_t *position;  /* [B], where the slow AR writes */
+    const int64_t *prefix;    /* [B], which copied prefix a stream began with, or 0, */
+    const int64_t *prefix_positions; /* and how long it is */
     Cache cache, frame_cache;
     const float *temperature, *top_p;
     const int64_t *top_k, *frame, *window;
@@ -49,7 +51,8 @@ typedef struct {
 
 /* Memory that all threads of a job share; reserved by the first one. */
 static struct {
-    Buffer x, joined, mixed, act, logits, position;
+    Buffer x, joined, mixed, act, logits, numbers;
+    int is_whole; /* told before all meet: every thread goes on, or none does */
 } shared;
 
 static inline int64_t *codes_of(const Frame *f, int stream) {
@@ -87,11 +90,10 @@ static Input prepare(Thread *t, const Matrix *m, const float *x, int step, int r
     return in;
 }
 
-/* Run x [streams * span][padded width] through all layers, in place. */
-static void run_layers(Thread *t, const Stack *s, Cache cache, const int64_t *position, int streams,
-                       int span, float *x) {
+/* Run x [streams' count * span][padded width] through all layers, in place. */
+static void run_layers(Thread *t, const Stack *s, Cache cache, Streams streams, float *x) {
     const Attending *a = &s->attending;
-    int rows = streams * span, width = padded(s->width), rounds = a->rounds;
+    int rows = streams.count * streams.span, width = padded(s->width), rounds = a->rounds;
     int joined = padded((a->heads + 2 * a->kv_heads) * a->head_dim);
     int mixed = padded(a->heads * a->head_dim), hidden = padded(s->hidden);
     for (int l = 0; l < s->num_layers; l++) {
@@ -100,8 +102,7 @@ static void run_layers(Thread *t, const Stack *s, Cache cache, const int64_t *po
         Input in = prepare(t, &layer->qkv, x, width, rows, layer->attention_norm, a->eps, rounds, NULL);
         multiply(t, &layer->qkv, in, rows, KEEP, rounds, to, joined);
         meet();
-        attend_rows(t, a, layer->head_norm, cache, l, position, streams, span, to, joined, heads,
-                    mixed);
+        attend_rows(t, a, layer->head_norm, cache, l, streams, to, joined, heads, mixed);
         meet();
         in = prepare(t, &layer->out, heads, mixed, rows, NULL, 0, rounds, NULL);
         multiply(t, &layer->out, in, rows, ADD, rounds, x, width);
@@ -115,13 +116,26 @@ static void run_layers(Thread *t, const Stack *s, Cache cache, const int64_t *po
     }
 }
 
-static void *share(Thread *t, Buffer *buffer, size_t numbers) {
-    return t->index == 0 ? reserve(buffer, sizeof(float) * numbers) : NULL;
-}
-
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
-static void share_all(Thread *t, const Frame *f) {
+/* Find for each stream the first one that began with the same prefix, and how much they share. */
+static void find_sources(const Frame *f, int64_t *source) {
+    int64_t *alike = source + f->streams;
+    for (int b = 0; b < f->streams; b++) {
+        int first = 0;
+        while (f->prefix[first] != f->prefix[b]) first++;
+        source[b] = first;
+        alike[b] = first < b && f->prefix[b] ? f->prefix_positions[b] : 0;
+    }
+}
+
+static Streams slow_streams(const Frame *f) {
+    const int64_t *source = shared.numbers.bytes;
+    return (Streams){f->streams, 1, f->position, source, source + f->streams};
+}
+
+/* Reserve what the threads share; return whether there was room for it. */
+static int share_all(Thread *t, const Frame *f) {
     const Stack *both[2] = {f->model->slow, f->model->fast};
     size_t x = 0, joined = 0, mixed = 0, act = 0, logits = 0, rows = f->streams;
     for (int i = 0; i < 2; i++) {
@@ -133,13 +147,17 @@ static void share_all(Thread *t, const Frame *f) {
         act = larger(act, some * padded(both[i]->hidden));
         logits = larger(logits, rows * padded(both[i]->head.rows));
     }
-    share(t, &shared.x, x);
-    share(t, &shared.joined, joined);
-    share(t, &shared.mixed, mixed);
-    share(t, &shared.act, act);
-    share(t, &shared.logits, logits);
-    share(t, &shared.position, rows * 2);
+    const size_t numbers[] = {x, joined, mixed, act, logits, rows * 4};
+    Buffer *buffers[] = {&shared.x,   &shared.joined, &shared.mixed,
+                         &shared.act, &shared.logits, &shared.numbers};
+    if (t->index == 0) {
+        shared.is_whole = 1;
+        for (int i = 0; i < 6; i++)
+            if (!reserve(buffers[i], sizeof(float) * numbers[i])) shared.is_whole = 0;
+        if (shared.is_whole && f->with_slow) find_sources(f, shared.numbers.bytes);
+    }
     meet();
+    return shared.is_whole;
 }
 
 static void draw_first(const Frame *f) {
@@ -232,8 +250,7 @@ static void make_frame(Thread *t, void *given) {
     const Frame *f = given;
     const Model *m = f->model;
     const Stack *slow = m->slow, *fast = m->fast;
-    share_all(t, f);
-    if (atomic_load(&team.out_of_memory)) return;
+    if (!share_all(t, f)) return;
     float *x = shared.x.bytes, *logits = shared.logits.bytes;
     int width = padded(slow->width), rounds = slow->attending.rounds;
     if (f->with_slow) {
@@ -242,7 +259,7 @@ static void make_frame(Thread *t, void *given) {
             memset(x + (size_t)b * width + slow->width, 0, sizeof(float) * (width - slow->width));
         }
         meet();
-        run_layers(t, slow, f->cache, f->position, f->streams, 1, x);
+        run_layers(t, slow, f->cache, slow_streams(f), x);
     }
     Input in = f->with_slow ? prepare(t, &slow->head, x, width, f->streams, slow->norm,
                                       slow->attending.eps, rounds, f->states)
@@ -254,7 +271,7 @@ static void make_frame(Thread *t, void *given) {
     meet();
     begin_fast(t, f, x);
     int stride = padded(fast->width);
-    int64_t *place = shared.position.bytes;
+    int64_t *place = shared.numbers.bytes;
     rounds = fast->attending.rounds;
     for (int codebook = 1; codebook < m->num_codebooks; codebook++) {
         int span = codebook == 1 ? 2 : 1;
@@ -265,7 +282,7 @@ static void make_frame(Thread *t, void *given) {
         if (t->index == 0)
             for (int b = 0; b < f->streams; b++) place[b] = codebook == 1 ? 0 : codebook;
         meet();
-        run_layers(t, fast, f->frame_cache, place, f->streams, span, x);
+        run_layers(t, fast, f->frame_cache, (Streams){f->streams, span, place, NULL, NULL}, x);
         in = prepare(t, &fast->head, x + (size_t)(span - 1) * stride, span * stride, f->streams,
                      fast->norm, fast->attending.eps, rounds, NULL);
         multiply(t, &fast->head, in, f->streams, KEEP, rounds, logits, padded(fast->head.rows));

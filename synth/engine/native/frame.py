@@ -207,10 +207,12 @@ class _BoundState:
         width = model.slow.contents.width
         states = torch.empty(state.num_slots, width)
         rows = [state.temperature, state.top_p, state.top_k, state.frame, state.window]
-        rows.append(state.columns)
+        rows += [state.columns, state.prefix, state.prefix_positions]
         assert all(each.is_contiguous() for each in rows)
         assert state.words[0].is_contiguous()
-        temperature, top_p, top_k, frame, window, newest = (each.data_ptr() for each in rows)
+        temperature, top_p, top_k, frame, window, newest, prefix, alike = (
+            each.data_ptr() for each in rows
+        )
         c = FrameC(
             model=pointer(model),
             streams=state.num_slots,
@@ -222,6 +224,8 @@ class _BoundState:
             frame=frame,
             window=window,
             newest=newest,
+            prefix=prefix,
+            prefix_positions=alike,
             words=state.words.data_ptr(),
             words_stride=state.words.stride(0),
             draws=c_int32(state.words.shape[2]),

@@ -128,6 +128,8 @@ class FrameC(Structure):
         ("newest", c_void_p),
         ("x", c_void_p),
         ("position", c_void_p),
+        ("prefix", c_void_p),
+        ("prefix_positions", c_void_p),
         ("cache", CacheC),
         ("frame_cache", CacheC),
         ("temperature", c_void_p),
@@ -220,7 +222,11 @@ def _share_threads(loaded: ctypes.CDLL) -> None:
     openmp = ctypes.CDLL(str(path))
     loaded.tts_use_threads.argtypes = [c_void_p] * len(_FUNCTIONS)
     loaded.tts_use_threads.restype = None
-    loaded.tts_use_threads(*(ctypes.cast(getattr(openmp, name), c_void_p) for name in _FUNCTIONS))
+    try:
+        functions = [ctypes.cast(getattr(openmp, name), c_void_p) for name in _FUNCTIONS]
+    except AttributeError as error:
+        raise NotCompiledError(f"PyTorch's OpenMP is of an unknown kind: {error}") from error
+    loaded.tts_use_threads(*functions)
 
 
 def openmp_path() -> Path | None:

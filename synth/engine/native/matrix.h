@@ -33,7 +33,7 @@ typedef struct {
 #else
 #define MOST_ROWS 4
 #endif
-#define UNROLL _Pragma("GCC unroll 8")
+#define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 #define PARTS (LANES / VL)
 #define MOST_PANELS 4
 #define AHEAD 4096 /* bytes of weights that are asked for before they are needed */
@@ -105,89 +105,53 @@ ALWAYS const char *ask_ahead(const char *weight) {
 ALWAYS void tile_float(const int rows, const int panels, const float *const *x, const char *weight,
                        size_t panel, int columns, float *out) {
     vf acc[MOST_ROWS][MOST_PANELS][PARTS];
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vf){0};
+    EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vf){0};
     for (int k = 0; k < columns; k++) {
         vf w[MOST_PANELS][PARTS];
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++)
-                w[p][h] = load((const float *)ask_ahead(
-                    weight + p * panel + ((size_t)k * LANES + h * VL) * 4));
-        UNROLL
-        for (int r = 0; r < rows; r++) {
+        EACH(p, panels) EACH(h, PARTS)
+            w[p][h] = load((const float *)ask_ahead(weight + p * panel +
+                                                    ((size_t)k * LANES + h * VL) * 4));
+        EACH(r, rows) {
             vf each = all(x[r][k]);
-            UNROLL
-            for (int p = 0; p < panels; p++)
-                UNROLL
-                for (int h = 0; h < PARTS; h++) acc[r][p][h] += each * w[p][h];
+            EACH(p, panels) EACH(h, PARTS) acc[r][p][h] += each * w[p][h];
         }
     }
-    UNROLL
-    for (int p = 0; p < panels; p++)
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
+    EACH(p, panels) EACH(r, rows) EACH(h, PARTS)
+        store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
 }
 
 ALWAYS void tile_bf16(const int rows, const int panels, const char *const *x, const char *weight,
                       size_t panel, int columns, float *out) {
     vf acc[MOST_ROWS][MOST_PANELS][PARTS];
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vf){0};
+    EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vf){0};
     for (int k = 0; k < columns / 2; k++) {
 #if BF16_INPUT == 2
         __m512bh w[MOST_PANELS];
-        UNROLL
-        for (int p = 0; p < panels; p++)
+        EACH(p, panels)
             w[p] = (__m512bh)_mm512_loadu_si512(ask_ahead(weight + p * panel + (size_t)k * 64));
-        UNROLL
-        for (int r = 0; r < rows; r++) {
+        EACH(r, rows) {
             __m512bh each = (__m512bh)_mm512_set1_epi32(((const int32_t *)x[r])[k]);
-            UNROLL
-            for (int p = 0; p < panels; p++)
+            EACH(p, panels)
                 acc[r][p][0] = (vf)_mm512_dpbf16_ps((__m512)acc[r][p][0], each, w[p]);
         }
 #else
         vf even[MOST_PANELS][PARTS], odd[MOST_PANELS][PARTS];
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) {
-                vu both =
-                    (vu)load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
-                even[p][h] = (vf)(both << 16);
-                odd[p][h] = (vf)(both & 0xffff0000u);
-            }
-        UNROLL
-        for (int r = 0; r < rows; r++) {
+        EACH(p, panels) EACH(h, PARTS) {
+            vu both = (vu)load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+            even[p][h] = (vf)(both << 16);
+            odd[p][h] = (vf)(both & 0xffff0000u);
+        }
+        EACH(r, rows) {
             vf one = all(((const float *)x[r])[2 * k]), two = all(((const float *)x[r])[2 * k + 1]);
-            UNROLL
-            for (int p = 0; p < panels; p++)
-                UNROLL
-                for (int h = 0; h < PARTS; h++) {
-                    acc[r][p][h] += one * even[p][h];
-                    acc[r][p][h] += two * odd[p][h];
-                }
+            EACH(p, panels) EACH(h, PARTS) {
+                acc[r][p][h] += one * even[p][h];
+                acc[r][p][h] += two * odd[p][h];
+            }
         }
 #endif
     }
-    UNROLL
-    for (int p = 0; p < panels; p++)
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
+    EACH(p, panels) EACH(r, rows) EACH(h, PARTS)
+        store(out + (p * rows + r) * LANES + h * VL, acc[r][p][h]);
 }
 
 ALWAYS vi dot4(vi acc, vi x, vi w) {
@@ -202,35 +166,18 @@ ALWAYS vi dot4(vi acc, vi x, vi w) {
 ALWAYS void tile_int8(const int rows, const int panels, const char *const *x, const char *weight,
                       size_t panel, int columns, int32_t *out) {
     vi acc[MOST_ROWS][MOST_PANELS][PARTS];
-    UNROLL
-    for (int r = 0; r < rows; r++)
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++) acc[r][p][h] = (vi){0};
+    EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vi){0};
     for (int k = 0; k < columns / 4; k++) {
         vi w[MOST_PANELS][PARTS];
-        UNROLL
-        for (int p = 0; p < panels; p++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++)
-                w[p][h] = load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
-        UNROLL
-        for (int r = 0; r < rows; r++) {
+        EACH(p, panels) EACH(h, PARTS)
+            w[p][h] = load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+        EACH(r, rows) {
             vi each = ((const int32_t *)x[r])[k] - (vi){0};
-            UNROLL
-            for (int p = 0; p < panels; p++)
-                UNROLL
-                for (int h = 0; h < PARTS; h++) acc[r][p][h] = dot4(acc[r][p][h], each, w[p][h]);
+            EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = dot4(acc[r][p][h], each, w[p][h]);
         }
     }
-    UNROLL
-    for (int p = 0; p < panels; p++)
-        UNROLL
-        for (int r = 0; r < rows; r++)
-            UNROLL
-            for (int h = 0; h < PARTS; h++)
-                memcpy(out + (p * rows + r) * LANES + h * VL, &acc[r][p][h], sizeof(vi));
+    EACH(p, panels) EACH(r, rows) EACH(h, PARTS)
+        memcpy(out + (p * rows + r) * LANES + h * VL, &acc[r][p][h], sizeof(vi));
 }
 
 #define TILES(kind, type, result)                                                                  \

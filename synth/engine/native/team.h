@@ -30,7 +30,8 @@ static struct {
 } openmp;
 
 static struct {
-    atomic_int size, arrived, passed, next, out_of_memory;
+    atomic_int size, arrived, next, out_of_memory;
+    atomic_uint passed; /* barriers; it may begin anew */
     void (*work)(Thread *, void *);
     void *argument;
     Thread threads[MAX_THREADS];
@@ -53,7 +54,7 @@ static void *reserve(Buffer *buffer, size_t size) {
 
 /* Wait for all threads of the job. Whoever comes last opens a new count of pieces. */
 static void meet(void) {
-    int passed = atomic_load_explicit(&team.passed, memory_order_acquire);
+    unsigned passed = atomic_load_explicit(&team.passed, memory_order_acquire);
     int size = atomic_load_explicit(&team.size, memory_order_relaxed);
     if (atomic_fetch_add_explicit(&team.arrived, 1, memory_order_acq_rel) + 1 == size) {
         atomic_store_explicit(&team.arrived, 0, memory_order_relaxed);

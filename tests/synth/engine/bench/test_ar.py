@@ -62,6 +62,35 @@ def test_compiled_frames_are_measured_beside_those_of_pytorch() -> None:
     assert rows["on"]["logits_error"] < 0.02
 
 
+@pytest.mark.compiler
+def test_what_streams_begin_with_alike_is_read_once_by_compiled_frames() -> None:
+    report = run(
+        ar,
+        *SMALL,
+        "--batch",
+        "3",
+        "--shared",
+        "0,15",
+        "--kernels",
+        "off,auto",
+        "--dtype",
+        "float32",
+    )
+
+    rows = {(row["kernels"], row["shared"]): row for row in report.rows}
+    position = 2 * 2 * 2 * 16 * 4 / 1e6  # keys and values, two layers of two heads of 16, float32
+    apart = rows["on", 0]["step_megabytes"]
+    assert rows["on", 15]["step_megabytes"] == pytest.approx(apart - 2 * 15 * position)
+    assert rows["off", 15]["step_megabytes"] == rows["off", 0]["step_megabytes"] == apart
+
+
+def test_a_beginning_that_leaves_a_stream_no_column_of_its_own_is_refused() -> None:
+    with pytest.raises(
+        InvalidSpecError, match=r"^19 shared positions .* of 20 with 2 frames have 19"
+    ):
+        run(ar, *SMALL, "--batch", "2", "--shared", "5,19")
+
+
 def test_a_graph_is_refused_where_there_is_none() -> None:
     with pytest.raises(InvalidSpecError, match="needs a CUDA device"):
         run(ar, *SMALL, "--graphs", "on")

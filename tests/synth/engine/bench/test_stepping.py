@@ -39,6 +39,18 @@ def test_the_mean_of_the_positions_attended_to_is_the_context(model: DualAR) -> 
     assert batch.state.position.tolist() == [54, 54]
 
 
+def test_streams_with_a_shared_beginning_are_distinct_behind_it(model: DualAR) -> None:
+    batch = DecodeBatch(model, batch=3, context=50, frames=8, seed=0, shared=40)
+
+    keys = batch.state.cache.keys[:, :, :, :46]
+    assert torch.equal(keys[:, 0, :, :40], keys[:, 2, :, :40])
+    assert not torch.equal(keys[:, 0, :, 40:], keys[:, 2, :, 40:])
+    assert batch.state.prefix_positions.tolist() == [40] * 3
+    assert len(set(batch.state.prefix.tolist())) == 1
+    assert batch.decode() == 3 * 8
+    assert len({tuple(column) for column in batch.state.columns.tolist()}) == 3
+
+
 def test_a_stream_that_stops_early_is_no_figure(model: DualAR) -> None:
     batch = DecodeBatch(model, batch=2, context=50, frames=8, seed=0)
     batch.state.frame_limit[1] = 4

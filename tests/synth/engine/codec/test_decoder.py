@@ -33,7 +33,9 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
         # Rounding alone: what leaks from padding or a neighbour is a hundredth and more. The
         # largest of 300,000 differences is the processor's affair, their norm hardly is.
         assert float((audio - alone).norm()) <= 1e-5 * float(alone.norm())
-        torch.testing.assert_close(audio, alone, atol=1e-4, rtol=0)
+        # Longer than the limit it goes through in parts, as a stream does: exact within 1e-4.
+        close = 3e-5 if codes.shape[1] <= limit else 1e-4
+        torch.testing.assert_close(audio, alone, atol=close, rtol=0)
 
 
 def test_frames_in_flight_keep_to_the_limit_also_for_one_long_matrix(

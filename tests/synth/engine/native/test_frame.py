@@ -17,7 +17,8 @@ from synth.engine.golden.case import GoldenFolder
 from synth.engine.linear import LinearForm
 from synth.engine.native.frame import NativeFrames
 from synth.engine.native.library import Library
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.prefill import SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.prefix_cache import PrefixCache
 from synth.engine.weights import load_dual_ar
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
@@ -219,3 +220,78 @@ def test_a_long_stream_attends_to_all_of_it(library: Library, golden: GoldenFold
         decode_step(plain, expected)
 
     assert torch.equal(found.history, expected.history)
+
+
+def behind_prefix(model: DualAR, state: DecodeState, slots: dict[int, str]) -> None:
+    """Start streams, each behind one of two voices' prefixes, which are kept."""
+    special, size = model.special, model.fast.codebook_size
+    starts, kept = [], PrefixCache(10**8)
+    for slot, voice in slots.items():
+        own, prefix = (
+            torch.randint(
+                size,
+                (1 + model.slow.num_codebooks, length),
+                generator=torch.Generator().manual_seed(seed),
+            )
+            for seed, length in ((slot, 3 + slot), (sum(map(ord, voice)), 41))
+        )
+        for columns in (own, prefix):
+            columns[0] = columns[1] + special.semantic_begin
+        sampling = Sampling(seed=slot, max_frames=40)
+        state.assign(slot, sampling, prompt_positions=44 + slot)
+        starts.append(SlotStart(slot, own, prefix, voice))
+    start_slots(model, state, starts, kept)
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
+def test_streams_behind_one_prefix_read_one_copy_of_it_and_get_the_same_bits(
+    library: Library, golden: GoldenFolder, form: str
+) -> None:
+    native = LinearForm.NATIVE_INT8 if form == "int8" else LinearForm.NATIVE
+    dtype = torch.bfloat16 if form == "bfloat16" else torch.float32
+    model = model_of(golden.checkpoint, native, dtype)
+    voices = {0: "a", 1: "b", 2: "a", 3: "a", 5: "b"}
+    states = [DecodeState.allocate(model, num_slots=6, max_positions=256) for _ in range(2)]
+    for state in states:
+        behind_prefix(model, state, voices)
+    sharing, apart = states
+    apart.prefix.zero_()
+    for copies in (sharing.cache.keys, sharing.cache.values):
+        copies[:, [2, 3, 5], :, :41] = float("nan")  # nobody reads these
+
+    for _ in range(12):
+        made, expected = decode_step(model, sharing), decode_step(model, apart)
+        assert torch.equal(made.columns, expected.columns)
+
+    assert made.is_speech.tolist() == [slot in voices for slot in range(6)]
+    assert_equal_states(sharing, apart)
+    assert torch.equal(sharing.cache.keys[:, :, :, 41:60], apart.cache.keys[:, :, :, 41:60])
+
+
+def test_streams_share_no_more_once_the_slot_they_read_has_other_content(
+    library: Library, golden: GoldenFolder
+) -> None:
+    model = model_of(golden.checkpoint, LinearForm.NATIVE)
+    voices = {0: "a", 1: "a", 2: "a", 3: "a"}
+    sharing, alone = (DecodeState.allocate(model, num_slots=5, max_positions=256) for _ in range(2))
+    behind_prefix(model, sharing, voices)
+    behind_prefix(model, alone, {3: "a"})
+
+    def step() -> None:
+        made, expected = decode_step(model, sharing), decode_step(model, alone)
+        assert torch.equal(made.columns[3], expected.columns[3])
+        assert bool(made.is_speech[3])
+
+    step()
+    sharing.release(0)
+    step()  # a free slot takes part, and writes its first position
+    sharing.assign(0, Sampling(seed=9, max_frames=40), prompt_positions=50)
+    prompt = torch.zeros(1 + model.slow.num_codebooks, 50, dtype=torch.int64)
+    prefill(model, sharing, [SlotPrompt(0, prompt)])
+    step()
+    sharing.release(1)
+    sharing.move(2, 1)
+    behind_prefix(model, sharing, {2: "b"})
+    assert sharing.prefix[1] == sharing.prefix[3] != sharing.prefix[2]
+    for _ in range(5):
+        step()
