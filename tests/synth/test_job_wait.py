@@ -315,7 +315,7 @@ def test_real_server_keeps_a_poll_of_a_voice_until_it_is_encoded(
     assert server.client.get(f"/voices/{uuid.uuid4()}?wait=5").status_code == 404
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)  # the connection is closed on the way
 def test_voice_is_waited_for_while_its_newest_version_is_encoded() -> None:
     encoding, ready, deleted = (make_voice(versions=0) for _ in range(3))
     for voice, states in (
