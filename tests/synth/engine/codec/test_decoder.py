@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,18 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
         # Longer than the limit it goes through in parts, as a stream does: exact within 1e-4.
         close = 3e-5 if codes.shape[1] <= limit else 1e-4
         torch.testing.assert_close(audio, alone, atol=close, rtol=0)
+
+
+@pytest.mark.parametrize("limit", [1, 40, 150, 4096])
+def test_with_more_digits_a_batch_and_single_runs_differ_by_next_to_nothing(
+    golden_decoder: CodecDecoder, limit: int
+) -> None:
+    exact = deepcopy(golden_decoder).double()  # how a processor rounds sums plays no part here
+    matrices = [some_codes(n, seed=n) for n in (9, 1, 17, 9, 150)]
+
+    for codes, audio in zip(matrices, exact.decode(matrices, max_batch_frames=limit), strict=True):
+        (alone,) = exact.decode([codes], max_batch_frames=150)
+        torch.testing.assert_close(audio, alone, atol=1e-5, rtol=0)
 
 
 def test_frames_in_flight_keep_to_the_limit_also_for_one_long_matrix(
