@@ -155,9 +155,9 @@ class _Bench:
         shared = self._shared_weights(dtype)
         models = self._models(dtype, shared)
         ours = [
-            self._ours(model, dtype, batch, context, shared, graphs)
+            self._ours(model, dtype, batch, context, alike, graphs)
             for context in self.options["context"]
-            for shared in self.options["shared"]
+            for alike in self.options["shared"]
             for batch in self.options["batch"]
             for graphs in self.graphs
             for model in models
