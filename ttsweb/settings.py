@@ -434,8 +434,8 @@ ENGINE_KERNELS = env_str(
     default="auto",
     choices=("auto", "off"),
     help="Compute with the project's own kernels; `auto` does where they can be compiled: Triton's "
-    "on CUDA, on a CPU whole frames in C, which needs gcc and AVX2 and is about twice as fast; "
-    "`off` leaves all of it to PyTorch.",
+    "on CUDA, on a CPU whole frames and codes to audio in C, which needs gcc and AVX2 and is about "
+    "twice as fast; `off` leaves all of it to PyTorch.",
 )
 PREFIX_CACHE_BYTES = env_int(
     "TTS_PREFIX_CACHE_BYTES",

@@ -61,12 +61,17 @@ class ClaimAhead:
         return unrendered - _spared(at_codec, slots) <= slots + self._ahead(slots) // 2
 
     def room(self, unrendered: Iterable[HeldClaim], slots: int, *, at_codec: int = 0) -> Room:
-        """Return the room beside what is held and not rendered yet, `at_codec` of it decoded."""
+        """Return the room beside what is held and not rendered yet, `at_codec` of it decoded.
+
+        For any class there is none until that much is low: a claim reads many rows and computes
+        beside the engine, so that few large ones are better than many small ones.
+        """
         held = list(unrendered)
         interactive = RenderJob.Priority.INTERACTIVE
         num_interactive = sum(1 for claim in held if claim.priority == interactive)
         most = self.most(slots) + _spared(at_codec, slots)
-        return Room(max(0, most - len(held)), max(0, most - num_interactive))
+        is_low = self.is_low(len(held), slots, at_codec=at_codec)
+        return Room(most - len(held) if is_low else 0, max(0, most - num_interactive))
 
     def _ahead(self, slots: int) -> int:
         pace = self._pace()

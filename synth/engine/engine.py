@@ -26,6 +26,7 @@ from synth.engine.engine_config import EngineConfig
 from synth.engine.engine_threads import EngineThreads
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.generate import prompt_builder
+from synth.engine.heap import keep_heap
 from synth.engine.held_memory import held_bytes, memory_report
 from synth.engine.live_audio import AudioStream, LiveAudio
 from synth.engine.loaded_models import LoadedModels, check_folder, load_models
@@ -68,6 +69,8 @@ class Engine:
             self._held_bytes,
             self._plan.total,
         )
+        if models.device.type == "cpu":
+            keep_heap()
         self._threads.start()
 
     @classmethod

@@ -29,7 +29,7 @@ class EngineConfig:
     `prefix_cache_bytes` is the most that kept voice prefixes take on the device. `graphs` is auto,
     on or off; auto captures the decode step as graphs wherever the device has them. `kernels` is
     auto or off; auto computes with our own kernels wherever they can be compiled: Triton's on CUDA,
-    on a CPU whole frames in C.
+    on a CPU whole frames and codes to audio in C.
     """
 
     checkpoint: Path

@@ -39,6 +39,9 @@ MIN_CODEC_FRAMES = 64  # 3 s of audio; longer segments go through the decoder in
 MIN_RESERVE = 256 * 2**20
 # For what no plan knows: fragments, libraries' workspaces, and on a CPU the other processes.
 RESERVE_SHARE = {"cpu": 0.10, "cuda": 0.05}
+# A narrow codec's passes on a CPU are so short that what Python does for each of them counts.
+CPU_PASS_BYTES = 320 * 2**20  # about 64 frames of a full-size decoder
+MOST_CPU_FRAMES = 192
 CODEC_SHARE = 0.25  # of what weights and reserve leave
 CLIP_SHARE = 0.5  # of the same
 PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
@@ -154,6 +157,8 @@ def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tup
     no more than CLIP_SHARE of the room, else it has to find memory that is free when it comes.
     """
     frames, needed = default_batch_frames(device_type), slots * demand.slot_bytes
+    if device_type == "cpu":
+        frames = max(frames, min(CPU_PASS_BYTES // demand.codec_frame_work, MOST_CPU_FRAMES))
     most = min(CODEC_SHARE * room, room - needed)
     while frames > MIN_CODEC_FRAMES and demand.codec_work(frames, with_clip=False) > most:
         frames //= 2

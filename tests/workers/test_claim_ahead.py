@@ -89,6 +89,15 @@ def test_claims_are_due_for_many_at_once_and_before_a_slot_is_empty(ahead: Claim
     assert ahead.is_low(SLOTS + SLOTS // 2, SLOTS)
 
 
+def test_room_is_given_in_one_piece_once_half_of_what_lay_ahead_is_used(ahead: ClaimAhead) -> None:
+    rooms = [ahead.room(held(number), SLOTS) for number in range(2 * SLOTS, -1, -1)]
+
+    half = SLOTS // 2
+    assert [room.any_class for room in rooms[:half]] == [0] * half
+    assert [room.any_class for room in rooms[half:]] == list(range(half, 2 * SLOTS + 1))
+    assert {room.interactive for room in rooms} == {2 * SLOTS}
+
+
 def test_bulk_work_leaves_the_room_of_interactive_work_alone(ahead: ClaimAhead) -> None:
     bulk, urgent = held(2 * SLOTS, BULK), held(5, URGENT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -163,7 +163,7 @@ def _rows(
         if not case.streamed
     }
     for case, measured in zip(cases, series, strict=True):
-        row = _figures(case, measured, precision, facts, source.device)
+        row = _figures(case, exact, measured, precision, facts, source.device)
         one_shot = whole.get((case.frames, len(case.codes)))
         row["ratio_to_one_shot"] = measured.ratio_to(one_shot).median if one_shot else None
         row |= _error(exact, case)
@@ -201,10 +201,17 @@ def _random_codes(decoder: CodecDecoder, frames: int, seed: int) -> Tensor:
 
 
 def _figures(
-    case: _Case, measured: Series, precision: str, facts: dict[str, Any], device: torch.device
+    case: _Case,
+    exact: CodecDecoder,
+    measured: Series,
+    precision: str,
+    facts: dict[str, Any],
+    device: torch.device,
 ) -> dict[str, Any]:
     speed, config = spread(measured.rates), case.decoder.config
-    flops = count_flops(partial(case.decode, eagerly=True))  # a replay shows no operations
+    # Neither a replay nor compiled code shows its operations: they are those of PyTorch's layers.
+    plain = case if case.decoder.decoder.compiled is None else replace(case, decoder=exact)
+    flops = count_flops(partial(plain.decode, eagerly=True))
     passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
     floor, bound = floor_seconds(
         passes * weight_bytes(case.decoder),
@@ -232,7 +239,7 @@ def _figures(
 
 
 def _error(exact: CodecDecoder, case: _Case) -> dict[str, float | None]:
-    """Return how far a case's samples are from float32 decoded whole.
+    """Return how far a case's samples are from those of PyTorch in float32, decoded whole.
 
     `error_db` is the error's power against the signal's, None where there is none; `error_max` the
     largest difference of a sample.

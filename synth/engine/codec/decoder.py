@@ -88,21 +88,29 @@ class CodecDecoder(nn.Module):
         spoken = [index for index, length in enumerate(lengths) if length]
         for group in group_by_length([lengths[index] for index in spoken], limit):
             indices = [spoken[member] for member in group]
-            matrices, longest = [codes[index] for index in indices], lengths[indices[0]]
-            batch = self._decode_batch(matrices, longest, limit)
-            for row, index in enumerate(indices):
-                audio[index] = batch[row, : hop * lengths[index]]
+            waves = self._decode_batch([codes[index] for index in indices], limit)
+            for index, wave in zip(indices, waves, strict=True):
+                audio[index] = wave[: hop * lengths[index]]
         return audio
 
-    def _decode_batch(self, codes: Sequence[Tensor], length: int, limit: int) -> Tensor:
+    def _decode_batch(self, codes: Sequence[Tensor], limit: int) -> Sequence[Tensor]:
+        """Return each matrix's samples, or more; the longest one comes first."""
         moved = [matrix.to(self.device, torch.int64) for matrix in codes]
-        batch = pad_right(moved, length)
-        if length > limit:  # a matrix on its own, see `group_by_length`
+        lengths = [matrix.shape[1] for matrix in moved]
+        batch = pad_right(moved, lengths[0])
+        if lengths[0] > limit:  # a matrix on its own, see `group_by_length`
             piece = min(limit, MAX_PIECE_FRAMES)
             samples, _ = self.runner.run(batch, self.runner.initial_state(), piece)
-            return samples.float()
-        wave: Tensor = self.decoder(self.quantizer(batch))
-        return wave[:, 0].float()
+            return samples.float().unbind()
+        latents: Tensor = self.quantizer(batch)
+        if self.decoder.compiled is None:
+            wave: Tensor = self.decoder(latents)
+            return wave[:, 0].float().unbind()
+        # Each without the padding, which would be computed as well.
+        factor = latents.shape[-1] // lengths[0]
+        rows = zip(torch.split(latents, 1), lengths, strict=True)
+        waves = self.decoder.compiled.each([row[..., : factor * length] for row, length in rows])
+        return [samples[0, 0] for samples in waves]
 
 
 def check_codes(codes: Sequence[Tensor], num_codebooks: int) -> None:

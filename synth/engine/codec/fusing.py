@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.residual import KERNELS, ResidualUnit, Snake
 from synth.engine.errors import InvalidSpecError
 from synth.engine.kernels import is_available
@@ -40,6 +41,8 @@ def use_kernels(half: Module) -> Module:
 
 
 def uses_kernels(half: nn.Module) -> bool:
-    """Return whether a half's Snakes are kernels."""
+    """Return whether a half's Snakes are kernels, or compiled code on a CPU."""
+    if isinstance(half, CodecDecoder) and half.decoder.compiled is not None:
+        return True
     snakes = [module for module in half.modules() if isinstance(module, Snake)]
     return any(snake.inverse is not None for snake in snakes)

@@ -10,6 +10,7 @@ from typing import TypeVar, cast
 import torch
 
 from synth.engine.codec.codec_file import CodecFile, open_codec
+from synth.engine.codec.compiled import compile_wave
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import half_digest
@@ -34,7 +35,8 @@ def load_encoder(
     """Return a new encoding half; bfloat16 and TF32 change codes, so only on an explicit setting.
 
     Args:
-        kernels: `auto` uses them on CUDA where they can be compiled, `off` nowhere.
+        kernels: `auto` uses them where they can be compiled, on a CPU for the decoding half in
+            float32; `off` nowhere.
 
     Raises:
         CheckpointError: the codec file is missing or not exactly a codec of this model.
@@ -84,7 +86,11 @@ def prepare_half(half: Half, *, tf32: bool, kernels: str) -> Half:
     """
     if tf32:
         allow_tf32(half)
-    return use_kernels(half) if wants_kernels(kernels, half.device) else half
+    if wants_kernels(kernels, half.device):
+        return use_kernels(half)
+    if kernels == "auto" and isinstance(half, CodecDecoder):
+        compile_wave(half)
+    return half
 
 
 class CodecCache:

@@ -123,6 +123,8 @@ class _Chunk:
                 return x + module.mix(self._conv(module.dwconv, x))
             case DecoderBlock():
                 return self._run(module.block, x)
+            case WaveDecoder() if module.compiled is not None:
+                return module.compiled.advance(x, self._carried)
             case WaveDecoder():
                 return self._run(module.model, x)
         # Running it as it is would forget what came before.

@@ -47,17 +47,17 @@ def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
         yield from _compare_entries(ENCODE, wave, found, vectors)
 
 
-def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_decode(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield, for each code matrix, its audio and the tensors between the decoder's stages."""
-    decoder, vectors = golden_decoder(folder), folder.tensors(DECODE)
+    decoder, vectors = golden_decoder(folder, compiled=compiled), folder.tensors(DECODE)
     for case in cases_of(vectors):
         found = _decode_stages(decoder, vectors[f"{case}.codes"].to(decoder.device))
         yield from _compare_entries(DECODE, case, found, vectors)
 
 
-def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_long(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield the latents and the excerpts of audio of one input longer than the window."""
-    decoder, vectors = golden_decoder(folder), folder.tensors(LONG)
+    decoder, vectors = golden_decoder(folder, compiled=compiled), folder.tensors(LONG)
     found = _decode_stages(decoder, vectors["codes"].to(decoder.device))
     for name, expected in vectors.items():
         excerpt = audio_excerpt(name, decoder.config.hop_length)
@@ -84,10 +84,10 @@ def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
             yield compare_close(RESAMPLE, f"{rate} {name}", found, expected, RESAMPLE_TOLERANCE)
 
 
-def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_end_to_end(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield the audio of the codes that the language model gave."""
     vectors = folder.tensors(END_TO_END)
-    audio = decode_whole(golden_decoder(folder), vectors["codes"])
+    audio = decode_whole(golden_decoder(folder, compiled=compiled), vectors["codes"])
     yield compare_close(END_TO_END, "audio", audio, vectors["audio"], TOLERANCE)
     for name in vectors.keys() - {"codes", "audio"}:
         yield _compare_entry(END_TO_END, name, None, vectors[name])
@@ -196,9 +196,15 @@ def _encoder(folder: GoldenFolder) -> CodecEncoder:
     return _load_encoder(folder.checkpoint, folder.device)
 
 
-def golden_decoder(folder: GoldenFolder) -> CodecDecoder:
-    """Return the checkpoint's decoder on the folder's device; loaded once."""
-    return _load_decoder(folder.checkpoint, folder.device)
+def golden_decoder(folder: GoldenFolder, *, compiled: bool = False) -> CodecDecoder:
+    """Return the checkpoint's decoder on the folder's device; loaded once.
+
+    Args:
+        compiled: let compiled code run it on a CPU, and not PyTorch. Other devices have their
+            kernels either way.
+    """
+    kernels = "auto" if compiled or folder.device.type != "cpu" else "off"
+    return _load_decoder(folder.checkpoint, folder.device, kernels)
 
 
 @lru_cache(maxsize=2)
@@ -207,5 +213,5 @@ def _load_encoder(checkpoint: Path, device: torch.device) -> CodecEncoder:
 
 
 @lru_cache(maxsize=2)
-def _load_decoder(checkpoint: Path, device: torch.device) -> CodecDecoder:
-    return load_decoder(checkpoint, device)
+def _load_decoder(checkpoint: Path, device: torch.device, kernels: str) -> CodecDecoder:
+    return load_decoder(checkpoint, device, kernels=kernels)

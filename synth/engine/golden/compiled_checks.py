@@ -1,4 +1,4 @@
-"""Check golden vectors of the language model in frames that compiled code makes on a CPU."""
+"""Check golden vectors where compiled code does the work on a CPU: frames, and codes to audio."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from synth.contract import Sampling
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
+from synth.engine.golden import codec_checks, streamed_checks
 from synth.engine.golden.batched_run import run_batched
 from synth.engine.golden.case import CaseResult, Check, GoldenFolder
 from synth.engine.golden.forward_checks import Forced, check_lm, check_lm_far
@@ -51,20 +52,29 @@ def run_forced_compiled(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
     return Forced(prefill.float(), hidden, model.slow.logits(hidden).float())
 
 
-def _compiled(check: Callable[..., Iterator[CaseResult]], **options: object) -> Check:
+def _compiled(*checks: Callable[..., Iterator[CaseResult]], **options: object) -> Check:
     def run(folder: GoldenFolder) -> Iterator[CaseResult]:
         try:
             native_library()
         except NotCompiledError as error:
-            raise InvalidSpecError(f"No frames can be compiled here: {error}.") from error
-        yield from check(folder, form=LinearForm.NATIVE, **options)
+            raise InvalidSpecError(f"Nothing can be compiled here: {error}.") from error
+        for check in checks:
+            yield from check(folder, **options)
 
     return run
 
 
+_frames = partial(_compiled, form=LinearForm.NATIVE)
+_codec = partial(_compiled, compiled=True)
+
 CHECKS: dict[str, Check] = {
-    "lm.safetensors": _compiled(check_lm, run=run_forced_compiled),
-    "lm_far.safetensors": _compiled(check_lm_far, run=run_forced_compiled),
-    "greedy.safetensors": _compiled(check_greedy, run_jobs=partial(run_batched, own_noise=True)),
+    "lm.safetensors": _frames(check_lm, run=run_forced_compiled),
+    "lm_far.safetensors": _frames(check_lm_far, run=run_forced_compiled),
+    "greedy.safetensors": _frames(check_greedy, run_jobs=partial(run_batched, own_noise=True)),
+    codec_checks.DECODE: _codec(codec_checks.check_decode, streamed_checks.check_decode),
+    codec_checks.LONG: _codec(codec_checks.check_long, streamed_checks.check_long),
+    codec_checks.END_TO_END: _codec(
+        codec_checks.check_end_to_end, streamed_checks.check_end_to_end
+    ),
 }
 COMPANIONS: dict[str, str] = {}

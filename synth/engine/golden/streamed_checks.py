@@ -30,9 +30,9 @@ from synth.engine.golden.codec_variants import checkpoint_codec_variants, decode
 _CHUNKS = ((1,), (3,), (7,), (64,), (200,), (1, 130, 2, 40, 7))  # each over and over
 
 
-def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_decode(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield each code matrix's audio in chunks, then that of all matrices in one batch."""
-    decoder, vectors = golden_decoder(folder), folder.tensors(DECODE)
+    decoder, vectors = golden_decoder(folder, compiled=compiled), folder.tensors(DECODE)
     cases = cases_of(vectors)
     for case in cases:
         whole = {f"{case}.audio": (slice(None), vectors[f"{case}.audio"])}
@@ -43,17 +43,17 @@ def check_decode(folder: GoldenFolder) -> Iterator[CaseResult]:
         yield compare_close(DECODE, f"{case}.audio together", found, expected, TOLERANCE)
 
 
-def check_long(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_long(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield the excerpts of audio of one input longer than the window, in chunks."""
-    decoder, vectors = golden_decoder(folder), folder.tensors(LONG)
+    decoder, vectors = golden_decoder(folder, compiled=compiled), folder.tensors(LONG)
     excerpts = {name: audio_excerpt(name, decoder.config.hop_length) for name in vectors}
     parts = {name: (part, vectors[name]) for name, part in excerpts.items() if part}
     yield from _check_chunks(LONG, "audio", decoder, vectors["codes"], parts)
 
 
-def check_end_to_end(folder: GoldenFolder) -> Iterator[CaseResult]:
+def check_end_to_end(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
     """Yield the audio of the codes that the language model gave, in chunks."""
-    decoder, vectors = golden_decoder(folder), folder.tensors(END_TO_END)
+    decoder, vectors = golden_decoder(folder, compiled=compiled), folder.tensors(END_TO_END)
     whole = {"audio": (slice(None), vectors["audio"])}
     yield from _check_chunks(END_TO_END, "audio", decoder, vectors["codes"], whole)
 

@@ -1,4 +1,5 @@
 /* Whole frames of all streams: slow AR, draws, fast AR. The specification is `decode.py`. */
+#include "convolution.h"
 #include "sampler.h"
 
 #define WINDOW 10
@@ -335,6 +336,6 @@ void tts_use_threads(void *start, void *index, void *count) {
 int tts_lanes(void) { return VL; }
 int tts_sizes(int32_t *sizes) {
     sizes[0] = sizeof(Matrix), sizes[1] = sizeof(Layer), sizes[2] = sizeof(Stack);
-    sizes[3] = sizeof(Model), sizes[4] = sizeof(Frame);
+    sizes[3] = sizeof(Model), sizes[4] = sizeof(Frame), sizes[5] = sizeof(Convolution);
     return 0;
 }

@@ -148,7 +148,48 @@ class FrameC(Structure):
     ]
 
 
-_MIRRORS = (MatrixC, LayerC, StackC, ModelC, FrameC)
+class SnakeC(Structure):
+    """Mirror `Snake`."""
+
+    _fields_: ClassVar = [("alpha", c_void_p), ("inverse", c_void_p)]
+
+
+class TapsC(Structure):
+    """Mirror `Taps`."""
+
+    _fields_: ClassVar = [
+        ("channels", c_int32),
+        ("outputs", c_int32),
+        ("taps", c_int32),
+        ("step", c_int32),
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+    ]
+
+
+class ConvolutionC(Structure):
+    """Mirror `Convolution`."""
+
+    _fields_: ClassVar = [
+        ("first", SnakeC),
+        ("second", SnakeC),
+        ("wide", TapsC),
+        ("narrow", TapsC),
+        ("stride", c_int32),
+        ("is_tanh", c_int32),
+        ("batch", c_int32),
+        ("threads", c_int32),
+        ("length", c_int64),
+        ("before_stride", c_int64),
+        ("x", c_void_p),
+        ("before", c_void_p),
+        ("out", c_void_p),
+        ("scratch", c_void_p),
+        ("counts", c_int32 * 2),
+    ]
+
+
+_MIRRORS = (MatrixC, LayerC, StackC, ModelC, FrameC, ConvolutionC)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,6 +218,19 @@ class Library:
         """Multiply float32 rows at the address x into the address out."""
         if self._loaded.tts_multiply(ctypes.byref(matrix), x, rows, out, use, rounds, threads):
             raise MemoryError(f"no memory for a product of {rows} rows")
+
+    @property
+    def outputs(self) -> int:
+        """Return how many outputs a convolution's weights are laid out for side by side."""
+        return int(self._loaded.tts_outputs())
+
+    def scratch(self, convolution: ConvolutionC) -> int:
+        """Return the floats that one thread needs besides what goes in and comes out."""
+        return int(self._loaded.tts_scratch(ctypes.byref(convolution)))
+
+    def convolve(self, steps: ctypes.Array[ConvolutionC]) -> None:
+        """Take one step after the other; Python goes on meanwhile."""
+        self._loaded.tts_convolve(steps, len(steps))
 
 
 _lock = threading.Lock()
@@ -252,6 +306,10 @@ def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
         c_int32,
         c_int32,
     ]
+    loaded.tts_scratch.argtypes = [POINTER(ConvolutionC)]
+    loaded.tts_scratch.restype = c_int64
+    loaded.tts_convolve.argtypes = [POINTER(ConvolutionC), c_int32]
+    loaded.tts_convolve.restype = None
     sizes = (c_int32 * len(_MIRRORS))()
     _share_threads(loaded)
     loaded.tts_sizes(sizes)

@@ -33,7 +33,6 @@ typedef struct {
 #else
 #define MOST_ROWS 4
 #endif
-#define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 #define PARTS (LANES / VL)
 #define MOST_PANELS 4
 #define AHEAD 4096 /* bytes of weights that are asked for before they are needed */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define ALWAYS static inline __attribute__((always_inline))
+#define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < (count); i++)
 #define LANES 16 /* columns of a panel of weights, and what every row is padded to */
 
 #ifdef __AVX512F__
@@ -38,6 +39,15 @@ ALWAYS float sum(vf x) {
     __m128 half = _mm_add_ps(_mm256_castps256_ps128((__m256)x), _mm256_extractf128_ps((__m256)x, 1));
     half = _mm_add_ps(half, _mm_movehl_ps(half, half));
     return _mm_cvtss_f32(_mm_add_ss(half, _mm_movehdup_ps(half)));
+#endif
+}
+
+/* Whether any lane of a mask, all ones or 0 each, is set. */
+ALWAYS int any(vi mask) {
+#ifdef __AVX512F__
+    return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#else
+    return _mm256_movemask_ps((__m256)mask);
 #endif
 }
 

@@ -95,6 +95,17 @@ def test_little_memory_makes_the_codec_take_less_at_once_before_slots_are_refuse
     assert MIN_CODEC_FRAMES <= tight.codec_frames < 512
 
 
+@pytest.mark.parametrize(("name", "frames"), [("full", 66), ("mid", 189), ("tiny", 189)])
+def test_the_narrower_a_codec_the_more_frames_go_through_it_at_once_on_a_cpu(
+    name: str, frames: int
+) -> None:
+    memory = DeviceMemory(64 * 2**30, 64 * 2**30, "this machine")
+
+    plan = plan_slots(demand(name, 1024, FLOATS), memory, "cpu")
+
+    assert plan.codec_frames == pytest.approx(frames, abs=2)
+
+
 def test_a_small_model_starts_in_a_small_container() -> None:
     memory = DeviceMemory(700 * 2**20, 1024 * 2**20, "this container")
 

@@ -100,7 +100,13 @@ def golden_encoder(golden: GoldenFolder) -> CodecEncoder:
     return load_encoder(golden.checkpoint, "cpu")
 
 
-@pytest.fixture(scope="session")
-def golden_decoder(golden: GoldenFolder) -> CodecDecoder:
-    """Return the golden checkpoint's decoding half."""
-    return load_decoder(golden.checkpoint, "cpu")
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param("auto", marks=pytest.mark.compiler, id="compiled"),
+        pytest.param("off", id="plain"),
+    ],
+)
+def golden_decoder(golden: GoldenFolder, request: pytest.FixtureRequest) -> CodecDecoder:
+    """Return the golden checkpoint's decoding half, run by compiled code or by PyTorch."""
+    return load_decoder(golden.checkpoint, "cpu", kernels=request.param)

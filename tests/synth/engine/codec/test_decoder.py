@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from torch import Tensor
 from synth.engine.codec.decoder import CodecDecoder, default_batch_frames
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import InvalidSpecError
+from synth.engine.golden.case import GoldenFolder
 
 
 def some_codes(frames: int, seed: int = 0) -> Tensor:
@@ -41,9 +41,10 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
 
 @pytest.mark.parametrize("limit", [1, 40, 150, 4096])
 def test_with_more_digits_a_batch_and_single_runs_differ_by_next_to_nothing(
-    golden_decoder: CodecDecoder, limit: int
+    golden: GoldenFolder, limit: int
 ) -> None:
-    exact = deepcopy(golden_decoder).double()  # how a processor rounds sums plays no part here
+    exact = load_decoder(golden.checkpoint, "cpu", kernels="off")
+    exact = exact.double()  # how a processor rounds sums plays no part here
     matrices = [some_codes(n, seed=n) for n in (9, 1, 17, 9, 150)]
 
     for codes, audio in zip(matrices, exact.decode(matrices, max_batch_frames=limit), strict=True):
@@ -85,7 +86,10 @@ def test_a_prefix_of_the_codes_gives_the_prefix_of_the_audio(golden_decoder: Cod
 
     whole, part = golden_decoder.decode([codes]), golden_decoder.decode([codes[:, :140]])
 
-    torch.testing.assert_close(whole[0][: 140 * 2048], part[0], atol=1e-5, rtol=0)
+    close = 1e-5 if golden_decoder.decoder.compiled is None else 3e-5  # it rounds otherwise
+    torch.testing.assert_close(whole[0][: 140 * 2048], part[0], atol=close, rtol=0)
+    difference = whole[0][: 140 * 2048] - part[0]
+    assert float(difference.norm()) <= 1e-5 * float(part[0].norm())
 
 
 def test_codes_above_their_codebook_are_clamped_in_a_copy(golden_decoder: CodecDecoder) -> None:

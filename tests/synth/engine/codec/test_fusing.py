@@ -9,12 +9,15 @@ import torch
 
 from synth.engine.codec.fusing import uses_kernels, wants_kernels
 from synth.engine.codec.load import CodecCache, load_decoder, load_encoder
+from synth.engine.codec.residual import Snake
 from synth.engine.errors import InvalidSpecError
 
 
-def test_a_cpu_never_gets_kernels(checkpoint: Path) -> None:
+def test_a_cpu_never_gets_triton(checkpoint: Path) -> None:
     assert not wants_kernels("auto", "cpu")
-    assert not uses_kernels(load_decoder(checkpoint, "cpu"))
+    decoder = load_decoder(checkpoint, "cpu")
+    assert all(snake.inverse is None for snake in decoder.modules() if isinstance(snake, Snake))
+    assert not uses_kernels(load_decoder(checkpoint, "cpu", kernels="off"))
     assert not uses_kernels(load_encoder(checkpoint, "cpu"))
 
 

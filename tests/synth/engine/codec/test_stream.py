@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from ctypes import Array
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -16,6 +17,7 @@ from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.load import load_decoder
 from synth.engine.codec.stream import CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
+from synth.engine.native.library import ConvolutionC, Library
 from tests.synth.engine.codec.conftest import make_config
 
 EXACT = 1e-4  # the audio's range is 2
@@ -185,7 +187,20 @@ def test_a_chunk_of_no_frames_gives_no_samples_and_moves_nothing(
     assert stream.num_frames == 0
 
 
-def test_a_call_that_fails_leaves_every_stream_where_it_was(golden_decoder: CodecDecoder) -> None:
+def _failing_last(fail: Callable[[], None]) -> Callable[[Library, Array[ConvolutionC]], None]:
+    """Return a `convolve` that calls `fail` behind the last layer."""
+    real = Library.convolve
+
+    def convolve(library: Library, steps: Array[ConvolutionC]) -> None:
+        real(library, steps)
+        fail()
+
+    return convolve
+
+
+def test_a_call_that_fails_leaves_every_stream_where_it_was(
+    golden_decoder: CodecDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     codes = random_codes(golden_decoder.config, 12)
     streams = [CodecStream(golden_decoder), CodecStream(golden_decoder)]
     first = decode_streams(streams, [codes[:, :5], codes[:, :3]])
@@ -198,8 +213,11 @@ def test_a_call_that_fails_leaves_every_stream_where_it_was(golden_decoder: Code
     seen: list[int] = []
     with (
         golden_decoder.decoder.model[-1].register_forward_hook(run_out),
+        monkeypatch.context() as patch,
         pytest.raises(torch.OutOfMemoryError),
     ):
+        if golden_decoder.decoder.compiled is not None:
+            patch.setattr(Library, "convolve", _failing_last(run_out))
         decode_streams(streams, [codes[:, 5:7], codes[:, 3:]])
     with pytest.raises(InvalidSpecError, match="negative"):
         decode_streams(streams, [codes[:, 5:], -codes - 1])

@@ -1,0 +1,180 @@
+"""Test synth.engine.native.convolution: whatever the shape, the chunks and the neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from synth.engine.native import convolution
+from synth.engine.native.convolution import NativeConvolution, NativeSnake, NativeTaps
+from synth.engine.native.library import Library
+
+pytestmark = pytest.mark.compiler
+
+SHAPES = [(8, 8), (16, 16), (5, 3), (24, 1), (48, 48), (200, 130)]  # channels, outputs
+
+
+@pytest.fixture(autouse=True)
+def compiled(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have convolutions laid out for the class that is tested."""
+    monkeypatch.setattr(convolution, "native_library", lambda: library)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Put the number of PyTorch's threads back behind a test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def snake(x: Tensor, alpha: Tensor) -> Tensor:
+    x, alpha = x.double(), alpha.double()
+    return x + (x * alpha).sin().square() / (alpha + 1e-9)
+
+
+class Unit:
+    """Hold the weights of a residual unit, its compiled form and what it is to give."""
+
+    def __init__(self, channels: int, step: int, taps: int = 7) -> None:
+        self.step, self.context = step, (taps - 1) * step
+        self.alphas = [numbers(1, channels, 1, seed=seed).abs() + 0.5 for seed in (1, 2)]
+        self.wide = numbers(channels, channels, taps, seed=3) * (taps * channels) ** -0.5
+        self.narrow = numbers(channels, channels, 1, seed=4) * channels**-0.5
+        self.biases = [numbers(channels, seed=seed) for seed in (5, 6)]
+        self.compiled = NativeConvolution(
+            NativeTaps(self.wide, self.biases[0], step=step),
+            first=NativeSnake(self.alphas[0]),
+            second=NativeSnake(self.alphas[1]),
+            narrow=NativeTaps(self.narrow, self.biases[1]),
+        )
+
+    def expected(self, x: Tensor) -> Tensor:
+        y = F.pad(snake(x, self.alphas[0]), (self.context, 0))
+        y = F.conv1d(y, self.wide.double(), self.biases[0].double(), dilation=self.step)
+        y = F.conv1d(snake(y, self.alphas[1]), self.narrow.double(), self.biases[1].double())
+        return x.double() + y
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 47, 48, 49, 333, 2500])
+@pytest.mark.parametrize(("channels", "outputs"), SHAPES)
+def test_a_convolution_is_that_of_pytorch(channels: int, outputs: int, length: int) -> None:
+    weight, bias = numbers(outputs, channels, 7) * channels**-0.5, numbers(outputs, seed=1)
+    x = numbers(2, channels, length, seed=2)
+
+    found = NativeConvolution(NativeTaps(weight, bias, step=3))(x)
+
+    padded = F.pad(x.double(), (18, 0))
+    close(found, F.conv1d(padded, weight.double(), bias.double(), dilation=3))
+
+
+@pytest.mark.parametrize("step", [1, 3, 9])
+@pytest.mark.parametrize("channels", [4, 8, 24, 96, 300])
+def test_a_residual_unit_is_that_of_pytorch(channels: int, step: int) -> None:
+    unit, x = Unit(channels, step), numbers(2, channels, 1001)
+
+    close(unit.compiled(x), unit.expected(x))
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
+def test_a_stride_makes_neighbouring_outputs_the_columns_of_one(stride: int) -> None:
+    weight, bias = numbers(6 * stride, 12, 2), numbers(6 * stride, seed=1)
+    x = numbers(2, 12, 90, seed=2)
+
+    found = NativeConvolution(NativeTaps(weight, bias), stride=stride)(x)
+
+    assert found.shape == (2, 6, 90 * stride)
+    apart = F.conv1d(F.pad(x.double(), (1, 0)), weight.double(), bias.double())
+    close(found, apart.view(2, 6, stride, 90).transpose(2, 3).flatten(2))
+
+
+def test_outputs_are_bound_by_the_hyperbolic_tangent() -> None:
+    x = numbers(1, 1, 700) * torch.logspace(-6, 3, 700)
+
+    found = NativeConvolution(NativeTaps(torch.ones(1, 1, 1), torch.zeros(1)), tanh=True)(x)
+
+    torch.testing.assert_close(found.double(), x.double().tanh(), atol=3e-7, rtol=0)
+    assert float(found.abs().max()) <= 1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 100.0, 1e4, 1e5, 1e7])
+def test_a_snake_is_exact_for_angles_of_any_size(scale: float) -> None:
+    x, alpha = numbers(1, 3, 4000) * scale, torch.tensor([0.3, 1.0, 2.5]).view(1, 3, 1)
+    same = torch.eye(3).unsqueeze(2)
+
+    found = NativeConvolution(NativeTaps(same, torch.zeros(3)), first=NativeSnake(alpha))(x)
+
+    # Rounding the angle is float32's own affair: only what follows on it is looked at.
+    angle = (x * alpha).double()
+    expected = x.double() + angle.sin().square() / (alpha.double() + 1e-9)
+    torch.testing.assert_close(found.double(), expected, atol=2e-6, rtol=2e-7)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_stays_so_and_reaches_no_earlier_column(bad: float) -> None:
+    unit, x = Unit(8, 3), numbers(2, 8, 200)
+    expected = unit.compiled(x)
+    x[0, 5, 77] = bad
+
+    found = unit.compiled(x)
+
+    assert not found[0, :, 77].isfinite().any()
+    assert torch.equal(found[0, :, :77], expected[0, :, :77])
+    assert torch.equal(found[0, :, 96:], expected[0, :, 96:])  # behind the last tap
+    assert torch.equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("channels", [8, 96])
+@pytest.mark.parametrize("sizes", [[1] * 130, [7, 60, 63], [129, 1], [2, 3, 125]])
+def test_chunks_are_the_whole_in_every_bit(channels: int, sizes: list[int]) -> None:
+    unit, x = Unit(channels, 9), numbers(2, channels, 130)
+    room = torch.zeros(2, 10 + channels * unit.context)  # rows apart, as those of streams are
+    before = room[:, 10:].view(2, channels, unit.context)
+
+    pieces = [unit.compiled(piece, before) for piece in torch.split(x, sizes, dim=2)]
+
+    assert torch.equal(torch.cat(pieces, dim=2), unit.compiled(x))
+    newest = snake(x[..., -unit.context :], unit.alphas[0])
+    torch.testing.assert_close(before.double(), newest, atol=1e-6, rtol=1e-6)
+    assert not room[:, :10].any()
+
+
+def test_a_row_is_the_same_in_every_bit_alone_and_among_others() -> None:
+    unit, x = Unit(24, 3), numbers(5, 24, 2100)
+
+    together = unit.compiled(x)
+
+    for row in range(5):
+        assert torch.equal(unit.compiled(x[row : row + 1])[0], together[row])
+    assert torch.equal(unit.compiled(x[:, :, :1000]), together[:, :, :1000])
+
+
+@pytest.mark.usefixtures("threads")
+def test_threads_change_no_bit() -> None:
+    unit, x = Unit(16, 9), numbers(2, 16, 9000)
+    found = []
+
+    for count in (1, 2, 5):
+        torch.set_num_threads(count)
+        found.append(unit.compiled(x))
+
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_an_input_in_another_order_is_taken_as_it_is() -> None:
+    unit, x = Unit(8, 1), numbers(1, 50, 8)
+
+    assert torch.equal(unit.compiled(x.transpose(1, 2)), unit.compiled(x.mT.contiguous()))
