@@ -210,7 +210,7 @@ def _figures(
 ) -> dict[str, Any]:
     speed, config = spread(measured.rates), case.decoder.config
     # Neither a replay nor compiled code shows its operations: they are those of PyTorch's layers.
-    plain = case if case.decoder.decoder.compiled is None else replace(case, decoder=exact)
+    plain = case if case.decoder.compiled is None else replace(case, decoder=exact)
     flops = count_flops(partial(plain.decode, eagerly=True))
     passes = len(list(ChunkSchedule().split(case.frames))) if case.streamed else 1
     floor, bound = floor_seconds(

@@ -1,79 +1,171 @@
-"""Let compiled code turn latents into samples on a CPU: the same layers, several in a call."""
+"""Let compiled code turn codes into samples on a CPU: the same layers, all of them in a call."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from synth.engine.codec.config import HEAD_DIM
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.decoder_layers import DecoderBlock, WaveDecoder
-from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
+from synth.engine.codec.decoder_layers import DecoderBlock, DecodingQuantizer, WaveDecoder
+from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
+from synth.engine.codec.quantizer import VectorQuantizer
 from synth.engine.codec.residual import ResidualUnit, Snake
-from synth.engine.codec.stream_state import Carried
+from synth.engine.codec.transformer import (
+    NORM_EPS,
+    ROPE_ROWS,
+    RMSNorm,
+    TransformerLayer,
+)
 from synth.engine.heap import trim_heap
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.convolution import (
+    Ahead,
+    NativeCodebooks,
     NativeConvolution,
+    NativeDepthwise,
+    NativeNorm,
     NativeSnake,
     NativeTaps,
+    NativeWindow,
+    Then,
     convolve,
-    convolve_each,
 )
+from synth.engine.native.library import native_library
 
 logger = logging.getLogger(__name__)
 
+_FLOAT_BYTES = 4
 
-class CompiledWave:
-    """Run a wave decoder's layers, whose weights are laid out anew in their modules.
 
-    What a row of a batch gives does not depend, in one bit, on the rows beside it.
+class CompiledDecoder:
+    """Run a decoder's layers, whose weights are laid out anew in their modules.
+
+    What a row of a batch gives does not depend, in one bit, on the rows beside it, nor on the
+    chunks that it comes in.
     """
 
-    def __init__(self, decoder: WaveDecoder) -> None:
+    def __init__(self, decoder: CodecDecoder) -> None:
         """Lay out a decoder's weights; raise NotCompiledError, having changed nothing."""
+        native_library()
         self._steps: list[NativeConvolution] = []
         self._modules: list[nn.Module] = []  # that each step's state is kept under
+        self._add_quantizer(decoder.quantizer)
+        self._add_wave(decoder.decoder)
+        offsets = decoder.runner.layout.offsets
+        self._offsets = [offsets.get(module) for module in self._modules]
+
+    def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
+        """Map codes, int64 [K, T] of any T, to samples [hop_length * T] each; all in one call."""
+        rows = [matrix.contiguous().unsqueeze(0) for matrix in codes]
+        rope = ROPE_ROWS.rows(0, max(matrix.shape[1] for matrix in codes), codes[0].device)
+        return [wave.view(-1) for wave in convolve(self._steps, rows, rope=rope.unsqueeze(0))]
+
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Map codes that go on from a state to samples [B, N], and move the state's rows on.
+
+        Arguments as for `FrameRunner.advance`, on a CPU.
+        """
+        assert rows.dtype is torch.float32 and rows.stride(1) == 1
+        base = rows.data_ptr()
+        places = [None if at is None else base + _FLOAT_BYTES * at for at in self._offsets]
+        ahead = Ahead(places, rows.stride(0), frames)
+        (wave,) = convolve(self._steps, [codes.contiguous()], ahead, rope=rope.contiguous())
+        return wave.flatten(1)
+
+    def _add_quantizer(self, quantizer: DecodingQuantizer) -> None:
+        steps = [*quantizer.semantic_quantizer.steps, *quantizer.quantizer.steps]
+        self._add_lookup(steps)
+        module = quantizer.post_module
+        for layer in cast("Iterable[TransformerLayer]", module.layers):
+            self._add_attention(layer)
+            self._add_feed_forward(layer)
+        norm: NativeNorm | None = _rms(module.norm)
+        for stage in quantizer.upsample:
+            longer, block = cast("nn.Sequential", stage)
+            self._add_transposed(cast("CausalConvTranspose1d", longer), norm=norm)
+            self._add_block(cast("ConvNeXtBlock", block))
+            norm = None
+        assert norm is None  # every codec lengthens its frames
+
+    def _add_lookup(self, steps: Sequence[VectorQuantizer]) -> None:
+        """Add the sum of the codebooks' projections: one of all rows that a frame's codes have."""
+        books = NativeCodebooks([step.codebook.weight for step in steps])
+        for step, table in zip(steps, books.tables, strict=True):
+            step.codebook.weight = nn.Parameter(table, requires_grad=False)
+        weight = torch.cat([step.out_proj.weight for step in steps], dim=1)
+        biases = [step.out_proj.bias for step in steps if step.out_proj.bias is not None]
+        taps = NativeTaps(weight, torch.stack(biases).sum(0))
+        self._append(NativeConvolution(taps, first=books), steps[0])
+
+    def _add_attention(self, layer: TransformerLayer) -> None:
+        attention, norm = layer.attention, _rms(layer.attention_norm)
+        window = NativeWindow(attention.wo.in_features // HEAD_DIM, attention.window)
+        inputs = _linear(attention.wqkv)
+        qkv = NativeConvolution(inputs, first=window, norm=norm, then=Then.ROTATED)
+        self._append(qkv, attention.wqkv)
+        out = _linear(attention.wo, layer.attention_layer_scale.gamma)
+        self._append(NativeConvolution(out, first=window, adds=2), attention)
+
+    def _add_feed_forward(self, layer: TransformerLayer) -> None:
+        inner = layer.feed_forward
+        both = NativeTaps(torch.cat([inner.w1.weight, inner.w3.weight]).unsqueeze(2))
+        _hand_over(inner.w1, both)
+        _hand_over(inner.w3, both)  # w1's lie beside them
+        step = NativeConvolution(
+            both,
+            norm=_rms(layer.ffn_norm),
+            then=Then.GATES,
+            narrow=_linear(inner.w2, layer.ffn_layer_scale.gamma),
+            adds=1,
+        )
+        self._append(step, inner)
+
+    def _add_block(self, block: ConvNeXtBlock) -> None:
+        mixed = block.dwconv.conv
+        assert mixed.bias is not None
+        step = NativeConvolution(
+            _linear(block.pwconv1),
+            first=NativeDepthwise(mixed.weight, mixed.bias),
+            norm=NativeNorm(block.norm.weight, block.norm.eps, bias=block.norm.bias),
+            then=Then.GELUS,
+            narrow=_linear(block.pwconv2, block.gamma),
+            adds=1,
+        )
+        self._append(step, block.dwconv)
+
+    def _add_wave(self, decoder: WaveDecoder) -> None:
         first, *blocks, snake, last, _ = decoder.model
         self._add(cast("CausalConv1d", first))
         for block in cast("list[DecoderBlock]", blocks):
             before, narrowing, *units = block.block
-            self._add_transposed(cast("Snake", before), cast("CausalConvTranspose1d", narrowing))
+            own = NativeSnake(cast("Snake", before).alpha)
+            self._add_transposed(cast("CausalConvTranspose1d", narrowing), first=own)
             for unit in cast("list[ResidualUnit]", units):
                 self._add_unit(unit)
-        self._add(cast("CausalConv1d", last), first=cast("Snake", snake), tanh=True)
+        own = NativeSnake(cast("Snake", snake).alpha)
+        self._add(cast("CausalConv1d", last), first=own, then=Then.TANGENTS)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map latents [B, latent_dim, T] to samples [B, 1, T * prod(rates)]."""
-        return convolve(self._steps, x)
-
-    def each(self, latents: Sequence[Tensor]) -> list[Tensor]:
-        """Map each latents [1, latent_dim, T], whatever its T, to samples; all in one call."""
-        return convolve_each(self._steps, latents, ())
-
-    def advance(self, x: Tensor, carried: Carried) -> Tensor:
-        """Map latents that go on from a state to samples, and move the state on in place."""
-        before = [carried[module][0] if module in carried else None for module in self._modules]
-        return convolve(self._steps, x, before)
-
-    def _add(self, conv: CausalConv1d, *, first: Snake | None = None, tanh: bool = False) -> None:
-        snake = None if first is None else NativeSnake(first.alpha)
-        self._append(NativeConvolution(_taps(conv), first=snake, tanh=tanh), conv)
+    def _add(self, conv: CausalConv1d, **around: Any) -> None:
+        self._append(NativeConvolution(_taps(conv), **around), conv)
 
     def _add_unit(self, unit: ResidualUnit) -> None:
         first, wide, second, narrow = unit.layers
         step = NativeConvolution(
             _taps(wide),
             first=NativeSnake(first.alpha),
+            then=Then.SNAKES,
             second=NativeSnake(second.alpha),
             narrow=_taps(narrow),
+            adds=1,
         )
         self._append(step, wide)
 
-    def _add_transposed(self, snake: Snake, conv: CausalConvTranspose1d) -> None:
+    def _add_transposed(self, conv: CausalConvTranspose1d, **before: Any) -> None:
         """Add a transposed convolution as one whose outputs are each stride's columns in turn."""
         weight, stride = conv.conv.weight, conv.stride  # [in, out, taps * stride]
         channels, outputs, kernel = weight.shape
@@ -82,38 +174,53 @@ class CompiledWave:
         taps = weight.view(channels, outputs, kernel // stride, stride).flip(2)
         wide = taps.permute(1, 3, 0, 2).reshape(outputs * stride, channels, kernel // stride)
         laid = NativeTaps(wide, conv.conv.bias.repeat_interleave(stride))
-        _hand_over(conv, laid)
-        step = NativeConvolution(laid, first=NativeSnake(snake.alpha), stride=stride)
-        self._append(step, conv)
+        _hand_over(conv.conv, laid)
+        self._append(NativeConvolution(laid, stride=stride, **before), conv)
 
     def _append(self, step: NativeConvolution, module: nn.Module) -> None:
         self._steps.append(step)
         self._modules.append(module)
 
 
-def compile_wave(decoder: CodecDecoder) -> None:
-    """Let compiled code run a decoder's layers where there is some for it: float32 on a CPU.
+def compile_decoder(decoder: CodecDecoder) -> None:
+    """Let compiled code run a decoder where there is some for it: float32 on a CPU.
 
-    Their weights are then in its layout, and nothing else can run them.
+    Its weights are then in that code's layout, and nothing else can run them.
     """
     if decoder.device.type != "cpu" or decoder.dtype is not torch.float32:
         return
     try:
-        decoder.decoder.compiled = CompiledWave(decoder.decoder)
+        decoder.compiled = CompiledDecoder(decoder)
     except NotCompiledError as error:
         logger.info("PyTorch turns codes into audio, at half the speed: %s", error)
+
+
+def _rms(norm: RMSNorm) -> NativeNorm:
+    return NativeNorm(norm.weight, NORM_EPS)
+
+
+def _linear(linear: nn.Linear, scale: Tensor | None = None) -> NativeTaps:
+    """Return a linear map as a convolution of one tap, its outputs scaled."""
+    weight, bias = linear.weight, linear.bias
+    if scale is not None:
+        weight = weight * scale[:, None]
+        bias = None if bias is None else bias * scale
+    taps = NativeTaps(weight.unsqueeze(2), bias)
+    _hand_over(linear, taps)
+    return taps
 
 
 def _taps(conv: CausalConv1d) -> NativeTaps:
     inner = conv.conv
     assert conv.stride == 1 and inner.groups == 1 and inner.bias is not None
     taps = NativeTaps(inner.weight, inner.bias, step=inner.dilation[0])
-    _hand_over(conv, taps)
+    _hand_over(inner, taps)
     return taps
 
 
-def _hand_over(conv: CausalConv1d | CausalConvTranspose1d, taps: NativeTaps) -> None:
+def _hand_over(module: nn.Linear | nn.Conv1d | nn.ConvTranspose1d, taps: NativeTaps) -> None:
     """Let a module hold its weights as they are laid out: memory for one copy is enough."""
-    conv.conv.weight = nn.Parameter(taps.weight, requires_grad=False)
-    conv.conv.bias = nn.Parameter(taps.bias, requires_grad=False)
+    module.weight = nn.Parameter(taps.weight, requires_grad=False)
+    if module.bias is not None:
+        module.bias = nn.Parameter(taps.bias, requires_grad=False)
     trim_heap()

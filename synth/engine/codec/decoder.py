@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder_layers import DecodingQuantizer, WaveDecoder
-from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, FrameRunner
+from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, CompiledLayers, FrameRunner
 from synth.engine.errors import InvalidSpecError
 
 # A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
@@ -52,6 +52,15 @@ class CodecDecoder(nn.Module):
     def dtype(self) -> torch.dtype:
         """Return the dtype of the weights."""
         return self.quantizer.post_module.norm.weight.dtype
+
+    @property
+    def compiled(self) -> CompiledLayers | None:
+        """Return what runs the layers in PyTorch's place, if anything does; it holds the weights."""
+        return self.runner.compiled
+
+    @compiled.setter
+    def compiled(self, layers: CompiledLayers) -> None:
+        self.runner.compiled = layers
 
     @cached_property
     def runner(self) -> FrameRunner:
@@ -96,21 +105,16 @@ class CodecDecoder(nn.Module):
     def _decode_batch(self, codes: Sequence[Tensor], limit: int) -> Sequence[Tensor]:
         """Return each matrix's samples, or more; the longest one comes first."""
         moved = [matrix.to(self.device, torch.int64) for matrix in codes]
-        lengths = [matrix.shape[1] for matrix in moved]
-        batch = pad_right(moved, lengths[0])
-        if lengths[0] > limit:  # a matrix on its own, see `group_by_length`
+        longest = moved[0].shape[1]
+        if self.compiled is not None and longest <= limit:
+            return self.compiled.each(moved)
+        batch = pad_right(moved, longest)
+        if longest > limit:  # a matrix on its own, see `group_by_length`
             piece = min(limit, MAX_PIECE_FRAMES)
             samples, _ = self.runner.run(batch, self.runner.initial_state(), piece)
             return samples.float().unbind()
-        latents: Tensor = self.quantizer(batch)
-        if self.decoder.compiled is None:
-            wave: Tensor = self.decoder(latents)
-            return wave[:, 0].float().unbind()
-        # Each without the padding, which would be computed as well.
-        factor = latents.shape[-1] // lengths[0]
-        rows = zip(torch.split(latents, 1), lengths, strict=True)
-        waves = self.decoder.compiled.each([row[..., : factor * length] for row, length in rows])
-        return [samples[0, 0] for samples in waves]
+        wave: Tensor = self.decoder(self.quantizer(batch))
+        return wave[:, 0].float().unbind()
 
 
 def check_codes(codes: Sequence[Tensor], num_codebooks: int) -> None:

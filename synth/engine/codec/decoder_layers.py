@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
-
 from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig
@@ -16,19 +13,6 @@ from synth.engine.codec.layers import (
 from synth.engine.codec.quantizer import residual_stack, semantic_stack
 from synth.engine.codec.residual import Snake, residual_units
 from synth.engine.codec.transformer import WindowedTransformer
-
-
-class CompiledLayers(Protocol):
-    """Run a decoder's layers in their place, see `compiled`."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
-
-    def each(self, latents: Sequence[Tensor]) -> list[Tensor]:
-        """Do so with several [1, latent_dim, T] of different T."""
-
-    def advance(self, x: Tensor, carried: Mapping[nn.Module, tuple[Tensor, ...]]) -> Tensor:
-        """Do the same where x goes on from a state, which is moved on in place."""
 
 
 class DecoderBlock(nn.Module):
@@ -46,9 +30,7 @@ class DecoderBlock(nn.Module):
 
 
 class WaveDecoder(nn.Module):
-    """Map latents to samples between -1 and 1; `compiled` does it where it is set."""
-
-    compiled: CompiledLayers | None = None
+    """Map latents to samples between -1 and 1."""
 
     def __init__(self, config: CodecConfig) -> None:
         super().__init__()
@@ -61,7 +43,7 @@ class WaveDecoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
-        y: Tensor = self.model(x) if self.compiled is None else self.compiled(x)
+        y: Tensor = self.model(x)
         return y
 
 

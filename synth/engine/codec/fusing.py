@@ -42,7 +42,7 @@ def use_kernels(half: Module) -> Module:
 
 def uses_kernels(half: nn.Module) -> bool:
     """Return whether a half's Snakes are kernels, or compiled code on a CPU."""
-    if isinstance(half, CodecDecoder) and half.decoder.compiled is not None:
+    if isinstance(half, CodecDecoder) and half.compiled is not None:
         return True
     snakes = [module for module in half.modules() if isinstance(module, Snake)]
     return any(snake.inverse is not None for snake in snakes)

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 import torch
 
 from synth.engine.codec.codec_file import CodecFile, open_codec
-from synth.engine.codec.compiled import compile_wave
+from synth.engine.codec.compiled import compile_decoder
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import half_digest
@@ -89,7 +89,7 @@ def prepare_half(half: Half, *, tf32: bool, kernels: str) -> Half:
     if wants_kernels(kernels, half.device):
         return use_kernels(half)
     if kernels == "auto" and isinstance(half, CodecDecoder):
-        compile_wave(half)
+        compile_decoder(half)
     return half
 
 

@@ -59,7 +59,7 @@ class QuantizerStack(nn.Module):
     def encode(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the codes of latents [B, D, T], int64 [B, count, T], and their sum, [B, D, T]."""
         codes, total, left = [], torch.zeros_like(z), z
-        for quantizer in self._steps:
+        for quantizer in self.steps:
             chosen = quantizer.search(left)
             vector = quantizer.lookup(chosen)
             codes.append(chosen)
@@ -72,11 +72,12 @@ class QuantizerStack(nn.Module):
         Codes above the codebook mean its last row; the tensor given is left as it is.
         """
         rows = codes.clamp(max=self.codebook_size - 1).unbind(1)
-        vectors = (step.lookup(row) for step, row in zip(self._steps, rows, strict=True))
+        vectors = (step.lookup(row) for step, row in zip(self.steps, rows, strict=True))
         return functools.reduce(torch.add, vectors)
 
     @property
-    def _steps(self) -> list[VectorQuantizer]:
+    def steps(self) -> list[VectorQuantizer]:
+        """Return the quantizers in their order."""
         return [cast("VectorQuantizer", step) for step in self.quantizers]
 
 

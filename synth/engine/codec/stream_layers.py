@@ -9,9 +9,9 @@ Nothing here waits for the device or depends on its numbers, so that a graph can
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -36,11 +36,22 @@ from synth.engine.codec.transformer import (
 MAX_PIECE_FRAMES = 128  # more at once is no faster and only takes memory
 
 
+class CompiledLayers(Protocol):
+    """Run a decoder's layers in PyTorch's place, see `compiled`."""
+
+    def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
+        """Map several codes [K, T], of different T, to samples [hop_length * T] each."""
+
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Do as `FrameRunner.advance`, all but counting the frames."""
+
+
 class FrameRunner:
     """Run both stages of a decoder frame by frame; it holds no state of any stream."""
 
     def __init__(self, quantizer: DecodingQuantizer, decoder: WaveDecoder) -> None:
         self._quantizer, self._decoder = quantizer, decoder
+        self.compiled: CompiledLayers | None = None  # does it where it is set
         self.layout = StateLayout((*quantizer.modules(), *decoder.modules()))
 
     def initial_state(self) -> StreamState:
@@ -73,8 +84,11 @@ class FrameRunner:
             codes: int64 [B, K, n]; rows, frames: as in `StreamState`.
             rope: rotary numbers of these frames, float32 [B, n, head_dim / 2, 2].
         """
-        chunk = _Chunk(self.layout.views(rows), frames, rope)
-        wave = chunk.decode(self._quantizer, self._decoder, codes)
+        if self.compiled is not None:
+            wave = self.compiled.advance(codes, rows, frames, rope)
+        else:
+            chunk = _Chunk(self.layout.views(rows), frames, rope)
+            wave = chunk.decode(self._quantizer, self._decoder, codes)
         frames += codes.shape[-1]
         return wave
 
@@ -123,8 +137,6 @@ class _Chunk:
                 return x + module.mix(self._conv(module.dwconv, x))
             case DecoderBlock():
                 return self._run(module.block, x)
-            case WaveDecoder() if module.compiled is not None:
-                return module.compiled.advance(x, self._carried)
             case WaveDecoder():
                 return self._run(module.model, x)
         # Running it as it is would forget what came before.

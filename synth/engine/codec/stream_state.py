@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +62,9 @@ class StateLayout:
     def __init__(self, modules: Iterable[nn.Module]) -> None:
         self._shapes = {module: shapes for module in modules if (shapes := _shapes(module))}
         self._sizes = [math.prod(shape) for shapes in self._shapes.values() for shape in shapes]
+        parts = [sum(map(math.prod, shapes)) for shapes in self._shapes.values()]
+        begins = accumulate(parts, initial=0)
+        self.offsets = dict(zip(self._shapes, begins, strict=False))  # of each module's first part
 
     @property
     def size(self) -> int:

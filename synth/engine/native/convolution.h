@@ -1,9 +1,10 @@
-/* Convolutions of the codec's decoder with the Snakes around them, a tile of columns at a time, so
- * that what lies between them stays in the processor's cache. The specifications are
- * `codec/residual.py` and `codec/decoder_layers.py`. */
+/* Convolutions of the codec's decoder with what goes before and behind them, a tile of columns at a
+ * time, so that what lies between them stays in the processor's cache; a linear map is a convolution
+ * of one tap. The specifications are `codec/residual.py` and `codec/decoder_layers.py`. */
 #pragma once
 
 #include "team.h"
+#include "window.h"
 
 #if VL == 16
 #define OUTPUTS 8 /* whose sums stay in registers, */
@@ -24,19 +25,30 @@ typedef struct {
     const float *weight, *bias;            /* bias: [outputs filled up] */
 } Taps;
 
-/* One of a call's steps. Shapes: B pieces of `length` columns; all rows contiguous. Snake, taps and,
- * with narrow weights, Snake and one tap that are added to x. With a stride so many neighbouring
- * outputs are the columns of one. */
+/* What becomes of the sums of the wide taps. */
+enum { SUMS, SNAKES, GATES, GELUS, ROTATED, TANGENTS };
+
+/* One of a call's steps. Shapes: B pieces of `length` columns; all rows contiguous. The channels of a
+ * column are one of: x, with or without a Snake, of which those of `depthwise` are mixed; the rows of
+ * its codes; what a window shows. Then come a norm, taps, what `then` says and, with narrow weights,
+ * one tap. With a stride so many neighbouring outputs are the columns of one. */
 typedef struct {
     Snake first, second;
+    Depthwise depthwise;
+    Codebooks codebooks;
+    Window window; /* also of rotated sums */
+    Norm norm;
     Taps wide, narrow; /* the weight is NULL without it */
-    int32_t stride, is_tanh, batch, threads;
+    int32_t stride, then, batch, threads;
     int64_t length, before_stride; /* floats from piece to piece of `before` */
-    const float *x;                /* [B][channels][length] */
-    float *before;  /* [B][channels][(taps - 1) * step]: what lies ahead, Snake done, written over
-                     * with what lies ahead of the next piece; NULL: zeros */
-    float *out;     /* [B][outputs / stride][length * stride] */
-    float *scratch; /* [threads][tts_scratch] */
+    const void *x;                 /* float [B][channels][length]; codes int64 [B][count][length];
+                                    * of a window queries, keys and values [B][3 * channels][length] */
+    float *before;      /* [B][channels][(taps - 1) * step]: what lies ahead, Snake done, written over
+                         * with what lies ahead of the next piece; of a window keys and values; NULL:
+                         * zeros, or no keys */
+    const float *added; /* to what comes out, of its shape, or NULL */
+    float *out;         /* [B][outputs / stride][length * stride] */
+    float *scratch;     /* [threads][tts_scratch] */
     atomic_int next, thread;
 } Convolution;
 
@@ -114,7 +126,14 @@ static void add_up(const Taps *t, const float *in, size_t row, int columns, floa
     }
 }
 
-static inline int looks_back(const Taps *t) { return (t->taps - 1) * t->step; }
+static inline int looks_back(const Convolution *c) {
+    return c->depthwise.weight ? c->depthwise.taps - 1 : (c->wide.taps - 1) * c->wide.step;
+}
+
+/* Rows that come out of the last taps. */
+static inline int last_rows(const Convolution *c) {
+    return c->narrow.weight ? c->narrow.outputs : c->wide.outputs;
+}
 
 /* Columns of a tile: whole blocks of SPAN vectors. */
 static int tile_columns(const Convolution *c) {
@@ -127,19 +146,20 @@ static int tile_columns(const Convolution *c) {
 
 /* Floats from row to row of the scratch memory: no power of two, as such rows share cache lines. */
 static size_t scratch_row(const Convolution *c) {
-    size_t needed = (looks_back(&c->wide) + tile_columns(c) + 15) / 16 * 16;
+    size_t needed = (looks_back(c) + tile_columns(c) + 15) / 16 * 16;
     return needed / 16 % 2 ? needed : needed + 16;
 }
 
 /* Floats of scratch memory that one thread needs. */
 int64_t tts_scratch(const Convolution *c) {
     int out = filled(c->wide.outputs) + (c->narrow.weight ? filled(c->narrow.outputs) : 0);
-    return (int64_t)scratch_row(c) * (c->wide.channels + out);
+    int64_t scores = c->window.heads ? score_floats(&c->window) : 0;
+    return (int64_t)scratch_row(c) * (c->wide.channels + out) + scores;
 }
 
 static void put_out(const Convolution *c, int64_t piece, int64_t start, int columns, const float *rows,
                     size_t row) {
-    int outputs = c->wide.outputs, stride = c->stride;
+    int outputs = last_rows(c), stride = c->stride;
     for (int o = 0; o < outputs; o++) {
         const float *from = rows + o * row;
         if (stride > 1) {
@@ -150,61 +170,92 @@ static void put_out(const Convolution *c, int64_t piece, int64_t start, int colu
         }
         int64_t place = (piece * outputs + o) * c->length + start;
         float *to = c->out + place;
-        if (c->narrow.weight)
-            for (int i = 0; i < columns; i++) to[i] = c->x[place + i] + from[i];
+        if (c->added)
+            for (int i = 0; i < columns; i++) to[i] = c->added[place + i] + from[i];
         else
             memcpy(to, from, sizeof(float) * columns);
     }
 }
 
-/* Put each row's hyperbolic tangent in its place; columns are filled up. */
-static void bound(float *rows, size_t row, int outputs, int columns) {
-    for (int o = 0; o < outputs; o++)
-        for (int i = 0; i < columns; i += VL) {
-            float *at = rows + o * row + i;
-            store(at, 1.0f - 2.0f / (exponential(2.0f * load(at)) + 1.0f));
-        }
-}
-
-static void convolve_tile(const Convolution *c, float *scratch, int64_t piece, int64_t start) {
-    int left = looks_back(&c->wide), width = tile_columns(c), channels = c->wide.channels;
-    int columns = (int)(c->length - start < width ? c->length - start : width);
-    size_t row = scratch_row(c);
-    float *in = scratch, *mid = in + row * channels, *out = mid;
+/* Put the channels of x into rows: what lies ahead of the columns, and the columns. */
+static void put_channels(const Convolution *c, float *in, size_t row, int64_t piece, int64_t start,
+                         int columns) {
+    int left = looks_back(c), channels = c->wide.channels;
+    int64_t begin = start - left;
+    int missing = begin < 0 ? (int)-begin : 0; /* columns ahead of the piece */
     for (int i = 0; i < channels; i++) {
-        const float *x = c->x + (piece * channels + i) * c->length;
+        const float *x = (const float *)c->x + (piece * channels + i) * c->length;
         float *to = in + i * row;
-        int64_t begin = start - left;
-        int missing = begin < 0 ? (int)-begin : 0; /* columns ahead of the piece */
         if (missing && c->before)
             memcpy(to, c->before + piece * c->before_stride + i * left + (left - missing),
                    sizeof(float) * missing);
         else if (missing)
             memset(to, 0, sizeof(float) * missing);
         put_snake(&c->first, i, x + begin + missing, left - missing + columns, to + missing);
+        if (c->depthwise.weight) mix_taps(&c->depthwise, i, to, columns);
     }
+}
+
+/* Put what the queries of a tile see into rows. */
+static void put_seen(const Convolution *c, float *in, size_t row, int64_t piece, int64_t start,
+                     int columns, float *scores) {
+    const Window *w = &c->window;
+    int channels = c->wide.channels;
+    const float *x = (const float *)c->x + piece * 3 * channels * c->length;
+    for (int i = 0; i < channels; i++)
+        memcpy(in + i * row, x + i * c->length + start, sizeof(float) * columns);
+    int64_t carried = 0;
+    if (c->before) carried = w->frames[piece] < w->size ? w->frames[piece] : w->size - 1;
+    const float *ahead = c->before ? c->before + piece * c->before_stride : NULL;
+    see(w, x, c->length, ahead, carried, start, columns, in, row, scores);
+}
+
+static void convolve_tile(const Convolution *c, float *scratch, int64_t piece, int64_t start) {
+    const Window *w = &c->window;
+    int width = tile_columns(c), channels = c->wide.channels, outputs = c->wide.outputs;
+    int columns = (int)(c->length - start < width ? c->length - start : width);
+    size_t row = scratch_row(c);
+    float *in = scratch, *mid = in + row * channels, *out = mid;
+    if (c->codebooks.table)
+        look_up(&c->codebooks, (const int64_t *)c->x + piece * c->codebooks.count * c->length + start,
+                c->length, in, row, columns);
+    else if (w->heads && c->then != ROTATED)
+        put_seen(c, in, row, piece, start, columns, scratch + tts_scratch(c) - score_floats(w));
+    else
+        put_channels(c, in, row, piece, start, columns);
+    if (c->norm.weight) normalise(&c->norm, in, row, channels, columns);
     add_up(&c->wide, in, row, columns, mid, row);
-    if (c->narrow.weight) {
-        for (int o = 0; o < c->wide.outputs; o++)
+    if (c->then == SNAKES)
+        for (int o = 0; o < outputs; o++)
             put_snake(&c->second, o, mid + o * row, columns, mid + o * row);
-        out = mid + row * filled(c->wide.outputs);
+    else if (c->then == GATES) open_gates(mid, row, outputs / 2, columns);
+    else if (c->then == GELUS) put_gelu(mid, row, outputs, columns);
+    else if (c->then == TANGENTS) bound(mid, row, outputs, columns);
+    else if (c->then == ROTATED) /* queries and keys */
+        rotate_rows(w->rope + piece * w->rope_stride + start * HEAD_DIM, mid, row, 2 * w->heads, columns);
+    if (c->narrow.weight) {
+        out = mid + row * filled(outputs);
         add_up(&c->narrow, mid, row, columns, out, row);
     }
-    if (c->is_tanh) bound(out, row, c->wide.outputs, columns);
     put_out(c, piece, start, columns, out, row);
 }
 
 /* Let `before` hold the newest columns: its own, as far as there are no others. */
 static void keep_newest(const Convolution *c) {
-    int left = looks_back(&c->wide), channels = c->wide.channels;
+    int left = looks_back(c), channels = c->wide.channels;
     int fresh = c->length < left ? (int)c->length : left;
-    for (int64_t piece = 0; piece < c->batch; piece++)
-        for (int i = 0; i < channels; i++) {
-            float *to = c->before + piece * c->before_stride + (int64_t)i * left;
-            const float *x = c->x + (piece * channels + i + 1) * c->length - fresh;
-            memmove(to, to + fresh, sizeof(float) * (left - fresh));
-            put_snake(&c->first, i, x, fresh, to + left - fresh);
+    for (int64_t piece = 0; piece < c->batch; piece++) {
+        float *to = c->before + piece * c->before_stride;
+        const float *x = (const float *)c->x + piece * channels * c->length;
+        if (c->window.heads) {
+            keep_keys(&c->window, x + 2 * piece * channels * c->length, c->length, to);
+            continue;
         }
+        for (int i = 0; i < channels; i++, to += left, x += c->length) {
+            memmove(to, to + fresh, sizeof(float) * (left - fresh));
+            put_snake(&c->first, i, x + c->length - fresh, fresh, to + left - fresh);
+        }
+    }
 }
 
 static void convolve_tiles(void *given) {

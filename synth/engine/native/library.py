@@ -167,22 +167,63 @@ class TapsC(Structure):
     ]
 
 
+class DepthwiseC(Structure):
+    """Mirror `Depthwise`."""
+
+    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("taps", c_int32)]
+
+
+class CodebooksC(Structure):
+    """Mirror `Codebooks`."""
+
+    _fields_: ClassVar = [
+        ("table", c_void_p),
+        ("begins", c_void_p),
+        ("size", c_void_p),
+        ("count", c_int32),
+        ("width", c_int32),
+    ]
+
+
+class WindowC(Structure):
+    """Mirror `Window`."""
+
+    _fields_: ClassVar = [
+        ("heads", c_int32),
+        ("size", c_int32),
+        ("frames", c_void_p),
+        ("rope", c_void_p),
+        ("rope_stride", c_int64),
+    ]
+
+
+class NormC(Structure):
+    """Mirror `Norm`."""
+
+    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float)]
+
+
 class ConvolutionC(Structure):
     """Mirror `Convolution`."""
 
     _fields_: ClassVar = [
         ("first", SnakeC),
         ("second", SnakeC),
+        ("depthwise", DepthwiseC),
+        ("codebooks", CodebooksC),
+        ("window", WindowC),
+        ("norm", NormC),
         ("wide", TapsC),
         ("narrow", TapsC),
         ("stride", c_int32),
-        ("is_tanh", c_int32),
+        ("then", c_int32),
         ("batch", c_int32),
         ("threads", c_int32),
         ("length", c_int64),
         ("before_stride", c_int64),
         ("x", c_void_p),
         ("before", c_void_p),
+        ("added", c_void_p),
         ("out", c_void_p),
         ("scratch", c_void_p),
         ("counts", c_int32 * 2),

@@ -30,6 +30,14 @@ ALWAYS void store(float *p, vf x) { _mm256_storeu_ps(p, (__m256)x); }
 ALWAYS vi load_bits(const void *p) { return (vi)_mm256_loadu_si256(p); }
 #endif
 
+ALWAYS vf root(vf x) {
+#ifdef __AVX512F__
+    return (vf)_mm512_sqrt_ps((__m512)x);
+#else
+    return (vf)_mm256_sqrt_ps((__m256)x);
+#endif
+}
+
 ALWAYS vf all(float x) { return x - (vf){0}; }
 
 ALWAYS float sum(vf x) {
