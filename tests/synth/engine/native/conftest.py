@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Iterator, Sequence
 
-from synth.engine.native import matrix
+import pytest
+import torch
+from torch import Tensor
+
+from synth.engine.native import convolution, matrix
 from synth.engine.native.build import TARGETS, Target, cache_folders, processor_flags
 from synth.engine.native.library import Library, load_library
 
 
 @pytest.fixture(params=TARGETS, ids=lambda target: target.name)
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Library:
-    """Return the code of a class, which matrices are then laid out for."""
+    """Return the code of a class, which all weights are then laid out for."""
     target: Target = request.param
     if not set(target.needs) <= processor_flags():
         pytest.skip(f"this processor is not of the class {target.name}")
     loaded = load_library(target, cache_folders(None))
-    monkeypatch.setattr(matrix, "native_library", lambda: loaded)
+    for module in (matrix, convolution):
+        monkeypatch.setattr(module, "native_library", lambda: loaded)
     return loaded
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Put the number of PyTorch's threads back behind a test."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def numbers(*shape: int, seed: int = 0) -> Tensor:
+    """Return normally distributed numbers."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def split(x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+    """Cut x [B, D, T] into chunks of so many columns, each in memory of its own."""
+    return [piece.contiguous() for piece in torch.split(x, list(sizes), dim=2)]
+
+
+def close(found: Tensor, expected: Tensor) -> None:
+    """Hold what compiled code gives to what is expected in double precision."""
+    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.native import convolution
-from synth.engine.native.convolution import NativeConvolution, NativeSnake, NativeTaps
-from synth.engine.native.library import Library
+from synth.engine.native.convolution import (
+    NativeConvolution,
+    NativeSnake,
+    NativeTaps,
+    Then,
+    convolve,
+)
+from tests.synth.engine.native.conftest import close, numbers, split
 
-pytestmark = pytest.mark.compiler
+pytestmark = [pytest.mark.compiler, pytest.mark.usefixtures("library")]
 
 SHAPES = [(8, 8), (16, 16), (5, 3), (24, 1), (48, 48), (200, 130)]  # channels, outputs
-
-
-@pytest.fixture(autouse=True)
-def compiled(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have convolutions laid out for the class that is tested."""
-    monkeypatch.setattr(convolution, "native_library", lambda: library)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Put the number of PyTorch's threads back behind a test."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def numbers(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def snake(x: Tensor, alpha: Tensor) -> Tensor:
@@ -53,8 +38,10 @@ class Unit:
         self.compiled = NativeConvolution(
             NativeTaps(self.wide, self.biases[0], step=step),
             first=NativeSnake(self.alphas[0]),
+            then=Then.SNAKES,
             second=NativeSnake(self.alphas[1]),
             narrow=NativeTaps(self.narrow, self.biases[1]),
+            adds=1,
         )
 
     def expected(self, x: Tensor) -> Tensor:
@@ -62,10 +49,6 @@ class Unit:
         y = F.conv1d(y, self.wide.double(), self.biases[0].double(), dilation=self.step)
         y = F.conv1d(snake(y, self.alphas[1]), self.narrow.double(), self.biases[1].double())
         return x.double() + y
-
-
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found.double(), expected, atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 47, 48, 49, 333, 2500])
@@ -103,7 +86,7 @@ def test_a_stride_makes_neighbouring_outputs_the_columns_of_one(stride: int) -> 
 def test_outputs_are_bound_by_the_hyperbolic_tangent() -> None:
     x = numbers(1, 1, 700) * torch.logspace(-6, 3, 700)
 
-    found = NativeConvolution(NativeTaps(torch.ones(1, 1, 1), torch.zeros(1)), tanh=True)(x)
+    found = NativeConvolution(NativeTaps(torch.ones(1, 1, 1)), then=Then.TANGENTS)(x)
 
     torch.testing.assert_close(found.double(), x.double().tanh(), atol=3e-7, rtol=0)
     assert float(found.abs().max()) <= 1
@@ -143,7 +126,7 @@ def test_chunks_are_the_whole_in_every_bit(channels: int, sizes: list[int]) -> N
     room = torch.zeros(2, 10 + channels * unit.context)  # rows apart, as those of streams are
     before = room[:, 10:].view(2, channels, unit.context)
 
-    pieces = [unit.compiled(piece, before) for piece in torch.split(x, sizes, dim=2)]
+    pieces = [unit.compiled(piece, before) for piece in split(x, sizes)]
 
     assert torch.equal(torch.cat(pieces, dim=2), unit.compiled(x))
     newest = snake(x[..., -unit.context :], unit.alphas[0])
@@ -158,7 +141,7 @@ def test_a_row_is_the_same_in_every_bit_alone_and_among_others() -> None:
 
     for row in range(5):
         assert torch.equal(unit.compiled(x[row : row + 1])[0], together[row])
-    assert torch.equal(unit.compiled(x[:, :, :1000]), together[:, :, :1000])
+    assert torch.equal(unit.compiled(x[:, :, :1000].contiguous()), together[:, :, :1000])
 
 
 @pytest.mark.usefixtures("threads")
@@ -174,7 +157,72 @@ def test_threads_change_no_bit() -> None:
     assert torch.equal(found[0], found[2])
 
 
-def test_an_input_in_another_order_is_taken_as_it_is() -> None:
+def test_an_input_in_another_order_is_refused() -> None:
     unit, x = Unit(8, 1), numbers(1, 50, 8)
 
-    assert torch.equal(unit.compiled(x.transpose(1, 2)), unit.compiled(x.mT.contiguous()))
+    with pytest.raises(AssertionError):
+        unit.compiled(x.transpose(1, 2))
+
+
+def links(adds: list[int]) -> tuple[list[NativeConvolution], list[NativeConvolution]]:
+    """Return a chain of steps that add so, and the same steps that add nothing.
+
+    Where a step adds the input before its own, what lies between is wider, as ahead of attention.
+    """
+    chain, apart = [], []
+    for place, added in enumerate(adds):
+        wide = 40 if 2 in adds[place + 1 : place + 2] else 12
+        taken = 40 if added == 2 else 12
+        taps = NativeTaps(numbers(wide, taken, 3, seed=place) * (3 * taken) ** -0.5)
+        chain.append(NativeConvolution(taps, adds=added))
+        apart.append(NativeConvolution(taps))
+    return chain, apart
+
+
+@pytest.mark.parametrize(
+    "adds",
+    [
+        [1],
+        [1, 1, 1],
+        [0, 2],
+        [0, 0, 2, 1, 0, 2, 1, 0, 2, 1, 0],
+        [0, 2, 0, 2, 0, 2],
+        [0, 1, 1, 0, 2],
+    ],
+)
+def test_steps_of_a_chain_add_an_input_of_their_own_or_the_one_before_it(adds: list[int]) -> None:
+    chain, apart = links(adds)
+    inputs = [numbers(batch, 12, length, seed=length) for batch, length in [(2, 90), (1, 700)]]
+
+    together = convolve(chain, inputs)
+
+    for x, found in zip(inputs, together, strict=True):
+        seen = [x]
+        for step, added in zip(apart, adds, strict=True):
+            y = step(seen[-1])
+            seen.append(seen[-added] + y if added else y)
+        assert torch.equal(found, seen[-1])
+        assert torch.equal(convolve(chain, [x])[0], found)
+
+
+def test_steps_of_a_chain_lengthen_what_the_next_ones_take() -> None:
+    strides = [2, 1, 4, 1]
+    steps = [
+        NativeConvolution(
+            NativeTaps(numbers(12 * stride, 12, 2, seed=place) * 0.2),
+            stride=stride,
+            adds=int(stride == 1),
+        )
+        for place, stride in enumerate(strides)
+    ]
+    inputs = [
+        numbers(batch, 12, length, seed=length) for batch, length in [(2, 17), (1, 300), (5, 1)]
+    ]
+
+    together = convolve(steps, inputs)
+
+    for x, found in zip(inputs, together, strict=True):
+        assert found.shape == (len(x), 12, 8 * x.shape[2])
+        for step in steps:
+            x = step(x)
+        assert torch.equal(found, x)
