@@ -22,6 +22,7 @@ from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, Inval
 from synth.engine.live_audio import LiveAudio
 from synth.engine.loaded_models import load_models
 from synth.engine.segment_audio import FinishedCodes, LiveChunk
+from tests.synth.engine.codec.conftest import watched_passes
 from tests.synth.engine.engine_runs import CONFIG, wait_until
 
 
@@ -245,18 +246,14 @@ def test_it_says_when_too_much_waits_for_a_class(codec: CodecThread) -> None:
 
 
 def test_a_cancelled_segment_is_not_decoded(codec: CodecThread, decoder: CodecDecoder) -> None:
-    seen: list[int] = []
-    hook = decoder.quantizer.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
-    try:
+    with watched_passes(decoder) as passes:
         cancelled = finished(30)
         with codec.paused():
             codec.finish(cancelled)
             assert cancelled.future.cancel()
         answers(codec, [finished(10)])
-    finally:
-        hook.remove()
 
-    assert seen == [1]
+    assert passes == [(1, 10)]
 
 
 def test_memory_that_runs_out_makes_passes_smaller(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ctypes import Array
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.golden.case import GoldenFolder
+from synth.engine.native.library import ConvolutionC, Library
 
 GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
 State = dict[str, Tensor]
@@ -49,6 +52,28 @@ def random_state(config: CodecConfig, seed: int = 0) -> State:
         name: torch.randn(shape, generator=generator) * 0.2 + (0.5 if len(shape) == 1 else 0.0)
         for name, shape in expected_shapes(config).items()
     }
+
+
+@contextmanager
+def watched_passes(decoder: CodecDecoder) -> Iterator[list[tuple[int, int]]]:
+    """Note for each pass through a decoder how many matrices and how many frames go with it."""
+    passes: list[tuple[int, int]] = []
+    real = Library.convolve
+
+    def convolve(library: Library, steps: Array[ConvolutionC]) -> None:
+        real(library, steps)
+        first = [step for step in steps if step.codebooks.table]  # one for each input
+        frames = sum(step.batch * step.length for step in first)
+        passes.append((sum(step.batch for step in first), frames))
+
+    hook = decoder.quantizer.post_module.norm.register_forward_hook(
+        lambda _module, args, _output: passes.append(
+            (args[0].shape[0], args[0].shape[0] * args[0].shape[1])
+        )
+    )
+    with hook, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Library, "convolve", convolve)
+        yield passes
 
 
 @pytest.fixture

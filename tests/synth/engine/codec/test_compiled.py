@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from synth.engine.codec import compiled
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.fusing import uses_kernels
 from synth.engine.codec.load import load_decoder
-from synth.engine.codec.stream import CodecStream
+from synth.engine.codec.stream import CodecStream, decode_streams
 from synth.engine.native import convolution
 from synth.engine.native.build import NotCompiledError
 
@@ -22,6 +23,12 @@ from synth.engine.native.build import NotCompiledError
 def some_codes(decoder: CodecDecoder, frames: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 30, (decoder.config.num_codebooks, frames), generator=generator)
+
+
+def alone(decoder: CodecDecoder, codes: Tensor) -> Tensor:
+    """Return the audio of one call that takes all frames at once."""
+    (audio,) = decoder.decode([codes], max_batch_frames=4096)
+    return audio
 
 
 @pytest.mark.compiler
@@ -39,15 +46,60 @@ def test_the_compiled_decoder_gives_what_pytorch_gives(checkpoint: Path) -> None
 
 
 @pytest.mark.compiler
-def test_neighbours_and_other_threads_change_no_bit_of_the_layers(checkpoint: Path) -> None:
-    wave = load_decoder(checkpoint, "cpu").decoder
-    latents = torch.randn(3, 24, 60, generator=torch.Generator().manual_seed(1))
+@pytest.mark.parametrize("limit", [20, 64, 4096])
+def test_neighbours_and_limits_change_no_bit(checkpoint: Path, limit: int) -> None:
+    ours = load_decoder(checkpoint, "cpu")
+    codes = [some_codes(ours, frames, seed=frames) for frames in (60, 1, 17, 0, 200, 17, 59)]
 
-    together = wave(latents)
-    with ThreadPoolExecutor(3) as pool:
-        alone = list(pool.map(wave, torch.split(latents, 1)))
+    together = ours.decode(codes, max_batch_frames=limit)
 
-    assert torch.equal(torch.cat(alone), together)
+    for matrix, audio in zip(codes, together, strict=True):
+        assert torch.equal(audio, alone(ours, matrix))
+
+
+@pytest.mark.compiler
+def test_other_threads_change_no_bit(checkpoint: Path) -> None:
+    ours = load_decoder(checkpoint, "cpu")
+    codes = [some_codes(ours, frames, seed=frames) for frames in (60, 1, 17, 40, 2, 33) * 2]
+    expected = [alone(ours, matrix) for matrix in codes]
+
+    def stream(matrix: Tensor) -> Tensor:
+        own = CodecStream(ours)
+        return torch.cat([own.decode(chunk) for chunk in torch.split(matrix, 7, dim=1)])
+
+    with ThreadPoolExecutor(4) as pool:
+        wholes = [pool.submit(alone, ours, matrix) for matrix in codes]
+        streams = [pool.submit(stream, matrix) for matrix in codes]
+        batches = [pool.submit(ours.decode, codes) for _ in range(3)]
+
+    for found in (wholes, streams):
+        assert all(torch.equal(a.result(), b) for a, b in zip(found, expected, strict=True))
+    for batch in batches:
+        assert all(torch.equal(a, b) for a, b in zip(batch.result(), expected, strict=True))
+
+
+@pytest.mark.compiler
+def test_codes_in_another_order_or_of_another_kind_are_the_same_codes(checkpoint: Path) -> None:
+    ours = load_decoder(checkpoint, "cpu")
+    codes = some_codes(ours, 20)
+    expected, other = alone(ours, codes), codes.T.contiguous().T
+
+    assert not other.is_contiguous()
+    assert torch.equal(alone(ours, other), expected)
+    assert torch.equal(CodecStream(ours).decode(other), expected)
+    assert torch.equal(alone(ours, codes.to(torch.int16)), expected)
+
+
+@pytest.mark.compiler
+def test_codes_above_their_codebook_mean_its_last_row(checkpoint: Path) -> None:
+    ours = load_decoder(checkpoint, "cpu")
+    codes = some_codes(ours, 20)
+    codes[0, 3], codes[1, 5], codes[3, 19] = 50, 30, 1 << 40
+    last = codes.clone()
+    last[0, 3], last[1, 5], last[3, 19] = 49, 29, 29
+
+    assert torch.equal(alone(ours, codes), alone(ours, last))
+    assert torch.equal(CodecStream(ours).decode(codes), alone(ours, last))
 
 
 @pytest.mark.compiler
@@ -60,6 +112,54 @@ def test_a_compiled_stream_gives_what_a_plain_one_gives(checkpoint: Path) -> Non
     for chunk in torch.split(codes, [1, 2, 30, 1, 16], dim=1):
         found, expected = (stream.decode(chunk) for stream in streams)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def streamed(decoder: CodecDecoder, codes: Sequence[Tensor]) -> list[Tensor]:
+    """Return the audio of streams that start and end apart and go together in between."""
+    streams = [CodecStream(decoder) for _ in codes]
+    parts: list[list[Tensor]] = [[] for _ in codes]
+    # Which streams take the next frames, and how many: two and three in a pass.
+    for members, length in [
+        ((1,), 37),
+        ((0, 1), 1),
+        ((0, 1, 2), 8),
+        ((2, 0), 130),
+        ((2, 1, 0), 30),
+    ]:
+        places = [streams[member].num_frames for member in members]
+        chunks = [
+            codes[member][:, place : place + length]
+            for member, place in zip(members, places, strict=True)
+        ]
+        found = decode_streams([streams[member] for member in members], chunks)
+        for member, audio in zip(members, found, strict=True):
+            parts[member].append(audio)
+    assert [stream.num_frames for stream in streams] == [169, 76, 168]
+    return [torch.cat(part) for part in parts]
+
+
+@pytest.mark.compiler
+def test_streams_at_different_places_give_what_pytorch_gives(checkpoint: Path) -> None:
+    plain = load_decoder(checkpoint, "cpu", kernels="off")
+    ours = load_decoder(checkpoint, "cpu")
+    codes = [some_codes(ours, 200, seed=seed) for seed in range(3)]
+
+    found, expected = streamed(ours, codes), streamed(plain, codes)
+
+    for matrix, one, other in zip(codes, found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
+        assert torch.equal(one, alone(ours, matrix[:, : len(one) // 2048]))
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("limit", [1, 7, 64, 300])
+def test_parts_of_a_long_matrix_are_the_whole_in_every_bit(checkpoint: Path, limit: int) -> None:
+    ours = load_decoder(checkpoint, "cpu")
+    codes = some_codes(ours, 301)
+
+    (found,) = ours.decode([codes], max_batch_frames=limit)
+
+    assert torch.equal(found, alone(ours, codes))
 
 
 @pytest.mark.compiler

@@ -18,7 +18,7 @@ from synth.engine.codec.load import load_decoder
 from synth.engine.codec.stream import CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
 from synth.engine.native.library import ConvolutionC, Library
-from tests.synth.engine.codec.conftest import make_config
+from tests.synth.engine.codec.conftest import make_config, watched_passes
 
 EXACT = 1e-4  # the audio's range is 2
 
@@ -165,15 +165,12 @@ def test_streams_at_different_places_share_a_call(golden_decoder: CodecDecoder) 
 
 
 def test_frames_in_flight_keep_to_the_bound(golden_decoder: CodecDecoder) -> None:
-    flights: list[int] = []
-    hook = golden_decoder.quantizer.post_module.norm.register_forward_hook(
-        lambda _module, args, _output: flights.append(args[0].shape[0] * args[0].shape[1])
-    )
     codes = [random_codes(golden_decoder.config, length) for length in (9, 9, 9, 9, 30)]
 
-    with hook:
+    with watched_passes(golden_decoder) as passes:
         decode_streams([CodecStream(golden_decoder) for _ in codes], codes, max_batch_frames=18)
 
+    flights = [frames for _, frames in passes]
     assert sum(flights) == 9 * 4 + 30
     assert max(flights) <= 18
 
@@ -216,7 +213,7 @@ def test_a_call_that_fails_leaves_every_stream_where_it_was(
         monkeypatch.context() as patch,
         pytest.raises(torch.OutOfMemoryError),
     ):
-        if golden_decoder.decoder.compiled is not None:
+        if golden_decoder.compiled is not None:
             patch.setattr(Library, "convolve", _failing_last(run_out))
         decode_streams(streams, [codes[:, 5:7], codes[:, 3:]])
     with pytest.raises(InvalidSpecError, match="negative"):
