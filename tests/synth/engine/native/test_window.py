@@ -156,14 +156,14 @@ def test_streams_at_different_places_share_a_call(size: int) -> None:
     pieces: list[list[Tensor]] = [[], [], []]
 
     # Streams from which one on, how many of them, and their columns.
-    for start, count, length in [(1, 1, 37), (2, 1, 150), (0, 3, 1), (1, 2, 13), (0, 3, 40)]:
+    for start, count, length in [(1, 1, 37), (0, 1, 150), (0, 3, 1), (1, 2, 13), (0, 3, 40)]:
         rows = range(start, start + count)
         chunk = torch.stack([x[row, :, places[row] : places[row] + length] for row in rows])
         for row, y in zip(rows, streams.advance(chunk, start), strict=True):
             pieces[row].append(y)
             places[row] += length
 
-    assert places == streams.frames.tolist() == [41, 91, 204]
+    assert places == streams.frames.tolist() == [191, 91, 54]
     for row, place in enumerate(places):
         whole = layer(x[row : row + 1, :, :place].contiguous())
         assert torch.equal(torch.cat(pieces[row], dim=1), whole[0])
