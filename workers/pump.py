@@ -11,7 +11,7 @@ from pathlib import Path
 from django.conf import settings
 
 from synth.models import BookSource, Export, Segment
-from workers.claiming import take_work
+from workers.claiming import take_segments, take_work
 from workers.heartbeat import end_process
 from workers.held_claims import HeldClaim, Kind
 from workers.loop_thread import LoopThread
@@ -30,11 +30,15 @@ class Pump:
     def __init__(self, process: WorkerProcess, heartbeat: LoopThread) -> None:
         self.process, self._heartbeat = process, heartbeat
         self._next_care = 0.0
+        self._next_look = 0.0
         self._next_status = 0.0
         self._healthy_since: float | None = None  # None while steps fail
 
     def step(self) -> None:
         """Claim what there is room for and, about once a second, do everything else.
+
+        Called sooner because the engine wants more, it looks for segments alone: a look for work
+        of every kind is ten queries, whose making keeps the interpreter from the engine.
 
         Raises:
             OperationalError, InterfaceError: the database is away.
@@ -44,8 +48,15 @@ class Pump:
         if now >= self._next_care:
             self._next_care = now + min(CARE_SECONDS, settings.PUMP_SECONDS)
             self._care()
+        is_look_due = self.process.pop_look_due() or now >= self._next_look
+        is_look_due = is_look_due or self.process.is_isolating  # until what runs alone has ended
+        if is_look_due:
+            self._next_look = now + settings.PUMP_SECONDS
         if self.process.may_claim:
-            take_work(self.process)
+            if is_look_due:
+                take_work(self.process)
+            elif self.process.has_engine_role:
+                take_segments(self.process)
         if now >= self._next_status:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))

@@ -179,7 +179,7 @@ def _finish(
         return
     if again:
         logger.info("suspicious takes are followed by others: count=%d", len(again))
-        process.wake.set()
+        process.look_around()
     for claim, take in done:
         process.held.drop(claim)
         if _fence(claim) not in settled | again:

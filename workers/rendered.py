@@ -58,6 +58,11 @@ class RenderedQueue:
         if is_due:
             self._schedule()
 
+    def __len__(self) -> int:
+        """Return how many wait, those of a run that goes on left out."""
+        with self._changed:
+            return len(self._items)
+
     def take(self) -> list[Rendered]:
         """Return what is to be settled now, waiting a moment for more unless it is urgent."""
         deadline = time.monotonic() + LINGER_SECONDS

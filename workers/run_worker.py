@@ -82,7 +82,7 @@ def _install_signals(process: WorkerProcess, stop: threading.Event, hurry: threa
 
     def handle(number: int, frame: Any) -> None:
         (hurry if stop.is_set() else stop).set()
-        process.wake.set()
+        process.look_around()
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)

@@ -37,7 +37,7 @@ def render_segments(segment_ids: Any) -> None:
     found = _as_ids(segment_ids)
     process = running.current()
     if found and process is not None:
-        process.wake.set()
+        process.look_around()
 
 
 @shared_task(name=queue.ASSEMBLE)

@@ -25,6 +25,7 @@ from workers.outages import DATABASE_AWAY
 from workers.rendered import Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
+from workers.step_back import step_back
 from workers.throughput import FrameRate
 from workers.transcriber import SpeechCheck
 
@@ -38,6 +39,8 @@ Result = TypeVar("Result")
 
 PAUSE_AFTER_FULL_DISK_SECONDS = 5.0
 DELIVERY_THREADS = 8
+# Renderings that wait to be stored, half a megabyte each, before nothing more is claimed.
+MOST_UNSTORED, MOST_UNSTORED_PER_SLOT = 64, 4
 # How long a thread that computes in Python keeps the engine's threads from the interpreter; by
 # itself ten times as long, in which an engine makes half a frame.
 SWITCH_SECONDS = 0.0005
@@ -65,7 +68,8 @@ class WorkerProcess:
         self.speech = SpeechCheck(self.status)
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
-        self.wake = threading.Event()
+        self.wake = threading.Event()  # the pump: the engine wants more, or see `look_around`
+        self._is_look_due = False
         self.claim_lock = threading.Lock()  # room is counted and taken in one step
         self.live, self.live_filler = LiveWriter(), LiveFiller(self.stopping)
         self.is_isolating = False  # one suspect row runs, or waits to run, alone
@@ -81,7 +85,11 @@ class WorkerProcess:
             DELIVERY_THREADS, thread_name_prefix=Kind.DELIVERY.value
         )
         self._settler = ThreadPoolExecutor(1, thread_name_prefix="settle")
-        self._storers = ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix="store")
+        self._storers = ThreadPoolExecutor(
+            settings.WORKER_THREADS,
+            thread_name_prefix="store",
+            initializer=step_back if self.has_engine_role else None,
+        )
 
     @property
     def has_engine_role(self) -> bool:
@@ -118,11 +126,26 @@ class WorkerProcess:
         threads = DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
         return max(0, threads - self.held.count(kind))
 
+    def look_around(self) -> None:
+        """Have the pump look for work of every kind at once."""
+        self._is_look_due = True
+        self.wake.set()
+
+    def pop_look_due(self) -> bool:
+        """Return whether `look_around` was called since the last time."""
+        is_due, self._is_look_due = self._is_look_due, False
+        return is_due
+
     def segment_room(self) -> Room:
-        """Return how many more segments this process can put to use."""
+        """Return how many more segments this process can put to use.
+
+        None while storing lags far behind the engine: what it rendered is held in memory.
+        """
         if not self.may_claim or not self.host.is_ready:
             return Room(0, 0)
         held, engine = self.held.unrendered(), self.host.engine
+        if len(self.rendered) > MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * engine.slots:
+            return Room(0, 0)
         return self.ahead.room(held, engine.slots, at_codec=_at_codec(held, engine))
 
     def run(self, claims: Sequence[HeldClaim], work: Callable[..., None], *arguments: Any) -> None:
@@ -183,7 +206,7 @@ class WorkerProcess:
         finally:
             log_context.reset(context)
             if any(claim.kind is not Kind.SEGMENT for claim in claims):
-                self.wake.set()
+                self.look_around()
 
 
 def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:

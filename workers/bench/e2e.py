@@ -4,8 +4,9 @@ The service is a real worker process with a database, a broker and a storage of 
 alone is fed the same segments at once. Both have warmed up before, and take turns. Counted is the
 time from the first claim to the last take, and from the first request to the last audio: neither
 the worker's start nor the joining of the file. Every round has another seed, so that no take of
-an earlier one answers. `cpu_seconds` is the processor time of the worker's, or this engine's,
-process in the same time: on a machine with other work it says more than the clock.
+an earlier one answers. `frames` are all that the engine made: takes that the screening rejected,
+counted as `retakes`, are among them. `cpu_seconds` is the processor time of the worker's, or this
+engine's, process in the same time: on a machine with other work it says more than the clock.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from workers.bench.own_service import own_service
 COLUMNS = (
     "path",
     "segments",
+    "retakes",
     "frames",
     "seconds",
     "frames_per_second",
@@ -142,6 +144,7 @@ def _row(
         "batch": options["slots"],
         "cache_length": engine["max_positions"],
         "segments": rounds[0]["segments"],
+        "retakes": median(one["retakes"] for one in rounds),
         "frames": median(one["frames"] for one in rounds),
         "audio_seconds": median(one["audio_seconds"] for one in rounds),
         "seconds": median(one["seconds"] for one in rounds),

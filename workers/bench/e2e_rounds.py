@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Max, Sum
+from django.db.models import Count, Max, Sum
 
 from synth.contract import RenderSpec
 from synth.engine import Engine
-from synth.models import RenderJob
+from synth.models import RenderJob, Take
 from synth.submit import Order, submit_job
 from ttsweb.command_errors import StepError
 from ttsweb.progress import Progress
@@ -139,6 +139,7 @@ class _Rounds:
         seconds = time.perf_counter() - started
         return {
             "segments": len(takes),
+            "retakes": 0,
             "frames": sum(take.codes.shape[1] for take in takes),
             "audio_seconds": sum(len(take.audio) / take.sample_rate for take in takes),
             "seconds": seconds,
@@ -161,10 +162,14 @@ def _figures(job_id: Any) -> dict[str, Any]:
     ended = job.segments.aggregate(
         at=Max("finished_at"), frames=Sum("take__frames"), audio=Sum("take__audio_seconds")
     )
+    # Takes that the screening did not keep are work that the engine has done as well.
+    others = Take.objects.filter(candidate_of__job=job).exclude(segments__job=job).distinct()
+    again = others.aggregate(number=Count("pk"), frames=Sum("frames"))
     assert job.started_at is not None and job.finished_at is not None
     return {
         "segments": job.segments_done,
-        "frames": ended["frames"],
+        "retakes": again["number"],
+        "frames": ended["frames"] + (again["frames"] or 0),
         "audio_seconds": ended["audio"],
         "seconds": (ended["at"] - job.started_at).total_seconds(),
         "wall_seconds": (job.finished_at - job.created_at).total_seconds(),

@@ -61,7 +61,7 @@ class CompiledDecoder:
 
     def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
         """Map codes, int64 [K, T] of any T, to samples [hop_length * T] each; all in one call."""
-        rows = [matrix.contiguous().unsqueeze(0) for matrix in codes]
+        rows = [matrix.unsqueeze(0) for matrix in codes]
         rope = ROPE_ROWS.rows(0, max(matrix.shape[1] for matrix in codes), codes[0].device)
         return [wave.view(-1) for wave in convolve(self._steps, rows, rope=rope.unsqueeze(0))]
 
@@ -74,7 +74,7 @@ class CompiledDecoder:
         base = rows.data_ptr()
         places = [None if at is None else base + _FLOAT_BYTES * at for at in self._offsets]
         ahead = Ahead(places, rows.stride(0), frames)
-        (wave,) = convolve(self._steps, [codes.contiguous()], ahead, rope=rope.contiguous())
+        (wave,) = convolve(self._steps, [codes], ahead, rope=rope.contiguous())
         return wave.flatten(1)
 
     def _add_quantizer(self, quantizer: DecodingQuantizer) -> None:
@@ -201,11 +201,11 @@ def _rms(norm: RMSNorm) -> NativeNorm:
 
 def _linear(linear: nn.Linear, scale: Tensor | None = None) -> NativeTaps:
     """Return a linear map as a convolution of one tap, its outputs scaled."""
-    weight, bias = linear.weight, linear.bias
+    weight, bias = linear.weight.unsqueeze(2), linear.bias
     if scale is not None:
-        weight = weight * scale[:, None]
-        bias = None if bias is None else bias * scale
-    taps = NativeTaps(weight.unsqueeze(2), bias)
+        weight = weight * scale[:, None, None]
+    scaled = bias if bias is None or scale is None else bias * scale
+    taps = NativeTaps(weight, scaled)
     _hand_over(linear, taps)
     return taps
 

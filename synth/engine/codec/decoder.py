@@ -55,7 +55,7 @@ class CodecDecoder(nn.Module):
 
     @property
     def compiled(self) -> CompiledLayers | None:
-        """Return what runs the layers in PyTorch's place, if anything does; it holds the weights."""
+        """Return what runs the layers in PyTorch's place, if anything does."""
         return self.runner.compiled
 
     @compiled.setter

@@ -208,7 +208,7 @@ def convolve(
     """Run convolutions one after the other in one call, which leaves Python to other threads.
 
     Args:
-        inputs: contiguous [B, in, T] of the first step, of different B and T.
+        inputs: [B, in, T] of the first step, of different B and T.
         ahead: of an input that is the only one; None stands for zeros.
         rope: cos and sin of each row's columns, contiguous float32 [B or 1, S, 32, 2], S at least
             T; for steps with windows.
@@ -217,7 +217,7 @@ def convolve(
         What the last step gives for each input, [B, out, T times all strides].
     """
     assert len(inputs) == 1 or ahead is None
-    assert all(x.is_contiguous() for x in inputs)
+    inputs = [x.contiguous() for x in inputs]
     times = list(accumulate((step.stride for step in steps), mul, initial=1))
     targets = _targets(steps)
     columns = max(x.shape[0] * x.shape[2] for x in inputs)
