@@ -13,7 +13,7 @@ from django.db import OperationalError
 from pytest_django import Settings
 
 from synth.models import Segment, WorkerStatus
-from tests.factories import make_job, make_stored_clip, make_version
+from tests.factories import make_ended_job, make_export, make_job, make_stored_clip, make_version
 from tests.workers.conftest import MiniatureProcess
 from voices.models import CacheEviction
 from workers import pump as pump_module
@@ -86,6 +86,42 @@ def test_eviction_reaches_memory(process: MiniatureProcess) -> None:
     assert len(process.codes.cache) == 0
 
 
+def test_a_hungry_engine_gets_segments_at_once_and_other_work_is_looked_for_in_its_time(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    settings.PUMP_SECONDS = 3600.0
+    pump = make_pump(process)
+    pump.step()
+    export = make_export(make_ended_job(), status="queued", key="")
+    make_ready_job(process)
+
+    pump.step()  # as when the engine rings
+    assert Segment.objects.get(job__status="running").claimed_by == "mini"
+    export.refresh_from_db()
+    assert export.status == "queued"
+
+    process.look_around()
+    assert process.wake.is_set()
+    pump.step()
+    export.refresh_from_db()
+    assert export.status == "claimed"
+
+
+def test_while_a_suspect_runs_alone_every_step_looks_whether_it_has_ended(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    settings.PUMP_SECONDS = 3600.0
+    pump = make_pump(process)
+    pump.step()
+    process.is_isolating = True  # of one that has just ended
+    make_ready_job(process)
+
+    pump.step()
+
+    assert not process.is_isolating
+    assert Segment.objects.get().claimed_by == "mini"
+
+
 def test_held_row_that_is_gone_or_taken_is_abandoned(process: MiniatureProcess) -> None:
     make_ready_job(process, segments=3)
     take_segments(process)
@@ -134,6 +170,7 @@ def test_heart_that_failed_with_the_whole_database_is_given_time(
 
     with monkeypatch.context() as patch:
         patch.setattr(pump_module, "take_work", _away)
+        patch.setattr(pump_module, "take_segments", _away)
         with pytest.raises(OperationalError):
             pump.step()
     pump.step()

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
-from workers.worker_process import SWITCH_SECONDS, WorkerProcess
+from synth.contract import RenderSpec
+from tests.workers.conftest import MiniatureProcess
+from workers.claim_ahead import Room
+from workers.held_claims import HeldClaim, Kind
+from workers.render_request import RenderRequest
+from workers.rendered import Rendered
+from workers.worker_process import (
+    MOST_UNSTORED,
+    MOST_UNSTORED_PER_SLOT,
+    SWITCH_SECONDS,
+    WorkerProcess,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +44,32 @@ def test_a_worker_of_files_leaves_the_interval_alone(interval: float) -> None:
     WorkerProcess(name="w1", role="cpu")
 
     assert sys.getswitchinterval() == interval
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux")
+@pytest.mark.parametrize(("role", "nicer"), [("all", 10), ("gpu", 10), ("cpu", 0)])
+def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: int) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    process = WorkerProcess(name="w1", role=role)
+
+    def niceness(_: int) -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+
+
+def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: MiniatureProcess) -> None:
+    most = MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * process.host.engine.slots
+    request = RenderRequest(RenderSpec("Ox."), "key", priority=0)
+    for number in range(most):
+        claim = HeldClaim(Kind.SEGMENT, number, uuid.uuid4())
+        process.rendered.add(Rendered(claim, request, Future()), is_urgent=False)
+    assert process.segment_room().any_class > 0
+
+    claim = HeldClaim(Kind.SEGMENT, most, uuid.uuid4())
+    process.rendered.add(Rendered(claim, request, Future()), is_urgent=True)
+    assert process.segment_room() == Room(0, 0)
+
+    process.rendered.take()
+    assert process.segment_room().any_class > 0

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,6 +35,7 @@ from synth.engine.native.convolution import (
     NativeWindow,
     Then,
     convolve,
+    convolve_arrays,
 )
 from synth.engine.native.library import native_library
 
@@ -60,10 +62,11 @@ class CompiledDecoder:
         self._offsets = [offsets.get(module) for module in self._modules]
 
     def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
-        """Map codes, int64 [K, T] of any T, to samples [hop_length * T] each; all in one call."""
-        rows = [matrix.unsqueeze(0) for matrix in codes]
-        rope = ROPE_ROWS.rows(0, max(matrix.shape[1] for matrix in codes), codes[0].device)
-        return [wave.view(-1) for wave in convolve(self._steps, rows, rope=rope.unsqueeze(0))]
+        """Map codes, integers [K, T] of any T, to samples [hop_length * T] each; in one call."""
+        rows = [np.ascontiguousarray(each.cpu().numpy()[None], dtype=np.int64) for each in codes]
+        rope = ROPE_ROWS.rows(0, max(row.shape[2] for row in rows), torch.device("cpu"))
+        waves = convolve_arrays(self._steps, rows, rope=rope[None])
+        return [torch.from_numpy(wave.reshape(-1)) for wave in waves]
 
     def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
         """Map codes that go on from a state to samples [B, N], and move the state's rows on.

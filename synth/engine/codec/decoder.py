@@ -67,6 +67,10 @@ class CodecDecoder(nn.Module):
         """Return what runs the same weights frame by frame."""
         return FrameRunner(self.quantizer, self.decoder)
 
+    def check_codes(self, codes: Sequence[Tensor]) -> None:
+        """Raise InvalidSpecError unless each is integers [K, T], none negative."""
+        check_codes(codes, self.config.num_codebooks, by_numpy=self.compiled is not None)
+
     @torch.inference_mode()
     def decode(
         self, codes: Sequence[Tensor], *, max_batch_frames: int | None = None
@@ -88,7 +92,7 @@ class CodecDecoder(nn.Module):
                 codec has codebooks, or holds a negative code.
             ValueError: `max_batch_frames` is below 1.
         """
-        check_codes(codes, self.config.num_codebooks)
+        self.check_codes(codes)
         limit = frame_limit(max_batch_frames, self.device.type)
         hop = self.config.hop_length
         lengths = [matrix.shape[1] for matrix in codes]
@@ -99,15 +103,16 @@ class CodecDecoder(nn.Module):
             indices = [spoken[member] for member in group]
             waves = self._decode_batch([codes[index] for index in indices], limit)
             for index, wave in zip(indices, waves, strict=True):
-                audio[index] = wave[: hop * lengths[index]]
+                samples = hop * lengths[index]
+                audio[index] = wave if len(wave) == samples else wave[:samples]
         return audio
 
     def _decode_batch(self, codes: Sequence[Tensor], limit: int) -> Sequence[Tensor]:
         """Return each matrix's samples, or more; the longest one comes first."""
-        moved = [matrix.to(self.device, torch.int64) for matrix in codes]
-        longest = moved[0].shape[1]
+        longest = codes[0].shape[1]
         if self.compiled is not None and longest <= limit:
-            return self.compiled.each(moved)
+            return self.compiled.each(codes)
+        moved = [matrix.to(self.device, torch.int64) for matrix in codes]
         batch = pad_right(moved, longest)
         if longest > limit:  # a matrix on its own, see `group_by_length`
             piece = min(limit, MAX_PIECE_FRAMES)
@@ -117,10 +122,13 @@ class CodecDecoder(nn.Module):
         return wave[:, 0].float().unbind()
 
 
-def check_codes(codes: Sequence[Tensor], num_codebooks: int) -> None:
+def check_codes(codes: Sequence[Tensor], num_codebooks: int, *, by_numpy: bool = False) -> None:
     """Raise InvalidSpecError unless each is integers [num_codebooks, T], none negative.
 
     Waits for the device once at most, where codes are on one.
+
+    Args:
+        by_numpy: look at the numbers on the host, without an operation of PyTorch.
     """
     for matrix in codes:
         if not _is_integer(matrix) or matrix.dim() != 2 or matrix.shape[0] != num_codebooks:
@@ -128,9 +136,21 @@ def check_codes(codes: Sequence[Tensor], num_codebooks: int) -> None:
                 f"Codes must be integers of shape ({num_codebooks}, frames), not {matrix.dtype} of "
                 f"shape {tuple(matrix.shape)}."
             )
-    least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
-    if least and int(torch.stack([number.to(least[0].device) for number in least]).min()) < 0:
+    if by_numpy:
+        arrays = [matrix.cpu().numpy() for matrix in codes if matrix.numel()]
+        has_negative = any(array.min() < 0 for array in arrays)
+    else:
+        has_negative = _has_negative(codes)
+    if has_negative:
         raise InvalidSpecError("Codes must not be negative; these hold one that is.")
+
+
+def _has_negative(codes: Sequence[Tensor]) -> bool:
+    """Return whether any matrix has a number below 0, having waited for the device once."""
+    least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
+    if not least:
+        return False
+    return bool(torch.stack([number.to(least[0].device) for number in least]).min() < 0)
 
 
 def _is_integer(codes: Tensor) -> bool:

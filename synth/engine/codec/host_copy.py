@@ -37,7 +37,7 @@ class HostCopy:
         What was put on the current stream before has come; work put there later is not waited for.
         """
         if not self._is_buffered:
-            return [tensor.cpu().numpy().copy() for tensor in tensors]
+            return [np.array(_on_host(tensor).numpy()) for tensor in tensors]
         views = self._views(tensors)
         for view, tensor in zip(views, tensors, strict=True):
             view.copy_(tensor, non_blocking=True)
@@ -66,3 +66,8 @@ class HostCopy:
             event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]  # torch's own
             event.record(torch.cuda.current_stream(self._device))
             event.synchronize()
+
+
+def _on_host(tensor: Tensor) -> Tensor:
+    """Return a tensor of the host, a copy of one that is elsewhere."""
+    return tensor if tensor.device.type == "cpu" else tensor.cpu()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from synth.engine.codec.decoder import CodecDecoder, check_codes, frame_limit
+from synth.engine.codec.decoder import CodecDecoder, frame_limit
 from synth.engine.codec.stream_graphs import StreamGraphs
 from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES
 from synth.engine.codec.stream_state import StreamState, join
@@ -75,7 +75,7 @@ def decode_streams(
     _check_streams(streams, codes)
     decoder = streams[0].decoder
     limit = frame_limit(max_batch_frames, decoder.device.type)
-    check_codes(codes, decoder.config.num_codebooks)
+    decoder.check_codes(codes)
     empty = torch.empty(0, dtype=torch.float32, device=decoder.device)
     audio, states = [empty] * len(streams), [stream._state for stream in streams]
     for group in _equal_lengths([matrix.shape[1] for matrix in codes], limit, graphs):

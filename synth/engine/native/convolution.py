@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -216,39 +219,59 @@ def convolve(
     Returns:
         What the last step gives for each input, [B, out, T times all strides].
     """
+    outs = convolve_arrays(steps, [x.contiguous().numpy() for x in inputs], ahead, rope=rope)
+    return [torch.from_numpy(out) for out in outs]
+
+
+def convolve_arrays(
+    steps: Sequence[NativeConvolution],
+    inputs: Sequence[npt.NDArray[Any]],
+    ahead: Ahead | None = None,
+    *,
+    rope: Tensor | None = None,
+) -> list[npt.NDArray[np.float32]]:
+    """Do so with contiguous arrays; as `convolve`.
+
+    In between there is no operation of PyTorch: each would leave Python to other threads and wait
+    for them, up to half a millisecond.
+    """
     assert len(inputs) == 1 or ahead is None
-    inputs = [x.contiguous() for x in inputs]
+    assert all(x.flags.c_contiguous for x in inputs)
     times = list(accumulate((step.stride for step in steps), mul, initial=1))
     targets = _targets(steps)
     columns = max(x.shape[0] * x.shape[2] for x in inputs)
-    rooms = [torch.empty(columns * numbers) for numbers in _room_numbers(steps, targets, times)]
+    rooms = [_floats(columns * numbers) for numbers in _room_numbers(steps, targets, times)]
     threads = torch.get_num_threads()
-    scratch = torch.empty(threads * max(step.scratch for step in steps))
-    outs = [torch.empty(x.shape[0], steps[-1].num_outputs, x.shape[2] * times[-1]) for x in inputs]
-    addresses = [room.data_ptr() for room in rooms]
+    scratch = _floats(threads * max(step.scratch for step in steps))
+    outs = [_floats(x.shape[0], steps[-1].num_outputs, x.shape[2] * times[-1]) for x in inputs]
+    addresses, work = [room.ctypes.data for room in rooms], scratch.ctypes.data
+    turns = None if rope is None else rope.data_ptr()
     # Other threads may run the same steps: each call has copies of its own.
     forms = b"".join(bytes(step.form) for step in steps)
     calls = (ConvolutionC * (len(steps) * len(inputs))).from_buffer_copy(forms * len(inputs))
     for number, (x, out) in enumerate(zip(inputs, outs, strict=True)):
-        sources = [x.data_ptr()]  # of each step so far
+        sources = [x.ctypes.data]  # of each step so far
         for index, step in enumerate(steps):
             call = calls[number * len(steps) + index]
             call.batch, call.length, call.threads = x.shape[0], x.shape[2] * times[index], threads
-            call.scratch, call.x = scratch.data_ptr(), sources[-1]
+            call.scratch, call.x = work, sources[-1]
             if step.adds:
                 call.added = sources[-step.adds]
             if step.window is not None and rope is not None:
-                call.window.rope = rope.data_ptr()
-                call.window.rope_stride = 0 if rope.shape[0] == 1 else rope.stride(0)
-            target = out.data_ptr() if index == len(steps) - 1 else addresses[targets[index]]
-            call.out = target
-            sources.append(target)
+                call.window.rope = turns
+                call.window.rope_stride = rope.stride(0) if len(rope) > 1 else 0
+            call.out = out.ctypes.data if index == len(steps) - 1 else addresses[targets[index]]
+            sources.append(call.out)
             if ahead is not None and (place := ahead.places[index]) is not None:
                 call.before, call.before_stride = place, ahead.stride
                 if step.window is not None and ahead.frames is not None:
                     call.window.frames = ahead.frames.data_ptr()
     steps[0].wide.library.convolve(calls)
     return outs
+
+
+def _floats(*shape: int) -> npt.NDArray[np.float32]:
+    return np.empty(shape, np.float32)
 
 
 def _targets(steps: Sequence[NativeConvolution]) -> list[int]:

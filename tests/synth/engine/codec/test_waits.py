@@ -45,6 +45,11 @@ def operations(work: Callable[[], object]) -> list[str]:
     return seen.names
 
 
+def asked(decoder: CodecDecoder) -> int:
+    """Return how often a check of codes asks PyTorch: not where compiled code needs the host."""
+    return 1 if decoder.compiled is None else 0
+
+
 def test_a_clip_is_encoded_without_waiting_on_the_way(golden_encoder: CodecEncoder) -> None:
     wave = (np.random.default_rng(0).standard_normal(48_000) * 0.1).astype(np.float32)
 
@@ -68,7 +73,7 @@ def test_a_batch_waits_once_before_it_is_decoded(golden_decoder: CodecDecoder) -
     with watched_passes(golden_decoder) as passes:
         names = operations(lambda: golden_decoder.decode(codes, max_batch_frames=40))
 
-    assert len([name for name in names if name in WAITING]) == 1
+    assert len([name for name in names if name in WAITING]) == asked(golden_decoder)
     assert len(passes) == 2 * 2  # two in each of two runs
     in_pytorch = 2 * 2 if golden_decoder.compiled is None else 0  # two in each of two passes
     assert len([name for name in names if name == "gelu"]) == in_pytorch
@@ -82,8 +87,9 @@ def test_chunks_of_streams_at_different_places_wait_once(golden_decoder: CodecDe
 
     names = operations(lambda: decode_streams(streams, [matrix[:, 3:11] for matrix in codes]))
 
-    assert len([name for name in names if name in WAITING]) == 1
-    assert "lift_fresh" not in names  # a tensor made of the host's numbers
+    assert len([name for name in names if name in WAITING]) == asked(golden_decoder)
+    if golden_decoder.compiled is None:  # which works on the host
+        assert "lift_fresh" not in names  # a tensor made of the host's numbers
 
 
 def test_a_chunk_behind_its_check_never_waits(golden_decoder: CodecDecoder) -> None:
