@@ -13,7 +13,7 @@ from django.db import OperationalError
 from pytest_django import Settings
 
 from synth.models import Segment, WorkerStatus
-from tests.factories import make_ended_job, make_export, make_job, make_stored_clip, make_version
+from tests.factories import make_ended_job, make_job, make_stored_clip, make_version
 from tests.workers.conftest import MiniatureProcess
 from voices.models import CacheEviction
 from workers import pump as pump_module
@@ -92,7 +92,9 @@ def test_a_hungry_engine_gets_segments_at_once_and_other_work_is_looked_for_in_i
     settings.PUMP_SECONDS = 3600.0
     pump = make_pump(process)
     pump.step()
-    export = make_export(make_ended_job(), status="queued", key="")
+    export = make_ended_job().exports.get()
+    export.status = "queued"
+    export.save()
     make_ready_job(process)
 
     pump.step()  # as when the engine rings
