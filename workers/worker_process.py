@@ -22,7 +22,7 @@ from workers.held_claims import HeldClaim, HeldClaims, Kind
 from workers.live_fill import LiveFiller
 from workers.live_writer import LiveWriter
 from workers.outages import DATABASE_AWAY
-from workers.rendered import Rendered, RenderedQueue
+from workers.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
 from workers.step_back import step_back
@@ -168,8 +168,18 @@ class WorkerProcess:
         self.rendered.add(item, is_urgent=not left or (is_interactive and is_last))
 
     def store(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return `step` of each item, several at once: an object waits for the disk four times."""
-        return list(self._storers.map(step, items))
+        """Return `step` of each item, several at once if need be: each waits for the disk often.
+
+        There is need where few are waited for, where the storage is too slow for one thread, or in
+        the end. Else one thread does it, as several crowd the engine's out of their cores.
+        """
+        is_few, lags = (
+            len(items) <= settings.WORKER_THREADS,
+            len(self.rendered) >= MOST_AT_ONCE // 2,
+        )
+        if is_few or lags or self.stopping.is_set():
+            return list(self._storers.map(step, items))
+        return self._storers.submit(lambda: [step(item) for item in items]).result()
 
     def _settle_soon(self) -> None:
         from workers.render import settle_rendered  # a worker of files has no engine

@@ -16,13 +16,19 @@ from tests.workers.conftest import MiniatureProcess
 from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
 from workers.render_request import RenderRequest
-from workers.rendered import Rendered
+from workers.rendered import MOST_AT_ONCE, Rendered
 from workers.worker_process import (
     MOST_UNSTORED,
     MOST_UNSTORED_PER_SLOT,
     SWITCH_SECONDS,
     WorkerProcess,
 )
+
+
+def rendered(number: int) -> Rendered:
+    """Return what the engine made of some segment."""
+    claim = HeldClaim(Kind.SEGMENT, number, uuid.uuid4())
+    return Rendered(claim, RenderRequest(RenderSpec("Ox."), "key", priority=0), Future())
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +57,7 @@ def test_a_worker_of_files_leaves_the_interval_alone(interval: float) -> None:
 def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: int) -> None:
     own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     process = WorkerProcess(name="w1", role=role)
+    process.stopping.set()  # all of them are used
 
     def niceness(_: int) -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -61,15 +68,42 @@ def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: i
 
 def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: MiniatureProcess) -> None:
     most = MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * process.host.engine.slots
-    request = RenderRequest(RenderSpec("Ox."), "key", priority=0)
     for number in range(most):
-        claim = HeldClaim(Kind.SEGMENT, number, uuid.uuid4())
-        process.rendered.add(Rendered(claim, request, Future()), is_urgent=False)
+        process.rendered.add(rendered(number), is_urgent=False)
     assert process.segment_room().any_class > 0
 
-    claim = HeldClaim(Kind.SEGMENT, most, uuid.uuid4())
-    process.rendered.add(Rendered(claim, request, Future()), is_urgent=True)
+    process.rendered.add(rendered(most), is_urgent=True)
     assert process.segment_room() == Room(0, 0)
 
     process.rendered.take()
     assert process.segment_room().any_class > 0
+
+
+@pytest.mark.parametrize(
+    ("items", "waiting", "is_stopping", "expected"),
+    [
+        (20, 0, False, 1),
+        (20, MOST_AT_ONCE // 2 - 1, False, 1),
+        (20, MOST_AT_ONCE // 2, False, 4),  # storing lags
+        (20, 0, True, 4),
+        (4, 0, False, 4),  # somebody may wait
+    ],
+)
+def test_one_thread_stores_as_long_as_it_keeps_up(
+    process: MiniatureProcess, items: int, waiting: int, is_stopping: bool, expected: int
+) -> None:
+    for number in range(waiting):
+        process.rendered.add(rendered(number), is_urgent=False)
+    if is_stopping:
+        process.stopping.set()
+    threads: set[int] = set()
+    all_there = threading.Barrier(expected)
+
+    def step(number: int) -> int:
+        if threading.get_ident() not in threads:
+            threads.add(threading.get_ident())
+            all_there.wait(timeout=20)
+        return number * 2
+
+    assert process.store(step, range(items)) == [number * 2 for number in range(items)]
+    assert len(threads) == expected
