@@ -2,7 +2,7 @@
 
 Settling one segment costs about as much as settling ten, and what it costs the engine's thread
 waits for. Nobody waits for a bulk segment; the last one of an interactive job is settled at once,
-and so is the last one that the engine had.
+and so are the last ones that the engine has, too few for its slots: retakes may fill these.
 """
 
 from __future__ import annotations

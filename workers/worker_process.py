@@ -165,7 +165,9 @@ class WorkerProcess:
             self.wake.set()
         is_interactive = item.claim.priority == RenderJob.Priority.INTERACTIVE
         is_last = not any(claim.job_id == item.claim.job_id for claim in left)
-        self.rendered.add(item, is_urgent=not left or (is_interactive and is_last))
+        # With free slots ahead nothing is gained by waiting, and retakes would come too late.
+        runs_dry = len(left) < engine.slots
+        self.rendered.add(item, is_urgent=runs_dry or (is_interactive and is_last))
 
     def store(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return `step` of each item, several at once if need be: each waits for the disk often.
