@@ -56,6 +56,7 @@ class CompiledDecoder:
         native_library()
         self._steps: list[NativeConvolution] = []
         self._modules: list[nn.Module] = []  # that each step's state is kept under
+        self._stages: dict[str, int] = {}  # steps up to here
         self._add_quantizer(decoder.quantizer)
         self._add_wave(decoder.decoder)
         offsets = decoder.runner.layout.offsets
@@ -67,6 +68,18 @@ class CompiledDecoder:
         rope = ROPE_ROWS.rows(0, max(row.shape[2] for row in rows), torch.device("cpu"))
         waves = convolve_arrays(self._steps, rows, rope=rope[None])
         return [torch.from_numpy(wave.reshape(-1)) for wave in waves]
+
+    def on_the_way(self, codes: Tensor) -> dict[str, Tensor]:
+        """Return what stages map codes [K, T] to, [1, latent_dim, T or more], for a comparison.
+
+        They are `post_module`, its norm left out, which the next step does, and `upsample`.
+        """
+        rope = ROPE_ROWS.rows(0, codes.shape[1], torch.device("cpu"))
+        rows = [codes.to(torch.int64)[None]]
+        return {
+            name: convolve(self._steps[:end], rows, rope=rope[None])[0]
+            for name, end in self._stages.items()
+        }
 
     def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
         """Map codes that go on from a state to samples [B, N], and move the state's rows on.
@@ -87,6 +100,7 @@ class CompiledDecoder:
         for layer in cast("Iterable[TransformerLayer]", module.layers):
             self._add_attention(layer)
             self._add_feed_forward(layer)
+        self._stages["post_module"] = len(self._steps)
         norm: NativeNorm | None = _rms(module.norm)
         for stage in quantizer.upsample:
             longer, block = cast("nn.Sequential", stage)
@@ -94,6 +108,7 @@ class CompiledDecoder:
             self._add_block(cast("ConvNeXtBlock", block))
             norm = None
         assert norm is None  # every codec lengthens its frames
+        self._stages["upsample"] = len(self._steps)
 
     def _add_lookup(self, steps: Sequence[VectorQuantizer]) -> None:
         """Add the sum of the codebooks' projections: one of all rows that a frame's codes have."""

@@ -42,6 +42,9 @@ class CompiledLayers(Protocol):
     def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
         """Map several codes [K, T], of different T, to samples [hop_length * T] each."""
 
+    def on_the_way(self, codes: Tensor) -> dict[str, Tensor]:
+        """Return what stages map codes [K, T] to, see `CompiledDecoder`."""
+
     def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
         """Do as `FrameRunner.advance`, all but counting the frames."""
 

@@ -149,6 +149,10 @@ def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
         residual = decoder.quantizer.quantizer.decode(codes[None, 1:])
     # `codes` is an input; that it is compared shows that decoding left it as it was.
     stages = {"audio": audio, "semantic_zq": semantic[0], "residual_zq": residual[0]}
+    if decoder.compiled is not None:
+        context, latents = decoder.compiled.on_the_way(codes).values()
+        normed = decoder.quantizer.post_module.norm(context.transpose(1, 2)).transpose(1, 2)
+        found = {"post_module": normed[0], "upsample": latents[0]}
     return found | stages | {"codes": before}
 
 
