@@ -137,9 +137,9 @@ def test_layers_behind_a_look_up_are_those_of_pytorch(size: int, length: int) ->
     "sizes",
     [[1] * 301, [7, 60, 63, 171], [1, 130, 2, 40, 128], [300, 1], [16] * 18 + [13], [127, 2, 172]],
 )
-@pytest.mark.parametrize("size", [1, 2, 20, 128])
-def test_chunks_are_the_whole_in_every_bit(size: int, sizes: list[int]) -> None:
-    layer, x = Layer(2, size), numbers(2, WIDTH, 301, seed=9)
+@pytest.mark.parametrize(("heads", "size"), [(2, 1), (1, 2), (2, 20), (1, 128), (2, 128)])
+def test_chunks_are_the_whole_in_every_bit(heads: int, size: int, sizes: list[int]) -> None:
+    layer, x = Layer(heads, size), numbers(2, WIDTH, 301, seed=9)
     streams = Streams(layer, 2)
 
     pieces = [streams.advance(piece) for piece in split(x, sizes)]
