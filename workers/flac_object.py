@@ -31,7 +31,7 @@ def store_flac(folder: str, audio: AudioArray, sample_rate: int) -> str:
 
 def encode_flac(audio: AudioArray, sample_rate: int) -> bytes:
     """Return mono audio float32 [N] as FLAC of 24 bits; samples beyond full scale are cut to it."""
-    # Whole numbers here, in one pass over the samples: the encoder takes four times as long for it.
+    # Whole numbers here, in one pass over the samples: the encoder takes several times as long.
     scaled = np.rint(audio * np.float32(_FULL_SCALE)).clip(-_FULL_SCALE, _FULL_SCALE - 1)
     samples = scaled.astype(np.int32) << 8  # the upper 24 bits count
     if not hasattr(os, "memfd_create"):

@@ -175,11 +175,8 @@ class WorkerProcess:
         There is need where few are waited for, where the storage is too slow for one thread, or in
         the end. Else one thread does it, as several crowd the engine's out of their cores.
         """
-        is_few, lags = (
-            len(items) <= settings.WORKER_THREADS,
-            len(self.rendered) >= MOST_AT_ONCE // 2,
-        )
-        if is_few or lags or self.stopping.is_set():
+        is_few = len(items) <= settings.WORKER_THREADS
+        if is_few or len(self.rendered) >= MOST_AT_ONCE // 2 or self.stopping.is_set():
             return list(self._storers.map(step, items))
         return self._storers.submit(lambda: [step(item) for item in items]).result()
 
