@@ -170,15 +170,16 @@ class WorkerProcess:
         self.rendered.add(item, is_urgent=runs_dry or (is_interactive and is_last))
 
     def store(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """Return `step` of each item, several at once if need be: each waits for the disk often.
+        """Return `step` of each item, several at once unless they would slow a busy engine down.
 
-        There is need where few are waited for, where the storage is too slow for one thread, or in
-        the end. Else one thread does it, as several crowd the engine's out of their cores.
+        Each waits for the disk often, but several at work crowd the engine's threads out of their
+        cores: as long as it has enough to do and one thread keeps up with it, one stores.
         """
-        is_few = len(items) <= settings.WORKER_THREADS
-        if is_few or len(self.rendered) >= MOST_AT_ONCE // 2 or self.stopping.is_set():
-            return list(self._storers.map(step, items))
-        return self._storers.submit(lambda: [step(item) for item in items]).result()
+        is_busy = self.host.is_ready and len(self.held.unrendered()) > 2 * self.host.engine.slots
+        keeps_up = len(self.rendered) < MOST_AT_ONCE // 2
+        if is_busy and keeps_up and not self.stopping.is_set():
+            return self._storers.submit(lambda: [step(item) for item in items]).result()
+        return list(self._storers.map(step, items))
 
     def _settle_soon(self) -> None:
         from workers.render import settle_rendered  # a worker of files has no engine

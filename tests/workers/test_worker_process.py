@@ -80,18 +80,20 @@ def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: Miniatur
 
 
 @pytest.mark.parametrize(
-    ("items", "waiting", "is_stopping", "expected"),
+    ("held", "waiting", "is_stopping", "expected"),
     [
-        (20, 0, False, 1),
-        (20, MOST_AT_ONCE // 2 - 1, False, 1),
-        (20, MOST_AT_ONCE // 2, False, 4),  # storing lags
-        (20, 0, True, 4),
-        (4, 0, False, 4),  # somebody may wait
+        (9, 0, False, 1),
+        (9, MOST_AT_ONCE // 2 - 1, False, 1),
+        (9, MOST_AT_ONCE // 2, False, 4),  # storing lags
+        (9, 0, True, 4),
+        (8, 0, False, 4),  # no more than twice the slots: the engine leaves room
     ],
 )
-def test_one_thread_stores_as_long_as_it_keeps_up(
-    process: MiniatureProcess, items: int, waiting: int, is_stopping: bool, expected: int
+def test_one_thread_stores_beside_a_busy_engine_as_long_as_it_keeps_up(
+    process: MiniatureProcess, held: int, waiting: int, is_stopping: bool, expected: int
 ) -> None:
+    for number in range(held):
+        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
     for number in range(waiting):
         process.rendered.add(rendered(number), is_urgent=False)
     if is_stopping:
@@ -105,5 +107,5 @@ def test_one_thread_stores_as_long_as_it_keeps_up(
             all_there.wait(timeout=20)
         return number * 2
 
-    assert process.store(step, range(items)) == [number * 2 for number in range(items)]
+    assert process.store(step, range(20)) == [number * 2 for number in range(20)]
     assert len(threads) == expected
