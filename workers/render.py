@@ -100,10 +100,13 @@ def settle_rendered(process: WorkerProcess) -> None:
         wanted = [item for item in items if not _drop_lost(process, item.claim)]
         stored: list[tuple[HeldClaim, Take]] = []
         outcomes = process.store(partial(_store, process), wanted)
+        if process.handing_back.is_set():  # nobody would wait for their rows
+            drop_stored([take for take in outcomes if isinstance(take, Take)])
+            return
         for item, outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 _settle_error(process, item.claim, outcome)
-            else:
+            elif outcome is not None:
                 stored.append((item.claim, outcome))
         _finish(process, _with_rows(process, stored))
     except Exception:  # left to expire
@@ -121,8 +124,13 @@ def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
     return claim.is_lost
 
 
-def _store(process: WorkerProcess, item: Rendered) -> Take | Exception:
-    """Return a rendered segment's take, whose row is still to be written, or why there is none."""
+def _store(process: WorkerProcess, item: Rendered) -> Take | Exception | None:
+    """Return a rendered segment's take, whose row is still to be written, or why there is none.
+
+    None once the process hands its claims back, which gives this one back as well.
+    """
+    if process.handing_back.is_set():
+        return None
     try:
         rendered = item.future.result()
         take = store_take(item.request.content_key, rendered)

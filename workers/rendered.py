@@ -78,8 +78,14 @@ class RenderedQueue:
         with self._changed:
             self._is_running = bool(self._items)
             is_due = self._is_running
+            self._changed.notify_all()
         if is_due:
             self._schedule()
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Return whether no run goes on, having waited for that so long at most."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._is_running, seconds)
 
     @property
     def _is_ripe(self) -> bool:

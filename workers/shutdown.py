@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 LAST_WORDS_SECONDS = 3.0
+LAST_OBJECTS_SECONDS = 3.0  # for a take that is being stored
 
 
 def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
@@ -42,6 +43,8 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     last_words = threading.Thread(target=_last_words, args=(process,), daemon=True)
     last_words.start()
     last_words.join(LAST_WORDS_SECONDS)
+    if not process.rendered.wait_idle(LAST_OBJECTS_SECONDS):
+        logger.warning("storing did not end in time: `orphans` finds what it left")
 
 
 def _last_words(process: WorkerProcess) -> None:

@@ -235,6 +235,28 @@ def test_row_that_cannot_be_written_fails_alone(
     assert len(files) == 4
 
 
+def test_claims_that_are_handed_back_while_takes_are_stored_leave_no_objects(
+    process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(ready, text="Ox.\n\nOx two.\n\nOx three.", priority=RenderJob.Priority.BULK)
+    store = takes_module.store_take
+    stored: list[Take] = []
+
+    def store_and_stop(key: str, rendered: SegmentAudio) -> Take:
+        stored.append(store(key, rendered))
+        process.handing_back.set()
+        return stored[-1]
+
+    monkeypatch.setattr(render_module, "store_take", store_and_stop)
+    take_segments(process)
+    while not process.handing_back.is_set():
+        process.run_next()
+
+    assert stored
+    assert not Take.objects.exists()
+    assert not [path for path in default_storage_folder("takes").rglob("*") if path.is_file()]
+
+
 def default_storage_folder(name: str) -> Path:
     return Path(default_storage.path(name))
 

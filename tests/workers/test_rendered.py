@@ -95,3 +95,18 @@ def test_batch_is_bounded_and_the_rest_has_a_run_of_its_own(
     queue.end_run()
     queue.add(item(), is_urgent=False)
     assert len(runs) == 3
+
+
+def test_stop_waits_until_no_run_goes_on_and_not_for_ever(
+    queue: RenderedQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience(monkeypatch, 0)
+    assert queue.wait_idle(0), "nothing has come yet"
+    queue.add(item(), is_urgent=False)
+    queue.take()
+    assert not queue.wait_idle(0.01)
+
+    ending = threading.Timer(0.05, queue.end_run)
+    ending.start()
+
+    assert queue.wait_idle(30)
