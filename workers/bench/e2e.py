@@ -145,6 +145,7 @@ def _row(
         "cache_length": engine["max_positions"],
         "segments": rounds[0]["segments"],
         "retakes": median(one["retakes"] for one in rounds),
+        "retake_frames": median(one["retake_frames"] for one in rounds),
         "frames": median(one["frames"] for one in rounds),
         "audio_seconds": median(one["audio_seconds"] for one in rounds),
         "seconds": median(one["seconds"] for one in rounds),

@@ -140,6 +140,7 @@ class _Rounds:
         return {
             "segments": len(takes),
             "retakes": 0,
+            "retake_frames": 0,
             "frames": sum(take.codes.shape[1] for take in takes),
             "audio_seconds": sum(len(take.audio) / take.sample_rate for take in takes),
             "seconds": seconds,
@@ -169,6 +170,7 @@ def _figures(job_id: Any) -> dict[str, Any]:
     return {
         "segments": job.segments_done,
         "retakes": again["number"],
+        "retake_frames": again["frames"] or 0,
         "frames": ended["frames"] + (again["frames"] or 0),
         "audio_seconds": ended["audio"],
         "seconds": (ended["at"] - job.started_at).total_seconds(),
