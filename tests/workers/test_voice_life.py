@@ -136,7 +136,7 @@ def test_voice_deleted_while_all_slots_speak_with_it(pair: Pair) -> None:
     voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
     for one in (voice, other):
         wait_encoded(one)
-    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 10 for number in range(120))
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(300))
     job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
     busy = WorkerStatus.objects.filter(pk="w1", figures__slots_in_use=16)
     wait_for(busy.exists, what="all slots are in use")
