@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as Ctrl-C does, so that its clean-up runs."""
-    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, _interrupt) for number in wanted}
+    with _handled_by(_interrupt):
+        yield
+
+
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Let signals wait for the block's end: for what has to be known of once it is done."""
+    came: list[int] = []
+    try:
+        with _handled_by(lambda number, frame: came.append(number)):
+            yield
+    finally:
+        if came:
+            signal.raise_signal(came[0])
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in ENDING}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -154,16 +155,17 @@ def _voices_of(
     pinned = JobVoice.objects.filter(
         job__in={job_id for job_id, _ in spoken_by}, speaker__in={number for _, number in spoken_by}
     )
+    # Clips first: those of a voice that is deleted between the two are missed as its own then.
+    clips: dict[uuid.UUID, list[ReferenceClip]] = defaultdict(list)
+    found = ReferenceClip.objects.filter(version__in=pinned.values("version"))
+    for clip in found.select_related("stored").order_by("version", "index"):
+        clips[clip.version_id].append(clip)
     rows = [
         row
         for row in pinned.select_related("version__voice")
         if (row.job_id, row.speaker) in spoken_by
     ]
     versions = {row.version_id: row.version for row in rows}
-    clips: dict[uuid.UUID, list[ReferenceClip]] = {pk: [] for pk in versions}
-    found = ReferenceClip.objects.filter(version__in=versions).select_related("stored")
-    for clip in found.order_by("version", "index"):
-        clips[clip.version_id].append(clip)
     spoken = {pk: _spoken(version, clips[pk], codes, codec) for pk, version in versions.items()}
     return {(row.job_id, row.speaker): spoken[row.version_id] for row in rows}
 

@@ -54,7 +54,7 @@ class RenderedQueue:
             is_due = not self._is_running
             self._is_running = True
             if self._is_ripe:
-                self._changed.notify()
+                self._changed.notify_all()
         if is_due:
             self._schedule()
 
@@ -86,6 +86,16 @@ class RenderedQueue:
         """Return whether no run goes on, having waited for that so long at most."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._is_running, seconds)
+
+    def wait_urgent(self, seconds: float, *, unless: Future[None]) -> None:
+        """Wait so long at most for something urgent to come, or for `unless` to end."""
+        unless.add_done_callback(self._ring)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_urgent or unless.done(), seconds)
+
+    def _ring(self, _: Future[None]) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     @property
     def _is_ripe(self) -> bool:

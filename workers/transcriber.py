@@ -95,6 +95,11 @@ class SpeechCheck:
         self._turn = threading.Lock()
         self._last: Future[Any] | None = None  # a call that was given up may still go on
 
+    @property
+    def is_on(self) -> bool:
+        """Return whether takes are heard, which is to be done within TTS_ASR_SECONDS."""
+        return self._transcriber is not None
+
     def start(self) -> None:
         """Make the transcriber that the settings name.
 

@@ -6,8 +6,10 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +27,7 @@ from workers.outages import DATABASE_AWAY
 from workers.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
 from workers.spoken_voices import SpokenVoices
 from workers.status import StatusReport
-from workers.step_back import step_back
+from workers.step_back import Nicer, step_back
 from workers.throughput import FrameRate
 from workers.transcriber import SpeechCheck
 
@@ -41,6 +43,8 @@ PAUSE_AFTER_FULL_DISK_SECONDS = 5.0
 DELIVERY_THREADS = 8
 # Renderings that wait to be stored, half a megabyte each, before nothing more is claimed.
 MOST_UNSTORED, MOST_UNSTORED_PER_SLOT = 64, 4
+# How long one thread stores in what time the engine leaves, on machines that do more than this.
+PATIENCE_SECONDS = 2.0
 # How long a thread that computes in Python keeps the engine's threads from the interpreter; by
 # itself ten times as long, in which an engine makes half a frame.
 SWITCH_SECONDS = 0.0005
@@ -78,18 +82,17 @@ class WorkerProcess:
         self._paused_until = 0.0
         self._pools = {
             kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
-            for kind in (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
+            for kind in (Kind.VERSION, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
         }
         # A pool of its own: these wait for other people's servers.
         self._pools[Kind.DELIVERY] = ThreadPoolExecutor(
             DELIVERY_THREADS, thread_name_prefix=Kind.DELIVERY.value
         )
-        self._settler = ThreadPoolExecutor(1, thread_name_prefix="settle")
-        self._storers = ThreadPoolExecutor(
-            settings.WORKER_THREADS,
-            thread_name_prefix="store",
-            initializer=step_back if self.has_engine_role else None,
-        )
+        # Beside the engine for each segment, on its way in and out.
+        self._pools[Kind.SEGMENT] = self._serving(settings.WORKER_THREADS, Kind.SEGMENT.value)
+        self._settler = self._serving(1, "settle")
+        self._storers = self._serving(settings.WORKER_THREADS, "store")
+        self._spare_storer = self._serving(1, "spare-store", Nicer.SPARE)
 
     @property
     def has_engine_role(self) -> bool:
@@ -173,13 +176,38 @@ class WorkerProcess:
         """Return `step` of each item, several at once unless they would slow a busy engine down.
 
         Each waits for the disk often, but several at work crowd the engine's threads out of their
-        cores: as long as it has enough to do and one thread keeps up with it, one stores.
+        cores: as long as it has enough to do and storing keeps up with it, one thread stores in the
+        time that the engine leaves. The others help where that is too little, or somebody waits.
         """
+        results: dict[int, Result] = {}
+        left = deque(enumerate(items))
+
+        def work() -> None:
+            while True:
+                try:
+                    place, item = left.popleft()
+                except IndexError:
+                    return
+                results[place] = step(item)
+
+        at_work: list[Future[None]] = []
         is_busy = self.host.is_ready and len(self.held.unrendered()) > 2 * self.host.engine.slots
         keeps_up = len(self.rendered) < MOST_AT_ONCE // 2
         if is_busy and keeps_up and not self.stopping.is_set():
-            return self._storers.submit(lambda: [step(item) for item in items]).result()
-        return list(self._storers.map(step, items))
+            # A transcriber has a time limit, which does not know how much of it a thread got.
+            pool = self._storers if self.speech.is_on else self._spare_storer
+            at_work.append(pool.submit(work))
+            self.rendered.wait_urgent(PATIENCE_SECONDS, unless=at_work[0])
+        threads = min(len(left), settings.WORKER_THREADS)
+        at_work += [self._storers.submit(work) for _ in range(threads)]
+        for one in at_work:
+            one.result()
+        return [results[place] for place in range(len(items))]
+
+    def _serving(self, threads: int, name: str, nicer: Nicer = Nicer.SERVING) -> ThreadPoolExecutor:
+        """Return threads that leave the processor to the engine, where this process has one."""
+        step = partial(step_back, nicer) if self.has_engine_role else None
+        return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=step)
 
     def _settle_soon(self) -> None:
         from workers.render import settle_rendered  # a worker of files has no engine

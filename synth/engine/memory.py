@@ -15,6 +15,7 @@ from torch import nn
 
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import MAX_BATCH_FRAMES as PIECE_FRAMES
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.config import LMConfig, TransformerConfig
 from synth.engine.fast_ar import FastAR
@@ -54,7 +55,6 @@ SHARED_PARTS: Mapping[str, str] = MappingProxyType(
 HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history", "noise")
 
 FLOAT_BYTES = 4
-ENCODE_SECONDS = 30  # of a reference clip; the codec takes a clip in one pass
 # A codec half's peak, fitted to halves of 1/16, 1/4 and full width on a CPU: copies of its
 # widest layer, whose channels the decoder's kernels pad, and for the encoder numbers per sample
 # besides. bfloat16 takes a decoder no less, as its convolutions widen.
@@ -103,14 +103,12 @@ class Demand:
         """Return the bytes of one slot."""
         return sum(self.slot.values())
 
-    def codec_work(self, frames: int, *, with_clip: bool = True) -> int:
+    def codec_work(self, frames: int) -> int:
         """Return the codec's working memory with so many frames of codes in one pass.
 
-        Args:
-            with_clip: at least what encoding a clip of ENCODE_SECONDS takes. Decoding at the same
-                time is not counted on top: where both are too much, the pass is made smaller.
+        At least what encoding a clip takes, during which nothing else is decoded in such passes.
         """
-        return max(frames * self.codec_frame_work, self.encode_work if with_clip else 0)
+        return max(frames * self.codec_frame_work, self.encode_work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +275,6 @@ def _codec_frame_work(codec: CodecConfig) -> int:
 
 
 def _encode_work(codec: CodecConfig, formats: NumberFormats) -> int:
-    """Return the encoder's working memory for a clip of ENCODE_SECONDS."""
+    """Return the encoder's working memory for a clip, which it takes in pieces."""
     numbers = ENCODER_COPIES * codec.encoder_dim + ENCODER_NUMBERS  # of one sample
-    return numbers * codec.sample_rate * ENCODE_SECONDS * formats.encoder.itemsize
+    return numbers * codec.hop_length * PIECE_FRAMES * formats.encoder.itemsize

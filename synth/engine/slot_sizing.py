@@ -43,7 +43,6 @@ RESERVE_SHARE = {"cpu": 0.10, "cuda": 0.05}
 CPU_PASS_BYTES = 320 * 2**20  # about 64 frames of a full-size decoder
 MOST_CPU_FRAMES = 192
 CODEC_SHARE = 0.25  # of what weights and reserve leave
-CLIP_SHARE = 0.5  # of the same
 PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
 INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, the layout's padding
 MIN_POSITIONS = 64  # fewer are no advice to give
@@ -153,17 +152,15 @@ def plan_slots(
 def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tuple[int, int]:
     """Return how many frames the codec may take in one pass, and its working memory.
 
-    The most that leaves the slots their room. A long clip is provided for on top where that takes
-    no more than CLIP_SHARE of the room, else it has to find memory that is free when it comes.
+    They are the most that leaves the slots their room.
     """
     frames, needed = default_batch_frames(device_type), slots * demand.slot_bytes
     if device_type == "cpu":
         frames = max(frames, min(CPU_PASS_BYTES // demand.codec_frame_work, MOST_CPU_FRAMES))
     most = min(CODEC_SHARE * room, room - needed)
-    while frames > MIN_CODEC_FRAMES and demand.codec_work(frames, with_clip=False) > most:
+    while frames > MIN_CODEC_FRAMES and frames * demand.codec_frame_work > most:
         frames //= 2
-    with_clip = demand.codec_work(frames) <= min(CLIP_SHARE * room, room - needed)
-    return frames, demand.codec_work(frames, with_clip=with_clip)
+    return frames, demand.codec_work(frames)
 
 
 def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
+from ttsweb.interrupts import signals_held
 from workers import embedded
 from workers.embedded import Child, last_line, open_log, signals_interrupt, stop_all
 
@@ -22,6 +23,7 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SL
 PARENT = """
 import sys, time
 import django; django.setup()
+from ttsweb.interrupts import signals_held
 from workers.embedded import Child
 child = Child("sleeper", sys.argv[1]); child.start(); print(child.pid, flush=True); time.sleep(60)
 """
@@ -149,6 +151,20 @@ def test_signal_ends_the_block_and_the_handlers_come_back(number: signal.Signals
         time.sleep(5)
 
     assert signal.getsignal(number) is before
+
+
+def test_signal_waits_for_the_end_of_a_block_that_holds_it() -> None:
+    before, steps = signal.getsignal(signal.SIGTERM), []
+
+    with pytest.raises(KeyboardInterrupt), signals_interrupt():
+        with signals_held():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            steps.append("done")
+        steps.append("never")
+
+    assert steps == ["done"]
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_log_is_for_this_user_alone_and_a_large_one_is_moved_away(tmp_path: Path) -> None:

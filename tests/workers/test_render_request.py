@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.db import connection
 
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import EngineError
@@ -151,6 +152,30 @@ def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
     assert isinstance(error, EngineError)
     assert (error.code, error.retryable) == ("voice_deleted", False)
     assert voice.name in str(error)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
+    process: MiniatureProcess, voice: Voice
+) -> None:
+    take_versions(process)
+    process.run_all()
+    segment = Segment.objects.get(job=submit(voice, text="Hello."))
+    take_segments(process)
+    looks: list[str] = []
+
+    def delete_between_two_looks(execute: Any, sql: str, *given: Any) -> Any:
+        if any(f'FROM "{table}"' in sql for table in ("voices_referenceclip", "synth_jobvoice")):
+            looks.append(sql)
+            if len(looks) == 2:
+                delete_voice(voice)
+        return execute(sql, *given)
+
+    with connection.execute_wrapper(delete_between_two_looks):
+        error = built(process, segment)
+
+    assert isinstance(error, EngineError) and len(looks) > 2
+    assert error.code == "voice_deleted"
 
 
 @pytest.mark.django_db(transaction=True)

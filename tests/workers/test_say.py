@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sqlite3
 import time
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from synth.models import RenderJob
+from tests.factories import make_job
 from tests.workers.commands import (
     PATIENCE_SECONDS,
     check_is_speech,
@@ -19,6 +23,10 @@ from tests.workers.commands import (
     run_python,
     start,
 )
+from ttsweb.interrupts import signals_interrupt
+from ttsweb.progress import Progress
+from workers.local_worker import LocalWorker
+from workers.management.commands.say import render_or_cancel
 
 MAKE_VOICE = """
 import django; django.setup()
@@ -137,7 +145,7 @@ def test_stop_cancels_the_job_and_leaves_neither_file_nor_process(
     clean_env: dict[str, str], voice_id: str, tmp_path: Path
 ) -> None:
     target = tmp_path / "out.wav"
-    text = "I saw the lamp in the long room. " * 200
+    text = "I saw the lamp in the long room. " * 600
     with start(clean_env, "say", text, "--voice", "Ada", "-o", str(target)) as process:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while job_statuses(clean_env) != ["running"]:
@@ -151,3 +159,17 @@ def test_stop_cancels_the_job_and_leaves_neither_file_nor_process(
     assert job_statuses(clean_env) == ["cancelled"]
     assert not target.exists()
     assert children_of(process.pid) == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_signal_while_the_job_is_being_made_cancels_it(tmp_path: Path) -> None:
+    def submit() -> RenderJob:
+        job = make_job(segments=3)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)  # its message is still to be sent
+        return job
+
+    with pytest.raises(KeyboardInterrupt), signals_interrupt():
+        render_or_cancel(submit, LocalWorker(), Progress(io.StringIO()))
+
+    assert RenderJob.objects.get().status == RenderJob.Status.CANCELLED

@@ -96,7 +96,7 @@ def test_outage_before_the_first_round_of_all_is_seen_too() -> None:
 def test_expired_claims_are_freed_and_living_ones_are_not() -> None:
     second = dt.timedelta(seconds=1)
     lost = make_segment(**claimed(ago=second, status="claimed"))
-    held = make_segment(**claimed(ago=-second, status="claimed"))
+    held = make_segment(**claimed(ago=-dt.timedelta(hours=1), status="claimed"))
     version = make_version(status="encoding", **claimed(ago=second))
     export = make_export(status="claimed", **claimed(ago=second))
 

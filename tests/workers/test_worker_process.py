@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import uuid
@@ -13,6 +12,7 @@ import pytest
 
 from synth.contract import RenderSpec
 from tests.workers.conftest import MiniatureProcess
+from workers import worker_process
 from workers.claim_ahead import Room
 from workers.held_claims import HeldClaim, Kind
 from workers.render_request import RenderRequest
@@ -50,20 +50,6 @@ def test_a_worker_of_files_leaves_the_interval_alone(interval: float) -> None:
     WorkerProcess(name="w1", role="cpu")
 
     assert sys.getswitchinterval() == interval
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux")
-@pytest.mark.parametrize(("role", "nicer"), [("all", 10), ("gpu", 10), ("cpu", 0)])
-def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: int) -> None:
-    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-    process = WorkerProcess(name="w1", role=role)
-    process.stopping.set()  # all of them are used
-
-    def niceness(_: int) -> int:
-        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
-
-    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
-    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
 
 
 def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: MiniatureProcess) -> None:
@@ -109,3 +95,27 @@ def test_one_thread_stores_beside_a_busy_engine_as_long_as_it_keeps_up(
 
     assert process.store(step, range(20)) == [number * 2 for number in range(20)]
     assert len(threads) == expected
+
+
+@pytest.mark.parametrize("why", ["impatient", "urgent"])
+def test_others_help_one_that_stores_where_it_gets_no_time(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    monkeypatch.setattr(worker_process, "PATIENCE_SECONDS", 0.1 if why == "impatient" else 60)
+    for number in range(9):
+        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
+    release, lock, done = threading.Event(), threading.Lock(), []
+
+    def step(number: int) -> int:
+        if number == 0:  # the first one gets no time
+            if why == "urgent":
+                process.rendered.add(rendered(100), is_urgent=True)
+            assert release.wait(timeout=20)
+        with lock:
+            done.append(number)
+            if len(done) == 19:
+                release.set()
+        return number * 2
+
+    assert process.store(step, range(20)) == [number * 2 for number in range(20)]
+    assert done[-1] == 0

@@ -54,7 +54,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--book", type=Path, required=True, metavar="FILE.epub")
     parser.add_argument("--chapters", type=number(low=1), default=1, help="from the first on")
     parser.add_argument("--segments", type=number(low=1), help="about so many at most")
-    parser.add_argument("--repeat", type=number(low=1), default=2, help="rounds; the median counts")
+    parser.add_argument("--repeat", type=number(low=1), default=4, help="rounds; the median counts")
     add_service_arguments(parser)
 
 

@@ -112,18 +112,18 @@ class _Case:
         # What an engine does: to the device, to the codec's rate, to codes, and these back.
         return len(encode_reference(self.encoder, self.clip, _CLIP_RATE).codes.T)
 
-    def codes(self) -> Tensor:
+    def codes(self, **limit: int) -> Tensor:
         """Return the clip's codes, int64 [K, T]."""
-        return self.encoder.encode([self.waveform])[0]
+        return self.encoder.encode([self.waveform], **limit)[0]
 
     def latents(self) -> Tensor:
-        """Return what the codes are chosen for, float64."""
+        """Return what the codes are chosen for, of one pass over the whole clip, float64."""
         found: list[Tensor] = []
         hook = self.encoder.quantizer.pre_module.register_forward_hook(
             lambda _module, _args, output: found.append(output.double())
         )
         with hook:
-            self.codes()
+            self.codes(max_batch_frames=self.waveform.shape[0])
         return found[0]
 
 

@@ -185,14 +185,13 @@ class CompiledDecoder:
 
     def _add_transposed(self, conv: CausalConvTranspose1d, **before: Any) -> None:
         """Add a transposed convolution as one whose outputs are each stride's columns in turn."""
-        weight, stride = conv.conv.weight, conv.stride  # [in, out, taps * stride]
-        channels, outputs, kernel = weight.shape
-        assert kernel % stride == 0 and conv.conv.bias is not None
-        # The first columns of a kernel meet the newest input, which is the last tap.
-        taps = weight.view(channels, outputs, kernel // stride, stride).flip(2)
-        wide = taps.permute(1, 3, 0, 2).reshape(outputs * stride, channels, kernel // stride)
-        laid = NativeTaps(wide, conv.conv.bias.repeat_interleave(stride))
-        _hand_over(conv.conv, laid)
+        inner, stride = conv.conv, conv.stride
+        assert inner.bias is not None
+        wide = _columns_of_strides(inner.weight, stride)
+        # The first form is let go before the last is made: this is the largest weight of all.
+        inner.weight = nn.Parameter(wide, requires_grad=False)
+        laid = NativeTaps(wide, inner.bias.repeat_interleave(stride))
+        _hand_over(inner, laid)
         self._append(NativeConvolution(laid, stride=stride, **before), conv)
 
     def _append(self, step: NativeConvolution, module: nn.Module) -> None:
@@ -211,6 +210,18 @@ def compile_decoder(decoder: CodecDecoder) -> None:
         decoder.compiled = CompiledDecoder(decoder)
     except NotCompiledError as error:
         logger.info("PyTorch turns codes into audio, at half the speed: %s", error)
+
+
+def _columns_of_strides(weight: Tensor, stride: int) -> Tensor:
+    """Return a transposed kernel [in, out, taps * stride] as one of [out * stride, in, taps]."""
+    channels, outputs, kernel = weight.shape
+    assert kernel % stride == 0
+    taps = weight.view(channels, outputs, kernel // stride, stride).permute(1, 3, 0, 2)
+    wide = weight.new_empty(taps.shape)
+    for tap, into in enumerate(wide.unbind(3)):
+        # The first columns of a kernel meet the newest input, which is the last tap.
+        into.copy_(taps[..., -1 - tap])
+    return wide.flatten(0, 1)
 
 
 def _rms(norm: RMSNorm) -> NativeNorm:

@@ -3,81 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.layers import CausalConv1d, ConvNeXtBlock
-from synth.engine.codec.quantizer import residual_stack, semantic_stack
-from synth.engine.codec.residual import Snake, residual_units
-from synth.engine.codec.transformer import WindowedTransformer
+from synth.engine.codec.encoder_layers import EncodingQuantizer, WaveEncoder
+from synth.engine.codec.sample_runner import SampleRunner
 from synth.engine.errors import ReferenceAudioError
 
 NOT_FINITE = "The reference audio holds values that are not finite; export the clip again."
-MAX_BATCH_SAMPLES = 1 << 22  # 95 s at 44.1 kHz; a full-size encoder takes about 1 kB a sample
-
-
-class EncoderBlock(nn.Module):
-    """Refine at one width, then double the width and shorten by `stride`."""
-
-    def __init__(self, dim: int, stride: int, *tail: nn.Module) -> None:
-        super().__init__()
-        widen = CausalConv1d(dim, 2 * dim, 2 * stride, stride=stride)
-        self.block = nn.Sequential(*residual_units(dim), Snake(dim), widen, *tail)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to [B, 2 dim, T / stride]."""
-        y: Tensor = self.block(x)
-        return y
-
-
-class WaveEncoder(nn.Module):
-    """Map samples to latents, four for each frame of codes at full size."""
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        dim = config.encoder_dim
-        blocks: list[nn.Module] = [CausalConv1d(1, dim, 7)]
-        last = len(config.encoder_strides) - 1
-        for index, stride in enumerate(config.encoder_strides):
-            tail = [WindowedTransformer(config.encoder_transformer)] if index == last else []
-            blocks.append(EncoderBlock(dim, stride, *tail))
-            dim *= 2
-        self.block = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, config.latent_dim, 3))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map [B, 1, N] to [B, latent_dim, N / prod(strides)]."""
-        y: Tensor = self.block(x)
-        return y
-
-
-class EncodingQuantizer(nn.Module):
-    """Shorten latents to the frame rate, put them in context, and choose the codes."""
-
-    def __init__(self, config: CodecConfig) -> None:
-        super().__init__()
-        dim = config.latent_dim
-        self.downsample = nn.Sequential(
-            *(
-                nn.Sequential(
-                    CausalConv1d(dim, dim, factor, stride=factor, weight_norm=None),
-                    ConvNeXtBlock(dim),
-                )
-                for factor in config.downsample_factors
-            )
-        )
-        self.pre_module = WindowedTransformer(config.pre_module)
-        self.semantic_quantizer = semantic_stack(config)
-        self.quantizer = residual_stack(config)
-
-    def forward(self, latents: Tensor) -> Tensor:
-        """Map [B, latent_dim, S] to codes, int64 [B, K, T]."""
-        z = self.pre_module(self.downsample(latents))
-        semantic_codes, semantic = self.semantic_quantizer.encode(z)
-        residual_codes, _ = self.quantizer.encode(z - semantic)
-        return torch.cat((semantic_codes, residual_codes), dim=1)
+# 3 s of audio; a full-size encoder takes about 4 MB a frame. More at once is no faster: on a CPU
+# the tensors of many frames leave the heap and are mapped anew at each operation.
+MAX_BATCH_FRAMES = 64
 
 
 class CodecEncoder(nn.Module):
@@ -99,41 +39,53 @@ class CodecEncoder(nn.Module):
         """Return the dtype of the weights."""
         return self.quantizer.pre_module.norm.weight.dtype
 
+    @cached_property
+    def _runner(self) -> SampleRunner:
+        """Return what runs the same weights frame by frame."""
+        return SampleRunner(self.encoder, self.quantizer, self.config)
+
     @torch.inference_mode()
     def encode(
-        self, waveforms: Sequence[Tensor], *, max_batch_samples: int = MAX_BATCH_SAMPLES
+        self, waveforms: Sequence[Tensor], *, max_batch_frames: int = MAX_BATCH_FRAMES
     ) -> list[Tensor]:
         """Return the codes of mono waveforms at the codec's sample rate.
 
         Args:
             waveforms: float tensors [N] of any lengths above 0, on any device.
-            max_batch_samples: padded samples that go through the model at once.
+            max_batch_frames: padded frames that go through the model at once, at least 1. Of a
+                longer waveform one part goes after the other, which changes no more than rounding.
 
         Returns:
             For each waveform int64 [K, ceil(N / hop_length)] on the model's device.
 
         Raises:
             ReferenceAudioError: a waveform is empty, not one axis of floats, or not finite.
+            ValueError: `max_batch_frames` is below 1.
         """
+        if max_batch_frames < 1:
+            raise ValueError(f"max_batch_frames is {max_batch_frames} and must be at least 1")
         for waveform in waveforms:
             _check_waveform(waveform)
         finite = [waveform.isfinite().all() for waveform in waveforms]
-        lengths = [waveform.shape[0] for waveform in waveforms]
-        codes: list[Tensor] = [torch.empty(0)] * len(lengths)
-        for group in group_by_length(lengths, max_batch_samples):
-            batch = self._encode_batch([waveforms[index] for index in group])
+        frames = [-(-waveform.shape[0] // self.config.hop_length) for waveform in waveforms]
+        codes: list[Tensor] = [torch.empty(0)] * len(frames)
+        for group in group_by_length(frames, max_batch_frames):
+            batch = self._encode_batch([waveforms[index] for index in group], max_batch_frames)
             for row, index in enumerate(group):
-                codes[index] = batch[row, :, : -(-lengths[index] // self.config.hop_length)]
+                codes[index] = batch[row, :, : frames[index]]
         # Asked for behind the work, so that a device is waited for once and not on the way.
         if not all(finite):
             raise ReferenceAudioError(NOT_FINITE)
         return codes
 
-    def _encode_batch(self, waveforms: Sequence[Tensor]) -> Tensor:
+    def _encode_batch(self, waveforms: Sequence[Tensor], limit: int) -> Tensor:
+        """Return the codes [B, K, T] of waveforms, the longest one first."""
+        hop = self.config.hop_length
         moved = [waveform.to(self.device, self.dtype) for waveform in waveforms]
-        longest = max(waveform.shape[0] for waveform in moved)
-        padded = pad_right(moved, longest + -longest % self.config.hop_length)
-        y: Tensor = self.quantizer(self.encoder(padded[:, None]))
+        padded = pad_right(moved, -(-moved[0].shape[0] // hop) * hop)[:, None]
+        if padded.shape[-1] > limit * hop:  # a waveform on its own, see `group_by_length`
+            return self._runner.run(padded, limit)
+        y: Tensor = self.quantizer(self.encoder(padded))
         return y
 
 

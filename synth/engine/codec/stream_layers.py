@@ -1,6 +1,6 @@
-"""Run the decoder's stages on the next frames alone, with what earlier frames left behind.
+"""Run the codec's stages on the next frames alone, with what earlier frames left behind.
 
-The weights are those of the whole decoder: every module is run as it is, but for the three kinds
+The weights are those of the whole half: every module is run as it is, but for the three kinds
 that look back. A convolution gets the inputs that its zeros stand for at the start, a transposed
 one the inputs whose tails still change its first outputs, an attention its newest keys and values.
 
@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.codec.decoder_layers import DecoderBlock, DecodingQuantizer, WaveDecoder
+from synth.engine.codec.encoder_layers import EncoderBlock, WaveEncoder
 from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
@@ -90,8 +91,9 @@ class FrameRunner:
         if self.compiled is not None:
             wave = self.compiled.advance(codes, rows, frames, rope)
         else:
-            chunk = _Chunk(self.layout.views(rows), frames, rope)
-            wave = chunk.decode(self._quantizer, self._decoder, codes)
+            chunk = Chunk(self.layout.views(rows), frames, rope)
+            latents = chunk.run(self._quantizer.post_module, self._quantizer.lookup(codes))
+            wave = chunk.run(self._decoder, chunk.run(self._quantizer.upsample, latents))[:, 0]
         frames += codes.shape[-1]
         return wave
 
@@ -108,24 +110,29 @@ def _rope(state: StreamState, length: int) -> Tensor:
     return torch.stack([ROPE_ROWS.rows(count, count + length, device) for count in state.counts])
 
 
-class _Chunk:
-    """Run modules on frames behind a state, and put the state after them in its place."""
+class Chunk:
+    """Run modules on columns behind a state, and put the state after them in its place."""
 
-    def __init__(self, carried: Carried, frames: Tensor, rope: Tensor) -> None:
-        self._carried, self._frames = carried, frames
+    def __init__(self, carried: Carried, positions: Tensor, rope: Tensor) -> None:
+        """Take the state of B streams and where the transformers' columns are in each.
+
+        Args:
+            carried: [B, ...] of each module that looks back.
+            positions: int64 [B] or [1], how many columns came before.
+            rope: rotary numbers of the columns, float32 [B or 1, n, head_dim / 2, 2].
+        """
+        self._carried, self._positions = carried, positions
         self._rope, self._length = rope[:, None], rope.shape[1]
 
-    def decode(self, quantizer: DecodingQuantizer, decoder: WaveDecoder, codes: Tensor) -> Tensor:
-        """Return the samples [B, hop_length * n] of codes [B, K, n]."""
-        latents = self._transformer(quantizer.post_module, quantizer.lookup(codes))
-        return self._run(decoder, self._run(quantizer.upsample, latents))[:, 0]
+    def run(self, module: nn.Module, x: Tensor) -> Tensor:
+        """Map x [B, D, T] as the module does where x goes on from the state.
 
-    def _run(self, module: nn.Module, x: Tensor) -> Tensor:
-        """Map x [B, D, T] as the module does where x goes on from the state."""
+        What a convolution with a stride gets is a whole number of its strides.
+        """
         match module:
             case nn.Sequential():
                 for child in module:
-                    x = self._run(child, x)
+                    x = self.run(child, x)
                 return x
             case Snake() | nn.Tanh():
                 y: Tensor = module(x)
@@ -138,16 +145,18 @@ class _Chunk:
                 return self._residual(module, x)
             case ConvNeXtBlock():
                 return x + module.mix(self._conv(module.dwconv, x))
-            case DecoderBlock():
-                return self._run(module.block, x)
+            case WindowedTransformer():
+                return self._transformer(module, x)
+            case EncoderBlock() | WaveEncoder() | DecoderBlock():
+                return self.run(module.block, x)
             case WaveDecoder():
-                return self._run(module.model, x)
+                return self.run(module.model, x)
         # Running it as it is would forget what came before.
         raise TypeError(f"{type(module).__name__} cannot be run in chunks")
 
     def _residual(self, unit: ResidualUnit, x: Tensor) -> Tensor:
         if not unit.has_kernels:
-            return x + self._run(unit.block, x)
+            return x + self.run(unit.block, x)
         first, wide, _, _ = unit.layers
         (before,) = self._carried[wide]
         padded = first(x, left=wide.left, context=before)
@@ -193,9 +202,9 @@ class _Chunk:
 
     def _visible(self, module: WindowedTransformer) -> Tensor:
         """Return which keys each query sees, bool [B, 1, n, window - 1 + n]."""
-        window, device = module.window, self._frames.device
+        window, device = module.window, self._positions.device
         query = torch.arange(self._length, device=device)[:, None]
         key = torch.arange(window - 1 + self._length, device=device)
         # The carried keys are right-aligned: those before a stream's first frame are only zeros.
-        unused = (window - 1 - self._frames).clamp(min=0)[:, None, None, None]
+        unused = (window - 1 - self._positions).clamp(min=0)[:, None, None, None]
         return (key >= query) & (key < query + window) & (key >= unused)

@@ -40,7 +40,7 @@ RESAMPLE_TOLERANCE = 1e-5
 
 def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each wave, its codes and the tensors between the encoder's stages."""
-    encoder, vectors = _encoder(folder), folder.tensors(ENCODE)
+    encoder, vectors = golden_encoder(folder), folder.tensors(ENCODE)
     for wave in cases_of(vectors):
         samples, _ = read_wav(folder.vectors / "wav" / f"{wave}.wav")
         found = _encode_stages(encoder, samples[0].to(encoder.device))
@@ -75,7 +75,7 @@ def audio_excerpt(name: str, hop_length: int) -> slice | None:
 
 def check_resample(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield each sample rate with each resampler that can be used here."""
-    vectors, rate_out = folder.tensors(RESAMPLE), _encoder(folder).config.sample_rate
+    vectors, rate_out = folder.tensors(RESAMPLE), golden_encoder(folder).config.sample_rate
     for rate in cases_of(vectors):
         for choice in usable_resamplers():
             wave = vectors[f"{rate}.in"].to(folder.device)
@@ -95,7 +95,7 @@ def check_end_to_end(folder: GoldenFolder, *, compiled: bool = False) -> Iterato
 
 def check_wav(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield, for each input file, whether it is mono at the codec's rate and some case uses it."""
-    cases, rate = cases_of(folder.tensors(ENCODE)), _encoder(folder).config.sample_rate
+    cases, rate = cases_of(folder.tensors(ENCODE)), golden_encoder(folder).config.sample_rate
     for path in sorted((folder.vectors / "wav").iterdir()):
         samples, found_rate = read_wav(path)
         found = (found_rate, samples.shape[0], path.stem in cases)
@@ -122,12 +122,12 @@ def _encode_stages(encoder: CodecEncoder, samples: Tensor) -> dict[str, Tensor]:
         "downsample": encoder.quantizer.downsample,
         "pre_module": encoder.quantizer.pre_module,
     }
+    frames = -(-samples.shape[0] // encoder.config.hop_length)
     with _captured(modules) as found, torch.inference_mode():
-        (codes,) = encoder.encode([samples])
+        (codes,) = encoder.encode([samples], max_batch_frames=frames)
         z = found["pre_module"][None]
         _, semantic = encoder.quantizer.semantic_quantizer.encode(z)
         _, residual = encoder.quantizer.quantizer.encode(z - semantic)
-    frames = -(-samples.shape[0] // encoder.config.hop_length)
     return found | {
         "codes": codes,
         "feature_length": torch.tensor([frames]),
@@ -196,7 +196,8 @@ def cases_of(vectors: dict[str, Tensor]) -> list[str]:
     return sorted({name.rpartition(".")[0] for name in vectors})
 
 
-def _encoder(folder: GoldenFolder) -> CodecEncoder:
+def golden_encoder(folder: GoldenFolder) -> CodecEncoder:
+    """Return the golden codec's encoding half."""
     return _load_encoder(folder.checkpoint, folder.device)
 
 

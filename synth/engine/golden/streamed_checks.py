@@ -1,6 +1,7 @@
-"""Check the codec decoded in chunks of many sizes against golden vectors.
+"""Check the codec in chunks of many sizes against golden vectors.
 
-Each audio is compared with its vector and with what one pass over the whole gives.
+Each audio is compared with its vector and with what one pass over the whole gives, the codes of
+each clip with theirs.
 """
 
 from __future__ import annotations
@@ -14,20 +15,41 @@ from torch import Tensor
 from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.stream import CodecStream, decode_streams
-from synth.engine.golden.case import CaseResult, Check, GoldenFolder, compare_close
+from synth.engine.golden.case import (
+    CaseResult,
+    Check,
+    GoldenFolder,
+    compare_close,
+    compare_equal,
+)
 from synth.engine.golden.codec_checks import (
     DECODE,
+    ENCODE,
     END_TO_END,
     LONG,
     TOLERANCE,
     audio_excerpt,
     cases_of,
     golden_decoder,
+    golden_encoder,
 )
 from synth.engine.golden.codec_variants import FILE as CHECKPOINT
 from synth.engine.golden.codec_variants import checkpoint_codec_variants, decode_whole
+from synth.engine.golden.wav_file import read_wav
 
 _CHUNKS = ((1,), (3,), (7,), (64,), (200,), (1, 130, 2, 40, 7))  # each over and over
+_PIECES = (1, 64)  # frames of a clip that are encoded at once
+
+
+def check_encode(folder: GoldenFolder) -> Iterator[CaseResult]:
+    """Yield each clip's codes where it is encoded in pieces."""
+    encoder, vectors = golden_encoder(folder), folder.tensors(ENCODE)
+    for wave in cases_of(vectors):
+        samples = read_wav(folder.vectors / "wav" / f"{wave}.wav")[0][0].to(encoder.device)
+        for piece in _PIECES:
+            (codes,) = encoder.encode([samples], max_batch_frames=piece)
+            name = f"{wave}.codes in pieces of {piece}"
+            yield compare_equal(ENCODE, name, codes, vectors[f"{wave}.codes"])
 
 
 def check_decode(folder: GoldenFolder, *, compiled: bool = False) -> Iterator[CaseResult]:
@@ -68,6 +90,7 @@ def check_variants(folder: GoldenFolder) -> Iterator[CaseResult]:
 
 
 CHECKS: dict[str, Check] = {
+    ENCODE: check_encode,
     DECODE: check_decode,
     LONG: check_long,
     END_TO_END: check_end_to_end,

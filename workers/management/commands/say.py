@@ -6,6 +6,8 @@ import json
 import sys
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from synth.formats import FORMATS
 from synth.models import RenderJob
 from synth.transitions import cancel_job, close_cancelled_jobs
 from ttsweb.command_errors import errors_told
+from ttsweb.interrupts import signals_held
 from ttsweb.migration import migrate_once
 from ttsweb.progress import Progress
 from ttsweb.remote_say import RemoteSay, format_of
@@ -80,8 +83,10 @@ class Command(BaseCommand):
                 wait_encoded(version.pk, worker, progress)
                 progress.end("ready")
             progress.begin("Rendering", f"{len(text)} characters")
-            job = submit_text(text, voice, owner=None, audio_format=made_format, seed=chosen.seed)
-            finished = wait_or_cancel(job, worker, progress)
+            submit = partial(
+                submit_text, text, voice, owner=None, audio_format=made_format, seed=chosen.seed
+            )
+            finished = render_or_cancel(submit, worker, progress)
             save_audio(finished, chosen.output)
             progress.end(summary(finished))
         finally:
@@ -105,10 +110,16 @@ class Command(BaseCommand):
         self.stdout.write(json.dumps(answer))
 
 
-def wait_or_cancel(job: RenderJob, worker: LocalWorker, progress: Progress) -> RenderJob:
-    """Return the finished job; cancel it when the wait is broken off."""
+def render_or_cancel(
+    submit: Callable[[], RenderJob], worker: LocalWorker, progress: Progress
+) -> RenderJob:
+    """Return the job that is submitted once it has ended; a signal cancels it, however soon."""
+    job: RenderJob | None = None
     try:
+        with signals_held():  # a job whose id is not known yet could not be cancelled
+            job = submit()
         return wait_ended(job.pk, worker, progress)
     except KeyboardInterrupt:
-        cancel_job(job.pk)
+        if job is not None:
+            cancel_job(job.pk)
         raise

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec import layers
+from synth.engine.codec.encoder import MAX_BATCH_FRAMES, CodecEncoder
 from synth.engine.codec.load import load_encoder
 from synth.engine.errors import ReferenceAudioError
 from tests.synth.engine.codec.conftest import make_config, random_state
@@ -40,16 +42,57 @@ def test_one_frame_for_each_hop_begun(encoder: CodecEncoder, samples: int, frame
     assert int(codes.min()) >= 0 and int(codes[0].max()) < 50 and int(codes[1:].max()) < 30
 
 
-@pytest.mark.parametrize("limit", [1, 20000, 1 << 22])
+@pytest.mark.parametrize("limit", [1, 3, 10, 100])
 def test_a_batch_of_different_lengths_gives_the_codes_of_single_runs(
     golden_encoder: CodecEncoder, limit: int
 ) -> None:
     waveforms = [noise(n, seed=n) for n in (9000, 2048, 700, 30000, 9001)]
 
-    batch = golden_encoder.encode(waveforms, max_batch_samples=limit)
+    batch = golden_encoder.encode(waveforms, max_batch_frames=limit)
 
     for waveform, codes in zip(waveforms, batch, strict=True):
         assert torch.equal(codes, golden_encoder.encode([waveform])[0])
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 64, 149])
+def test_a_clip_in_pieces_gives_the_codes_of_one_pass(
+    golden_encoder: CodecEncoder, piece: int
+) -> None:
+    # Longer than the windows, 512 latents or 128 frames, so that keys fall out of both.
+    waveform = noise(150 * 2048 - 700)
+    (whole,) = golden_encoder.encode([waveform], max_batch_frames=150)
+
+    (pieces,) = golden_encoder.encode([waveform], max_batch_frames=piece)
+
+    assert len(set(whole[0].tolist())) > 20
+    assert torch.equal(pieces, whole)
+
+
+def test_what_goes_through_at_once_does_not_grow_with_the_clip(
+    golden_encoder: CodecEncoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def widest(frames: int) -> int:
+        sizes: list[int] = []
+
+        def note(conv: object, x: Tensor, *rest: Any) -> Any:
+            sizes.append(x.numel())
+            return convolve(conv, x, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(layers, "_convolve", note)
+            golden_encoder.encode([noise(frames * 2048)])
+        return max(sizes)
+
+    convolve: Any = layers._convolve
+    piece = widest(MAX_BATCH_FRAMES)
+
+    assert widest(MAX_BATCH_FRAMES // 2) < piece
+    assert widest(3 * MAX_BATCH_FRAMES) < 1.02 * piece  # with what the columns before left
+
+
+def test_less_than_one_frame_at_once_is_refused(golden_encoder: CodecEncoder) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        golden_encoder.encode([noise(100)], max_batch_frames=0)
 
 
 def test_a_prefix_of_whole_frames_gives_the_prefix_of_the_codes(

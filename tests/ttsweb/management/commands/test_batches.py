@@ -75,7 +75,7 @@ def test_batch_that_is_whole_only_in_part_is_written_and_told_by_the_exit_code(
 
 
 def test_batch_is_cancelled_and_retried(live: Live, tmp_path: Path) -> None:
-    text = "I saw the lamp in the long room. " * 60
+    text = "I saw the lamp in the long room. " * 300
     batch = live.client.batches.submit(
         [{"custom_id": f"c{number}", "text": text} for number in range(3)],
         voice="Ada",
@@ -99,7 +99,7 @@ def test_batch_is_cancelled_and_retried(live: Live, tmp_path: Path) -> None:
 
 
 def test_interrupt_ends_the_command_and_tells_how_to_come_back(live: Live, tmp_path: Path) -> None:
-    text = "I saw the lamp in the long room. " * 60
+    text = "I saw the lamp in the long room. " * 300
     file = jsonl(tmp_path / "texts.jsonl", *[{"text": text, "seed": n} for n in range(3)])
     command = ("batches", "submit", file, "--voice", "Ada", "--follow", "--out", str(tmp_path))
 

@@ -10,7 +10,7 @@ import pytest
 from tests.ttsweb.management.commands.conftest import Live
 from tests.workers.commands import check_is_speech, one_object, run
 
-LONG = "I saw the lamp in the long room. I came back to the long room. " * 150
+LONG = "I saw the lamp in the long room. I came back to the long room. " * 600
 UNKNOWN = "5b0f4a0e-0d53-4bbb-8ad1-3f4e4b1b2f11"
 
 

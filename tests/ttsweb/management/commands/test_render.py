@@ -22,7 +22,7 @@ from tests.workers.commands import (
     start,
 )
 
-LONG = "I saw the lamp in the long room. I came back to the long room. " * 150
+LONG = "I saw the lamp in the long room. I came back to the long room. " * 600
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Threads that serve an engine leave it the processor, those that must be on time do not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import uuid
+from collections import Counter
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from tests.workers.conftest import MiniatureProcess
+from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
+from workers.held_claims import Kind
+from workers.step_back import Nicer, step_back
+from workers.worker_process import WorkerProcess
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="threads have a niceness of their own on Linux"
+)
+
+
+def niceness(_: int = 0) -> int:
+    """Return that of the calling thread."""
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+@pytest.mark.parametrize(
+    ("role", "nicer"), [("all", Nicer.SERVING), ("gpu", Nicer.SERVING), ("cpu", 0)]
+)
+def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: int) -> None:
+    own = niceness()
+    process = WorkerProcess(name="w1", role=role)
+
+    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
+    assert niceness() == own
+
+
+@pytest.mark.parametrize(("hears", "nicer"), [(False, Nicer.SPARE), (True, Nicer.SERVING)])
+def test_one_that_stores_beside_a_busy_engine_takes_what_time_is_left(
+    process: MiniatureProcess, hears: bool, nicer: Nicer
+) -> None:
+    own = niceness()
+    process.speech._transcriber = Mock() if hears else None
+    for number in range(2 * process.host.engine.slots + 1):
+        process.held.add(Kind.SEGMENT, number, uuid.uuid4())
+
+    assert set(process.store(niceness, range(20))) == {min(own + nicer, 19)}
+    assert niceness() == own
+
+
+def test_thread_is_as_nice_whoever_started_it() -> None:
+    own = niceness()
+    found: list[int] = []
+
+    def end() -> None:
+        step_back(Nicer.SERVING)
+        found.append(niceness())
+
+    def begin() -> None:
+        step_back(Nicer.SERVING)
+        inner = threading.Thread(target=end)
+        inner.start()
+        inner.join()
+
+    outer = threading.Thread(target=begin)
+    outer.start()
+    outer.join()
+
+    assert found == [min(own + Nicer.SERVING, 19)]
+
+
+def test_thread_that_may_not_be_nicer_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    own = niceness()
+    monkeypatch.setattr(os, "setpriority", refuse)
+
+    step_back(Nicer.SPARE)
+
+    assert niceness() == own
+
+
+def test_working_worker_has_its_engine_before_what_serves_it(pair: Pair) -> None:
+    worker = pair.start_worker().wait_ready()
+    voice = new_voice()
+    wait_encoded(voice)
+    wait_ended(submit(voice, sentences=3))
+
+    found = Counter(
+        os.getpriority(os.PRIO_PROCESS, int(task.name))
+        for task in Path(f"/proc/{worker.popen.pid}/task").iterdir()
+    )
+
+    own = niceness()
+    # A thread each that begins, stores and settles segments, of the last two some.
+    assert found.pop(min(own + Nicer.SERVING, 19)) >= 3
+    assert found.pop(min(own + Nicer.SPARE, 19), 0) <= 1
+    # The main thread, pump, sweep, heartbeat, status, the engine's three and the broker's.
+    assert set(found) == {own}
+    assert found[own] >= 9
