@@ -84,10 +84,12 @@ class Cut:
     def of(cls, temperature: Tensor, top_p: Tensor, top_k: Tensor, num_candidates: int) -> Cut:
         """Return the cut of parameters [B] each: the same for all draws of a frame.
 
-        The candidate that crosses top_p is itself removed; the best one always stays.
+        The candidate that crosses top_p is itself removed; the best one always stays. A top_p of 1
+        removes none: sums of floats may pass 1, by a rounding that differs between processors.
         """
         rank = torch.arange(num_candidates, device=top_p.device)
-        most = torch.where(rank >= top_k.unsqueeze(1), _NEVER, top_p.unsqueeze(1))
+        share = top_p.where(top_p < 1, _ALWAYS).unsqueeze(1)
+        most = torch.where(rank >= top_k.unsqueeze(1), _NEVER, share)
         most = most.masked_fill(rank == 0, _ALWAYS)
         return cls(most, temperature.clamp(min=MIN_TEMPERATURE).unsqueeze(1))
 

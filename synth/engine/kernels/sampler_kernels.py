@@ -94,6 +94,12 @@ def _scatter(x):
 
 
 @triton.jit
+def _share(top_p):
+    """Return what candidates may sum up to: with 1 none is cut, though a sum of floats passes 1."""
+    return tl.where(top_p < 1, top_p, 3.0)
+
+
+@triton.jit
 def _winner(
     values,
     cumulative,
@@ -155,7 +161,7 @@ def draw_tokens_kernel(
     tokens = tl.load(ids + rows)
     noise = words + stream * words_stream + tl.load(frame + stream) * words_frame
     most = tl.load(top_k + stream)
-    warmth, share = tl.load(temperature + stream), tl.load(top_p + stream)
+    warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
     first = _winner(values, cumulative, tokens, noise, warmth, share, most, KEEP, CANDIDATES)
     second = _winner(
         values,
@@ -215,7 +221,7 @@ def draw_codes_kernel(
     )
     noise = words + stream * words_stream + tl.load(frame + stream) * words_frame + 2 * index
     most = tl.load(top_k + stream)
-    warmth, share = tl.load(temperature + stream), tl.load(top_p + stream)
+    warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
     code = _winner(
         values, cumulative, rows.to(tl.int64), noise, warmth, share, most, KEEP, CANDIDATES
     )

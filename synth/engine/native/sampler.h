@@ -77,6 +77,7 @@ static int draw(const Candidates *c, float temperature, float top_p, int64_t top
     float weights[MOST_CANDIDATES], total = 0, peak = 0, best = -1;
     int winner = 0, left = 0;
     if (temperature < 1e-5f) temperature = 1e-5f;
+    if (top_p >= 1) top_p = 3; /* none is cut, though a sum of floats may pass 1 */
     for (int i = 0; i < c->count; i++) {
         if (i && (i >= top_k || c->upto[i] > top_p)) continue;
         float scaled = c->logit[i] / temperature;

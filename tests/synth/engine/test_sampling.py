@@ -45,12 +45,12 @@ def test_no_sort_gives_the_probabilities_of_a_full_sort() -> None:
 
 
 def test_with_top_p_one_and_every_candidate_nothing_is_cut() -> None:
-    logits = torch.randn(1, 50)
-    one = torch.ones(1)
+    logits = torch.randn(200, 50, generator=torch.Generator().manual_seed(2))
+    ones = torch.ones(200)
+    candidates = best_candidates(logits, 50)
+    assert bool((candidates.cumulative > 1).any())  # by rounding
 
-    weights = probabilities(
-        best_candidates(logits, 50), Cut.of(one, one, torch.tensor([10**6]), 50)
-    )
+    weights = probabilities(candidates, Cut.of(ones, ones, ones.long() * 10**6, 50))
 
     expected = logits.sort(descending=True).values.softmax(-1)
     torch.testing.assert_close(weights, expected, atol=1e-6, rtol=0)

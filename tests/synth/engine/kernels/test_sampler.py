@@ -58,7 +58,7 @@ def _inputs(generator: torch.Generator, batch: int, **changes: Any) -> DrawInput
     frames = [torch.full((batch,), frame, device=device) for frame in range(3)]
     drawn: dict[str, Any] = {
         "temperature": one_of(1e-6, 0.05, 0.7, 1.0, 1.99),
-        "top_p": one_of(0.05, 0.5, 0.8, 0.95),
+        "top_p": one_of(0.05, 0.5, 0.8, 0.95, 1.0),
         "top_k": one_of(1, 2, 30, 64, 10**6).long(),
         "words": torch.stack([draw_words(seeds, frame, 4) for frame in frames], dim=1),
         "frame": one_of(0, 1, 2).long(),
@@ -95,7 +95,7 @@ def _decided(
     if not second:
         temperature, top_p = inputs.temperature, inputs.top_p
     cumulative = logits.double().softmax(-1).gather(1, best.rows).cumsum(-1)
-    on_edge = (cumulative - top_p[:, None]).abs() < 2e-6
+    on_edge = ((cumulative - top_p[:, None]).abs() < 2e-6) & (top_p < 1)[:, None]
     cut = Cut.of(temperature, top_p, inputs.top_k, inputs.max_top_k)
     scaled = (best.logits / temperature.clamp(min=MIN_TEMPERATURE)[:, None]).double()
     gone = cumulative > cut.most[:, : scaled.shape[1]]
@@ -248,6 +248,24 @@ def test_with_top_p_one_every_candidate_can_be_drawn(generator: torch.Generator)
     codes = draw_codes(logits, inputs, 2, ones.bool())
 
     assert set(codes.tolist()) == set(range(4))
+
+
+def test_with_top_p_one_none_is_cut_where_a_sum_passes_one_by_rounding(
+    generator: torch.Generator,
+) -> None:
+    ones = torch.ones(400, device=generator.device)
+    logits = torch.randn(400, 8, generator=generator, device=generator.device) / 4
+    inputs = _inputs(generator, 400, temperature=ones, top_p=ones, top_k=ones.long() * 64)
+    passing = ordered_candidates(logits, 64).cumulative[:, -1] > 1
+    assert int(passing.sum()) > 40
+
+    codes, expected = (
+        draw(logits, inputs, 2, ones.bool()) for draw in (draw_codes, draw_codes_torch)
+    )
+
+    assert bool((expected == logits.argmin(-1))[passing].any())
+    decided = _decided(logits, inputs, torch.arange(8, device=logits.device), 2)
+    assert torch.equal(codes[decided], expected[decided])
 
 
 # Infinity less infinity is what these are about.
