@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import time
 import uuid
 from collections import Counter
@@ -42,7 +43,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose service is missing, or fail it where that service is required."""
+    """Give each test the same random numbers; skip or fail one whose service is missing.
+
+    A test that draws without a generator would else depend on what ran before it in its process.
+    """
+    if (torch := sys.modules.get("torch")) is not None:  # most tests need none
+        torch.manual_seed(0)
     required = services.required_services(os.environ.get("TTS_TEST_REQUIRE", ""))
     for name in services.CHECKS:
         if item.get_closest_marker(name) is None:
