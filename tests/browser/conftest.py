@@ -147,7 +147,9 @@ def admin(browser: webdriver.Chrome, site: Site) -> webdriver.Chrome:
         browser.find_element(By.NAME, "username").send_keys(USER)
         browser.find_element(By.NAME, "password").send_keys(PASSWORD)
         browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
-        WebDriverWait(browser, 20).until(expected.presence_of_element_located((By.ID, "main")))
+        WebDriverWait(browser, PATIENCE_SECONDS).until(
+            expected.presence_of_element_located((By.ID, "main"))
+        )
         console_errors(browser), requested_urls(browser)
     return browser
 

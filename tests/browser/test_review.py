@@ -10,13 +10,12 @@ from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import Site
 from tests.browser.pages import (
-    PATIENCE_SECONDS,
     console_errors,
     overflow,
+    patient,
     picture,
     set_dark,
     set_phone,
@@ -93,11 +92,12 @@ def press(browser: webdriver.Chrome, *keys: str) -> None:
 
 
 def text_of(browser: webdriver.Chrome, part: str) -> str:
-    return browser.find_element(By.CSS_SELECTOR, f"[data-{part}]").text
+    shown = [By.CSS_SELECTOR, f"[data-{part}]"]
+    return patient(browser).until(lambda it: [it.find_element(*shown).text])[0]
 
 
 def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
-    WebDriverWait(browser, PATIENCE_SECONDS, poll_frequency=0.1).until(lambda _: condition())
+    patient(browser).until(lambda _: condition())
 
 
 def now_at(browser: webdriver.Chrome, sentence: str) -> None:

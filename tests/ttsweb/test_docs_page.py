@@ -72,7 +72,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 def test_a_browser_shows_the_operations_without_a_violation_or_a_request_elsewhere(
     browser: webdriver.Chrome, live_server: LiveServer
 ) -> None:
-    wait = WebDriverWait(browser, 20)
+    wait = WebDriverWait(browser, 60)
 
     browser.get(f"{live_server.url}{URL}")
     wait.until(expected.presence_of_element_located((By.ID, "operations-jobs-create_job")))

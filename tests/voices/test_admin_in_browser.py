@@ -58,7 +58,7 @@ def test_a_person_logs_in_uploads_a_clip_and_sees_the_voice_wait(
     make_user("boss", is_superuser=True)
     clip = tmp_path / "ada.wav"
     clip.write_bytes(clip_bytes("wav"))
-    wait = WebDriverWait(browser, 10)
+    wait = WebDriverWait(browser, 60)
 
     browser.get(f"{live_server.url}/admin/voices/voice/add/")
     browser.find_element(By.NAME, "username").send_keys("boss")
