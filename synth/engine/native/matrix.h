@@ -31,7 +31,7 @@ typedef struct {
 #if VL == 16
 #define MOST_ROWS 8 /* of a tile whose sums stay in registers, and its rows' addresses too */
 #else
-#define MOST_ROWS 4
+#define MOST_ROWS 6 /* 12 sums of 16 registers: products come quicker than sums of fewer */
 #endif
 #define PARTS (LANES / VL)
 #define MOST_PANELS 4
@@ -60,23 +60,45 @@ static Input open_input(Thread *t, const Matrix *m, int rows) {
     return (Input){bytes, (float *)(bytes + stride * rows), stride};
 }
 
+/* Store numbers rounded to the nearest of the levels, ties to even, each a byte. */
+ALWAYS void store_levels(uint8_t *to, vf x) {
+#if VL == 16
+    __m512i levels = _mm512_add_epi32(_mm512_cvtps_epi32((__m512)x), _mm512_set1_epi32(OFFSET));
+    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(levels));
+#else
+    __m256i levels = _mm256_add_epi32(_mm256_cvtps_epi32((__m256)x), _mm256_set1_epi32(OFFSET));
+    __m128i words =
+        _mm_packus_epi32(_mm256_castsi256_si128(levels), _mm256_extracti128_si256(levels, 1));
+    _mm_storel_epi64((__m128i *)to, _mm_packus_epi16(words, words));
+#endif
+}
+
 static void put_row(const Matrix *m, Input in, int row, const float *x) {
     char *to = in.rows + in.stride * row;
     int n = m->columns, padded = m->padded;
     if (m->kind == INT8) {
-        float most = 1e-30f, total = 0;
-        for (int i = 0; i < n; i++) {
-            float size = fabsf(x[i]);
-            most = size > most ? size : most;
-            total += x[i];
+        int whole = n / VL * VL;
+        vf sizes = {0}, lost = {0}; /* not 0 but NaN where a number is not finite */
+        for (int i = 0; i < whole; i += VL) {
+            vf each = load(x + i), size = (vf)((vi)each & 0x7fffffff);
+            sizes = choose(size > sizes, size, sizes);
+            lost += each - each;
         }
-        if (!isfinite(total)) { /* whole numbers cannot say so */
+        float most = largest(sizes), rest = sum(lost);
+        for (int i = whole; i < n; i++) {
+            most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+            rest += x[i] - x[i];
+        }
+        if (!isfinite(rest)) { /* whole numbers cannot say so */
             memset(to, OFFSET, padded);
             in.scale[row] = NAN;
             return;
         }
+        most = most > 1e-30f ? most : 1e-30f;
         float inverse = LEVELS / most;
-        for (int i = 0; i < n; i++) ((uint8_t *)to)[i] = (uint8_t)(lrintf(x[i] * inverse) + OFFSET);
+        for (int i = 0; i < whole; i += VL) store_levels((uint8_t *)to + i, load(x + i) * inverse);
+        for (int i = whole; i < n; i++)
+            ((uint8_t *)to)[i] = (uint8_t)(lrintf(x[i] * inverse) + OFFSET);
         memset(to + n, 0, padded - n);
         in.scale[row] = most / LEVELS;
     } else if (m->kind == BFLOAT16 && BF16_INPUT == 2) {
@@ -94,22 +116,31 @@ static void put_row(const Matrix *m, Input in, int row, const float *x) {
     }
 }
 
-/* A core that waits for sums does not run far enough ahead by itself. */
-ALWAYS const char *ask_ahead(const char *weight) {
-    _mm_prefetch(weight + AHEAD, _MM_HINT_T0);
-    return weight;
-}
+/* Which weights are asked for while others are used, as a core that waits for sums does not run far
+ * enough ahead by itself: of each panel a line of 64 bytes from `from` on, at every `pace`th step.
+ * What several tiles in turn read, they ask for in turn, so that memory is read all the time. */
+typedef struct {
+    const char *from;
+    int pace;
+} Ahead;
+
+#define ASK_AHEAD()                                                                                \
+    if (!--wait) {                                                                                 \
+        EACH(p, panels) _mm_prefetch(ahead.from + p * panel, _MM_HINT_T0);                         \
+        ahead.from += 64, wait = ahead.pace;                                                       \
+    }
 
 /* Multiply `rows` rows with `panels` panels into out [panels][rows][16], as sums of products. */
 ALWAYS void tile_float(const int rows, const int panels, const float *const *x, const char *weight,
-                       size_t panel, int columns, float *out) {
+                       size_t panel, int columns, Ahead ahead, float *out) {
     vf acc[MOST_ROWS][MOST_PANELS][PARTS];
     EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vf){0};
+    int wait = 1;
     for (int k = 0; k < columns; k++) {
+        ASK_AHEAD()
         vf w[MOST_PANELS][PARTS];
         EACH(p, panels) EACH(h, PARTS)
-            w[p][h] = load((const float *)ask_ahead(weight + p * panel +
-                                                    ((size_t)k * LANES + h * VL) * 4));
+            w[p][h] = load((const float *)(weight + p * panel + ((size_t)k * LANES + h * VL) * 4));
         EACH(r, rows) {
             vf each = all(x[r][k]);
             EACH(p, panels) EACH(h, PARTS) acc[r][p][h] += each * w[p][h];
@@ -120,14 +151,16 @@ ALWAYS void tile_float(const int rows, const int panels, const float *const *x, 
 }
 
 ALWAYS void tile_bf16(const int rows, const int panels, const char *const *x, const char *weight,
-                      size_t panel, int columns, float *out) {
+                      size_t panel, int columns, Ahead ahead, float *out) {
     vf acc[MOST_ROWS][MOST_PANELS][PARTS];
     EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vf){0};
+    int wait = 1;
     for (int k = 0; k < columns / 2; k++) {
+        ASK_AHEAD()
 #if BF16_INPUT == 2
         __m512bh w[MOST_PANELS];
         EACH(p, panels)
-            w[p] = (__m512bh)_mm512_loadu_si512(ask_ahead(weight + p * panel + (size_t)k * 64));
+            w[p] = (__m512bh)_mm512_loadu_si512(weight + p * panel + (size_t)k * 64);
         EACH(r, rows) {
             __m512bh each = (__m512bh)_mm512_set1_epi32(((const int32_t *)x[r])[k]);
             EACH(p, panels)
@@ -136,7 +169,7 @@ ALWAYS void tile_bf16(const int rows, const int panels, const char *const *x, co
 #else
         vf even[MOST_PANELS][PARTS], odd[MOST_PANELS][PARTS];
         EACH(p, panels) EACH(h, PARTS) {
-            vu both = (vu)load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+            vu both = (vu)load_bits(weight + p * panel + (size_t)k * 64 + h * VL * 4);
             even[p][h] = (vf)(both << 16);
             odd[p][h] = (vf)(both & 0xffff0000u);
         }
@@ -163,13 +196,15 @@ ALWAYS vi dot4(vi acc, vi x, vi w) {
 }
 
 ALWAYS void tile_int8(const int rows, const int panels, const char *const *x, const char *weight,
-                      size_t panel, int columns, int32_t *out) {
+                      size_t panel, int columns, Ahead ahead, int32_t *out) {
     vi acc[MOST_ROWS][MOST_PANELS][PARTS];
     EACH(r, rows) EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = (vi){0};
+    int wait = 1;
     for (int k = 0; k < columns / 4; k++) {
+        ASK_AHEAD()
         vi w[MOST_PANELS][PARTS];
         EACH(p, panels) EACH(h, PARTS)
-            w[p][h] = load_bits(ask_ahead(weight + p * panel + (size_t)k * 64 + h * VL * 4));
+            w[p][h] = load_bits(weight + p * panel + (size_t)k * 64 + h * VL * 4);
         EACH(r, rows) {
             vi each = ((const int32_t *)x[r])[k] - (vi){0};
             EACH(p, panels) EACH(h, PARTS) acc[r][p][h] = dot4(acc[r][p][h], each, w[p][h]);
@@ -179,24 +214,25 @@ ALWAYS void tile_int8(const int rows, const int panels, const char *const *x, co
         memcpy(out + (p * rows + r) * LANES + h * VL, &acc[r][p][h], sizeof(vi));
 }
 
+#define TILE(kind, r, p) tile_##kind(r, p, x, weight, panel, columns, ahead, out)
 #define TILES(kind, type, result)                                                                  \
     static void some_##kind(int rows, int panels, const type *const *x, const char *weight,        \
-                            size_t panel, int columns, result *out) {                              \
-        if (rows == 1 && panels == 4) tile_##kind(1, 4, x, weight, panel, columns, out);           \
-        else if (rows == 1 && panels == 2) tile_##kind(1, 2, x, weight, panel, columns, out);      \
-        else if (rows == 1) tile_##kind(1, 1, x, weight, panel, columns, out);                     \
-        else if (rows == 2 && panels == 2) tile_##kind(2, 2, x, weight, panel, columns, out);      \
-        else if (rows == 2) tile_##kind(2, 1, x, weight, panel, columns, out);                     \
-        else if (rows == 4 && panels == 2) tile_##kind(4, 2, x, weight, panel, columns, out);      \
-        else if (rows == 4) tile_##kind(4, 1, x, weight, panel, columns, out);                     \
-        WIDE_TILES(kind)                                                                           \
+                            size_t panel, int columns, Ahead ahead, result *out) {                 \
+        if (rows == 1 && panels == 4) TILE(kind, 1, 4);                                            \
+        else if (rows == 1 && panels == 2) TILE(kind, 1, 2);                                       \
+        else if (rows == 1) TILE(kind, 1, 1);                                                      \
+        else if (rows == 2 && panels == 2) TILE(kind, 2, 2);                                       \
+        else if (rows == 2) TILE(kind, 2, 1);                                                      \
+        else if (rows == 4 && panels == 2) TILE(kind, 4, 2);                                       \
+        else if (rows == 4) TILE(kind, 4, 1);                                                      \
+        TALL_TILES(kind)                                                                           \
     }
 #if VL == 16
-#define WIDE_TILES(kind)                                                                           \
-    else if (rows == 8 && panels == 2) tile_##kind(8, 2, x, weight, panel, columns, out);          \
-    else tile_##kind(8, 1, x, weight, panel, columns, out);
+#define TALL_TILES(kind)                                                                           \
+    else if (rows == 8 && panels == 2) TILE(kind, 8, 2);                                           \
+    else TILE(kind, 8, 1);
 #else
-#define WIDE_TILES(kind)
+#define TALL_TILES(kind) else TILE(kind, 6, 1);
 #endif
 
 TILES(float, float, float)
@@ -212,20 +248,32 @@ static inline int most_panels(int rows) {
 #endif
 }
 
+/* Return how many of so many rows the next tile has; 8 are 4 and 4, not 6 and 2. */
+static inline int tile_rows(int rows) {
+#if VL == 16
+    int some = 8;
+#else
+    if (rows >= MOST_ROWS && rows != 8) return MOST_ROWS;
+    int some = 4;
+#endif
+    while (some > rows) some /= 2;
+    return some;
+}
+
 /* Multiply rows from `first` on with panels from `panel` on; out float [panels][rows][16]. */
 static void multiply_tile(const Matrix *m, Input in, int first, int rows, int panel, int panels,
-                          float *out) {
+                          Ahead ahead, float *out) {
     const char *x[MOST_ROWS];
     for (int r = 0; r < rows; r++) x[r] = in.rows + in.stride * (first + r);
     const char *weight = (const char *)m->weight + panel_bytes(m) * panel;
     size_t step = panel_bytes(m);
     if (m->kind == FLOAT32)
-        some_float(rows, panels, (const float *const *)x, weight, step, m->padded, out);
+        some_float(rows, panels, (const float *const *)x, weight, step, m->padded, ahead, out);
     else if (m->kind == BFLOAT16)
-        some_bf16(rows, panels, x, weight, step, m->padded, out);
+        some_bf16(rows, panels, x, weight, step, m->padded, ahead, out);
     else {
         int32_t *whole = (int32_t *)out;
-        some_int8(rows, panels, x, weight, step, m->padded, whole);
+        some_int8(rows, panels, x, weight, step, m->padded, ahead, whole);
         for (int p = 0; p < panels; p++) {
             const float *scale = m->scale + (panel + p) * LANES;
             const int32_t *sums = m->sums + (panel + p) * LANES;
@@ -275,26 +323,34 @@ static void multiply(Thread *t, const Matrix *m, Input in, int rows, int use, in
                      int stride) {
     float *tile = reserve(&t->tile, sizeof(float) * MOST_PANELS * MOST_ROWS * LANES);
     if (!tile || !in.rows) return;
-    int panels = num_panels(m), chunk = MOST_PANELS;
+    int panels = num_panels(m), chunk = MOST_PANELS, groups = 0;
+    for (int first = 0; first < rows; first += tile_rows(rows - first)) groups++;
+    int step = most_panels(tile_rows(rows)), in_pairs = use == GATE && step < 2;
+    if (in_pairs) step = 2;
+    const size_t bytes = panel_bytes(m);
+    const int others = atomic_load_explicit(&team.size, memory_order_relaxed) - 1;
     for (int begin; (begin = take(chunk)) < panels;) {
         int end = begin + chunk < panels ? begin + chunk : panels;
-        for (int first = 0; first < rows;) {
-            int some = MOST_ROWS;
-            while (some > rows - first) some /= 2;
-            int step = most_panels(some);
-            if (use == GATE && step < 2) step = 2;
-            for (int p = begin; p < end;) {
-                int few = step;
-                while (few > end - p) few /= 2;
-                if (use == GATE && most_panels(some) < 2) {
-                    multiply_tile(m, in, first, some, p, 1, tile);
-                    multiply_tile(m, in, first, some, p + 1, 1, tile + some * LANES);
+        for (int p = begin, few; p < end; p += few) {
+            for (few = step; few > end - p;) few /= 2;
+            /* Behind these panels come this thread's next ones, if all threads are as quick. */
+            int next = p + few < end ? p + few : end + others * chunk;
+            if (next + few > panels) next = p;
+            for (int first = 0, group = 0, some; first < rows; first += some, group++) {
+                some = tile_rows(rows - first);
+                Ahead ahead = {(const char *)m->weight + bytes * p + AHEAD, 1};
+                if (groups > 1)
+                    ahead = (Ahead){(const char *)m->weight + bytes * next +
+                                        bytes / 64 * group / groups * 64,
+                                    groups};
+                if (in_pairs) {
+                    multiply_tile(m, in, first, some, p, 1, ahead, tile);
+                    ahead.from += bytes;
+                    multiply_tile(m, in, first, some, p + 1, 1, ahead, tile + some * LANES);
                 } else
-                    multiply_tile(m, in, first, some, p, few, tile);
+                    multiply_tile(m, in, first, some, p, few, ahead, tile);
                 put_tile(use, rounds, tile, first, some, p, few, out, stride);
-                p += few;
             }
-            first += some;
         }
     }
 }

@@ -25,7 +25,7 @@ def native(weight: Tensor, bias: Tensor | None, form: str) -> NativeLinear:
     return NativeLinear(weight.to(dtype), bias, int8=form == "int8")
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 13, 16, 33, 600])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 33, 600])
 @pytest.mark.parametrize("form", ["float32", "bfloat16"])
 def test_products_are_those_of_pytorch(library: Library, form: str, rows: int) -> None:
     weight, bias, x = numbers(50, 37), numbers(50, seed=1), numbers(rows, 37, seed=2)
@@ -78,12 +78,28 @@ def test_eight_bits_are_as_near_as_those_of_pytorch(library: Library) -> None:
     assert error <= 1.05 * int8_error(weight, x)
 
 
+def test_of_eight_bits_each_number_is_the_nearest_there_is(library: Library) -> None:
+    """A matrix that changes nothing shows what a row's numbers were rounded to."""
+    linear = native(torch.eye(61), None, "int8")
+    x = numbers(7, 61, seed=4) * 10.0 ** torch.arange(-3, 4).unsqueeze(1)
+    levels = 64 if library.target == "avx2" else 127
+
+    found = linear(x)
+
+    nearest = x.abs().amax(1, keepdim=True) / levels / 2
+    assert bool(((found - x).abs() <= nearest * (1 + 1e-4)).all())
+
+
+@pytest.mark.parametrize("place", [5, 44])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_row_that_is_not_finite_spoils_no_other(library: Library, form: str) -> None:
-    linear = native(numbers(40, 64), None, form)
-    x = numbers(6, 64).to(linear.dtype)
+def test_a_row_that_is_not_finite_spoils_no_other(
+    library: Library, form: str, value: float, place: int
+) -> None:
+    linear = native(numbers(40, 45), None, form)
+    x = numbers(6, 45).to(linear.dtype)
     poisoned = x.clone()
-    poisoned[2, 5] = float("nan")
+    poisoned[2, place] = value
 
     found, expected = linear(poisoned), linear(x)
 
