@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Literal
 
 import httpx
@@ -16,10 +15,10 @@ HEAD_BYTES = 44
 
 
 def text_of(start: int) -> str:
-    """Return a text of several segments that no other test has spoken."""
+    """Return a text that no other test has spoken, of segments enough to be looked at meanwhile."""
     return "\n\n".join(
         f"The lamp of house number {number} was lit long before the rain came down."
-        for number in range(start, start + 8)
+        for number in range(start, start + 50)
     )
 
 
@@ -54,8 +53,8 @@ def test_streaming_client_hears_the_beginning_while_the_job_runs(
     whole = np.frombuffer(file[HEAD_BYTES if form == "wav" else 0 :], dtype="<i2")
     if form == "wav":
         assert np.abs(samples.astype(int) - whole).max() <= 1
-    else:  # its file is resampled in one piece, and not take by take
-        length = min(len(samples), len(whole))
+    else:  # its file is resampled in one piece, and not take by take, each of whole samples
+        length = min(len(samples), len(whole), 20 * rate)
         assert np.corrcoef(samples[:length], whole[:length])[0, 1] > 0.99
 
 
@@ -80,14 +79,12 @@ def test_request_that_names_its_stream_format_is_streamed_too(serving: Serving) 
         "stream_format": "audio",
     }
     url = f"{serving.url}/v1/audio/speech"
-    started = time.monotonic()
     with httpx.stream("POST", url, json=body, headers=headers, timeout=90) as answer:
         parts = answer.iter_raw()
         head = next(parts)
-        first_after = time.monotonic() - started
+        status = get(serving, f"/api/v1/jobs/{answer.headers['tts-job-id']}").json()["status"]
         rest = b"".join(parts)
-        all_after = time.monotonic() - started
 
     assert head[4:8] == b"\xff" * 4
     assert len(rest) > 2 * 44_100
-    assert first_after < all_after / 2
+    assert status == "running"
