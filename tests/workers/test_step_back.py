@@ -14,6 +14,7 @@ import pytest
 
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
+from workers import worker_process
 from workers.held_claims import Kind
 from workers.step_back import Nicer, step_back
 from workers.worker_process import WorkerProcess
@@ -41,8 +42,9 @@ def test_threads_that_store_leave_the_processor_to_an_engine(role: str, nicer: i
 
 @pytest.mark.parametrize(("hears", "nicer"), [(False, Nicer.SPARE), (True, Nicer.SERVING)])
 def test_one_that_stores_beside_a_busy_engine_takes_what_time_is_left(
-    process: MiniatureProcess, hears: bool, nicer: Nicer
+    process: MiniatureProcess, hears: bool, nicer: Nicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker_process, "PATIENCE_SECONDS", 60.0)  # however slow the machine is
     own = niceness()
     process.speech._transcriber = Mock() if hears else None
     for number in range(2 * process.host.engine.slots + 1):
