@@ -180,7 +180,7 @@ def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_second
     voice = new_voice()
     wait_encoded(voice)
     text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(300))
-    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
+    job = submit(voice, text=text, priority=RenderJob.Priority.BULK, max_retakes=0)
     wait_all_slots_busy(worker, 16)
 
     started = time.monotonic()
