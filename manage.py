@@ -6,17 +6,11 @@ import sys
 
 
 def main() -> None:
-    """Check the settings first, so that a bad value is one sentence and not a traceback."""
+    """Run the command; what it needs of Django is loaded by the command itself."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
-    from django.conf import settings
-    from django.core.exceptions import ImproperlyConfigured
-    from django.core.management import execute_from_command_line
+    from ttsweb.command_line import run
 
-    try:
-        settings.INSTALLED_APPS  # noqa: B018  # loads them
-    except ImproperlyConfigured as error:
-        sys.exit(f"settings: {error}")
-    execute_from_command_line(sys.argv)
+    run(sys.argv)
 
 
 if __name__ == "__main__":

@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, Model, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
-from django.template.loader import render_to_string
-from django.urls import reverse
+from django.shortcuts import redirect
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.decorators import action, display
-from unfold.forms import BaseDialogForm
 
 from synth.access import visible_jobs
 from synth.admin_forms import JobForm
-from synth.admin_inlines import SegmentInline
 from synth.batch_admin import BatchAdmin, BatchItemsFilter
 from synth.book_admin import BookAdmin
 from synth.book_batch_admin import BookBatchAdmin
-from synth.job_cells import (
-    BADGES,
-    bar_of,
-    file_cell,
-    options_of,
-    real_time_factor,
-    row_cell,
-)
+from synth.job_cells import look_up, options_of, row_cell
+from synth.job_page import page_context
 from synth.lexicon_admin import LexiconAdmin
 from synth.models import RenderJob
 from synth.removal import delete_job
@@ -55,6 +46,18 @@ __all__ = [
     "WorkerStatusAdmin",
 ]
 
+_FOLDED = {"classes": ("collapse",)}
+
+
+class JobChangeList(ChangeList):
+    """A page of jobs whose places in the queue and times are looked up together."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Find the page's jobs, and how far they are."""
+        super().get_results(request)
+        self.result_list = list(self.result_list)
+        look_up(self.result_list)
+
 
 @admin.register(RenderJob)
 class RenderJobAdmin(ModelAdmin):
@@ -77,31 +80,15 @@ class RenderJobAdmin(ModelAdmin):
     show_full_result_count = False
     search_fields = ("id", "voices__version__voice__name", "owner__username")
     actions = ("cancel_chosen", "retry_chosen", "make_interactive", "make_bulk")
-    actions_detail = ("cancel_this", "retry_this")
-    readonly_fields = (
-        "id", "state_of", "file", "text", "voice", "format", "priority", "owner", "sampling",
-        "options", "created_at", "started_at", "finished_at", "length", "takes", "speed_of_work",
-    )  # fmt: skip
+    change_form_outer_before_template = "synth/job_page.html"
+    readonly_fields = ("id", "text", "voice", "format", "priority", "owner", "sampling", "options")
     fieldsets = (
-        (None, {"fields": ("state_of", "file", "text")}),
+        (None, {"fields": ("text",)}),
         (
             "Request",
             {"fields": (("voice", "format", "priority"), "options", ("sampling", "owner"), "id")},
         ),
-        (
-            "Times",
-            {
-                "fields": (
-                    ("created_at", "started_at"),
-                    ("finished_at", "length"),
-                    ("takes", "speed_of_work"),
-                )
-            },
-        ),
     )
-
-    class Media:
-        js = tuple(f"ttsweb/{name}.js" for name in ("waveform", "job_list", "segments"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
         """Return the jobs that the user may see; their texts are long and read on demand."""
@@ -120,18 +107,36 @@ class RenderJobAdmin(ModelAdmin):
         """Return what a new job is asked for, or what is known of one."""
         if obj is not None:
             return self.fieldsets
-        return (
-            (None, {"fields": ("text", "voice", "format")}),
-            ("Options", {"fields": JobForm.OPTIONS, "classes": ("collapse",)}),
+        first = JobForm.GROUPS[0]
+        return tuple(
+            (title, {"fields": fields} | ({} if (title, fields) == first else _FOLDED))
+            for title, fields in JobForm.GROUPS
         )
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """Let nothing be changed once a job is there."""
         return self.readonly_fields if obj is not None else ()
 
-    def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
-        """Show segments once there are any."""
-        return [SegmentInline] if obj is not None else []
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """Return the list that looks a whole page up at once."""
+        return JobChangeList
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show a job: how far it is, what can be done, its sound and its segments."""
+        job = self.get_object(request, object_id)
+        context: dict[str, Any] = {}
+        if job is not None:
+            context = page_context(request, job, may_control=self.has_control_permission(request))
+        shown: HttpResponse = super().change_view(
+            request, object_id, form_url, {**context, **(extra_context or {})}
+        )
+        return shown
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Let nobody edit a job: it is cancelled, retried or deleted."""
@@ -173,37 +178,10 @@ class RenderJobAdmin(ModelAdmin):
         """Return a player that loads nothing before it is asked to."""
         return row_cell("row_audio", job)
 
-    @display(description="file")
-    def file(self, job: RenderJob) -> SafeString:
-        """Return waveform, player and a link that saves the file; or what is rendered so far."""
-        return file_cell(job)
-
-    @display(description="takes")
-    def takes(self, job: RenderJob) -> str:
-        """Return how many takes were rendered for it, and how many were there already."""
-        return f"{job.takes_rendered} rendered, {job.takes_reused} reused"
-
-    @display(description="real-time factor")
-    def speed_of_work(self, job: RenderJob) -> str:
-        """Return how many seconds of audio a second of work made."""
-        factor = real_time_factor(job)
-        return "-" if factor is None else f"{factor:.1f}"
-
-    @display(description="length")
-    def length(self, job: RenderJob) -> str:
-        """Return how long the audio is."""
-        return f"{job.audio_seconds:.1f} s"
-
     @display(description="options")
     def options(self, job: RenderJob) -> str:
         """Return what was asked for beside the usual."""
         return options_of(job)
-
-    @display(description="status")
-    def state_of(self, job: RenderJob) -> SafeString:
-        """Return status, progress, counts and error."""
-        context = {"job": job, "colour": BADGES.get(job.status, "pending")}
-        return SafeString(render_to_string("synth/state.html", context | bar_of(job)))
 
     @display(description="sampling")
     def sampling(self, job: RenderJob) -> str:
@@ -219,6 +197,18 @@ class RenderJobAdmin(ModelAdmin):
         obj.pk = job.pk
         obj.refresh_from_db()
 
+    def response_add(
+        self, request: HttpRequest, obj: RenderJob, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Lead to the page of the job that was queued, where it is heard, or to the next form."""
+        is_next = "_addanother" in request.POST
+        if not is_next and not self.has_view_permission(request, obj):
+            shown: HttpResponse = super().response_add(request, obj, post_url_continue)
+            return shown
+        self.message_user(request, f"{str(obj).capitalize()} is queued.", messages.SUCCESS)
+        page = "admin:synth_renderjob_add" if is_next else "admin:synth_renderjob_change"
+        return redirect(page, *(() if is_next else (obj.pk,)))
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Save nothing: a job has no rows that a person edits."""
 
@@ -226,7 +216,7 @@ class RenderJobAdmin(ModelAdmin):
     def cancel_chosen(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
         """Cancel the chosen jobs that have not ended."""
         cancelled = sum(cancel_job(job.pk) for job in jobs)
-        self.message_user(request, f"{cancelled} jobs were cancelled.")
+        self.message_user(request, f"Jobs cancelled: {cancelled}.")
 
     @action(description="Retry", permissions=["control"])
     def retry_chosen(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
@@ -239,14 +229,14 @@ class RenderJobAdmin(ModelAdmin):
             except RetryRefusedError as error:
                 self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
         if queued:
-            self.message_user(request, f"{queued} jobs were queued again.")
+            self.message_user(request, f"Jobs queued again: {queued}.")
 
-    @action(description="Render before bulk work", permissions=["control"])
+    @action(description="Set interactive priority", permissions=["control"])
     def make_interactive(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
         """Give the chosen unfinished jobs the interactive class."""
         self._reprioritise(request, jobs, RenderJob.Priority.INTERACTIVE)
 
-    @action(description="Render as bulk work", permissions=["control"])
+    @action(description="Set bulk priority", permissions=["control"])
     def make_bulk(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
         """Give the chosen unfinished jobs the bulk class."""
         self._reprioritise(request, jobs, RenderJob.Priority.BULK)
@@ -261,51 +251,13 @@ class RenderJobAdmin(ModelAdmin):
             except ChangeRefusedError as error:
                 self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
         if moved:
-            self.message_user(request, f"{moved} jobs are {priority.label.lower()} now.")
-
-    @action(
-        description="Cancel",
-        permissions=["control"],
-        dialog={
-            "title": "Cancel this job",
-            "description": "What is rendered already is kept; the rest can be retried.",
-            "form_submit_text": "Cancel the job",
-        },
-    )
-    def cancel_this(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
-        """Cancel the job of this page."""
-        return self._apply(self.cancel_chosen, request, object_id)
-
-    @action(
-        description="Retry",
-        permissions=["control"],
-        dialog={
-            "title": "Retry this job",
-            "description": "What failed or was cancelled is queued again.",
-            "form_submit_text": "Retry",
-        },
-    )
-    def retry_this(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
-        """Retry the job of this page."""
-        return self._apply(self.retry_chosen, request, object_id)
-
-    def _apply(
-        self, work: Callable[..., None], request: HttpRequest, object_id: str
-    ) -> HttpResponse:
-        """Do a list's action for one job and show its page again."""
-        work(request, visible_jobs(request.user).filter(pk=object_id))
-        url = reverse("admin:synth_renderjob_change", args=[object_id])
-        return HttpResponse(headers={"HX-Redirect": url})
+            self.message_user(request, f"Jobs moved to {priority.label.lower()} priority: {moved}.")
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting."""
-        names = [f"{str(job).capitalize()}: its segments and its files" for job in objs]
+        """Return what the page lists before deleting."""
+        names = [f"{str(job).capitalize()}, with its segments and its files" for job in objs]
         allowed = self.has_delete_permission(request)
         return names, {"jobs": len(names)}, set() if allowed else {"job"}, []
 

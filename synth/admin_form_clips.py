@@ -137,7 +137,7 @@ def _number_of(text: str) -> int | None:
 
 def _clip_of(row: dict[str, Any]) -> NewClip:
     if not row["audio"]:
-        raise ValidationError("Choose the clip of this speaker.", code="clip_required")
+        raise ValidationError("Choose a clip for this speaker.", code="clip_required")
     return new_clip(read_clip(row["audio"]), row["text"])
 
 
@@ -148,7 +148,7 @@ def _said_of(who: str, error: ValidationError) -> Iterator[ValidationError]:
 
 def _no_speaker(given: str) -> ValidationError:
     return ValidationError(
-        f"Expected the speakers' numbers, from 1 to {MAX_SPEAKER_NUMBER}, each once; found "
+        f"Expected speakers' numbers from 1 to {MAX_SPEAKER_NUMBER}, each once; found "
         f"{given[:20]!r}.",
         code="speaker_invalid",
     )
@@ -156,5 +156,5 @@ def _no_speaker(given: str) -> ValidationError:
 
 def _too_many() -> ValidationError:
     return ValidationError(
-        f"At most {most_clips()} clips of further speakers are taken here.", code="too_many"
+        f"At most {most_clips()} clips of further speakers are allowed.", code="too_many"
     )

@@ -37,7 +37,7 @@ def read_speakers(text: str) -> dict[int, str]:
             )
         found[number] = match[2].rstrip()
     if len(found) >= MAX_SPEAKERS:
-        raise ValidationError(f"A job has at most {MAX_SPEAKERS} speakers.")
+        raise ValidationError(f"A job can have at most {MAX_SPEAKERS} speakers.")
     return found
 
 
@@ -70,7 +70,7 @@ def read_lexicons(text: str) -> list[str]:
     """
     found = [line.strip() for line in _lines(text)]
     if len(found) > MAX_JOB_LEXICONS:
-        raise ValidationError(f"A job names at most {MAX_JOB_LEXICONS} lexicons.")
+        raise ValidationError(f"A job can name at most {MAX_JOB_LEXICONS} lexicons.")
     return found
 
 
@@ -86,7 +86,7 @@ def read_entries(text: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for line in _lines(text):
         if len(found) == MAX_JOB_ENTRIES:
-            raise ValidationError(f"A job has at most {MAX_JOB_ENTRIES} entries of its own.")
+            raise ValidationError(f"A job can have at most {MAX_JOB_ENTRIES} entries of its own.")
         try:
             found.append(EntrySerializer().run_validation(_entry_of(line)))
         except serializers.ValidationError as error:
@@ -112,7 +112,7 @@ def _entry_of(line: str) -> dict[str, Any]:
             entry["language"] = tag.strip()
         else:
             raise ValidationError(
-                f"{word[:40]!r} in brackets says nothing here; there are "
+                f"{word[:40]!r} in brackets is unknown; the allowed words are "
                 f"{', '.join(LexiconEntry.Kind.values)}, case, and language with a tag."
             )
     return entry

@@ -37,16 +37,16 @@ if TYPE_CHECKING:  # Django's own classes take no type arguments while running
 else:
     _VoiceField = forms.ModelChoiceField
 
-_BY_CARD = "Empty: what the model's card says."
+_BY_CARD = "Empty: the model's default."
 _DAY = 24 * 3600
 _KEPT = (
-    ("", "as the settings say"),
-    (3600, "for an hour"),
-    (_DAY, "for a day"),
-    (7 * _DAY, "for a week"),
-    (30 * _DAY, "for 30 days"),
-    (365 * _DAY, "for a year"),
-    (0, "for ever"),
+    ("", "the server's setting"),
+    (3600, "an hour"),
+    (_DAY, "a day"),
+    (7 * _DAY, "a week"),
+    (30 * _DAY, "30 days"),
+    (365 * _DAY, "a year"),
+    (0, "forever"),
 )
 # Where an order's fields have other names in the form.
 _FIELD_OF = {
@@ -70,7 +70,9 @@ class JobForm(MoreOptionsForm):
     order: Order
 
     text = forms.CharField(
-        strip=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}), help_text="To be spoken."
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8}),
+        help_text="The text to speak.",
     )
     voice = _VoiceField(
         queryset=Voice.objects.none(), required=False, widget=UnfoldAdminSelectWidget
@@ -88,7 +90,8 @@ class JobForm(MoreOptionsForm):
         max_value=2**63 - 1,
         initial=0,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="The same seed and text give the same audio.",
+        help_text="The same seed, text and voice give the same audio. Another seed gives another "
+        "take.",
     )
     temperature = forms.FloatField(
         required=False, widget=UnfoldAdminDecimalFieldWidget, help_text=_BY_CARD
@@ -107,24 +110,25 @@ class JobForm(MoreOptionsForm):
     speakers = forms.CharField(
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        label="Further speakers",
-        help_text="A line for each, such as 1 = Bob for <|speaker:1|> in the text. The voice above "
-        "is speaker 0; clips of others are below.",
+        label="More speakers",
+        help_text="One speaker a line: 1 = Bob lets the voice Bob speak the text after "
+        "<|speaker:1|>. The voice above is speaker 0.",
     )
     language = forms.CharField(
         required=False,
         max_length=MAX_TAG_CHARS,
         widget=UnfoldAdminTextInputWidget,
-        help_text="Of the text: a tag such as en or pt-BR. Empty: the voice's.",
+        help_text="Language of the text, a tag such as en or pt-BR. Empty: the voice's language.",
     )
     normalise = forms.BooleanField(
         required=False,
         widget=UnfoldBooleanWidget,
-        help_text="Spell out numbers and the like, by the text's language.",
+        label="Spell out numbers",
+        help_text="Numbers, dates and abbreviations are spoken as words in the text's language.",
     )
     sample_rate = forms.TypedChoiceField(
         required=False,
-        choices=[("", "the model's own"), *((rate, f"{rate} Hz") for rate in SAMPLE_RATES)],
+        choices=[("", "the model's rate"), *((rate, f"{rate} Hz") for rate in SAMPLE_RATES)],
         coerce=int,
         empty_value=None,
         widget=UnfoldAdminSelectWidget,
@@ -134,21 +138,24 @@ class JobForm(MoreOptionsForm):
         min_value=MIN_BIT_RATE,
         max_value=MAX_BIT_RATE,
         widget=UnfoldAdminIntegerFieldWidget,
-        help_text="Bits per second, such as 128000; for mp3, opus and aac.",
+        help_text="In bits per second, such as 128000. For mp3, opus and aac only.",
     )
     loudness = forms.FloatField(
         required=False,
         min_value=MIN_LOUDNESS,
         max_value=MAX_LOUDNESS,
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text=f"LUFS of the whole file, {MIN_LOUDNESS} to {MAX_LOUDNESS}. Empty: as it comes.",
+        help_text=(
+            f"Loudness of the whole file, {MIN_LOUDNESS} to {MAX_LOUDNESS} LUFS. Empty: not "
+            "changed."
+        ),
     )
     speed = forms.FloatField(
         required=False,
         min_value=MIN_SPEED,
         max_value=MAX_SPEED,
         widget=UnfoldAdminDecimalFieldWidget,
-        help_text=f"Pace of the file at the same pitch, {MIN_SPEED:g} to {MAX_SPEED:g}. Empty: 1.",
+        help_text=f"{MIN_SPEED:g} to {MAX_SPEED:g}; the pitch does not change. Empty: 1.",
     )
     deadline_minutes = forms.IntegerField(
         required=False,
@@ -156,7 +163,10 @@ class JobForm(MoreOptionsForm):
         max_value=MAX_SECONDS // 60,
         widget=UnfoldAdminIntegerFieldWidget,
         label="Deadline",
-        help_text="Minutes from now; what is not rendered by then is left out. Empty: none.",
+        help_text=(
+            "In minutes from now. Text that is not rendered by then is left out. Empty: no "
+            "deadline."
+        ),
     )
     retention_seconds = forms.TypedChoiceField(
         required=False,
@@ -164,19 +174,25 @@ class JobForm(MoreOptionsForm):
         coerce=int,
         empty_value=None,
         widget=UnfoldAdminSelectWidget,
-        label="Kept after its end",
+        label="Keep the job for",
     )
 
-    # What the page has in its fold, row by row.
-    OPTIONS = (
-        ("priority", "speakers"),
-        ("language", "normalise"),
-        ("sample_rate", "bit_rate"),
-        ("loudness", "speed"),
-        ("deadline_minutes", "retention_seconds"),
-        *MoreOptionsForm.MORE,
-        ("seed", "temperature"),
-        ("top_p", "top_k"),
+    # The page's groups: their titles, and their fields row by row. The first is open, the others
+    # are folded: few jobs need them.
+    GROUPS = (
+        ("Text and voice", ("text", ("voice", "format"))),
+        ("More speakers and clips", ("speakers", *MoreOptionsForm.CLIPS)),
+        ("Pronunciation", (("language", "normalise"), *MoreOptionsForm.WORDS)),
+        ("Audio file", (("sample_rate", "bit_rate"), ("loudness", "speed"), "pauses")),
+        ("Takes", (("seed", "max_retakes"), ("temperature", "top_p"), "top_k")),
+        (
+            "Order, delivery and storage",
+            (
+                ("priority", "deadline_minutes"),
+                ("retention_seconds", "webhook"),
+                "live",
+            ),
+        ),
     )
 
     class Meta:
@@ -191,11 +207,15 @@ class JobForm(MoreOptionsForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        voices = visible_voices(self.user).filter(versions__status=VoiceVersion.Status.READY)
+        voices = visible_voices(self.user).filter(
+            versions__status=VoiceVersion.Status.READY, archived=False
+        )
         field = self.fields["voice"]
         assert isinstance(field, forms.ModelChoiceField)
         field.queryset = voices.distinct()
-        field.empty_label = "Choose a voice" if voices.exists() else "No voice is ready yet"
+        field.empty_label = (
+            "Choose a voice" if voices.exists() else "No voice is ready: add one first"
+        )
 
     def clean_temperature(self) -> float | None:
         """Refuse a temperature that the engine would refuse."""
@@ -205,7 +225,7 @@ class JobForm(MoreOptionsForm):
         return value
 
     def clean_top_p(self) -> float | None:
-        """Refuse a share that is none."""
+        """Refuse a `top_p` that the engine would refuse."""
         value: float | None = self.cleaned_data["top_p"]
         if value is not None and not 0 < value <= 1:
             raise forms.ValidationError("Expected a number greater than 0 and up to 1.")
@@ -230,7 +250,7 @@ class JobForm(MoreOptionsForm):
         speaks = ("voice", "speakers", "speaker_clips")
         bad = self.errors.keys() & {*speaks, "reference_audio", "reference_text"}
         if not reference and not bad and not any(cleaned.get(name) for name in speaks):
-            sentence = "A voice is required, unless a clip comes in its place."
+            sentence = "Choose a voice, or add a clip to use instead of one."
             self.add_error("voice", forms.ValidationError(sentence, code="voice_required"))
         if not self.errors:
             self.order = _order_of(cleaned, reference)

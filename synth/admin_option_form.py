@@ -29,75 +29,77 @@ _MOST_LINES_CHARS = 600_000  # of the entries of a job, with room for what is in
 
 
 class MoreOptionsForm(_JobForm):
-    """What a job may be told beside what the page asks for first."""
+    """The options that few jobs need."""
 
     reference_audio = forms.FileField(
         required=False,
         allow_empty_file=True,  # said of it in the words of all clips
         widget=UnfoldAdminFileFieldWidget(attrs={"accept": ACCEPT}),
-        label="Clip in place of a voice",
-        help_text="3 to 30 seconds of speech, for this job alone; leave the voice empty then.",
+        label="Clip instead of a voice",
+        help_text="3 to 30 seconds of speech, used for this job only. Leave the voice empty.",
     )
     reference_text = forms.CharField(
         required=False,
         strip=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 2}),
-        label="What is said in the clip",
+        label="Words spoken in the clip",
     )
     speaker_clips = SpeakerClipsField(
         required=False,
-        label="Clips of further speakers",
-        help_text="For this job alone, in place of voices: 1 speaks what follows <|speaker:1|>.",
+        label="Clips of more speakers",
+        help_text="Used for this job only, instead of voices. Speaker 1 speaks the text after "
+        "<|speaker:1|>.",
     )
     pauses = forms.CharField(
         required=False,
         max_length=2000,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text=f"In ms, a line for each, such as sentence = 400: {', '.join(PAUSE_NAMES)}.",
+        help_text="In milliseconds, one a line, such as sentence = 400. Names: "
+        f"{', '.join(PAUSE_NAMES)}.",
     )
     lexicons = forms.CharField(
         required=False,
         max_length=10_000,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Names of lexicons beside those that always hold, one a line; first ones first.",
+        help_text="Names of lexicons, one a line, besides those that always apply. The first one "
+        "takes precedence.",
     )
     lexicon = forms.CharField(
         required=False,
         max_length=_MOST_LINES_CHARS,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        label="Words of this job",
-        help_text="A line for each, such as Nguyen = Win. In front may stand [literal], [regex], "
-        "[case] or [language de], or several: [regex, case].",
+        label="Pronunciations for this job only",
+        help_text=(
+            "One entry a line, such as Nguyen = Win. A line may begin with [literal], [regex], "
+            "[case] or [language de], or with several of them: [regex, case]."
+        ),
     )
     max_retakes = forms.IntegerField(
         required=False,
         min_value=0,
         max_value=MOST_RETAKES,
         widget=UnfoldAdminIntegerFieldWidget,
-        label="Further takes",
-        help_text=f"How often a suspicious take is rendered again, 0 to {MOST_RETAKES}. Empty: as "
-        "the settings say.",
+        label="Retakes",
+        help_text=(
+            "How often a take that sounds wrong is rendered again, at most: 0 to "
+            f"{MOST_RETAKES}. Empty: the server's setting."
+        ),
     )
     webhook = forms.CharField(
         required=False,
         max_length=2000,
         widget=UnfoldAdminTextInputWidget,
-        help_text="URL that is told when the job has ended.",
+        help_text="URL that gets a message when the job has ended.",
     )
     live = forms.BooleanField(
         required=False,
         widget=UnfoldBooleanWidget,
-        label="Ready to be heard while it is rendered",
+        label="Live audio",
+        help_text="Makes the audio available to listeners while it is rendered.",
     )
 
-    MORE = (
-        "reference_audio",  # its box is wider than half a row
-        "reference_text",
-        "speaker_clips",
-        ("pauses", "lexicons"),
-        ("lexicon", "max_retakes"),
-        ("webhook", "live"),
-    )
+    CLIPS = ("reference_audio", "reference_text", "speaker_clips")
+    WORDS = (("lexicons", "lexicon"),)
 
     def clean_pauses(self) -> dict[str, int]:
         """Return the pauses by their names."""
@@ -124,7 +126,7 @@ class MoreOptionsForm(_JobForm):
                 self.add_error(
                     "reference_audio",
                     forms.ValidationError(
-                        "Choose the clip in which this is said.", code="clip_required"
+                        "Choose the clip in which these words are spoken.", code="clip_required"
                     ),
                 )
             return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -16,19 +15,20 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action, display
-from unfold.forms import BaseDialogForm
 
 from synth.access import visible_batches
 from synth.batch_admin_forms import BatchForm
-from synth.batches.retry import retry
+from synth.batches.retry import may_retry, retry
 from synth.batches.serializers import eta_of, progress_of, with_figures
 from synth.batches.submit import write_batch
+from synth.eta import WITHOUT_ETA, hours
 from synth.job_cells import BADGES, row_cell
 from synth.models import BatchJob, RenderJob
 from synth.removal import delete_job
 from synth.retry import RetryRefusedError
-from synth.transitions import cancel_batch
+from synth.transitions import UNFINISHED, cancel_batch
 from synth.transitions.batches import WITH_AUDIO
+from ttsweb.counted import counted
 
 
 class BatchItemsFilter(admin.SimpleListFilter):
@@ -60,7 +60,7 @@ class ItemInline(TabularInline):
 
     model = RenderJob
     fk_name = "batch"
-    fields = ("number", "name", "said", "state", "seconds", "error")
+    fields = ("number", "name", "said", "state", "audio", "error")
     readonly_fields = fields
     ordering = ("item_index",)
     verbose_name_plural = "items"
@@ -96,15 +96,15 @@ class ItemInline(TabularInline):
         """Return the status as a badge that changes by itself."""
         return row_cell("row_state", item)
 
-    @display(description="seconds")
-    def seconds(self, item: RenderJob) -> str:
-        """Return the length of the item's audio."""
-        return f"{item.audio_seconds:.1f}" if item.audio_seconds else "-"
+    @display(description="audio")
+    def audio(self, item: RenderJob) -> SafeString:
+        """Return a button that plays the item's audio."""
+        return row_cell("row_audio", item)
 
     @display(description="error")
-    def error(self, item: RenderJob) -> str:
+    def error(self, item: RenderJob) -> SafeString:
         """Return code and sentence of what went wrong."""
-        return f"{item.error_code}: {item.error_message}" if item.error_code else "-"
+        return row_cell("row_error", item)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Follow the jobs."""
@@ -132,19 +132,15 @@ class BatchAdmin(ModelAdmin):
     show_full_result_count = False
     search_fields = ("id", "owner__username")
     actions = ("cancel_chosen", "retry_chosen")
-    actions_detail = ("cancel_this", "retry_this")
+    change_form_outer_before_template = "synth/batch_page.html"
     fieldsets = (
-        (None, {"fields": ("state_of", "items", "zip")}),
         ("Request", {"fields": (("priority", "owner"), ("webhook_url", "id"))}),
         ("Times", {"fields": (("created_at", "started_at"), ("finished_at", "expires_at"))}),
     )
     readonly_fields = (
-        "state_of", "items", "zip", "priority", "owner", "webhook_url", "id", "created_at",
-        "started_at", "finished_at", "expires_at",
+        "priority", "owner", "webhook_url", "id", "created_at", "started_at", "finished_at",
+        "expires_at",
     )  # fmt: skip
-
-    class Media:
-        js = tuple(f"ttsweb/{name}.js" for name in ("batch_list", "job_list"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the batches that the user may see."""
@@ -203,39 +199,44 @@ class BatchAdmin(ModelAdmin):
     @display(description="status", ordering="status")
     def state(self, batch: BatchJob) -> SafeString:
         """Return the status as a badge that changes by itself."""
-        return _cell(batch, "badge", colour=BADGES.get(batch.status, "pending"))
+        return _cell(batch, "badge")
 
     @display(description="progress")
     def progress(self, batch: BatchJob) -> SafeString:
         """Return a bar that moves by itself."""
-        return _cell(batch, "bar", **_bar(batch))
+        return _cell(batch, "bar")
 
     @display(description="items")
     def items(self, batch: BatchJob) -> SafeString:
         """Return how many items are in which state."""
-        counts: dict[str, int] = _figured(batch).figures.counts
-        parts = [f"{number} {status}" for status, number in counts.items() if number]
-        return _cell(batch, "counts", words=" · ".join(parts) or "none")
+        return _cell(batch, "counts")
 
     @display(description="zip")
     def zip(self, batch: BatchJob) -> SafeString:
         """Return the link that saves the zip."""
-        has_zip = batch.status in WITH_AUDIO
-        return _cell(batch, "zip", url=reverse("batch-results", args=[batch.pk]) if has_zip else "")
+        return _cell(batch, "zip")
 
-    @display(description="status")
-    def state_of(self, batch: BatchJob) -> SafeString:
-        """Return status, progress, time left and error; the page's script keeps it up to date."""
-        eta = eta_of(_figured(batch))
-        words = [f"{batch.items_ended} of {batch.items_total} items have ended"]
-        words += [] if eta is None else [f"about {eta:.0f} s left"]
-        words += ["stopping"] if batch.cancel_requested and batch.status == "running" else []
-        context = {
-            "batch": batch,
-            "colour": BADGES.get(batch.status, "pending"),
-            "words": " · ".join(words),
-        }
-        return SafeString(render_to_string("synth/batch_state.html", context | _bar(batch)))
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show a batch: how far it is, what can be done, its zip and its items."""
+        batch = self.get_object(request, object_id)
+        context: dict[str, Any] = {}
+        if batch is not None:
+            may_control = self.has_control_permission(request)
+            is_open = batch.status in UNFINISHED
+            context = _cell_context(batch) | {
+                "may_cancel": may_control and is_open and not batch.cancel_requested,
+                "may_retry": may_control and may_retry(batch),
+            }
+        shown: HttpResponse = super().change_view(
+            request, object_id, form_url, {**context, **(extra_context or {})}
+        )
+        return shown
 
     def save_model(self, request: HttpRequest, obj: BatchJob, form: Any, change: bool) -> None:
         """Queue the file's items as the API would."""
@@ -250,7 +251,7 @@ class BatchAdmin(ModelAdmin):
     def cancel_chosen(self, request: HttpRequest, batches: QuerySet[BatchJob]) -> None:
         """Cancel the chosen batches that have not ended."""
         cancelled = sum(cancel_batch(batch.pk) for batch in batches)
-        self.message_user(request, f"{cancelled} batches were cancelled.")
+        self.message_user(request, f"Batches cancelled: {cancelled}.")
 
     @action(description="Retry", permissions=["control"])
     def retry_chosen(self, request: HttpRequest, batches: QuerySet[BatchJob]) -> None:
@@ -263,51 +264,16 @@ class BatchAdmin(ModelAdmin):
             except RetryRefusedError as error:
                 self.message_user(request, f"{str(batch.pk)[:8]}: {error}", messages.WARNING)
         if queued:
-            self.message_user(request, f"{queued} batches were queued again.")
-
-    @action(
-        description="Cancel",
-        permissions=["control"],
-        dialog={
-            "title": "Cancel this batch",
-            "description": "Items that have ended keep their files; the rest can be retried.",
-            "form_submit_text": "Cancel the batch",
-        },
-    )
-    def cancel_this(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
-        """Cancel the batch of this page."""
-        return self._apply(self.cancel_chosen, request, object_id)
-
-    @action(
-        description="Retry",
-        permissions=["control"],
-        dialog={
-            "title": "Retry this batch",
-            "description": "Items that failed or were cancelled are queued again.",
-            "form_submit_text": "Retry",
-        },
-    )
-    def retry_this(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
-        """Retry the batch of this page."""
-        return self._apply(self.retry_chosen, request, object_id)
-
-    def _apply(
-        self, work: Callable[..., None], request: HttpRequest, object_id: str
-    ) -> HttpResponse:
-        """Do a list's action for one batch and show its page again."""
-        work(request, self.get_queryset(request).filter(pk=object_id))
-        url = reverse("admin:synth_batchjob_change", args=[object_id])
-        return HttpResponse(headers={"HX-Redirect": url})
+            self.message_user(request, f"Batches queued again: {queued}.")
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting."""
-        names = [f"{str(one).capitalize()}: {one.items_total} items and all files" for one in objs]
+        """Return what the page lists before deleting."""
+        names = [
+            f"{str(one).capitalize()}, with {counted(one.items_total, 'item')} and all files"
+            for one in objs
+        ]
         allowed = self.has_delete_permission(request)
         return names, {"batches": len(names)}, set() if allowed else {"batch"}, []
 
@@ -326,12 +292,31 @@ def _figured(batch: Any) -> Any:
     return batch if hasattr(batch, "figures") else with_figures([batch])[0]
 
 
-def _cell(batch: BatchJob, part: str, **context: Any) -> SafeString:
-    """Return a cell that the page's script keeps up to date."""
-    context |= {"batch": batch, "part": part}
+def _cell(batch: BatchJob, part: str) -> SafeString:
+    """Return a cell that keeps itself up to date."""
+    context = _cell_context(batch) | {"part": part}
     return SafeString(render_to_string("synth/batch_cell.html", context).strip())
 
 
-def _bar(batch: BatchJob) -> dict[str, Any]:
-    progress = progress_of(_figured(batch))
-    return {"progress": f"{progress:.3f}", "percent": round(100 * progress)}
+def _cell_context(batch: BatchJob) -> dict[str, Any]:
+    """Return what the templates of the cells and of the batch's page need."""
+    batch = _figured(batch)
+    progress, eta = progress_of(batch), eta_of(batch)
+    counts: dict[str, int] = batch.figures.counts  # type: ignore[attr-defined]  # see `_figured`
+    words = [f"{batch.items_ended} of {counted(batch.items_total, 'item')} ended"]
+    if batch.status == RenderJob.Status.RUNNING:
+        if batch.cancel_requested:
+            words.append("stopping")
+        else:
+            words.append(WITHOUT_ETA if eta is None else f"about {hours(eta)} left")
+    has_zip = batch.status in WITH_AUDIO
+    return {
+        "batch": batch,
+        "colour": BADGES.get(batch.status, "pending"),
+        "is_open": batch.status in UNFINISHED,
+        "words": " · ".join(words),
+        "counts": " · ".join(f"{count} {name}" for name, count in counts.items() if count),
+        "url": reverse("batch-results", args=[batch.pk]) if has_zip else "",
+        "progress": f"{progress:.3f}",
+        "percent": round(100 * progress),
+    }

@@ -17,6 +17,7 @@ from synth.batches.requests import REJECT, SKIP
 from synth.formats import FORMATS
 from synth.models import BatchJob, RenderJob
 from synth.rejections import SubmitRejectedError
+from ttsweb.counted import counted
 from voices.access import visible_voices
 from voices.models import Voice, VoiceVersion
 
@@ -43,23 +44,26 @@ class BatchForm(_BatchForm):
     file = forms.FileField(
         widget=UnfoldAdminFileFieldWidget,
         allow_empty_file=True,
-        help_text='JSONL in UTF-8: one {"custom_id": "a", "text": "Hello."} a line.',
+        help_text=(
+            'JSONL in UTF-8, with one item on each line, such as {"custom_id": "a", "text": '
+            '"Hello."}.'
+        ),
     )
     voice = _VoiceField(
         queryset=Voice.objects.none(),
         required=False,
         widget=UnfoldAdminSelectWidget,
-        help_text="For items that name none.",
+        help_text="Used for items that name no voice.",
     )
     format = forms.ChoiceField(
         choices=[(name, name) for name in FORMATS],
         widget=UnfoldAdminSelectWidget,
-        help_text="For items that name none.",
+        help_text="Used for items that name no format.",
     )
     on_error = forms.ChoiceField(
-        choices=[(REJECT, "queue nothing"), (SKIP, "queue the others")],
+        choices=[(REJECT, "queue nothing"), (SKIP, "queue the other lines")],
         widget=UnfoldAdminSelectWidget,
-        label="Where a line is bad",
+        label="If a line is invalid",
     )
     priority = forms.TypedChoiceField(
         choices=RenderJob.Priority.choices,
@@ -96,7 +100,7 @@ class BatchForm(_BatchForm):
         except BatchRejectedError as error:
             for told in told_errors(error)[:SHOWN_ERRORS]:
                 self.add_error("file", forms.ValidationError(told["detail"], code=told["code"]))
-            summary = f"{len(error.bad)} of {error.num_items} items cannot be rendered."
+            summary = f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered."
             self.add_error("file", forms.ValidationError(summary, code="batch_items_invalid"))
         return cleaned
 

@@ -111,9 +111,7 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
     )  # fmt: skip
 
     class Media:
-        js = tuple(
-            f"ttsweb/{name}.js" for name in ("ask", "waveform", "books", "book_page", "book_files")
-        )
+        js = ("ttsweb/book_page.js", "ttsweb/book_files.js")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BookSource]:
         """Return the books that the user may see."""
@@ -201,8 +199,8 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting."""
-        names = [f"Book {book}: its plan, its job and all files" for book in objs]
+        """Return what the page lists before deleting."""
+        names = [f"The book {book}, with its plan, its job and all files" for book in objs]
         allowed = self.has_delete_permission(request)
         return names, {"books": len(names)}, set() if allowed else {"book"}, []
 

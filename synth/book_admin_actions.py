@@ -18,6 +18,7 @@ from synth.rejections import SubmitRejectedError
 from synth.retry import RetryRefusedError, retry
 from synth.transitions import cancel_job, pause_job, resume_job
 from synth.transitions.changes import ChangeRefusedError, change_job
+from ttsweb.counted import counted
 
 _REFUSALS = (
     SubmitRejectedError,
@@ -27,7 +28,7 @@ _REFUSALS = (
     serializers.ValidationError,
 )
 _MOST_TOLD = 10
-_NOT_STARTED = "it was not started yet"
+_NOT_STARTED = "it was not started yet; start it first"
 
 
 class BookActions:
@@ -60,16 +61,18 @@ class BookActions:
         """Queue what the chosen books did not finish."""
         self._each(request, books, _with_job(_retry), "queued again")
 
-    @admin.action(description="Render before bulk work", permissions=["control"])
+    @admin.action(description="Set interactive priority", permissions=["control"])
     def make_interactive(self, request: HttpRequest, books: QuerySet[BookSource]) -> None:
         """Give the chosen books the interactive class."""
         work = _with_job(_priority(RenderJob.Priority.INTERACTIVE))
-        self._each(request, books, work, "rendered before bulk work now")
+        self._each(request, books, work, "moved to interactive priority")
 
-    @admin.action(description="Render as bulk work", permissions=["control"])
+    @admin.action(description="Set bulk priority", permissions=["control"])
     def make_bulk(self, request: HttpRequest, books: QuerySet[BookSource]) -> None:
         """Give the chosen books the bulk class."""
-        self._each(request, books, _with_job(_priority(RenderJob.Priority.BULK)), "bulk work now")
+        self._each(
+            request, books, _with_job(_priority(RenderJob.Priority.BULK)), "moved to bulk priority"
+        )
 
     def delete_model(self, request: HttpRequest, obj: BookSource) -> None:
         """Delete a book, its job and all files."""
@@ -100,7 +103,11 @@ class BookActions:
         if changed:
             self.message_user(request, f"{_books(changed)} {done}.")
         if same:
-            self.message_user(request, f"{_books(same)} left as they were.", messages.WARNING)
+            self.message_user(
+                request,
+                f"{_books(same)} did not need a change.",
+                messages.WARNING,
+            )
         for text in refused[:_MOST_TOLD]:
             self.message_user(request, text, messages.WARNING)
         if len(refused) > _MOST_TOLD:
@@ -135,9 +142,9 @@ def _with_job(work: Callable[[RenderJob], bool]) -> Callable[[BookSource], bool]
 
 def _sentence(error: Any) -> str:
     if isinstance(error, serializers.ValidationError):
-        return "its options are not valid any more; upload it again"
+        return "its options are no longer valid; upload it again"
     return str(error)
 
 
 def _books(number: int) -> str:
-    return "1 book:" if number == 1 else f"{number} books:"
+    return f"{counted(number, 'book')}:"

@@ -23,6 +23,7 @@ from synth.bookshelf.proof import proof_of
 from synth.bookshelf.serializers import with_progress
 from synth.formats import BOOK_FORMATS
 from synth.models import BookSource, Export
+from synth.retry import may_retry
 from synth.serializers import has_audio
 from voices.access import visible_voices
 from voices.models import VoiceVersion
@@ -52,8 +53,14 @@ BUTTONS = {
     "failed": ("retry",),
     "cancelled": ("retry",),
 }
-_SCRIPTS = {"plan": ("ask", "plan_rows", "plan_facts", "plan_cast", "plan_editor")}
-UPLOAD_SCRIPTS = ("ttsweb/ask.js", "ttsweb/book_upload.js")
+_LABELS = {
+    "pause": "Pause",
+    "resume": "Resume",
+    "cancel": "Stop the book",
+    "retry": "Retry missing segments",
+}
+_SCRIPTS = {"plan": ("plan_rows", "plan_facts", "plan_cast", "plan_editor")}
+UPLOAD_SCRIPTS = ("ttsweb/book_upload.js",)
 
 
 class BookPages:
@@ -166,7 +173,7 @@ def add_context(request: HttpRequest) -> dict[str, Any]:
 def voices_for(request: HttpRequest) -> list[dict[str, str]]:
     """Return the voices that a user may choose, by their names."""
     ready = visible_voices(request.user).filter(
-        versions__status=VoiceVersion.Status.READY, archived=False
+        versions__status=VoiceVersion.Status.READY, archived=False, consent_withdrawn_at=None
     )
     rows = ready.distinct().order_by("name", "pk").values_list("pk", "name")[:MOST_VOICES]
     return [{"id": str(pk), "name": name} for pk, name in rows]
@@ -176,8 +183,9 @@ def _buttons(book: BookSource) -> list[dict[str, str]]:
     if book.job is None:
         return []
     return [
-        {"name": name, "url": reverse(f"book-{name}", args=[book.pk])}
+        {"name": name, "label": _LABELS[name], "url": reverse(f"book-{name}", args=[book.pk])}
         for name in BUTTONS.get(status_of(book), ())
+        if name != "retry" or may_retry(book.job)
     ]
 
 
@@ -189,8 +197,15 @@ def _sound(book: BookSource) -> dict[str, Any]:
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
     is_heard = export is not None and has_audio(job)
     report = export.report if export is not None and is_heard else {}
+    chapters = chapter_rows(job, report)
     return {
-        "chapters": chapter_rows(job, report),
+        "chapters": chapters,
+        "file_seconds": f"{export.duration_seconds if export is not None else 0:.3f}",
+        "marks": [
+            [row["number"], float(row["start"]), float(row["start"]) + row["seconds"]]
+            for row in chapters
+            if row["start"]
+        ],
         "report": report,
         "plot": plot_of(report),
         "peaks": export.peaks if export is not None and is_heard else None,

@@ -25,10 +25,12 @@ from synth.book_batches.serializers import (
     with_entry_figures,
 )
 from synth.book_batches.states import with_state
-from synth.book_cells import COLOURS, hours
+from synth.book_cells import COLOURS
+from synth.eta import hours
 from synth.models import BookBatch, BookBatchEntry
 from synth.rejections import SubmitRejectedError
 from synth.retry import RetryRefusedError
+from ttsweb.counted import counted
 
 ENTRIES_PER_PAGE = 50
 # What asks for somebody comes first.
@@ -73,9 +75,6 @@ class BookBatchAdmin(ModelAdmin):  # type: ignore[misc]  # theirs has no types
         ),
     )
     readonly_fields = ("owner", "created_at", "asked", "webhook_url", "sample", "id")
-
-    class Media:
-        js = ("ttsweb/ask.js", "ttsweb/book_page.js")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BookBatch]:
         """Return the batches that the user may see."""
@@ -211,13 +210,13 @@ class BookBatchAdmin(ModelAdmin):  # type: ignore[misc]  # theirs has no types
             except (SubmitRejectedError, RetryRefusedError) as error:
                 self.message_user(request, f"{batch}: {error}", messages.WARNING)
         if changed:
-            self.message_user(request, f"{changed} batches: {done}.")
+            self.message_user(request, f"Batches {done}: {changed}.")
 
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting."""
-        names = [f"{batch}: all its books, their jobs and all files" for batch in objs]
+        """Return what the page lists before deleting."""
+        names = [f"{batch}, with all its books, their jobs and all files" for batch in objs]
         allowed = self.has_delete_permission(request)
         return names, {"book batches": len(names)}, set() if allowed else {"book batch"}, []
 
@@ -244,7 +243,9 @@ def _entry(entry: Any, told: dict[str, Any]) -> dict[str, Any]:
     plan, progress = shown["plan"] or {}, shown["progress"]
     words = []
     if progress is not None:
-        words.append(f"{progress['chapters_done']} of {progress['chapters_total']} chapters")
+        words.append(
+            f"{progress['chapters_done']} of {counted(progress['chapters_total'], 'chapter')}"
+        )
         words.append(hours(progress["audio_seconds"]))
     elif plan:
         words.append(f"about {hours(plan['expected_seconds'])}")
@@ -267,7 +268,7 @@ def _words(told: dict[str, Any]) -> list[str]:
     progress = told["progress"]
     spoken, expected = hours(progress["audio_seconds"]), hours(progress["expected_seconds"])
     words = [
-        f"{progress['books_ended']} of {progress['books_total']} books",
+        f"{progress['books_ended']} of {counted(progress['books_total'], 'book')}",
         f"{spoken} of about {expected}",
     ]
     if progress["real_time_factor"]:

@@ -12,18 +12,14 @@ from django.utils.safestring import SafeString
 
 from synth.bookshelf.metadata import authors_of, title_of
 from synth.bookshelf.serializers import BookSerializer, Progress, with_progress
+from synth.eta import WITHOUT_ETA, hours
+from synth.job_cells import BADGES
 from synth.models import BookSource
 from synth.serializers import progress_of
+from ttsweb.counted import counted
 from voices.models import Voice
 
-# The names of our badges' colours; any other state is blue. The pages' scripts have them, too.
-COLOURS = {
-    "running": "encoding",
-    "paused": "encoding",
-    "partial": "encoding",
-    "succeeded": "ready",
-    "failed": "failed",
-}
+COLOURS = BADGES | {"paused": "encoding"}
 WORKING = ("importing", "queued", "running")  # what changes without anybody doing something
 
 
@@ -37,17 +33,8 @@ def progressed(book: Any) -> Any:
     return book if hasattr(book, "progress") else with_progress([book])[0]
 
 
-def hours(seconds: float) -> str:
-    """Return a length as people say it."""
-    if seconds < 90:
-        return f"{round(seconds)} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def words_of(book: BookSource) -> list[str]:
-    """Return how far a book is; the pages' script says the same of books that go on."""
+    """Return how far a book is."""
     status = status_of(book)
     expected = float(book.figures.get("expected_seconds", 0.0))
     if status == "importing":
@@ -56,14 +43,16 @@ def words_of(book: BookSource) -> list[str]:
         if not book.figures:
             return []
         included, total = book.figures.get("included", 0), book.figures.get("chapters", 0)
-        return [f"{included} of {total} chapters", f"about {hours(expected)}"]
+        return [f"{included} of {counted(total, 'chapter')}", f"about {hours(expected)}"]
     told: Progress = progressed(book).progress
-    words = [f"{told.chapters_done} of {told.chapters_total} chapters"]
+    words = [f"{told.chapters_done} of {counted(told.chapters_total, 'chapter')}"]
     if status in ("succeeded", "partial"):
         return [*words, hours(book.job.audio_seconds or told.audio_seconds)]
     words.append(f"{hours(told.audio_seconds)} of about {hours(expected)}")
     if told.eta_seconds is not None:
         words.append(f"about {hours(told.eta_seconds)} left")
+    elif status == "running":
+        words.append(WITHOUT_ETA)
     return words
 
 
@@ -82,6 +71,7 @@ def cell_context(book: BookSource) -> dict[str, Any]:
         "title": title_of(book),
         "authors": authors_of(book),
         "status": status,
+        "is_open": status in WORKING,
         "colour": COLOURS.get(status, "pending"),
         "words": " · ".join(words_of(book)),
         "progress": f"{share:.3f}",
@@ -99,7 +89,7 @@ def voices_of(book: Any) -> str:
         pinned = [row.version.voice for row in book.job.voices.all()]
         return ", ".join(voice.name if voice else "deleted voice" for voice in pinned)
     names: dict[str, str] = getattr(book, "voice_names", None) or voice_names([book])
-    return ", ".join(names.get(text, text) for text in _asked(book)) or "nobody yet"
+    return ", ".join(names.get(text, text) for text in _asked(book)) or "no voice yet"
 
 
 def voice_names(books: Sequence[BookSource]) -> dict[str, str]:

@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.urls import reverse
 
-from synth.admin_inlines import SegmentInline
-from synth.book_cells import hours
+from synth.eta import hours
+from synth.job_page import SEGMENT_ORDER, SEGMENTS_PER_PAGE
 from synth.models import RenderJob, Segment
 
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
@@ -55,7 +55,7 @@ def named_segments(job_id: uuid.UUID, short: Sequence[int]) -> list[dict[str, An
         {
             "segment": row,
             "why": _why(row),
-            "url": f"{page}?segments-page={places[row.pk] // SegmentInline.per_page + 1}",
+            "url": f"{page}?segments-page={places[row.pk] // SEGMENTS_PER_PAGE + 1}",
         }
         for row in rows
     ]
@@ -69,7 +69,7 @@ def _why(segment: Segment) -> str:
 
 def _places(job_id: uuid.UUID) -> dict[int, int]:
     """Return the place of each segment in its job, as its page lists them."""
-    rows = Segment.objects.filter(job=job_id).order_by(*SegmentInline.ordering)
+    rows = Segment.objects.filter(job=job_id).order_by(*SEGMENT_ORDER)
     return {pk: place for place, pk in enumerate(rows.values_list("pk", flat=True))}
 
 
@@ -125,6 +125,7 @@ def _row(job: RenderJob, row: Any, marks: dict[str, Any]) -> dict[str, Any]:
         "bad": row.segments_bad,
         "total": row.segments_total,
         "length": hours(marks.get("seconds", row.spoken or 0.0)) if row.segments_done else "-",
+        "seconds": marks.get("seconds", row.spoken or 0.0),
         # As text: a page in another language would write the number with a comma.
         "start": str(marks["start_seconds"]) if "start_seconds" in marks else "",
         "first_url": reverse("job-segment-audio", args=[job.pk, row.first]) if row.first else "",

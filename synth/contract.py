@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +63,30 @@ class RenderSpec:
         if self.reference is None:
             return ()
         return (self.reference,) if isinstance(self.reference, Reference) else self.reference
+
+
+@dataclass(frozen=True, slots=True)
+class EngineClass:
+    """Hold all of an engine that the sound of its takes depends on; equal ones share takes.
+
+    The number of slots is not in it, nor who shares a step: without `strict` these move last bits
+    from one rendering to the next in one engine as well.
+    """
+
+    model: str  # digest of configuration, weights, tokenizer and the prompt's layout version
+    sampler: int  # version of how tokens are drawn
+    numbers: str  # of activations and of matrices, such as "float32 int8"
+    backend: str  # what computes frames: "compiled avx2", "PyTorch AVX2 packed", "Triton sm_90"
+    strict: bool
+    decoder: str  # digest of the weights that turn codes into samples
+    decoder_numbers: str  # float32, tf32 or bfloat16
+    decoder_backend: str
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self | None:
+        """Return what a worker has stored; None where that worker knew fewer facts, or more."""
+        names = {one.name for one in fields(cls)}
+        return cls(**stored) if set(stored) == names else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ class _Watcher:
             close_old_connections()
             return self._read(known)
         except Exception:
-            logger.warning("jobs that are listened to could not be looked up", exc_info=True)
+            logger.warning("cannot look up the jobs of event streams", exc_info=True)
             return {}
 
 
@@ -194,8 +194,10 @@ async def _refuse(send: Send, max_streams: int) -> None:
         "type": "about:blank",
         "title": "Service Unavailable",
         "status": 503,
-        "detail": f"This server keeps {max_streams} event streams open at most; "
-        "come again, or poll the job with ?wait=.",
+        "detail": (
+            f"This server has {max_streams} open event streams, which is its limit. Try again "
+            "later, or poll the job with ?wait=."
+        ),
         "code": "too_many_streams",
         "errors": [],
     }

@@ -26,7 +26,7 @@ _LAST_EVENT_ID = OpenApiParameter(
     "Last-Event-ID",
     str,
     OpenApiParameter.HEADER,
-    description="Id of the last event that was seen; what came after it is told.",
+    description="Id of the last event that you received; the stream continues after it.",
 )
 
 
@@ -42,7 +42,7 @@ def _answers(*events: str) -> dict[Any, Any]:
     }
     return {
         (200, EVENT_STREAM): event,
-        204: OpenApiResponse(None, "It has ended, and all of it was seen."),
+        204: OpenApiResponse(None, "The job has ended, and you have received all events."),
         **problems(400, 401, 404, 503),
     }
 
@@ -56,16 +56,17 @@ class JobEventsView(APIView):
         responses=_answers("state", "segment", "progress", "deleted"),
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
-        """Tell events of a job until it ends: `state`, `segment`, `progress`, `deleted`.
+        """Stream the events of a job until it ends: `state`, `segment`, `progress`, `deleted`.
 
-        Server-sent events. A client that comes again with the id of the last event gets what it
-        has missed; one without an id gets all. Past 15 minutes it has to come again.
+        Server-sent events. A client that connects again with the id of the last event gets the
+        events that it missed; without an id it gets all events. A stream ends after 15 minutes;
+        then connect again.
         """
         check_query(request, ())
         job = visible_jobs(request.user).defer("text").filter(pk=job_id).first()
         answer = _told(request, job, CLOSED, job.segments_total) if job else None
         if answer is None:
-            raise ApiProblem(404, "job_not_found", "There is no such job.")
+            raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
         return answer
 
 
@@ -78,16 +79,16 @@ class BatchEventsView(APIView):
         responses=_answers("state", "item", "progress", "deleted"),
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
-        """Tell events of a batch until it ends: `state`, `item`, `progress`, `deleted`.
+        """Stream the events of a batch until it ends: `state`, `item`, `progress`, `deleted`.
 
-        Server-sent events, as those of a job. An `item` is told when it has ended, and again when
-        a retry queues it.
+        Server-sent events, as those of a job. An `item` event is sent when the item has ended, and
+        when a retry queues it again.
         """
         check_query(request, ())
         batch = visible_batches(request.user).filter(pk=batch_id).first()
         answer = _told(request, batch, ENDED, batch.items_total) if batch else None
         if answer is None:
-            raise ApiProblem(404, "batch_not_found", "There is no such batch.")
+            raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
         return answer
 
 
@@ -100,15 +101,18 @@ class BookBatchEventsView(APIView):
         responses=_answers("state", "book", "progress", "deleted"),
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
-        """Tell events of a batch of books until it ends: `state`, `book`, `progress`, `deleted`.
+        """Stream the events of a batch of books: `state`, `book`, `progress`, `deleted`.
 
-        Server-sent events, as those of a job. A `book` is told whenever its entry's state changes.
+        Server-sent events, as those of a job. A `book` event is sent when
+        its entry's state changes.
         """
         check_query(request, ())
         batch = visible_book_batches(request.user).filter(pk=batch_id).first()
         answer = _told(request, batch, ENTRY_STATES, batch.entries.count()) if batch else None
         if answer is None:
-            raise ApiProblem(404, "book_batch_not_found", "There is no such batch of books.")
+            raise ApiProblem(
+                404, "book_batch_not_found", "No batch of books that you may see has this id."
+            )
         return answer
 
 
@@ -147,5 +151,5 @@ def _read_seen(request: Request, kinds: tuple[str, ...], max_parts: int) -> Seen
             raise BadEventIdError(event_id)  # a batch has no chapters
         return seen
     except BadEventIdError as error:
-        sentence = "This is no event id of this address; leave it out to get all events."
+        sentence = "This event id is not from this address; leave it out to get all events."
         raise ApiProblem(400, "bad_event_id", sentence, attr="Last-Event-ID") from error

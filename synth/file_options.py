@@ -29,8 +29,8 @@ def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None)
         raise SubmitRejectedError(
             400,
             "sample_rate_unfit",
-            f"A file of the format {form} cannot have {sample_rate} Hz; choose one of "
-            f"{_listed(rates)}.",
+            f"The format {form} does not support a sample rate of {sample_rate} Hz; choose "
+            f"one of {_listed(rates)}.",
             attr="sample_rate",
         )
     if bit_rate is not None:
@@ -51,8 +51,8 @@ def _check_bit_rate(form: str, sample_rate: int | None, bit_rate: int) -> None:
         raise SubmitRejectedError(
             400,
             "bit_rate_unfit",
-            f"The format {form} keeps every sample, so it has no bit rate to choose; leave "
-            "bit_rate out, or take mp3, opus or aac.",
+            f"The format {form} is lossless and has no bit rate. Leave bit_rate out, or "
+            "choose mp3, opus or aac.",
             attr="bit_rate",
         )
     if not is_fit:
@@ -60,8 +60,8 @@ def _check_bit_rate(form: str, sample_rate: int | None, bit_rate: int) -> None:
         raise SubmitRejectedError(
             400,
             "bit_rate_unfit",
-            f"A file of the format {form}{of_rate} cannot have {bit_rate} bits per second; choose "
-            f"{expected}.",
+            f"The format {form}{of_rate} does not support {bit_rate} bits per second; "
+            f"choose {expected}.",
             attr="bit_rate",
         )
 

@@ -27,28 +27,29 @@ _MAX_NAME_CHARS = 150
 
 
 class GroupUpdateSerializer(StrictSerializer):
-    """Changes of a group; whatever is left out stays."""
+    """Changes of a group; fields that are left out do not change."""
 
     name = StrictTextField(max_length=_MAX_NAME_CHARS, required=False, pattern=NOT_BLANK)
     permissions = PermissionsField(
-        required=False, help_text="What the group's users may do in the admin; replaces all."
+        required=False,
+        help_text="What the group's users may do in the admin; replaces the whole list.",
     )
 
     def validate_name(self, value: str) -> str:
         """Refuse a name of blanks alone; blanks around one are cut off."""
         if not value.strip():
-            raise serializers.ValidationError("Say the group's name.", code="blank")
+            raise serializers.ValidationError("Give the group a name.", code="blank")
         return value.strip()
 
 
 class GroupCreateSerializer(GroupUpdateSerializer):
-    """A group to be made."""
+    """A group to create."""
 
     name = StrictTextField(max_length=_MAX_NAME_CHARS, pattern=NOT_BLANK)
 
 
 class GroupSerializer(serializers.ModelSerializer[Group]):
-    """A group, with what its users may do in the admin and how many they are."""
+    """A group, its permissions and the number of its users."""
 
     permissions = PermissionsField(read_only=True)
     users = serializers.IntegerField(source="num_users", read_only=True)
@@ -60,7 +61,7 @@ class GroupSerializer(serializers.ModelSerializer[Group]):
 
 
 class PermissionSerializer(serializers.Serializer[Permission]):
-    """A permission: its name for requests, and in words."""
+    """A permission: its name for requests, and its description."""
 
     permission = serializers.SerializerMethodField()
     name = serializers.CharField()
@@ -89,7 +90,7 @@ class PermissionsView(generics.ListAPIView[Permission]):
         responses={200: PermissionSerializer(many=True), **problems(400, 401, 403)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List permissions by the names that groups and users take."""
+        """List permissions with the names that groups and users take."""
         _check_list(request)
         return super().get(request, *args, **kwargs)
 
@@ -121,7 +122,7 @@ class GroupsView(generics.ListAPIView[Group]):
         responses={201: GroupSerializer, **problems(400, 401, 403, 409, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Make a group; it has no users until users name it."""
+        """Create a group; assign users to it with PATCH /api/v1/users/{id}."""
         check_superuser(request)
         check_query(request, ())
         serializer = GroupCreateSerializer(data=request.data)
@@ -151,7 +152,7 @@ class GroupView(APIView):
         responses={200: GroupSerializer, **problems(400, 401, 403, 404, 409, 415)},
     )
     def patch(self, request: Request, group_id: int) -> Response:
-        """Change a group's name or permissions, for its users from their next request on."""
+        """Change a group's name or permissions; they apply from its users' next request on."""
         check_query(request, ())
         group = _find(request, group_id)
         serializer = GroupUpdateSerializer(data=request.data, partial=True)
@@ -162,7 +163,10 @@ class GroupView(APIView):
         operation_id="delete_group", responses={204: None, **problems(400, 401, 403, 404)}
     )
     def delete(self, request: Request, group_id: int) -> Response:
-        """Delete a group; its users stay, without what only the group allowed them."""
+        """Delete a group.
+
+        Its users are kept, without the permissions that only this group gave them.
+        """
         check_query(request, ())
         _find(request, group_id).delete()
         return Response(status=204)
@@ -183,7 +187,7 @@ def _find(request: Request, group_id: int) -> Group:
     check_superuser(request)
     group = _groups().filter(pk=group_id).first() if group_id <= LARGEST_ID else None
     if group is None:
-        raise ApiProblem(404, "group_not_found", "There is no such group.")
+        raise ApiProblem(404, "group_not_found", "There is no group with this id.")
     return group
 
 
@@ -202,6 +206,9 @@ def _save(group: Group, fields: dict[str, Any]) -> Group:
                 group.permissions.set(fields["permissions"])
     except IntegrityError as error:
         raise ApiProblem(
-            409, "group_name_taken", "Another group has this name.", attr="name"
+            409,
+            "group_name_taken",
+            "Another group has this name; choose another name.",
+            attr="name",
         ) from error
     return _groups().get(pk=group.pk)

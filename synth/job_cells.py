@@ -2,65 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from synth.eta import WITHOUT_ETA, etas, hours, real_time_factor
 from synth.models import RenderJob
-from synth.serializers import file_name_of, has_audio, progress_of
+from synth.queue_places import queue_positions
+from synth.serializers import has_audio, progress_of
 from synth.transitions import UNFINISHED
+from ttsweb.counted import counted
 
 # The names of our badges' colours; any other state is blue.
 BADGES = {"running": "encoding", "succeeded": "ready", "partial": "encoding", "failed": "failed"}
 
 
-def bar_of(job: RenderJob) -> dict[str, Any]:
-    """Return what the template of the bar needs."""
-    progress = progress_of(job)
-    return {"progress": f"{progress:.3f}", "percent": round(100 * progress)}
+def look_up(jobs: Sequence[Any]) -> None:
+    """Set on jobs where they stand in the queue and when they are done, by a few queries."""
+    places, left = queue_positions(jobs), etas(jobs)
+    for job in jobs:
+        job.place, job.seconds_left = places.get(job.pk), left.get(job.pk)
 
 
-def words_of(job: RenderJob) -> list[str]:
-    """Return how far a job is; the page's script says the same of jobs that go on."""
-    words = [f"{job.segments_done} of {job.segments_total}"]
-    factor = real_time_factor(job)
-    return words if factor is None else [*words, f"{factor:.1f}x real time"]
-
-
-def real_time_factor(job: RenderJob) -> float | None:
-    """Return seconds of audio per second from an ended job's start to its end."""
-    if job.started_at is None or job.finished_at is None or not job.audio_seconds:
-        return None
-    seconds = (job.finished_at - job.started_at).total_seconds()
-    return job.audio_seconds / seconds if seconds > 0 else None
+def words_of(job: Any) -> str:
+    """Return how far a job is, and how long it still takes."""
+    if not hasattr(job, "place"):
+        look_up([job])
+    total = job.segments_total
+    words = [f"{job.segments_done} of {counted(total, 'segment')}"]
+    if job.status not in UNFINISHED:
+        factor = real_time_factor(job)
+        return " · ".join(words if factor is None else [*words, f"{factor:.1f}x real time"])
+    if job.place is not None:
+        words.insert(0, f"position {job.place}")
+    if job.cancel_requested:
+        words.append("stopping")
+    elif job.paused_at is not None:
+        words.append("paused")
+    elif job.seconds_left is not None:
+        words.append(f"about {hours(job.seconds_left)} left")
+    elif job.status == RenderJob.Status.RUNNING:
+        words.append(WITHOUT_ETA)
+    return " · ".join(words)
 
 
 def row_cell(template: str, job: RenderJob) -> SafeString:
-    """Return a cell of the list that the page's script keeps up to date."""
-    context = {
+    """Return a cell of a list that keeps itself up to date."""
+    return SafeString(render_to_string(f"synth/{template}.html", cell_context(job)))
+
+
+def cell_context(job: RenderJob) -> dict[str, Any]:
+    """Return what the templates of the cells and of the job's page need."""
+    progress = progress_of(job)
+    return {
         "job": job,
         "colour": BADGES.get(job.status, "pending"),
-        "words": " · ".join(words_of(job)),
+        "is_open": job.status in UNFINISHED,
+        "words": words_of(job),
         "url": reverse("job-audio", args=[job.pk]) if has_audio(job) else "",
         "short_id": str(job.pk)[:8],
+        "progress": f"{progress:.3f}",
+        "percent": round(100 * progress),
     }
-    return SafeString(render_to_string(f"synth/{template}.html", context | bar_of(job)))
-
-
-def file_cell(job: RenderJob) -> SafeString:
-    """Return what can be heard of a job: its file, or the audio of one that is not over."""
-    url = reverse("job-audio", args=[job.pk])
-    export = job.exports.filter(format=job.format).first() if has_audio(job) else None
-    context = {
-        "url": url if has_audio(job) else "",
-        "live_url": f"{url}?live=1" if job.status in UNFINISHED and job.speed == 1 else "",
-        "peaks": export.peaks if export else None,
-        "short_id": str(job.pk)[:8],
-        "filename": file_name_of(job),
-    }
-    return SafeString(render_to_string("synth/audio.html", context))
 
 
 def options_of(job: RenderJob) -> str:

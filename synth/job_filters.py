@@ -17,7 +17,7 @@ from synth.models import RenderJob
 from ttsweb.query_filters import MOMENT, UUID, DescribedField, ids_of, read_choices, some_of
 
 MAX_IDS = 200
-MOMENT_HELP = "Moment with its zone, such as 2026-01-31T12:00:00Z."
+MOMENT_HELP = "A time with its zone, such as 2026-01-31T12:00:00Z."
 
 
 class JobFilterSerializer(serializers.Serializer[Any]):
@@ -26,21 +26,21 @@ class JobFilterSerializer(serializers.Serializer[Any]):
     status = DescribedField(
         schema=some_of(RenderJob.Status.values),
         required=False,
-        help_text="One or several, by commas.",
+        help_text="One or more statuses, separated by commas.",
     )
     voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
     ids = DescribedField(
-        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, by commas."
+        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, separated by commas."
     )
     kind = DescribedField(
         schema=some_of(RenderJob.Kind.values),
         required=False,
-        help_text="One or several, by commas.",
+        help_text="One or more priorities, separated by commas.",
     )
     batch = DescribedField(
         schema=UUID,
         required=False,
-        help_text="Id of a batch; without it items of batches are left out.",
+        help_text="Id of a batch; if left out, items of batches are not listed.",
     )
     created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
     created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
@@ -70,11 +70,13 @@ class JobFilterSerializer(serializers.Serializer[Any]):
         """Return the condition for ids."""
         texts = value.split(",")
         if len(texts) > MAX_IDS:
-            raise serializers.ValidationError(f"At most {MAX_IDS} ids are taken.")
+            raise serializers.ValidationError(f"At most {MAX_IDS} ids are allowed.")
         try:
             return Q(pk__in=[uuid.UUID(text.strip()) for text in texts])
         except ValueError as error:
-            raise serializers.ValidationError("Expected ids of jobs, by commas.") from error
+            raise serializers.ValidationError(
+                "Expected ids of jobs, separated by commas."
+            ) from error
 
     def validate_batch(self, value: str) -> Q:
         """Return the condition for the items of a batch."""
@@ -98,7 +100,10 @@ class WaitSerializer(serializers.Serializer[Any]):
     wait = DescribedField(
         schema={"type": "number", "minimum": 0},
         required=False,
-        help_text="Seconds; cut to TTS_MAX_WAIT_SECONDS, 30 unless changed; none by default.",
+        help_text=(
+            "How many seconds the answer waits for the end, at most TTS_MAX_WAIT_SECONDS "
+            "(default 30); 0 if left out."
+        ),
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +129,8 @@ def _read_moment(value: str) -> dt.datetime:
         moment = parse_datetime(value.replace(" ", "+") if value.count(" ") == 1 else value)
     if moment is None or moment.tzinfo is None:
         raise serializers.ValidationError(
-            "Expected a moment with its zone, such as 2026-01-31T12:00:00Z."
+            "Expected a time with its zone, such as 2026-01-31T12:00:00Z."
         )
     with suppress(OverflowError):  # of the year 1 or 9999, whose UTC would lie outside of them
         return moment.astimezone(dt.UTC)
-    raise serializers.ValidationError("Expected a moment from this age.")
+    raise serializers.ValidationError("Expected a time with a year from 2 to 9998.")

@@ -21,10 +21,10 @@ from synth.option_fields import (
 )
 from synth.request_fields import (
     NOT_BLANK,
-    URL_PATTERN,
     ReferenceAudioField,
     StrictNumberField,
     StrictTextField,
+    UrlField,
 )
 from synth.url_references import UrlClip
 from ttsweb.api import ApiProblem, StrictSerializer
@@ -44,12 +44,12 @@ COLUMNS = {
 
 
 class ReferenceSerializer(StrictSerializer):
-    """A clip that comes with the job, and what is said in it."""
+    """A clip that comes with the job, and the words that are spoken in it."""
 
     audio = ReferenceAudioField(
-        help_text="`data:audio/wav;base64,…`, or an http(s) URL where TTS_URL_REFERENCES is on."
+        help_text="`data:audio/wav;base64,…`, or an http(s) URL if TTS_URL_REFERENCES is on."
     )
-    text = StrictTextField(raw=True, help_text="What is said in the clip.")
+    text = StrictTextField(raw=True, help_text="The words that are spoken in the clip.")
 
     def validate(self, attrs: dict[str, Any]) -> Any:
         """Return the clip in place of its fields; one with a URL is fetched later."""
@@ -69,13 +69,13 @@ class ReferenceSerializer(StrictSerializer):
 
 
 class EntrySerializer(StrictSerializer):
-    """How a job speaks something: where `find` stands in its text, `say` is spoken."""
+    """A lexicon entry for one job: each `find` in its text is spoken as `say`."""
 
     find = StrictTextField(max_length=500, pattern=NOT_BLANK)
     say = StrictTextField(max_length=500)
     kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
     case_sensitive = StrictBooleanField(default=False)
-    language = LanguageField(required=False, help_text="Only where the text has this language.")
+    language = LanguageField(required=False, help_text="Apply only to text in this language.")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Return the entry with all its fields."""
@@ -89,14 +89,18 @@ class OptionsSerializer(StrictSerializer):
     """
 
     seed = StrictNumberField(
-        low=0, high=2**63 - 1, whole=True, default=0, help_text="The same seed, the same audio."
+        low=0,
+        high=2**63 - 1,
+        whole=True,
+        default=0,
+        help_text="The same seed gives the same audio.",
     )
     temperature = StrictNumberField(low=0, high=2, low_open=True, high_open=True, required=False)
     top_p = StrictNumberField(low=0, high=1, low_open=True, required=False)
     top_k = StrictNumberField(low=1, high=MAX_TOP_K, whole=True, required=False)
     language = LanguageField(
         required=False,
-        help_text="Of the text, as a tag of BCP 47; the voice's language unless given.",
+        help_text="Language of the text as a BCP 47 tag; the voice's language if left out.",
     )
     format = serializers.ChoiceField(choices=list(FORMATS), default="wav")
     sample_rate = StrictNumberField(
@@ -104,36 +108,45 @@ class OptionsSerializer(StrictSerializer):
         high=SAMPLE_RATES[-1],
         whole=True,
         required=False,
-        help_text=f"Hz of the file, one of {', '.join(map(str, SAMPLE_RATES))} that its format "
-        "can have; the model's own unless given.",
+        help_text=(
+            f"Sample rate of the file in Hz: one of {', '.join(map(str, SAMPLE_RATES))} that "
+            "the format supports; that of the model if left out."
+        ),
     )
     bit_rate = StrictNumberField(
         low=MIN_BIT_RATE,
         high=MAX_BIT_RATE,
         whole=True,
         required=False,
-        help_text="Bits per second of the file, for mp3 (32000 to 320000), opus (6000 to 256000) "
-        "and aac (16000 to 256000).",
+        help_text=(
+            "Bit rate of the file in bits per second: mp3 32000 to 320000, opus 6000 to 256000, "
+            "aac 16000 to 256000."
+        ),
     )
     loudness = StrictNumberField(
         low=MIN_LOUDNESS,
         high=MAX_LOUDNESS,
         required=False,
-        help_text="What the whole file's loudness is brought to, in LUFS.",
+        help_text="Target loudness of the whole file, in LUFS.",
     )
     speed = StrictNumberField(
         low=MIN_SPEED,
         high=MAX_SPEED,
         default=1.0,
-        help_text="Pace of the file, at the same pitch; nothing is rendered again for it.",
+        help_text=(
+            "Tempo of the file; the pitch does not change. A change does not render anything again."
+        ),
     )
     pauses = PausesField(
         required=False,
-        help_text="How long pauses are, in ms: sentence, phrase, word, line, speaker, paragraph, "
-        "heading, scene. Nothing is rendered again for it.",
+        help_text=(
+            "Lengths of pauses in ms: sentence, phrase, word, line, speaker, paragraph, "
+            "heading, scene. A change does not render anything again."
+        ),
     )
     normalise = StrictBooleanField(
-        default=False, help_text="Spell out numbers and the like, by the text's language."
+        default=False,
+        help_text="Spell out numbers, dates and the like, by the rules of the text's language.",
     )
     lexicons = ListField(
         child=StrictTextField(max_length=100),
@@ -145,33 +158,33 @@ class OptionsSerializer(StrictSerializer):
         child=EntrySerializer(),
         most=MAX_JOB_ENTRIES,
         required=False,
-        help_text="Entries for this job alone, which come before those of lexicons.",
+        help_text="Lexicon entries for this job only; they apply before those of lexicons.",
     )
     max_retakes = StrictNumberField(
         low=0,
         high=MOST_RETAKES,
         whole=True,
         required=False,
-        help_text="How often a suspicious take may be rendered again with another seed.",
+        help_text="How often a suspicious take is rendered again with another seed, at most.",
     )
     priority = serializers.ChoiceField(choices=list(PRIORITIES), default="interactive")
     deadline = DeadlineField(
         required=False,
-        help_text="Moment with its zone, or seconds from now, after which the job is stopped.",
+        help_text="A time with its zone, or seconds from now. At that time the job stops.",
     )
     retention = RetentionField(
         required=False,
-        help_text="Seconds that the job and its file are kept after its end, or `forever`; what "
-        "TTS_RETENTION_DAYS says unless given.",
+        help_text=(
+            "Seconds that the job and its file are kept after the job's end, or `forever`; "
+            "TTS_RETENTION_DAYS if left out."
+        ),
     )
-    webhook = StrictTextField(
+    webhook = UrlField(
         required=False,
-        max_length=2000,
-        pattern=URL_PATTERN,
-        help_text="URL that is told when the job has ended.",
+        help_text="URL that gets a message when the job has ended.",
     )
     live = StrictBooleanField(
-        default=False, help_text="Make its audio ready to be heard while it is rendered."
+        default=False, help_text="Prepare the audio for listening while it is rendered."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:

@@ -31,28 +31,33 @@ IDEMPOTENCY_PARAMETER = OpenApiParameter(
     # Blanks at a header's ends are no part of its value.
     {"type": "string", "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]([ -~]*[!-~])?$"},
     OpenApiParameter.HEADER,
-    description="A name of your own for this request: said again with the same body, it makes "
-    "nothing new.",
+    description=(
+        "A key that you choose for this request. If you send it again with the same body, "
+        "nothing new is made and the answer is 200."
+    ),
 )
 
 
 class _JobFields(OptionsSerializer):
     """What a job in JSON and a job in a form have in common."""
 
-    text = StrictTextField(raw=True, help_text="What is to be spoken.")
+    text = StrictTextField(raw=True, help_text="The text to speak.")
     voice = StrictTextField(
-        required=False, max_length=100, help_text="Id or name of a voice, which is speaker 0."
+        required=False, max_length=100, help_text="Id or name of the voice of speaker 0."
     )
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text='Voices by the numbers of the tags in the text: `{"0": "Ada", "1": "Bob"}` for '
-        "`<|speaker:0|>` and `<|speaker:1|>`. Words before the first tag are speaker 0's.",
+        help_text=(
+            'A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` for '
+            "`<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first "
+            "tag."
+        ),
     )
     references = SpeakersField(
         child=ReferenceSerializer(),
         required=False,
-        help_text="Clips for this job alone, by speaker.",
+        help_text="Clips for this job only, by speaker.",
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -66,10 +71,10 @@ class _JobFields(OptionsSerializer):
 
 
 class JobCreateSerializer(_JobFields):
-    """A job to be made: text, and a voice or a reference for each speaker."""
+    """A job to create: text, and a voice or a reference for each speaker."""
 
     reference = ReferenceSerializer(
-        required=False, help_text="A clip for this job alone, in place of a voice."
+        required=False, help_text="A clip for this job only, instead of a voice."
     )
 
     def take_reference(self, attrs: dict[str, Any]) -> NewClip | UrlClip | None:
@@ -79,13 +84,13 @@ class JobCreateSerializer(_JobFields):
 
 
 class JobFormSerializer(_JobFields):
-    """A job to be made whose reference is uploaded as a file; objects and lists are JSON."""
+    """A job to create whose reference is uploaded as a file; objects and lists are JSON."""
 
     reference_audio = serializers.FileField(
         required=False,
         allow_empty_file=True,
         max_length=255,
-        help_text="A clip for this job alone, in place of a voice.",
+        help_text="A clip for this job only, instead of a voice.",
     )
     reference_text = StrictTextField(raw=True, required=False)
 
@@ -95,7 +100,7 @@ class JobFormSerializer(_JobFields):
         text: str | None = attrs.pop("reference_text", None)
         if file is None and text is not None:
             raise ApiProblem(
-                400, "clip_required", "The text of a reference needs its audio.",
+                400, "clip_required", "Send the clip of this transcript as well.",
                 attr="reference_audio",
             )  # fmt: skip
         if file is None:
@@ -104,22 +109,23 @@ class JobFormSerializer(_JobFields):
 
 
 class JobPatchSerializer(StrictSerializer):
-    """What can be changed of a job once it is there."""
+    """The fields of an existing job that can be changed."""
 
     priority = serializers.ChoiceField(
-        choices=list(PRIORITIES), required=False, help_text="Of a job that has not ended."
+        choices=list(PRIORITIES), required=False, help_text="Only for a job that has not ended."
     )
     deadline = DeadlineField(
         required=False,
         allow_null=True,
-        help_text="Of a job that has not ended: a moment with its zone, or seconds from now; null "
-        "for none.",
+        help_text=(
+            "Only for a job that has not ended: a time with its zone, or seconds from now; null "
+            "for none."
+        ),
     )
     retention = RetentionField(
         required=False,
         allow_null=True,
-        help_text="Seconds after the job's end, `forever`, or null for what TTS_RETENTION_DAYS "
-        "says.",
+        help_text="Seconds after the job's end, or `forever`; null for TTS_RETENTION_DAYS.",
     )
 
     def validate_deadline(self, value: dt.datetime | None) -> dt.datetime | None:
@@ -149,8 +155,8 @@ def read_idempotency_key(request: Request) -> str:
         raise ApiProblem(
             400,
             "idempotency_key_invalid",
-            f"Idempotency-Key has {len(key)} characters; it must have 1 to {MAX_KEY_CHARS}, "
-            "all of them printable ASCII.",
+            f"Idempotency-Key has {len(key)} characters; send 1 to {MAX_KEY_CHARS} "
+            "printable ASCII characters.",
         )
     return key
 

@@ -13,6 +13,7 @@ at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import uuid
@@ -23,7 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from synth.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
 
 WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
-POLL_SECONDS = 0.3
+POLL_SECONDS = 0.3  # between two looks; sooner for who has just come, whose job may be short
+FIRST_SECONDS = 0.05
+SHARE_OF_WAIT = 0.2  # of how long the newest one waits: it is kept by so much at most
+REST_PER_LOOK = 4.0  # times what a look took: a slow database is not asked all the time
 _PATH = re.compile(r"/api/v1/(?:jobs|batches|voices|book-batches)/([0-9a-f-]{36})", re.IGNORECASE)
 
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
@@ -123,11 +127,15 @@ class _Watcher:
         self._unfinished = unfinished
         self._waiters: defaultdict[uuid.UUID, set[asyncio.Future[None]]] = defaultdict(set)
         self._rounds: asyncio.Task[None] | None = None
+        self._newest_at = 0.0  # by the loop's clock
+        self._has_come = asyncio.Event()
 
     async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
         """Return when the job has ended, or after `seconds`."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters[job_id].add(future)
+        self._newest_at = asyncio.get_running_loop().time()
+        self._has_come.set()
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._watch())
         try:
@@ -143,19 +151,29 @@ class _Watcher:
         thread = ThreadPoolExecutor(1, thread_name_prefix="job-wait")
         try:
             while self._waiters:
-                job_ids = list(self._waiters)
+                self._has_come.clear()
+                job_ids, started = list(self._waiters), loop.time()
                 self._wake(job_ids, await loop.run_in_executor(thread, self._look, job_ids))
-                await asyncio.sleep(POLL_SECONDS)
+                await self._rest(loop.time(), looked_for=loop.time() - started)
         finally:
             thread.submit(_close_connection)
             thread.shutdown(wait=False)  # waiting here would hold up every other request
+
+    async def _rest(self, now: float, *, looked_for: float) -> None:
+        """Sleep until the next look is due; somebody who comes meanwhile has it soon."""
+        least = max(FIRST_SECONDS, REST_PER_LOOK * looked_for)
+        await asyncio.sleep(min(least, POLL_SECONDS))
+        left = min(POLL_SECONDS, SHARE_OF_WAIT * (now - self._newest_at)) - least
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_come.wait(), left)
 
     def _look(self, job_ids: list[uuid.UUID]) -> set[uuid.UUID]:
         """Return the unfinished jobs; all of them while the database cannot be asked."""
         try:
             return self._unfinished(job_ids)
         except Exception:
-            logger.warning("jobs that are waited for could not be looked up", exc_info=True)
+            logger.warning("cannot look up the jobs of waiting requests", exc_info=True)
             return set(job_ids)
 
     def _wake(self, job_ids: list[uuid.UUID], unfinished: set[uuid.UUID]) -> None:

@@ -73,8 +73,9 @@ def check_voice_bytes(key: ApiKey | None, voice: Voice) -> None:
     if stored["total"] > key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"With this {stored['total']} bytes would be stored ({told(stored)}), and this API key "
-            f"allows {key.max_stored_bytes}; delete voices, jobs or books, or send smaller clips.",
+            f"With this clip, {stored['total']} bytes would be stored ({told(stored)}), and "
+            f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
+            "send smaller clips.",
             status=413,
         )
 
@@ -92,8 +93,9 @@ def check_upload_bytes(key: ApiKey | None) -> None:
     if stored["total"] > key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"With this {stored['total']} bytes would be stored ({told(stored)}), and this API key "
-            f"allows {key.max_stored_bytes}; delete voices, jobs or books, or send a smaller file.",
+            f"With this file, {stored['total']} bytes would be stored ({told(stored)}), and "
+            f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
+            "send a smaller file.",
             status=413,
         )
 
@@ -114,7 +116,7 @@ def check_room(key: ApiKey | None) -> None:
         raise KeyLimitError(
             "key_limit_stored_bytes",
             f"{stored['total']} bytes are stored ({told(stored)}), and this API key allows "
-            f"{key.max_stored_bytes}; delete voices, jobs or books first.",
+            f"{key.max_stored_bytes}. Delete voices, jobs or books first.",
         )
 
 
@@ -129,7 +131,11 @@ def _check_jobs(unfinished: int, jobs: int, most: int) -> None:
     adds = f", this batch adds {jobs}," if jobs > 1 else ""
     advice = "wait until one has ended, or cancel one"
     if jobs > 1:
-        advice = "wait until more have ended" if jobs <= most else "it never fits; send fewer items"
+        advice = (
+            "wait until more jobs have ended"
+            if jobs <= most
+            else "this batch exceeds the limit even alone, so send fewer items"
+        )
     raise KeyLimitError(
         "key_limit_jobs",
         f"This API key has {unfinished} unfinished jobs{adds} and may have {most}; {advice}.",
@@ -142,10 +148,14 @@ def _check_chars(queued: int, chars: int, most: int) -> None:
     if queued + chars <= most:
         return
     fits = chars <= most
-    advice = "wait until more is rendered" if fits else "it never fits; send shorter texts"
+    advice = (
+        "wait until more text is rendered"
+        if fits
+        else "this job exceeds the limit even alone, so send shorter texts"
+    )
     raise KeyLimitError(
         "key_limit_chars",
-        f"This API key may have {most} characters in the queue; {queued} are in it and this job "
+        f"This API key may have {most} queued characters. {queued} are queued and this job "
         f"adds {chars}: {advice}.",
         retry_after=RETRY_SECONDS if fits else None,
     )

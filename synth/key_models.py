@@ -7,10 +7,12 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from synth.key_rights import DEFAULT_SCOPES, LIMITS, SCOPES
+
 
 def default_scopes() -> list[str]:
     """Return what a key may do unless something else is said."""
-    return [ApiKey.Scope.READ.value, ApiKey.Scope.VOICES.value, ApiKey.Scope.JOBS.value]
+    return list(DEFAULT_SCOPES)
 
 
 class ApiKey(models.Model):
@@ -20,10 +22,10 @@ class ApiKey(models.Model):
     """
 
     class Scope(models.TextChoices):
-        READ = "read", "read what the user sees"
-        VOICES = "voices", "make, change and delete voices"
-        JOBS = "jobs", "make, cancel, retry and delete jobs"
-        ADMIN = "admin", "see the jobs of all users, where the user is a superuser"
+        READ = "read", SCOPES["read"]
+        VOICES = "voices", SCOPES["voices"]
+        JOBS = "jobs", SCOPES["jobs"]
+        ADMIN = "admin", SCOPES["admin"]
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(
@@ -40,27 +42,31 @@ class ApiKey(models.Model):
     max_queued_chars = models.PositiveIntegerField(
         null=True,
         blank=True,
-        verbose_name="most queued characters",
-        help_text="Of the texts of this key that are not rendered yet; empty does not limit.",
+        verbose_name=LIMITS["max_queued_chars"],
+        help_text=(
+            "Limits the characters in this key's texts that are not rendered yet; empty: no limit."
+        ),
     )
     max_unfinished_jobs = models.PositiveIntegerField(
         null=True,
         blank=True,
-        verbose_name="most unfinished jobs",
-        help_text="Jobs of this key that are queued or running; empty does not limit.",
+        verbose_name=LIMITS["max_unfinished_jobs"],
+        help_text="Limits the jobs of this key that are queued or running; empty: no limit.",
     )
     max_requests_per_minute = models.PositiveIntegerField(
         null=True,
         blank=True,
-        verbose_name="most requests per minute",
-        help_text="Counted per minute of the clock; empty does not limit.",
+        verbose_name=LIMITS["max_requests_per_minute"],
+        help_text="Limits the requests per clock minute; empty: no limit.",
     )
     max_stored_bytes = models.PositiveBigIntegerField(
         null=True,
         blank=True,
-        verbose_name="most stored bytes",
-        help_text="Clips, finished files and uploaded books of the key's user together; empty does "
-        "not limit.",
+        verbose_name=LIMITS["max_stored_bytes"],
+        help_text=(
+            "Limits the bytes of the user's clips, finished files and uploaded books together; "
+            "empty: no limit."
+        ),
     )
     # Requests that processes have taken for themselves in a minute since 1970; see key_rate.
     rate_minute = models.PositiveIntegerField(default=0, editable=False)

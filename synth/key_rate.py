@@ -20,6 +20,7 @@ from django.db.models import F
 
 from synth.key_limits import KeyLimitError
 from synth.models import ApiKey
+from ttsweb.counted import counted
 
 BLOCKS_PER_MINUTE = 50
 _MOST_REMEMBERED = 10_000
@@ -59,7 +60,8 @@ def count_request(key: ApiKey) -> None:
     _remember(key.pk, minute, is_used_up=True)
     raise KeyLimitError(
         "key_limit_requests",
-        f"This API key may send {limit} requests a minute, and has; wait for the next minute.",
+        f"This API key has sent its {counted(limit, 'request')} of this minute; wait for "
+        "the next minute.",
         retry_after=60 - int(now % 60),
     )
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.keys import LIMITS
+from synth.key_rights import LIMITS
 from synth.models import ApiKey
 from synth.request_fields import NOT_BLANK, StrictNumberField, StrictTextField
 from ttsweb.api import StrictSerializer
@@ -25,12 +25,12 @@ def _limit(name: str, words: str = "") -> StrictNumberField:
         whole=True,
         allow_null=True,
         required=False,
-        help_text=f"Limit: {words}; null does not limit.",
+        help_text=f"Limit: {words}; null: no limit.",
     )
 
 
 class KeyUpdateSerializer(StrictSerializer):
-    """Changes of a key; whatever is left out stays."""
+    """Changes of a key; fields that are left out do not change."""
 
     name = StrictTextField(max_length=100, required=False, pattern=NOT_BLANK)
     scopes = serializers.ListField(
@@ -38,10 +38,12 @@ class KeyUpdateSerializer(StrictSerializer):
         required=False,
         min_length=1,
         max_length=20,
-        help_text="What it may do: no more than the key that asks for it.",
+        help_text="What the key may do; not more than the key that creates it.",
     )
     expires_at = serializers.DateTimeField(
-        required=False, allow_null=True, help_text="From then on it opens nothing; null is never."
+        required=False,
+        allow_null=True,
+        help_text="The time at which the key stops working; null: never.",
     )
     max_queued_chars = _limit("max_queued_chars")
     max_unfinished_jobs = _limit("max_unfinished_jobs")
@@ -63,19 +65,23 @@ class KeyUpdateSerializer(StrictSerializer):
     def validate_expires_at(self, value: Any) -> Any:
         """Refuse a moment that is over."""
         if value is not None and value <= timezone.now():
-            raise serializers.ValidationError("This moment is over.", code="in_the_past")
+            raise serializers.ValidationError(
+                "This time is in the past; choose a later one.", code="in_the_past"
+            )
         return value
 
 
 class KeyCreateSerializer(KeyUpdateSerializer):
-    """A key to be made."""
+    """A key to create."""
 
     name = StrictTextField(max_length=100, pattern=NOT_BLANK)
     user = StrictTextField(
         max_length=150,
         required=False,
-        help_text="Name of the user whose key it is; another one than yourself only for a "
-        "superuser with the scope `admin`.",
+        help_text=(
+            "Name of the user who gets the key. Only a superuser can name another user; a "
+            "superuser's API key needs the scope `admin`."
+        ),
     )
 
 
@@ -113,10 +119,10 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
 
 
 class NewKeySerializer(KeySerializer):
-    """A key that was made just now, with its secret, which cannot be read again."""
+    """A new key with its secret, which cannot be read again."""
 
-    key = serializers.CharField(help_text="The key itself; keep it, it is shown this once.")
+    key = serializers.CharField(help_text="The key itself. Store it now; it is not shown again.")
 
     class Meta(KeySerializer.Meta):
-        fields = (*KeySerializer.Meta.fields, "key")  # type: ignore[assignment]  # one more
-        read_only_fields = fields  # type: ignore[assignment]
+        fields = (*KeySerializer.Meta.fields, "key")
+        read_only_fields = fields

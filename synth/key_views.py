@@ -23,7 +23,8 @@ from synth.key_requests import (
     KeyUpdateSerializer,
     NewKeySerializer,
 )
-from synth.keys import LIMITS, create_key, revoke_key
+from synth.key_rights import LIMITS
+from synth.keys import create_key, revoke_key
 from synth.models import ApiKey, default_scopes
 from ttsweb.api import ApiProblem, check_query, key_of
 from ttsweb.query_filters import check_not_repeated
@@ -50,7 +51,7 @@ class KeysView(generics.ListAPIView[ApiKey]):
         responses={200: KeySerializer(many=True), **problems(400, 401)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List keys, newest first, revoked ones too."""
+        """List keys, newest first, with revoked keys."""
         check_query(request, ("cursor", "limit"))
         check_not_repeated(request)
         return super().get(request, *args, **kwargs)
@@ -62,7 +63,7 @@ class KeysView(generics.ListAPIView[ApiKey]):
         responses={201: NewKeySerializer, **problems(400, 401, 403, 404, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Make a key; the answer holds the secret, which is shown this once."""
+        """Create a key; only this answer shows the secret."""
         check_query(request, ())
         serializer = KeyCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -106,7 +107,7 @@ class KeyView(APIView):
         responses={200: KeySerializer, **problems(400, 401, 403, 404, 409, 415)},
     )
     def patch(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Change a key's name, scopes, expiry or limits, from its next request on."""
+        """Change a key's name, scopes, expiry or limits; they apply from its next request on."""
         check_query(request, ())
         row = _find(request, key_id)
         serializer = KeyUpdateSerializer(data=request.data, partial=True)
@@ -116,12 +117,17 @@ class KeyView(APIView):
         _check_no_more(key_of(request), changes, is_new=False)
         living = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
         if not (living.update(**changes) if changes else living.exists()):
-            raise ApiProblem(409, "key_revoked", "A revoked key stays as it is; make another one.")
+            raise ApiProblem(
+                409, "key_revoked", "A revoked key cannot be changed; create another key."
+            )
         return Response(KeySerializer(_find(request, key_id)).data)
 
     @extend_schema(operation_id="revoke_key", responses={204: None, **problems(400, 401, 403, 404)})
     def delete(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Revoke a key: it opens nothing from now on. Its row stays, to show when it was used."""
+        """Revoke a key.
+
+        Requests with it are refused from now on. The list keeps it, to show when it was used.
+        """
         check_query(request, ())
         row = _find(request, key_id)
         _check_reach(request, row)
@@ -139,7 +145,7 @@ def visible_keys(request: Request) -> QuerySet[ApiKey]:
 def _find(request: Request, key_id: uuid.UUID) -> ApiKey:
     row = visible_keys(request).filter(pk=key_id).first()
     if row is None:
-        raise ApiProblem(404, "key_not_found", "There is no such API key.")
+        raise ApiProblem(404, "key_not_found", "No API key of yours has this id.")
     return row
 
 
@@ -156,13 +162,14 @@ def _user_of(request: Request, name: str | None) -> User:
         raise ApiProblem(
             403,
             "superuser_required",
-            "Only a superuser makes keys of others; a key needs the scope 'admin' for it.",
+            "Only a superuser creates keys for other users; a superuser's API key needs the "
+            "scope 'admin'.",
             attr="user",
         )
     user = users.filter(username=name, is_active=True).first()
     if user is None:
         raise ApiProblem(
-            404, "user_not_found", "There is no active user of this name.", attr="user"
+            404, "user_not_found", "There is no active user with this name.", attr="user"
         )
     return user
 
@@ -175,8 +182,8 @@ def _check_reach(request: Request, row: ApiKey) -> None:
         raise ApiProblem(
             403,
             "key_may_more",
-            f"That API key has scopes that this one lacks: {', '.join(more)}. Use a key that has "
-            "them, or the admin.",
+            f"That API key has scopes that yours lacks: {', '.join(more)}. Use a key that "
+            "has them, or change the key in the admin.",
         )
 
 
@@ -193,7 +200,8 @@ def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: boo
         raise ApiProblem(
             403,
             "scope_not_yours",
-            f"This API key lacks the scopes {', '.join(more)}, so it cannot give them.",
+            f"This API key lacks the scopes {', '.join(more)}, so it cannot give them to "
+            "another key.",
             attr="scopes",
         )
     # Each new key would have such a limit for itself, so that together they have none.
@@ -202,8 +210,8 @@ def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: boo
         raise ApiProblem(
             403,
             "key_has_limits",
-            "An API key with limits makes no keys and changes no limits; use one without, or the "
-            "admin.",
+            "An API key with limits cannot create keys or change limits. Use a key without "
+            "limits, or the admin.",
         )
     if own.expires_at is not None and (is_new or "expires_at" in wanted):
         _check_expiry(own.expires_at, wanted.get("expires_at"))
@@ -214,6 +222,6 @@ def _check_expiry(own: dt.datetime, wanted: dt.datetime | None) -> None:
         raise ApiProblem(
             403,
             "expiry_not_yours",
-            f"This API key expires at {own.isoformat()}; give `expires_at` up to then.",
+            f"This API key expires at {own.isoformat()}; set `expires_at` to that time or earlier.",
             attr="expires_at",
         )

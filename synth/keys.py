@@ -13,12 +13,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils import timezone
 
+from synth.key_rights import LIMITS
 from synth.models import ApiKey, default_scopes
 
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
 _KEY = re.compile(rf"{KEY_START}(?P<prefix>[0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 USE_IS_NOTED_EVERY = dt.timedelta(minutes=1)
-LIMITS = ("max_queued_chars", "max_unfinished_jobs", "max_requests_per_minute", "max_stored_bytes")
 
 
 class KeyRejectedError(Exception):
@@ -77,14 +77,24 @@ def find_key(key: str) -> ApiKey:
     row = _row_of(key)
     # The same sentence for a wrong prefix and a wrong secret: which prefixes exist is not told.
     if row is None or not compare_digest(row.digest, digest_of(key)):
-        raise KeyRejectedError("key_invalid", "This API key is not known.")
+        raise KeyRejectedError(
+            "key_invalid",
+            "This API key does not exist. Check the key; API keys are made in the admin at “API "
+            "keys”, or by `./tts create_key`.",
+        )
     now = timezone.now()
     if row.revoked_at is not None:
-        raise KeyRejectedError("key_revoked", "This API key was revoked; ask for another one.")
+        raise KeyRejectedError(
+            "key_revoked", "This API key was revoked; ask your administrator for another one."
+        )
     if row.expires_at is not None and row.expires_at <= now:
-        raise KeyRejectedError("key_expired", "This API key has expired; ask for another one.")
+        raise KeyRejectedError(
+            "key_expired", "This API key has expired; ask your administrator for another one."
+        )
     if not row.user.is_active:
-        raise KeyRejectedError("user_inactive", "The user of this API key is switched off.")
+        raise KeyRejectedError(
+            "user_inactive", "The user of this API key is deactivated; ask your administrator."
+        )
     _note_use(row, now)
     return row
 

@@ -26,6 +26,7 @@ from synth.preview import preview_lexicons
 from synth.preview_views import segment_rows
 from synth.rejections import SubmitRejectedError
 from ttsweb.admin_filters import NamedValuesFilter
+from ttsweb.counted import counted
 
 _SHOWN_BAD_LINES = 10
 
@@ -163,7 +164,7 @@ class LexiconAdmin(ModelAdmin):
         form = ImportForm(request.POST, request.FILES)
         back = HttpResponseRedirect(reverse("admin:synth_lexicon_change", args=[pk]))
         if not form.is_valid():
-            self.message_user(request, "Choose a file: CSV or PLS.", messages.ERROR)
+            self.message_user(request, "Choose a CSV or PLS file.", messages.ERROR)
             return back
         try:
             done = import_entries(
@@ -180,7 +181,7 @@ class LexiconAdmin(ModelAdmin):
             return back
         for warning in done.warnings:
             self.message_user(request, warning, messages.WARNING)
-        self.message_user(request, f"{done.added} entries were imported.")
+        self.message_user(request, f"Imported {counted(done.added, 'entry', 'entries')}.")
         return back
 
     def preview_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
@@ -189,7 +190,7 @@ class LexiconAdmin(ModelAdmin):
         form = PreviewForm(request.POST or None)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"What {lexicon.name} changes",
+            "title": f"Changes made by {lexicon.name}",
             "lexicon": lexicon,
             "form": form,
             "opts": self.opts,

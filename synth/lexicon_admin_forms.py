@@ -61,14 +61,17 @@ class LexiconForm(_LexiconForm):
         values: dict[str, Any] = super().clean() or self.cleaned_data
         scope, voice = values.get("scope"), values.get("voice")
         if scope == Lexicon.Scope.VOICE and voice is None:
-            self.add_error("voice", "A lexicon of the scope voice needs its voice.")
+            self.add_error("voice", "Choose a voice: a lexicon of the scope voice needs one.")
         if scope != Lexicon.Scope.VOICE and voice is not None:
-            self.add_error("voice", "Only a lexicon of the scope voice has a voice.")
+            self.add_error(
+                "voice",
+                "Leave the voice empty, or choose the scope voice: only that scope has a voice.",
+            )
         is_new = self.instance._state.adding
         owner = Q(owner_id=self.user.pk if is_new else self.instance.owner_id)
         others = visible_lexicons(self.user).filter(owner, name__iexact=values.get("name", ""))
         if others.exclude(pk=self.instance.pk).exists():
-            self.add_error("name", "There is a lexicon of this name already.")
+            self.add_error("name", "Another lexicon has this name; choose another name.")
         return values
 
 

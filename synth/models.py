@@ -112,6 +112,7 @@ class RenderJob(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
+        verbose_name = "job"
         ordering = ("-created_at", "-id")
         constraints = (
             models.UniqueConstraint(
@@ -229,6 +230,8 @@ class Segment(LeasedModel):
     speaker = models.PositiveSmallIntegerField(default=0)
     seed = models.BigIntegerField()
     pause_after_ms = models.PositiveIntegerField(default=0)
+    # How often a worker ended while it held this: it then runs in smaller company, and alone.
+    losses = models.PositiveSmallIntegerField(default=0)
     # Takes with other seeds that followed a suspicious one, and what was found of each.
     retakes = models.PositiveSmallIntegerField(default=0)
     candidates = models.JSONField(default=list, blank=True)
@@ -236,6 +239,8 @@ class Segment(LeasedModel):
     # A person asked for this seed or chose this take: it is kept, whatever the screen finds.
     is_hand_picked = models.BooleanField(default=False)
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
+    # Of the take that is rendered under its claim; while queued, of the one that it waits for.
+    content_key = models.CharField(max_length=64, blank=True, default="", editable=False)
     take = models.ForeignKey(
         Take, null=True, blank=True, on_delete=models.SET_NULL, related_name="segments"
     )
@@ -247,10 +252,20 @@ class Segment(LeasedModel):
         ordering = ("chapter__index", "index")
         constraints = (
             models.UniqueConstraint(fields=("chapter", "index"), name="segment_index_unique"),
+            models.UniqueConstraint(
+                fields=("content_key",),
+                condition=Q(status="claimed") & ~Q(content_key=""),
+                name="segment_content_key_rendered_once",
+            ),
         )
         indexes = (
             models.Index(fields=("status", "not_before"), name="segment_queue"),
             models.Index(fields=("status", "attempts"), name="segment_attempts"),
+            models.Index(
+                fields=("losses",),
+                condition=Q(status="queued", losses__gt=0),
+                name="segment_lost",
+            ),
             models.Index(fields=("job", "status"), name="segment_of_job"),
             models.Index(fields=("finished_at",), name="segment_finished"),
         )
@@ -374,13 +389,14 @@ class WorkerStatus(models.Model):
     model_fingerprint = models.CharField(max_length=64, blank=True, default="")
     codec_fingerprint = models.CharField(max_length=64, blank=True, default="")
     resampler = models.CharField(max_length=20, blank=True, default="")
+    engine_class = models.JSONField(default=dict, blank=True)  # the fields of contract.EngineClass
     # slots, slots_in_use, frames_per_second, codes_cache_entries, codes_cache_bytes
     figures = models.JSONField(default=dict, blank=True)
     started_at = models.DateTimeField()
     last_seen_at = models.DateTimeField()
 
     class Meta:
-        verbose_name_plural = "worker statuses"
+        verbose_name = "worker"
         ordering = ("name",)
 
     def __str__(self) -> str:

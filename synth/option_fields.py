@@ -93,7 +93,7 @@ class JsonField(_Field):
                 data = json.loads(data)
             except (ValueError, RecursionError) as error:
                 raise serializers.ValidationError(
-                    "Expected JSON in this field of a form.", code="invalid"
+                    "In a form, send this field as JSON.", code="invalid"
                 ) from error
         return self.read(data)
 
@@ -126,8 +126,8 @@ class SpeakersField(JsonField):
         for key, value in data.items():
             if not _SPEAKER.fullmatch(key) or int(key) > MAX_SPEAKER_NUMBER:
                 raise serializers.ValidationError(
-                    f'Expected speakers\' numbers such as "0" or "1", up to '
-                    f"{MAX_SPEAKER_NUMBER}; {key[:50]!r} is none.",
+                    f'Speakers are numbers such as "0" or "1", up to {MAX_SPEAKER_NUMBER}; '
+                    f"{key[:50]!r} is not one.",
                     code="speaker_invalid",
                 )
             try:
@@ -166,7 +166,7 @@ class PausesField(JsonField):
         for name, value in data.items():
             if name not in self.names:
                 known = ", ".join(self.names)
-                sentence = f"There is no such pause; there are {known}."
+                sentence = f"There is no such pause; allowed pauses are {known}."
                 errors[name] = [ErrorDetail(sentence, code="unknown_field")]
                 continue
             try:
@@ -192,12 +192,23 @@ class BookPausesField(PausesField):
 
 
 class ListField(JsonField):
-    """Take a list of what `child` reads, at most `most` of them."""
+    """Take a list of what `child` reads, at most `most` of them.
+
+    In a form it is one field with the list in JSON, or a field for each text of it.
+    """
 
     def __init__(self, *, child: _Field, most: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.child, self.most = child, most
         child.bind(field_name="", parent=self)  # type: ignore[arg-type]  # as DRF does
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent; of a form all fields of this name."""
+        if not is_html_input(dictionary):
+            return super().get_value(dictionary)
+        values = dictionary.getlist(self.field_name)
+        is_json = len(values) == 1 and str(values[0]).lstrip()[:1] in ("[", "")
+        return super().get_value(dictionary) if is_json or not values else values
 
     def read(self, data: Any) -> list[Any]:
         """Return the values; errors are named by their place."""
@@ -205,7 +216,7 @@ class ListField(JsonField):
             raise serializers.ValidationError("Expected a list.", code="invalid")
         if len(data) > self.most:
             raise serializers.ValidationError(
-                f"There are {len(data)} entries; at most {self.most} are taken.", code="too_many"
+                f"There are {len(data)} entries; at most {self.most} are allowed.", code="too_many"
             )
         found: list[Any] = []
         errors: dict[str, Any] = {}
@@ -243,8 +254,8 @@ class DeadlineField(_Field):
             moment = given.astimezone(dt.UTC) if given and given.tzinfo else None
         if moment is None or moment > timezone.now() + dt.timedelta(seconds=MAX_SECONDS):
             raise serializers.ValidationError(
-                "Expected a moment with its zone, such as 2026-01-31T12:00:00Z, or a number of "
-                "seconds from now, both at most 10 years ahead.",
+                "Expected a time with its zone, such as 2026-01-31T12:00:00Z, or a number of "
+                "seconds from now. Both must be within the next 10 years.",
                 code="deadline_invalid",
             )
         return moment
@@ -275,7 +286,7 @@ class RetentionField(_Field):
             return int(number.to_internal_value(data))
         except serializers.ValidationError as error:
             raise serializers.ValidationError(
-                f"Expected seconds, a whole number from {MIN_RETENTION_SECONDS} up to "
+                f"Expected seconds as a whole number from {MIN_RETENTION_SECONDS} to "
                 f"{MAX_SECONDS}, or {FOR_EVER!r}.",
                 code="retention_invalid",
             ) from error
@@ -290,7 +301,7 @@ def _check_object(data: Any, most: int, what: str) -> None:
         raise serializers.ValidationError("Expected an object.", code="invalid")
     if len(data) > most:
         raise serializers.ValidationError(
-            f"There are {len(data)} {what}; at most {most} are taken.", code="too_many"
+            f"There are {len(data)} {what}; at most {most} are allowed.", code="too_many"
         )
 
 

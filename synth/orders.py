@@ -70,8 +70,9 @@ def check_options(order: Order) -> None:
         raise SubmitRejectedError(
             400,
             "live_not_possible",
-            f"A job of speed {order.speed:g} cannot be heard while it is rendered, as the speed is "
-            "that of the finished file; leave `live` out, or the speed at 1.",
+            f"A job with the speed {order.speed:g} cannot be heard while it is rendered, as "
+            "the speed changes only the finished file. Leave `live` out, or set `speed` to "
+            "1.",
             attr="live",
         )
     if order.deadline_at is not None and order.deadline_at <= timezone.now():
@@ -92,21 +93,21 @@ def speakers_of(
         SubmitRejectedError: voice_required, voice_ambiguous.
     """
     if order.voice and order.voices:
-        raise _ambiguous("Give either `voice`, which is speaker 0, or `voices`, not both.", "voice")
+        raise _ambiguous("Send either `voice`, which is speaker 0, or `voices`, not both.", "voice")
     if order.reference and order.references:
-        raise _ambiguous("Give either `reference` or `references`, not both.", "reference")
+        raise _ambiguous("Send either `reference` or `references`, not both.", "reference")
     voices = {0: order.voice} if order.voice else dict(order.voices)
     references = {0: order.reference} if order.reference else dict(order.references)
     both = sorted(voices.keys() & references.keys())
     if both and order.voice and order.reference:
-        raise _ambiguous("Give either a voice or a reference, not both.", "voice")
+        raise _ambiguous("Send either a voice or a reference, not both.", "voice")
     if both:
         raise _ambiguous(
-            f"Speaker {both[0]} has a voice and a reference; give it one of the two.", "voices"
+            f"Speaker {both[0]} has both a voice and a reference; send only one of them.", "voices"
         )
     if not voices and not references:
         raise SubmitRejectedError(
-            400, "voice_required", "Give a voice (its id or name) or a reference.", attr="voice"
+            400, "voice_required", "Send a voice (its id or name) or a reference.", attr="voice"
         )
     return voices, references
 

@@ -33,7 +33,8 @@ class PermissionsField(serializers.ListField):
         unknown = sorted(names - {name_of(permission) for permission in found})
         if unknown:
             raise serializers.ValidationError(
-                f"There is no permission {unknown[0][:100]!r}; GET /api/v1/permissions lists all.",
+                f"There is no permission {unknown[0][:100]!r}; GET /api/v1/permissions "
+                "lists all permissions.",
                 code="permission_unknown",
             )
         return found

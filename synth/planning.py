@@ -227,15 +227,15 @@ def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
         return
     names = ", ".join(str(speaker) for speaker in sorted(known))
     first = unknown[0]
-    said = f"The text names speaker {first} by <|speaker:{first}|>"
+    said = f"The text has a tag <|speaker:{first}|>"
     if first == 0:
-        said = "The words before the first tag, or after <|speaker:0|>, are those of speaker 0"
+        said = "The words before the first tag, or after <|speaker:0|>, belong to speaker 0"
     elif first == MAX_SPEAKER:
         said = f"The text names a speaker by a number above {MAX_SPEAKER - 1}"
     raise SubmitRejectedError(
         400,
         "speaker_unknown",
-        f"{said}, who has no voice here; this job has voices for speaker {names}. Give one by "
-        "`voices`, or take the tag out.",
+        f"{said}, but this job has voices only for speaker {names}. Add a voice in "
+        "`voices`, or remove the tag.",
         attr="text",
     )

@@ -50,11 +50,11 @@ def preview_order(order: Order, *, owner: AbstractBaseUser | None) -> Preview:
     if order.normalise and not has_rules(planned.language):
         known = ", ".join(sorted(WORDS))
         warnings.append(
-            f"Nothing is spelled out: there are no rules for the language {planned.language!r}, "
-            f"only for {known}."
+            "Numbers are not spelled out: there are no rules for the language "
+            f"{planned.language!r}, only for {known}."
         )
     if not order.voice and not order.voices:
-        warnings.append("No voice is given: lexicons of voices are not applied.")
+        warnings.append("No voice is given, so the lexicons of voices are not applied.")
     return Preview(planned.language, planned.pieces, warnings)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -28,28 +28,28 @@ from ttsweb.schema import problems
 
 
 class _TextSerializer(StrictSerializer):
-    """What all previews are given."""
+    """The fields of every preview."""
 
-    text = StrictTextField(raw=True, help_text="What is to be spoken.")
+    text = StrictTextField(raw=True, help_text="The text to speak.")
     language = LanguageField(
-        required=False, help_text="Of the text; the voice's language unless given."
+        required=False, help_text="Language of the text; the voice's language if left out."
     )
     lexicon = ListField(
         child=EntrySerializer(),
         most=MAX_JOB_ENTRIES,
         required=False,
-        help_text="Entries that are in no lexicon.",
+        help_text="Entries for this request only.",
     )
 
 
 class PreviewRequestSerializer(_TextSerializer):
-    """What a job would be given of its text; all of it has the same meaning here."""
+    """The text and options of a job; each field has the same meaning as in a job."""
 
     voice = StrictTextField(required=False, max_length=100, help_text="Id or name of a voice.")
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text="Voices by the numbers of the tags in the text.",
+        help_text="A voice for each number in the text's tags.",
     )
     lexicons = ListField(
         child=StrictTextField(max_length=100),
@@ -57,16 +57,24 @@ class PreviewRequestSerializer(_TextSerializer):
         required=False,
         help_text="Ids or names of lexicons.",
     )
-    normalise = StrictBooleanField(default=False, help_text="Spell numbers and the like out.")
-    pauses = PausesField(required=False, help_text="Lengths in ms by the pauses' names.")
+    normalise = StrictBooleanField(
+        default=False, help_text="Spell out numbers, dates and the like."
+    )
+    pauses = PausesField(required=False, help_text="Lengths of pauses in ms, by name.")
 
 
 class LexiconPreviewRequestSerializer(_TextSerializer):
-    """A text, and what would be applied to it: a lexicon, or entries that are in none."""
+    """A text, and either a lexicon or entries that are in no lexicon."""
 
     name = StrictTextField(
-        required=False, max_length=100, help_text="Id or name of the lexicon; or give `lexicon`."
+        required=False,
+        max_length=100,
+        help_text="Id or name of a lexicon, instead of entries in `lexicon`.",
     )
+
+    described_rules: ClassVar[dict[str, Any]] = {
+        "oneOf": [{"required": ["name"]}, {"required": ["lexicon"]}]
+    }
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse both at once, and neither."""
@@ -74,19 +82,21 @@ class LexiconPreviewRequestSerializer(_TextSerializer):
             raise ApiProblem(
                 400,
                 "lexicon_required",
-                "Give either the name or id of a lexicon, or entries in `lexicon`.",
+                "Send either `name`, the id or name of a lexicon, or entries in `lexicon`.",
                 attr="name",
             )
         return attrs
 
 
 class ChangeSerializer(serializers.Serializer[Any]):
-    """One thing that is spoken otherwise than it is written."""
+    """A change that a lexicon or the spelling out of numbers makes."""
 
     found = serializers.CharField()
     said = serializers.CharField()
     by = serializers.CharField(help_text="Name of the lexicon, `job` or `normalise`.")
-    start = serializers.IntegerField(help_text="Where `found` begins in the text, from 0.")
+    start = serializers.IntegerField(
+        help_text="Position in the text at which `found` begins, counted from 0."
+    )
 
 
 class PreviewSegmentSerializer(serializers.Serializer[Any]):
@@ -97,22 +107,22 @@ class PreviewSegmentSerializer(serializers.Serializer[Any]):
     spoken_text = serializers.CharField()
     speaker = serializers.IntegerField()
     pause_after_ms = serializers.IntegerField()
-    characters = serializers.IntegerField(help_text="Of the spoken text.")
+    characters = serializers.IntegerField(help_text="Characters of the spoken text.")
     changes = ChangeSerializer(many=True)
 
 
 class PreviewSerializer(serializers.Serializer[Any]):
-    """What a job would speak."""
+    """The segments and warnings of a job before it is rendered."""
 
     language = serializers.CharField()
     segments = PreviewSegmentSerializer(many=True)
-    characters = serializers.IntegerField(help_text="Of all spoken texts.")
-    estimated_seconds = serializers.FloatField(help_text="Of audio, at a usual pace.")
+    characters = serializers.IntegerField(help_text="Characters of all spoken texts.")
+    estimated_seconds = serializers.FloatField(help_text="Estimated seconds of audio.")
     warnings = serializers.ListField(child=serializers.CharField())
 
 
 class LexiconPreviewSerializer(serializers.Serializer[Any]):
-    """The segments that a lexicon changes; others are not listed."""
+    """The segments that a lexicon changes; segments without a change are not listed."""
 
     language = serializers.CharField()
     segments_total = serializers.IntegerField()
@@ -131,7 +141,10 @@ class PreviewView(APIView):
         responses={200: PreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Return the segments of a text as a job would speak them; nothing is rendered or kept."""
+        """Return the segments of a text as a job would speak them.
+
+        Nothing is rendered or stored.
+        """
         check_query(request, ())
         serializer = PreviewRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -162,7 +175,7 @@ class LexiconPreviewView(APIView):
         responses={200: LexiconPreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Return which segments of a text one lexicon alone would change, and how."""
+        """Return the segments of a text that one lexicon changes, and how."""
         check_query(request, ())
         serializer = LexiconPreviewRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)

@@ -10,28 +10,29 @@ from synth.models import Segment
 
 
 class CheckSerializer(serializers.Serializer[Any]):
-    """One number that was measured of a take, and the limit that it was held to."""
+    """One value that was measured in a take, and its limit."""
 
-    name = serializers.CharField(help_text="That of the flag which it raises.")
+    name = serializers.CharField(help_text="The code of the flag that it sets.")
     value = serializers.FloatField()
     limit = serializers.FloatField()
 
 
 class QualitySerializer(serializers.Serializer[Any]):
-    """What the screen found of a take."""
+    """The result of a take's quality check."""
 
     score = serializers.FloatField(
         allow_null=True,
-        help_text="1 is beyond suspicion, 0 the worst; null where the screen was off.",
+        help_text="1 is the best, 0 the worst; null if the quality check was off.",
     )
     flags = serializers.ListField(
-        child=serializers.CharField(), help_text="What is suspicious; empty where nothing is."
+        child=serializers.CharField(),
+        help_text="Codes of the problems that were found; empty if none.",
     )
     measures = CheckSerializer(many=True)
 
 
 class CandidateSerializer(QualitySerializer):
-    """One of several takes of a segment, and what the screen found of it."""
+    """One of several takes of a segment, and the result of its quality check."""
 
     take = serializers.UUIDField()
     seed = serializers.IntegerField()

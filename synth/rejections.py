@@ -42,7 +42,11 @@ def clip_rejected(error: ClipRejectedError) -> SubmitRejectedError:
 def voice_not_found() -> SubmitRejectedError:
     """Return the error for a voice that does not exist, or that the user may not use."""
     return SubmitRejectedError(
-        404, "voice_not_found", "There is no voice with this id or name.", attr="voice"
+        404,
+        "voice_not_found",
+        "There is no voice with this id or name, or you may not use it; look at the list "
+        "of voices.",
+        attr="voice",
     )
 
 
@@ -51,6 +55,6 @@ def deadline_past() -> SubmitRejectedError:
     return SubmitRejectedError(
         400,
         "deadline_past",
-        "The deadline has passed already; give a later one, or none.",
+        "The deadline is in the past; send a later one, or none.",
         attr="deadline",
     )

@@ -17,7 +17,7 @@ from django.utils import timezone
 
 from synth.models import BookFile, Export, LiveChunk, RenderJob, Segment, Take
 from ttsweb import leases
-from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
+from voices.models import CacheEviction, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
 
 ITEMS_AT_ONCE = 200  # of a batch, in one transaction
@@ -58,14 +58,22 @@ def drop_book_files(rows: QuerySet[BookFile]) -> None:
     delete_objects_on_commit(keys)
 
 
-def drop_inline_references(job_id: uuid.UUID) -> None:
-    """Let go of the clips that came with an ended job, unless TTS_KEEP_INLINE_REFERENCES is on.
+def drop_inline_references(job_ids: Sequence[uuid.UUID]) -> None:
+    """Let go of the clips that came with ended jobs, unless TTS_KEEP_INLINE_REFERENCES is on.
 
-    Bytes that another job's reference or a voice shares stay until their last user is gone.
+    Audio that another unfinished job's reference or a voice shares stays until its last user is
+    gone; the codes stay as long as a job does that the clip came with.
     """
     if settings.KEEP_INLINE_REFERENCES:
         return
-    _drop_references(VoiceVersion.objects.filter(voice__isnull=True, pinned_by__job=job_id))
+    clips = ReferenceClip.objects.filter(
+        version__voice__isnull=True, version__pinned_by__job__in=job_ids
+    )
+    stored = list(clips.values_list("stored_id", flat=True))
+    encoded = StoredClip.objects.filter(pk__in=stored, codes__encoded_at__isnull=False)
+    clips.exclude(stored__in=encoded).delete()
+    if stored:
+        transaction.on_commit(partial(collect_clips, stored))
 
 
 def _drop_references(versions: QuerySet[VoiceVersion]) -> None:
@@ -129,15 +137,13 @@ def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
 
 
 def delete_voice(voice: Voice) -> bool:
-    """Hide a voice at once, fail the queued work that needs it, and let its bytes go.
+    """Hide a voice at once, stop the work that needs it, and let its bytes go.
 
-    Segments that are being rendered at this moment still end well. Returns False when the voice
-    was deleted already.
+    Nothing is begun with it once this has committed, and a worker that speaks with it stops within
+    a moment. Returns False when the voice was deleted already.
     """
-    from synth.transitions import (
-        UNFINISHED,
-        fail_unfinished_segments,
-    )  # transitions import this module
+    from synth.transitions import stop_silenced_jobs  # transitions import this module
+    from voices.transitions import stop_encoding
 
     with transaction.atomic():
         deleted = Voice.objects.filter(pk=voice.pk, deleted_at__isnull=True).update(
@@ -146,13 +152,8 @@ def delete_voice(voice: Voice) -> bool:
         if not deleted:
             return False
         versions = VoiceVersion.objects.filter(voice=voice)
-        jobs = RenderJob.objects.filter(voices__version__in=versions, status__in=UNFINISHED)
-        for job_id in lock_jobs(jobs):
-            fail_unfinished_segments(
-                job_id,
-                code="voice_deleted",
-                message=f"The voice {voice.name!r} was deleted before this text was spoken.",
-            )
+        stop_silenced_jobs(voice)
+        stop_encoding(versions)
         evict_voice(voice)
         _drop_references(versions)
     return True

@@ -6,21 +6,26 @@ import base64
 import binascii
 import math
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
 
 from synth.url_references import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.api import ApiProblem
+from ttsweb.query_filters import NOT_BLANK as NOT_BLANK
 from voices.clip_checks import too_large
 
-NOT_BLANK = r"\S"  # patterns of texts, for the API's description
-URL_PATTERN = r"^https?://[^\s/?#]"
+URL_PATTERN = r"^https?://[^\s/?#]"  # patterns of texts, for the API's description
 NOT_BLANK_AT_ENDS = r"^\S(.*\S)?$"
-_DATA_URL = re.compile(r"data:([\w.+-]+/[\w.+-]+)?(;[\w.+-]+=[\w.+-]+)*;base64,")
+_WORD = "[A-Za-z0-9_.+-]+"
+_DATA_URL = re.compile(f"data:({_WORD}/{_WORD})?(;{_WORD}={_WORD})*;base64,")
+_BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"  # not empty
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
 
@@ -31,11 +36,20 @@ class StrictTextField(serializers.CharField):
     Args:
         raw: let NUL and halves of surrogate pairs through, for a text whose user checks it.
         pattern: what the API's description says of the text; whoever reads the field checks it.
+        described: more of what it says, likewise.
     """
 
-    def __init__(self, *, raw: bool = False, pattern: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        raw: bool = False,
+        pattern: str = "",
+        described: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **kwargs)
         self.pattern = pattern
+        self.described = described or {}
         if raw:
             self.validators = [check for check in self.validators if not _prohibits(check)]
 
@@ -54,6 +68,27 @@ def _prohibits(check: Any) -> bool:
     )
 
 
+class UrlField(StrictTextField):
+    """Take a URL, as far as its start shows; an empty text is none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=MAX_URL_CHARS, pattern=URL_PATTERN, **kwargs)
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent; a form that leaves a field out may send it empty."""
+        value = super().get_value(dictionary)
+        return empty if value == "" and is_html_input(dictionary) else value
+
+    def run_validation(self, data: Any = empty) -> Any:
+        """Return the URL."""
+        found = super().run_validation(data)
+        if found == "":
+            raise serializers.ValidationError(
+                "Expected a URL; leave the field out for none.", code="url_invalid"
+            )
+        return found
+
+
 class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
     """Describe a text in the OpenAPI schema."""
 
@@ -63,7 +98,8 @@ class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-unty
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
         pattern = self.target.pattern
-        return {"type": "string", **({"pattern": pattern} if pattern else {})}
+        described = {"type": "string", **({"pattern": pattern} if pattern else {})}
+        return described | dict(self.target.described)
 
 
 class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
@@ -134,7 +170,7 @@ class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-un
         }
 
 
-@extend_schema_field({"type": "string", "pattern": "^(data:[^,]*;base64,|https?://)"})
+@extend_schema_field({"type": "string", "pattern": f"^({_DATA_URL.pattern}{_BASE64}$|https?://)"})
 class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
     """Take a clip as `data:audio/wav;base64,…` of at most `TTS_MAX_CLIP_BYTES` decoded bytes.
 
@@ -153,8 +189,8 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
         found = _DATA_URL.match(data[:200]) if isinstance(data, str) else None
         if found is None:
             raise serializers.ValidationError(
-                "Expected a text like data:audio/wav;base64,… or an http(s) URL; a file's path is "
-                "never taken.",
+                "Expected a text such as data:audio/wav;base64,… or an http(s) URL. File paths "
+                "are not accepted.",
                 code="not_a_data_url",
             )
         encoded = data[found.end() :]
@@ -165,7 +201,7 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
             raise serializers.ValidationError(
-                "What follows `base64,` is not base64.", code="not_base64"
+                "The text after `base64,` is not valid base64.", code="not_base64"
             ) from error
 
     def _url(self, url: str) -> str:
@@ -174,7 +210,8 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
         if len(url) > MAX_URL_CHARS:
             raise serializers.ValidationError(
-                f"A URL has {MAX_URL_CHARS} characters at most.", code="url_invalid"
+                f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",
+                code="url_invalid",
             )
         return url
 

@@ -12,7 +12,7 @@ from synth.key_limits import check_job
 from synth.lanes import lane_of
 from synth.models import ApiKey, RenderJob, Segment
 from synth.rejections import SubmitRejectedError, text_rejected
-from synth.retry import RetryRefusedError, check_voice
+from synth.retry import RetryRefusedError, check_silence, check_voice
 from synth.submit import segment_seed
 from synth.text.normalise import TextRejectedError, clean_text, is_speakable
 from synth.transitions.rerender import CHANGEABLE, choose_take, render_again, say_otherwise
@@ -44,8 +44,8 @@ def rerender(
     Raises:
         SubmitRejectedError: text_empty, text_not_text, text_too_long, text_has_tags,
             checkpoint_card_invalid.
-        RetryRefusedError: job_cancelled, segment_cancelled, segment_unfinished, voice_deleted,
-            voice_failed, reference_gone.
+        RetryRefusedError: job_cancelled, segment_cancelled, segment_unfinished, and those
+            of `check_voice`.
         KeyLimitError: the key would have too much in the queue.
     """
     spoken = None if text is None else check_spoken_text(text, segment)
@@ -66,21 +66,21 @@ def choose(segment: Segment, take_id: uuid.UUID) -> None:
     """Keep another one of a segment's takes; the job's file is made again.
 
     Raises:
-        RetryRefusedError: job_cancelled, segment_unfinished, take_not_found, voice_deleted.
+        RetryRefusedError: job_cancelled, segment_unfinished, take_not_found, and those of
+            `check_silence`.
     """
     _check_state(segment)
-    for pinned in segment.job.voices.select_related("version__voice"):
-        voice = pinned.version.voice
-        if pinned.speaker == segment.speaker and voice is not None and voice.deleted_at is not None:
-            check_voice(pinned)
+    for pinned in segment.job.voices.select_related("version__voice", "job__owner"):
+        if pinned.speaker == segment.speaker:
+            check_silence(pinned)
     if not any(one["take"] == str(take_id) for one in segment.candidates) and (
         segment.take_id != take_id
     ):
-        raise RetryRefusedError("take_not_found", "The segment has no such take.")
+        raise RetryRefusedError("take_not_found", "The segment has no take with this id.")
     if not choose_take(segment.pk, take_id):
         raise RetryRefusedError(
             "segment_unfinished",
-            "The segment or its takes changed in this moment; read it again.",
+            "The segment or its takes were changed meanwhile; load the segment again.",
         )
 
 
@@ -97,13 +97,13 @@ def check_spoken_text(text: str, segment: Segment) -> str:
         raise text_rejected(error) from error
     if not is_speakable(cleaned):
         raise SubmitRejectedError(
-            400, "text_empty", "The text has no letter and no digit to be spoken.", attr="text"
+            400, "text_empty", "The text has no letter or digit to speak; add some.", attr="text"
         )
     if _TAG.search(cleaned):
         raise SubmitRejectedError(
             400,
             "text_has_tags",
-            "A segment has one speaker: leave out tags such as <|speaker:1|>.",
+            "A segment has one speaker; remove tags such as <|speaker:1|>.",
             attr="text",
         )
     most = max(_segment_chars(), len(segment.spoken_text))
@@ -111,7 +111,8 @@ def check_spoken_text(text: str, segment: Segment) -> str:
         raise SubmitRejectedError(
             400,
             "text_too_long",
-            f"The text has {len(cleaned)} characters; a segment of this model has {most} at most.",
+            f"The text has {len(cleaned)} characters; with this model a segment has at most "
+            f"{most}. Shorten the text.",
             attr="text",
         )
     return cleaned
@@ -138,17 +139,19 @@ def _check_state(segment: Segment) -> None:
     job = segment.job
     if job.cancel_requested or job.status == RenderJob.Status.CANCELLED:
         raise RetryRefusedError(
-            "job_cancelled", "The job was cancelled: retry it before changing its segments."
+            "job_cancelled", "The job was cancelled; retry the job before you change its segments."
         )
     if segment.status in _OPEN:
         raise _unfinished()
     if segment.status not in CHANGEABLE:
-        raise RetryRefusedError("segment_cancelled", "The segment was cancelled: retry the job.")
+        raise RetryRefusedError(
+            "segment_cancelled", "The segment was cancelled; retry the job first."
+        )
 
 
 def _unfinished() -> RetryRefusedError:
     return RetryRefusedError(
-        "segment_unfinished", "The segment is being rendered; ask again when it is done."
+        "segment_unfinished", "The segment is being rendered; try again when it is done."
     )
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from django.contrib.auth.models import User
+import uuid
+from collections.abc import Collection, Iterable
+
 from django.db import transaction
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 from django.db.models.functions import Length
 
 from synth.key_limits import check_job
 from synth.lanes import lane_of
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED, retry_job
-from voices.access import visible_voices
-from voices.models import Voice, VoiceVersion
+from synth.transitions.silenced import silence_of
+from voices.models import VoiceVersion
 
 
 class RetryRefusedError(Exception):
@@ -31,23 +33,66 @@ def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
 
     Raises:
         KeyLimitError: the key would have too much in the queue.
-        RetryRefusedError: job_not_ended, nothing_to_retry, voice_deleted, voice_not_shared,
-            voice_failed, reference_gone.
+        RetryRefusedError: job_not_ended, nothing_to_retry, and those of `check_voice`.
+    """
+    check_retry(job)
+    if not _queue(job, api_key):
+        raise _nothing_to_retry()
+
+
+def may_retry(job: RenderJob, *, pinned: Iterable[JobVoice] | None = None) -> bool:
+    """Say whether a retry of a job would be taken.
+
+    Args:
+        pinned: the voices of a job with failed segments, where `voices_to_check` has read them.
+    """
+    try:
+        check_retry(job, pinned=pinned)
+    except RetryRefusedError:
+        return False
+    return True
+
+
+def check_retry(job: RenderJob, *, pinned: Iterable[JobVoice] | None = None) -> None:
+    """Refuse a job that nothing can be done again of.
+
+    Args:
+        pinned: as for `may_retry`.
+
+    Raises:
+        RetryRefusedError: as `retry` does.
     """
     if job.status in UNFINISHED:
-        raise RetryRefusedError("job_not_ended", "The job is still at work; cancel it first.")
+        raise RetryRefusedError(
+            "job_not_ended", "The job is still running; cancel it before you retry it."
+        )
     if not job.segments_total:  # an item that its batch was told to skip
         raise RetryRefusedError(
-            "nothing_to_retry", "This item was never queued; mend it and submit it again."
+            "nothing_to_retry",
+            "This item was never queued, as it was invalid; correct it and submit it again.",
         )
     unspoken = (Segment.Status.FAILED, Segment.Status.CANCELLED)
-    if job.segments.filter(status__in=unspoken).exists():
-        for pinned in job.voices.select_related("version__voice", "job__owner"):
-            check_voice(pinned)
-    if not _queue(job, api_key):
-        raise RetryRefusedError(
-            "nothing_to_retry", "All of the job was rendered; there is nothing to do again."
-        )
+    if pinned is None:
+        has_unspoken = job.segments.filter(status__in=unspoken).exists()
+        pinned = voices_to_check([job.pk]) if has_unspoken else ()
+    for one in pinned:
+        check_voice(one)
+    if job.status == RenderJob.Status.SUCCEEDED:
+        raise _nothing_to_retry()
+
+
+def voices_to_check(job_ids: Collection[uuid.UUID]) -> QuerySet[JobVoice]:
+    """Return the voices of jobs with all that `check_voice` looks at."""
+    voices = JobVoice.objects.filter(job__in=job_ids).defer("job__text", "job__lexicon")
+    return voices.select_related("version__voice", "job__owner").prefetch_related(
+        "version__clips__stored"
+    )
+
+
+def _nothing_to_retry() -> RetryRefusedError:
+    return RetryRefusedError(
+        "nothing_to_retry", "There is nothing to retry: all of the job was rendered."
+    )
 
 
 @transaction.atomic
@@ -73,25 +118,19 @@ def check_voice(pinned: JobVoice) -> None:
     """Refuse a job whose voice cannot speak any more.
 
     Raises:
-        RetryRefusedError: voice_deleted, reference_gone, voice_failed.
+        RetryRefusedError: voice_deleted, consent_withdrawn, voice_not_shared, reference_gone,
+            voice_failed.
     """
+    check_silence(pinned)
     version = pinned.version
-    if version.voice is not None and version.voice.deleted_at is not None:
-        raise RetryRefusedError(
-            "voice_deleted",
-            f"The voice {version.voice.name!r} was deleted; submit the text with another one.",
-        )
-    owner = pinned.job.owner
-    if version.voice is not None and owner is not None and not _may_use(owner, version.voice):
-        raise RetryRefusedError(
-            "voice_not_shared",
-            f"The voice {version.voice.name!r} is not shared with you any more; submit the text "
-            "with another one.",
-        )
-    if version.voice is None and not version.clips.exists():
+    is_encoded = version.status == VoiceVersion.Status.READY
+    if version.voice is None and not any(
+        is_encoded or clip.stored.original_key for clip in version.clips.all()
+    ):
         raise RetryRefusedError(
             "reference_gone",
-            "The reference of this job was removed when it ended; submit the job again with it.",
+            "The reference clip of this job was removed when the job ended; submit the job "
+            "again with its clip.",
         )
     if version.status == VoiceVersion.Status.FAILED:
         raise RetryRefusedError(
@@ -99,5 +138,13 @@ def check_voice(pinned: JobVoice) -> None:
         )
 
 
-def _may_use(user: User, voice: Voice) -> bool:
-    return visible_voices(user).filter(pk=voice.pk).exists()
+def check_silence(pinned: JobVoice) -> None:
+    """Refuse a job whose voice may not speak for it any more.
+
+    Raises:
+        RetryRefusedError: voice_deleted, consent_withdrawn, voice_not_shared.
+    """
+    silence = silence_of(pinned)
+    if silence is not None:
+        message = f"{silence.message} Submit the text with another voice."
+        raise RetryRefusedError(silence.code, message)

@@ -15,17 +15,18 @@ from unfold.admin import ModelAdmin
 
 from synth.models import Segment
 from synth.review.flags import FLAGS
+from synth.review.groups import groups_of
 
 _ANY_JOB = uuid.UUID(int=0)
 KEYS = (
-    ("j, k", "next segment, the one before"),
-    ("Space", "play it in context, or stop"),
+    ("j, k", "next segment, previous segment"),
+    ("Space", "play the segment in context, or stop"),
     ("Shift + 1 to 9", "listen to a take"),
-    ("1 to 9", "keep a take"),
-    ("a", "approve the take that is kept"),
-    ("r", "render it again with another seed"),
-    ("e", "edit what is spoken; Ctrl + Enter sends it, Escape leaves it"),
-    ("?", "this help"),
+    ("1 to 9", "choose a take"),
+    ("a", "approve the chosen take"),
+    ("r", "render the segment again with another seed"),
+    ("e", "edit the spoken text; Ctrl + Enter renders it, Escape discards the change"),
+    ("?", "show or hide this help"),
 )
 
 
@@ -44,6 +45,7 @@ class ReviewAdmin(ModelAdmin):
         """Return the page; its script asks for the rows."""
         if not self.has_view_permission(request):
             raise PermissionDenied
+        may_control = bool(request.user.has_perm("synth.change_renderjob"))
         job_page = reverse("admin:synth_renderjob_change", args=[_ANY_JOB])
         context = {
             **self.admin_site.each_context(request),
@@ -51,6 +53,9 @@ class ReviewAdmin(ModelAdmin):
             "flags": list(FLAGS),
             "keys": KEYS,
             "review_url": reverse("review"),
+            "groups": groups_of(request.user),
+            "may_control": may_control,
+            "approve_url": reverse("review-approve-all"),
             "job_page": job_page.replace(str(_ANY_JOB), "{job}"),
         }
         return TemplateResponse(request, "synth/review.html", context | (extra_context or {}))

@@ -34,19 +34,19 @@ _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 
 
 class RenderAgainSerializer(StrictSerializer):
-    """What is to be another time, if anything."""
+    """What to change when the segment is rendered again."""
 
     seed = StrictNumberField(
         low=0,
         high=2**63 - 1,
         whole=True,
         required=False,
-        help_text="Without it, the next of the segment's own series.",
+        help_text="If left out, the next seed of the segment is used.",
     )
     text = StrictTextField(
         raw=True,
         required=False,
-        help_text="What is to be spoken from now on, without tags; the segment's takes so far go.",
+        help_text="The new text of the segment, without tags; earlier takes are removed.",
     )
 
 
@@ -61,16 +61,16 @@ class TakeIdField(serializers.UUIDField):
 
 
 class ChooseSerializer(StrictSerializer):
-    """Which take is to be kept."""
+    """The take to keep."""
 
     take = TakeIdField(help_text="The `take` of one of the segment's candidates.")
 
 
 class TakeQuerySerializer(StrictSerializer):
-    """Which take is to be heard."""
+    """The take to listen to."""
 
     take = TakeIdField(
-        required=False, help_text="One of the candidates; without it, the take that is kept."
+        required=False, help_text="One of the candidates; if left out, the chosen take."
     )
 
 
@@ -83,7 +83,7 @@ class SegmentView(APIView):
         responses={200: SegmentSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
-        """Return a segment with what the quality screen found, and its candidates."""
+        """Return a segment with the result of its quality check, and its candidates."""
         check_query(request, ())
         segment = _find(request, job_id, segment_id)
         return conditional(request, Response(SegmentSerializer(segment).data))
@@ -105,7 +105,7 @@ class SegmentAudioView(APIView):
         },
     )
     def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> HttpResponseBase:
-        """Return a take as it is stored, or the range of it that was asked for."""
+        """Return the audio of a take, or a byte range of it."""
         check_query(request, ("take",))
         query = TakeQuerySerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -144,9 +144,9 @@ class SegmentRenderView(APIView):
         },
     )
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
-        """Render a segment with another seed or other words; the rest of the job is kept.
+        """Render a segment again, with another seed or another text; the rest of the job is kept.
 
-        The job is opened again and its file made anew. Sent twice, it is rendered once.
+        The job runs again and its file is made again. The same request sent twice renders once.
         """
         check_query(request, ())
         body = RenderAgainSerializer(data=request.data)
@@ -168,7 +168,7 @@ class SegmentChooseView(APIView):
         responses={200: SegmentSerializer, **problems(400, 401, 404, 409, 415)},
     )
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
-        """Keep another one of the segment's takes; nothing is rendered, the file is made anew."""
+        """Choose another take of the segment; nothing is rendered, and the file is made again."""
         check_query(request, ())
         body = ChooseSerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -182,11 +182,11 @@ def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
     """Return a segment that this user may see, or raise the 404."""
     job = visible_jobs(request.user).filter(pk=job_id)
     if not job.exists():
-        raise ApiProblem(404, "job_not_found", "There is no such job.")
+        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
     segments = Segment.objects.filter(job__in=job, pk=segment_id)
     segment = segments.select_related("take", "chapter", "job").defer("job__text").first()
     if segment is None:
-        raise ApiProblem(404, "segment_not_found", "The job has no such segment.")
+        raise ApiProblem(404, "segment_not_found", "The job has no segment with this id.")
     return segment
 
 
@@ -194,7 +194,9 @@ def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
     if take_id is not None and take_id != segment.take_id:
         take = segment.candidate_takes.filter(pk=take_id).first()
         if take is None:
-            raise ApiProblem(404, "take_not_found", "The segment has no such take.", attr="take")
+            raise ApiProblem(
+                404, "take_not_found", "The segment has no take with this id.", attr="take"
+            )
         return take
     if segment.take is not None:
         return segment.take
@@ -202,7 +204,7 @@ def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
         raise ApiProblem(
             409,
             "segment_unfinished",
-            "The segment is not rendered yet.",
+            "The segment is not rendered yet; ask again after `Retry-After` seconds.",
             retry_after=POLL_SECONDS,
         )
     reason = f": {segment.error_message}" if segment.error_message else "."

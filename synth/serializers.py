@@ -23,11 +23,13 @@ _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
 
 
 class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
-    """The voice that speaks; id and name are null for a clip that came with the job."""
+    """A voice of the job; id and name are null for a clip that came with the job."""
 
     speaker = serializers.IntegerField()
     role = serializers.CharField(
-        help_text="In a book: narrator, dialogue, chapter, a character or a language; else empty."
+        help_text=(
+            "In a book: narrator, dialogue, chapter, a character or a language; otherwise empty."
+        )
     )
     id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
     name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
@@ -51,7 +53,7 @@ class JobPageSerializer(serializers.ListSerializer[Any]):
 
 
 class JobListSerializer(serializers.ModelSerializer[RenderJob]):
-    """A job and how far it is."""
+    """A job and its progress."""
 
     text_start = serializers.CharField(help_text="The first 200 characters.")
     voices = JobVoiceSerializer(many=True)
@@ -59,11 +61,11 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     progress = serializers.SerializerMethodField()
     queue_position = serializers.SerializerMethodField()
     audio_url = serializers.SerializerMethodField()
-    pauses = BookPausesField(help_text="Those that were given, in ms.")
+    pauses = BookPausesField(help_text="The pauses that were requested, in ms.")
     lexicons = serializers.ListField(child=serializers.CharField())
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
     retention = RetentionField(source="retention_seconds", allow_null=True)
-    webhook = serializers.CharField(source="webhook_url", help_text="Empty where there is none.")
+    webhook = serializers.CharField(source="webhook_url", help_text="Empty if there is none.")
     live = serializers.SerializerMethodField()
     real_time_factor = serializers.SerializerMethodField()
     eta_seconds = serializers.SerializerMethodField()
@@ -138,7 +140,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_eta_seconds(self, job: RenderJob) -> int | None:
-        """Return in how many seconds the job is probably done; null where that is unknown."""
+        """Return in how many seconds the job is probably done; null until that can be told."""
         return self._etas.get(job.pk)
 
     @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
@@ -157,7 +159,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
         return self._places.get(job.pk)
 
     def get_live(self, job: RenderJob) -> bool:
-        """Say whether its audio is made ready to be heard while it is rendered."""
+        """Return whether the job's audio can be heard while it is rendered."""
         return job.live_requested_at is not None
 
     @extend_schema_field(serializers.CharField(allow_null=True))
@@ -167,7 +169,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
 
 
 class JobSerializer(JobListSerializer):
-    """A job, how far it is, its text and its own lexicon entries."""
+    """A job with its progress, its text and its own lexicon entries."""
 
     lexicon = EntrySerializer(many=True)
     file = serializers.SerializerMethodField()
@@ -188,7 +190,7 @@ class JobSerializer(JobListSerializer):
 
 
 class SegmentSerializer(serializers.ModelSerializer[Segment]):
-    """One segment of a job: what is spoken, and what came of it."""
+    """One segment of a job, and its result."""
 
     chapter = serializers.IntegerField(source="chapter.index")
     frames = serializers.IntegerField(source="take.frames", allow_null=True, default=None)

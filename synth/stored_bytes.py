@@ -30,7 +30,9 @@ def installation_bytes() -> dict[str, int]:
         "takes": Take,
         "clips": StoredClip,
     }
-    return _summed({name: model._default_manager.all() for name, model in models.items()})
+    rows: dict[str, QuerySet[Any]]
+    rows = {name: model._default_manager.all() for name, model in models.items()}
+    return _summed(rows | {"clips": StoredClip.objects.exclude(original_key="")})
 
 
 def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
@@ -52,7 +54,9 @@ def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
     jobs = StoredClip.objects.filter(own_job).values("pk")
     return _summed(
         {
-            "clips": StoredClip.objects.filter(Q(pk__in=voices) | Q(pk__in=jobs)),
+            "clips": StoredClip.objects.filter(Q(pk__in=voices) | Q(pk__in=jobs)).exclude(
+                original_key=""  # only its codes are left
+            ),
             "exports": Export.objects.filter(job__owner_id=user_id),
             "book_files": BookFile.objects.filter(job__owner_id=user_id),
             "books": BookSource.objects.filter(owner_id=user_id),

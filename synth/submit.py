@@ -197,8 +197,8 @@ def made_before(
         raise SubmitRejectedError(
             422,
             "idempotency_key_reused",
-            f"This Idempotency-Key has made the job {job.pk} from another body; "
-            "use a new key for a new job.",
+            f"This Idempotency-Key was used with another body, for the job {job.pk}. Use a "
+            "new key for a new job.",
         )
     return job
 
@@ -216,7 +216,7 @@ def speaking_versions(planned: PlannedJob, clips: Mapping[int, NewClip]) -> dict
         ClipRejectedError: clip_gone, a clip was being removed at this moment.
     """
     for version in sorted(set(planned.versions.values()), key=lambda one: str(one.voice_id)):
-        note_use(version)
+        note_use(version, planned.job.owner)
     made = {speaker: create_version(None, [clip]) for speaker, clip in clips.items()}
     return dict(sorted({**planned.versions, **made}.items()))
 

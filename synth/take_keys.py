@@ -5,16 +5,32 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from synth.contract import Reference, RenderSpec
+from synth.contract import EngineClass, Reference, RenderSpec, Sampling
 
-_KEY_VERSION = 1  # moves when the meaning of a take changes: audio of the old kind is not reused
+_KEY_VERSION = 2  # moves when the meaning of a take changes: audio of the old kind is not reused
 _SPARE_FRAMES, _FRAMES_PER_CHAR = 40, 6
 _FEWEST_FRAMES, _MOST_FRAMES = 64, 2048
 
 VoicesKey = list[list[str]]  # per reference: digest of its codes, its transcript
+
+
+@dataclass(frozen=True, slots=True)
+class TakeInputs:
+    """List all that the sound of a take depends on; what is added here is in every key at once.
+
+    Normalising, lexicons and the cut into segments show in `spoken_text`; the clips and the codec
+    that encoded them in the digests of `voices`; the prompt's version in the engine's model. What
+    a file is made with, such as its speed, its pauses and its loudness, changes no take.
+    """
+
+    spoken_text: str
+    voices: VoicesKey
+    sampling: Sampling
+    engine: EngineClass
 
 
 def frame_cap(spoken_text: str) -> int:
@@ -27,24 +43,20 @@ def frame_cap(spoken_text: str) -> int:
     return min(max(frames, _FEWEST_FRAMES), _MOST_FRAMES)
 
 
-def content_key(
-    spec: RenderSpec, model_fingerprint: str, voices_key: VoicesKey | None = None
-) -> str:
+def content_key(spec: RenderSpec, engine: EngineClass, voices_key: VoicesKey | None = None) -> str:
     """Return the digest of all that a rendering depends on: same key, same audio.
 
     Args:
         voices_key: that of the spec's references, where the caller has it already.
     """
-    sampling = spec.sampling
-    parts = [
-        _KEY_VERSION,
-        spec.text,
-        key_of_voices(spec.references) if voices_key is None else voices_key,
-        model_fingerprint,
-        [sampling.temperature, sampling.top_p, sampling.top_k, sampling.max_frames],
-        sampling.seed,
-    ]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    voices = key_of_voices(spec.references) if voices_key is None else voices_key
+    return key_of(TakeInputs(spec.text, voices, spec.sampling, engine))
+
+
+def key_of(inputs: TakeInputs) -> str:
+    """Return the digest of a take's inputs, 64 hex digits."""
+    parts = [_KEY_VERSION, asdict(inputs)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def key_of_voices(references: Collection[Reference]) -> VoicesKey:

@@ -31,20 +31,20 @@ _SUBTITLES = {"srt": (to_srt, SRT), "vtt": (to_vtt, VTT)}
 
 
 class TimestampQuerySerializer(serializers.Serializer[Any]):
-    """The form in which times are wanted."""
+    """The format of the times."""
 
     format = serializers.ChoiceField(choices=("json", "srt", "vtt"), default="json")
 
 
 class SpokenSerializer(serializers.Serializer[Any]):
-    """When a segment is heard, in seconds of the file; `end` is without the pause that follows."""
+    """Where a segment is in the file, in seconds; `end` does not include the pause after it."""
 
     chapter = serializers.IntegerField()
     index = serializers.IntegerField()
     start = serializers.FloatField()
     end = serializers.FloatField()
     start_sample = serializers.IntegerField()
-    end_sample = serializers.IntegerField(help_text="The sample after the last one.")
+    end_sample = serializers.IntegerField(help_text="Index of the first sample after the segment.")
     text = serializers.CharField()
     speaker = serializers.IntegerField()
     voice = serializers.CharField(
@@ -53,20 +53,20 @@ class SpokenSerializer(serializers.Serializer[Any]):
 
 
 class TimestampsSerializer(serializers.Serializer[Any]):
-    """The segments of a file with their times; those that failed are not in it."""
+    """The segments of a file with their times; failed segments are not in the file."""
 
     seconds = serializers.FloatField()
-    sample_rate = serializers.IntegerField(help_text="Hz; what samples are counted at.")
+    sample_rate = serializers.IntegerField(help_text="Sample rate in Hz, for the sample numbers.")
     segments = SpokenSerializer(many=True)
 
 
 class WaveformSerializer(serializers.Serializer[Any]):
-    """The loudest sample of each of equal parts of the file."""
+    """The peak level of each of equal parts of the file."""
 
     seconds = serializers.FloatField()
     peaks = serializers.ListField(
         child=serializers.IntegerField(min_value=0, max_value=255),
-        help_text="At most 1,000 values; 255 is full scale.",
+        help_text="At most 1,000 values from 0 to 255; 255 is full scale.",
     )
 
 
@@ -85,7 +85,7 @@ class JobTimestampsView(APIView):
         },
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
-        """Return when each segment is heard, as JSON or as subtitles."""
+        """Return the times of each segment, as JSON or as subtitles."""
         check_query(request, ("format",))
         query = TimestampQuerySerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -108,7 +108,7 @@ class JobWaveformView(APIView):
         responses={200: WaveformSerializer, **UNCHANGED, **problems(400, 401, 404, 409)},
     )
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Return the levels that a player draws."""
+        """Return the levels of the waveform, for a player to draw."""
         check_query(request, ())
         _, export = _find_file(request, job_id)
         if not export.peaks:
@@ -121,10 +121,13 @@ def _find_file(request: Request, job_id: uuid.UUID) -> tuple[RenderJob, Export]:
     """Return a job that this user may see with its file, or raise why there is none."""
     job = visible_jobs(request.user).defer("text").filter(pk=job_id).first()
     if job is None:
-        raise ApiProblem(404, "job_not_found", "There is no such job.")
+        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
     if job.status in UNFINISHED:
         raise ApiProblem(
-            409, "job_not_finished", "The job is not finished yet.", retry_after=POLL_SECONDS
+            409,
+            "job_not_finished",
+            "The job is not finished yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
         )
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
     if export is None or not has_audio(job):
@@ -137,8 +140,8 @@ def _not_kept(what: str) -> ApiProblem:
     return ApiProblem(
         404,
         "not_kept",
-        f"The {what} of this file were not kept when it was made. Submit the text again: what was "
-        "rendered is used again.",
+        f"The {what} of this file were not stored when the file was made. Submit the text "
+        "again; takes that exist are reused.",
     )
 
 

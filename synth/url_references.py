@@ -51,8 +51,8 @@ class UrlClips:
                 raise SubmitRejectedError(
                     400,
                     "too_many_urls",
-                    f"A request may name {MAX_URLS_PER_REQUEST} URLs of clips; make voices of "
-                    "them, or send several requests.",
+                    f"A request may have at most {MAX_URLS_PER_REQUEST} clips by URL. Make "
+                    "voices of the clips, or send several requests.",
                     attr=attr,
                 )
             try:
@@ -72,8 +72,8 @@ def urls_are_off() -> SubmitRejectedError:
     return SubmitRejectedError(
         400,
         "url_references_off",
-        "This server fetches no URLs; send the clip itself as a file or a data URL, or have "
-        "TTS_URL_REFERENCES turned on.",
+        "This server does not fetch URLs. Send the clip as a file or a data URL, or ask the "
+        "administrator to turn on TTS_URL_REFERENCES.",
     )
 
 

@@ -14,7 +14,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -30,6 +30,7 @@ from ttsweb.schema import problems
 
 _SCOPES = (ApiKey.Scope.ADMIN,)
 _USERNAME = r"^[\w.@+-]+$"
+_EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
 LARGEST_ID = 2**31 - 1  # of the column
 _OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
 
@@ -45,7 +46,7 @@ class StrictBooleanField(serializers.BooleanField):
 
 
 class UserUpdateSerializer(StrictSerializer):
-    """Changes of a user; whatever is left out stays."""
+    """Changes of a user; fields that are left out do not change."""
 
     username = StrictTextField(
         max_length=150,
@@ -54,29 +55,39 @@ class UserUpdateSerializer(StrictSerializer):
         validators=[UnicodeUsernameValidator()],
     )
     password = StrictTextField(
-        max_length=1000, required=False, help_text="Ends the sessions of the user as well."
+        max_length=1000,
+        required=False,
+        described={"minLength": 8},  # of MinimumLengthValidator
+        help_text="A new password; it also logs the user out everywhere.",
     )
     is_active = StrictBooleanField(
-        required=False, help_text="False: neither logs in nor has keys that open anything."
+        required=False, help_text="False: the user can neither log in nor use API keys."
     )
     is_staff = StrictBooleanField(required=False, help_text="May log in to the admin.")
     is_superuser = StrictBooleanField(required=False, help_text="May see and change everything.")
     first_name = StrictTextField(max_length=150, required=False)
     last_name = StrictTextField(max_length=150, required=False)
     email = StrictTextField(
-        max_length=254, required=False, help_text="Empty, or an address; nothing is sent there."
+        max_length=254,
+        required=False,
+        described=_EMAIL,
+        help_text="An e-mail address, or an empty text. The server sends no mail to it.",
     )
     groups = serializers.ListField(
         child=StrictTextField(max_length=150), required=False, max_length=100
     )
     permissions = PermissionsField(
-        required=False, help_text="The user's own, beside those of the groups; replaces all."
+        required=False,
+        help_text=(
+            "The user's own permissions, besides those of the groups. A new list replaces the "
+            "old one."
+        ),
     )
 
     def validate_username(self, value: str) -> str:
         """Refuse an empty name."""
         if not value:
-            raise serializers.ValidationError("Say the user's name.", code="blank")
+            raise serializers.ValidationError("Give the user a name.", code="blank")
         return value
 
     def validate_email(self, value: str) -> str:
@@ -103,13 +114,14 @@ class UserUpdateSerializer(StrictSerializer):
         unknown = sorted(set(value) - {group.name for group in found})
         if unknown:
             raise serializers.ValidationError(
-                f"There is no group {unknown[0][:100]!r}.", code="group_unknown"
+                f"There is no group {unknown[0][:100]!r}; GET /api/v1/groups lists all groups.",
+                code="group_unknown",
             )
         return found
 
 
 class UserCreateSerializer(UserUpdateSerializer):
-    """A user to be made; without a password one who has keys and cannot log in."""
+    """A user to create. A user without a password cannot log in, but can have API keys."""
 
     username = StrictTextField(
         max_length=150, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
@@ -119,6 +131,7 @@ class UserCreateSerializer(UserUpdateSerializer):
 class UserSerializer(serializers.ModelSerializer[User]):
     """A user; the password is never shown."""
 
+    email = serializers.SerializerMethodField()
     groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
     permissions = PermissionsField(source="user_permissions", read_only=True)
     has_password = serializers.BooleanField(source="has_usable_password")
@@ -141,6 +154,11 @@ class UserSerializer(serializers.ModelSerializer[User]):
             "last_login",
         )
         read_only_fields = fields
+
+    @extend_schema_field({"type": "string", **_EMAIL})
+    def get_email(self, user: User) -> str:
+        """Return the address; empty where there is none."""
+        return user.email
 
 
 class UserCursorPagination(CreatedCursorPagination):
@@ -178,7 +196,7 @@ class UsersView(generics.ListAPIView[User]):
         responses={201: UserSerializer, **problems(400, 401, 403, 409, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Make a user."""
+        """Create a user."""
         check_superuser(request)
         check_query(request, ())
         serializer = UserCreateSerializer(data=request.data)
@@ -209,7 +227,7 @@ class UserView(APIView):
         responses={200: UserSerializer, **problems(400, 401, 403, 404, 409, 415)},
     )
     def patch(self, request: Request, user_id: int) -> Response:
-        """Change a user; one's own rights are not taken away here, so that somebody keeps them."""
+        """Change a user. You cannot take away your own rights, so that somebody keeps them."""
         check_query(request, ())
         user = _find(request, user_id)
         serializer = UserUpdateSerializer(data=request.data, partial=True)
@@ -223,7 +241,10 @@ class UserView(APIView):
         operation_id="delete_user", responses={204: None, **problems(400, 401, 403, 404, 409)}
     )
     def delete(self, request: Request, user_id: int) -> Response:
-        """Delete a user with keys and voices; jobs stay, and only superusers see them."""
+        """Delete a user with API keys and voices.
+
+        The jobs are kept, and only superusers see them.
+        """
         check_query(request, ())
         user = _find(request, user_id)
         _check_other(request, user)
@@ -238,13 +259,20 @@ def check_superuser(request: Request) -> None:
         ApiProblem: 403 superuser_required.
     """
     if not getattr(request.user, "is_superuser", False):
-        raise ApiProblem(403, "superuser_required", "Only a superuser manages users and groups.")
+        raise ApiProblem(
+            403,
+            "superuser_required",
+            "Only a superuser can manage users and groups; a superuser's API key needs the "
+            "scope 'admin'.",
+        )
 
 
 def _check_other(request: Request, user: User) -> None:
     if user.pk == request.user.pk:
         raise ApiProblem(
-            409, "own_account", "Nobody takes the own rights away; have another superuser do it."
+            409,
+            "own_account",
+            "You cannot take away your own rights; ask another superuser to do it.",
         )
 
 
@@ -257,7 +285,7 @@ def _find(request: Request, user_id: int) -> User:
     check_superuser(request)
     user = _users().filter(pk=user_id).first() if user_id <= LARGEST_ID else None
     if user is None:
-        raise ApiProblem(404, "user_not_found", "There is no such user.")
+        raise ApiProblem(404, "user_not_found", "There is no user with this id.")
     return user
 
 
@@ -282,6 +310,9 @@ def _save(user: User, fields: Mapping[str, Any]) -> User:
                 user.user_permissions.set(fields["permissions"])
     except IntegrityError as error:
         raise ApiProblem(
-            409, "username_taken", "Another user has this name.", attr="username"
+            409,
+            "username_taken",
+            "Another user has this name; choose another name.",
+            attr="username",
         ) from error
     return _users().get(pk=user.pk)

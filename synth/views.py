@@ -105,7 +105,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
         },
     )
     def post(self, request: Request) -> Response:
-        """Queue a text; the same Idempotency-Key and body return the job that was made first."""
+        """Queue a text. The same Idempotency-Key and body return the job that was made first."""
         check_query(request, ())
         key = read_idempotency_key(request)
         is_form = request.content_type.startswith("multipart/")
@@ -113,14 +113,14 @@ class JobsView(generics.ListAPIView[RenderJob]):
         serializer = reader(data=request.data, context={"is_form": is_form})
         serializer.is_valid(raise_exception=True)
         with _rejections_as_problems():
-            job, _ = submit_job(
+            job, is_new = submit_job(
                 serializer.validated_data["order"],
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
                 api_key=key_of(request),
                 idempotency_key=key,
                 body_digest=digest_of_body(request.data) if key else "",
             )
-        return _answer(_find(request, job.pk))
+        return _answer(_find(request, job.pk), status=202 if is_new else 200)
 
 
 class JobView(APIView):
@@ -134,9 +134,9 @@ class JobView(APIView):
         responses={200: JobSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Return a job; with `wait`, once it has ended or the time is over.
+        """Return a job; with `wait`, the answer comes when the job has ended or the wait is over.
 
-        A 304 waits just as long: its header is read by JobWait like that of any other answer.
+        A request with `If-None-Match` waits for the same time before it is answered with 304.
         """
         check_query(request, ("wait",))
         query = WaitSerializer(data=request.query_params.dict())
@@ -155,7 +155,10 @@ class JobView(APIView):
         responses={200: JobSerializer, **problems(400, 401, 404, 409)},
     )
     def patch(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Change a job's priority, deadline or retention; what is left out stays as it is."""
+        """Change a job's priority, deadline or retention.
+
+        Fields that are left out do not change.
+        """
         check_query(request, ())
         job = _find(request, job_id)
         serializer = JobPatchSerializer(data=request.data)
@@ -168,7 +171,7 @@ class JobView(APIView):
 
     @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Delete a job in whatever state, and its files."""
+        """Delete a job in any state, with its files."""
         check_query(request, ())
         delete_job(_find(request, job_id))
         return Response(status=204)
@@ -185,7 +188,7 @@ class JobCancelView(APIView):
         responses={200: JobSerializer, **problems(400, 401, 404)},
     )
     def post(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Cancel a job; one that has ended stays as it is."""
+        """Cancel a job; a job that has ended is not changed."""
         _check_no_fields(request)
         cancel_job(_find(request, job_id).pk)
         return Response(JobSerializer(_find(request, job_id)).data)
@@ -203,13 +206,13 @@ class JobRetryView(APIView):
         responses={202: JobSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Queue what failed or was cancelled once more; what is finished is kept."""
+        """Queue failed and cancelled segments again; finished segments are kept."""
         _check_no_fields(request)
         try:
             retry(_find(request, job_id), api_key=key_of(request))
         except RetryRefusedError as error:
             raise ApiProblem(409, error.code, str(error)) from error
-        return _answer(_find(request, job_id), accepted=True)
+        return _answer(_find(request, job_id), status=202)
 
 
 class JobAudioView(APIView):
@@ -225,7 +228,7 @@ class JobAudioView(APIView):
         },
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
-        """Return the file, or the range of it that was asked for; or audio while it is rendered."""
+        """Return the audio file or a byte range; with `live=1`, send audio while it is rendered."""
         check_query(request, ("live", "format"))
         job = _find(request, job_id)
         live = live_answer(request, job)
@@ -244,7 +247,7 @@ class JobAudioView(APIView):
             return object_response(request._request, stored)
         except ObjectMissingError as error:
             raise ApiProblem(
-                410, "audio_gone", "The job's file is no longer stored; submit the job again."
+                410, "audio_gone", "The job's audio file is no longer stored; submit the job again."
             ) from error
 
 
@@ -286,14 +289,14 @@ def _find(request: Request, job_id: uuid.UUID) -> RenderJob:
     """Return a job that this user may see, or raise the 404."""
     job = _shown(visible_jobs(request.user)).filter(pk=job_id).first()
     if job is None:
-        raise ApiProblem(404, "job_not_found", "There is no such job.")
+        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
     return job
 
 
-def _answer(job: RenderJob, *, accepted: bool = False) -> Response:
-    """Return a job as work that goes on (202), or as one that has ended (200)."""
-    is_open = accepted or job.status in UNFINISHED
-    answer = Response(JobSerializer(job).data, status=202 if is_open else 200)
+def _answer(job: RenderJob, *, status: int | None = None) -> Response:
+    """Return a job; without a status as work that goes on (202), or as one that has ended (200)."""
+    is_open = status == 202 or job.status in UNFINISHED
+    answer = Response(JobSerializer(job).data, status=status or (202 if is_open else 200))
     answer["Location"] = reverse("job", args=[job.pk])
     if is_open:
         answer["Retry-After"] = str(POLL_SECONDS)
@@ -303,7 +306,11 @@ def _answer(job: RenderJob, *, accepted: bool = False) -> Response:
 def _why_no_audio(job: RenderJob) -> ApiProblem:
     if job.status in UNFINISHED:
         return ApiProblem(
-            409, "job_not_finished", "The job is not finished yet.", retry_after=POLL_SECONDS
+            409,
+            "job_not_finished",
+            "The job is not finished yet. Ask again after `Retry-After` seconds, or add "
+            "?wait= to GET /api/v1/jobs/{id}.",
+            retry_after=POLL_SECONDS,
         )
     reason = f": {job.error_message}" if job.error_message else "."
     return ApiProblem(404, "job_without_audio", f"The job is {job.status}{reason}")

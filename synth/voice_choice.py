@@ -52,8 +52,8 @@ def _named(voices: QuerySet[Voice], name: str, user_id: int | None) -> Voice:
             raise SubmitRejectedError(
                 409,
                 "voice_ambiguous_name",
-                f"Several voices that you may use are named {name!r}; give the id of the one that "
-                "is meant.",
+                f"Several voices that you may use are named {name!r}; give the id of the "
+                "one that you want.",
                 attr="voice",
             )
     raise voice_not_found()
@@ -63,36 +63,55 @@ def speaking_version(voice: Voice) -> VoiceVersion:
     """Return a voice's newest version if it speaks now or, being encoded again, soon will.
 
     Raises:
-        SubmitRejectedError: voice_failed, voice_not_ready.
+        SubmitRejectedError: consent_withdrawn, voice_failed, voice_not_ready.
     """
+    if voice.consent_withdrawn_at is not None:
+        raise _consent_withdrawn(voice)
     version = voice.current_version
     if version is not None and version.status == VoiceVersion.Status.FAILED:
         raise SubmitRejectedError(
             409,
             "voice_failed",
-            f"The voice {voice.name!r} could not be encoded: {version.error_message}",
+            f"The voice {voice.name!r} could not be encoded: {version.error_message} Use "
+            "another voice, or correct this one.",
             attr="voice",
         )
     if version is None or version.encoded_at is None:
         raise SubmitRejectedError(
             409,
             "voice_not_ready",
-            f"The voice {voice.name!r} is not encoded yet; try again in a moment.",
+            f"The voice {voice.name!r} is not encoded yet; try again after `Retry-After` seconds.",
             attr="voice",
             retry_after=ENCODING_RETRY_SECONDS,
         )
     return version
 
 
-def note_use(version: VoiceVersion) -> None:
+def note_use(version: VoiceVersion, user: AbstractBaseUser | None) -> None:
     """Write when a version's voice was last used; call inside the transaction that pins it.
 
-    The UPDATE also locks the voice's row: a deletion of the voice comes before us and is seen
-    here, or after us and sees our job.
+    The UPDATE also locks the voice's row: a deletion of the voice, or another step that silences
+    it, comes before us and is seen here, or after us and sees our job.
+
+    Args:
+        user: whose job it is; None is the system itself, which may use all.
 
     Raises:
-        SubmitRejectedError: voice_not_found, it was deleted meanwhile.
+        SubmitRejectedError: voice_not_found, it was deleted or made private meanwhile;
+            consent_withdrawn.
     """
-    alive = Voice.objects.filter(pk=str(version.voice_id), deleted_at__isnull=True)
-    if not alive.update(last_used_at=timezone.now()):
-        raise voice_not_found()
+    visible = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
+    speaking = visible.filter(pk=str(version.voice_id))
+    if speaking.filter(consent_withdrawn_at__isnull=True).update(last_used_at=timezone.now()):
+        return
+    voice = speaking.first()
+    raise _consent_withdrawn(voice) if voice is not None else voice_not_found()
+
+
+def _consent_withdrawn(voice: Voice) -> SubmitRejectedError:
+    return SubmitRejectedError(
+        409,
+        "consent_withdrawn",
+        f"The consent to use the voice {voice.name!r} was withdrawn; use another voice.",
+        attr="voice",
+    )

@@ -29,6 +29,7 @@ from synth.webhooks.endpoints import (
 from synth.webhooks.events import tell_test
 from synth.webhooks.signing import previous_until, rotate_secret, secret_of
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from ttsweb.encryption import SecretUnreadableError
 
 
 class OwnRowsMixin:
@@ -81,7 +82,7 @@ class WebhookDeliveryAdmin(OwnRowsMixin, ModelAdmin):
         found = [str(row.response_status or ""), row.error_code]
         return " ".join(filter(None, found)) or "-"
 
-    @display(description="next try", ordering="not_before")
+    @display(description="next attempt", ordering="not_before")
     def next_try(self, row: WebhookDelivery) -> dt.datetime | None:
         """Return from when on it is tried again; nothing where it is not."""
         return row.not_before if row.status == WebhookDelivery.Status.QUEUED else None
@@ -110,17 +111,17 @@ class WebhookDeliveryAdmin(OwnRowsMixin, ModelAdmin):
         keys = list(rows.values_list("pk", flat=True))
         moved = sum(resend_delivery(pk) for pk in keys)
         if moved:
-            self.message_user(request, f"{moved} deliveries are sent again.")
+            self.message_user(request, f"Deliveries to be sent again: {moved}.")
         if moved < len(keys):
-            sentence = f"{len(keys) - moved} are being sent at this moment."
+            sentence = f"Not sent again, as they are being sent right now: {len(keys) - moved}."
             self.message_user(request, sentence, messages.WARNING)
 
     @action(
         description="Send again",
         permissions=["resend"],
         dialog={
-            "title": "Send this again",
-            "description": "The message keeps its id, so that a receiver knows it.",
+            "title": "Send this message again",
+            "description": "The message keeps its id, so the receiver can recognise it.",
             "form_submit_text": "Send",
         },
     )
@@ -203,7 +204,9 @@ class WebhookEndpointAdmin(OwnRowsMixin, ModelAdmin):
         """Send the event `test` to the chosen endpoints."""
         for endpoint in rows:
             tell_test(endpoint)
-        self.message_user(request, f"{len(rows)} tests are on their way; see the deliveries.")
+        self.message_user(
+            request, f"Tests sent: {len(rows)}. “Webhook deliveries” shows the answers."
+        )
 
 
 @admin.register(WebhookSecret)
@@ -211,7 +214,7 @@ class WebhookSecretAdmin(ModelAdmin):
     """The secret that signs one's messages, shown to its user alone."""
 
     list_display = ("user", "rotated_at", "previous_until")
-    fields = ("user", "secret", "rotated_at", "previous_until")
+    fields = ("user", "shown_secret", "rotated_at", "previous_until")
     readonly_fields = fields
     actions_detail = ("rotate_this",)
 
@@ -221,7 +224,15 @@ class WebhookSecretAdmin(ModelAdmin):
         rows: QuerySet[WebhookSecret] = super().get_queryset(request)
         return rows.filter(user=request.user.pk)
 
-    @display(description="the one before signs too until")
+    @display(description="secret")
+    def shown_secret(self, row: WebhookSecret) -> str:
+        """Return the secret, or why it cannot be read."""
+        try:
+            return row.secret
+        except SecretUnreadableError as error:
+            return str(error)
+
+    @display(description="previous secret valid until")
     def previous_until(self, row: WebhookSecret) -> dt.datetime | None:
         """Return when the previous secret ends; nothing where there is none."""
         return previous_until(row)
@@ -236,8 +247,8 @@ class WebhookSecretAdmin(ModelAdmin):
         description="Rotate",
         permissions=["view"],
         dialog={
-            "title": "Make another secret",
-            "description": "For 24 hours messages are signed with the old one as well.",
+            "title": "Make a new secret",
+            "description": "For 24 hours, messages are also signed with the previous secret.",
             "form_submit_text": "Rotate",
         },
     )

@@ -7,6 +7,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
+from ttsweb.encryption import decrypt, encrypt
 from ttsweb.leases import LeasedModel
 
 
@@ -21,12 +22,26 @@ class WebhookSecret(models.Model):
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="webhook_secret"
     )
-    secret = models.CharField(max_length=100)
-    previous = models.CharField(max_length=100, blank=True, default="")
+    encrypted_secret = models.TextField()
+    encrypted_previous = models.TextField(blank=True, default="")
     rotated_at = models.DateTimeField(auto_now_add=True)
 
     def __str__(self) -> str:
         return f"webhook secret of {self.user}"
+
+    @property
+    def secret(self) -> str:
+        """The secret in clear; raises SecretUnreadableError where the key is another one."""
+        return decrypt(self.encrypted_secret, what="The webhook secret")
+
+    @secret.setter
+    def secret(self, clear: str) -> None:
+        self.encrypted_secret = encrypt(clear)
+
+    @property
+    def previous(self) -> str:
+        """The secret before it, or nothing; errors as for `secret`."""
+        return decrypt(self.encrypted_previous, what="The previous webhook secret")
 
 
 class WebhookEndpoint(models.Model):

@@ -8,6 +8,7 @@ instead.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from django.db import connections
 from psycopg import sql
 
 from tests import services
+from tests.browser.chrome import browser, chrome  # noqa: F401  # fixtures are found by their names
 
 PROJECT = Path(__file__).resolve().parent.parent
 
@@ -35,11 +37,40 @@ if not Path("/proc/driver/nvidia").exists():
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a `TTS_TEST_REQUIRE` that would require nothing by a typing error."""
+    """Refuse a `TTS_TEST_REQUIRE` that would require nothing by a typing error; choose a seed."""
     try:
         services.required_services(os.environ.get("TTS_TEST_REQUIRE", ""))
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
+    seed = os.environ.setdefault("TTS_TEST_SEED", "0")
+    if seed == "random":  # processes of this run inherit the number
+        os.environ["TTS_TEST_SEED"] = str(secrets.randbelow(2**32))
+    elif not seed.isdecimal():
+        raise pytest.UsageError(f"TTS_TEST_SEED={seed!r}: expected a whole number or `random`")
+
+
+def pytest_report_header() -> str:
+    """Name the seed of generated requests, so that a run can be repeated."""
+    return f"generated requests: TTS_TEST_SEED={os.environ['TTS_TEST_SEED']}"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Give each operation's test an id of its own: pytest makes one of what stands in parameters.
+
+    schemathesis writes the operation into the name alone, and of tests with one id pytest-xdist
+    runs one.
+    """
+    label = getattr(item, "operation_label", None)
+    if label is not None and item.id.params is None:
+        item._id = item.id.with_params(label)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that share an id: in several processes only one of them would run."""
+    ids = Counter(item.nodeid for item in items)
+    if twice := sorted(name for name, count in ids.items() if count > 1):
+        raise pytest.UsageError(f"several tests have the id {twice[0]}")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from django.core.management import get_commands
 
+from tests.compose_file import render_compose
 from ttsweb.setting_specs import SETTINGS
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -117,13 +118,13 @@ def test_web_and_workers_share_secrets_database_broker_and_media(compose: dict[s
     for name in ("TTS_SECRET_KEY", "TTS_DATABASE_URL", "TTS_REDIS_URL", "TTS_STORAGE_DIR"):
         assert len({service["environment"][name] for service in services}) == 1
     storage = services[0]["environment"]["TTS_STORAGE_DIR"]
-    assert all(service["volumes"] == [f"media:{storage}"] for service in services)
+    assert all(f"media:{storage}" in service["volumes"] for service in services)
 
 
 def test_volumes_that_are_used_are_named_ones(compose: dict[str, Any]) -> None:
     used = {
         volume.split(":")[0]
-        for service in compose["services"].values()
+        for service in render_compose({}).values()
         for volume in service.get("volumes", [])
     }
 
@@ -147,7 +148,7 @@ def test_nothing_but_the_web_is_published_and_that_to_this_host_alone(
         if "ports" in service
     }
 
-    assert published == {"web": ["127.0.0.1:8000:8000"]}
+    assert published == {"web": ["127.0.0.1:${TTS_PORT:-8000}:8000"]}
 
 
 @pytest.mark.parametrize("secret", ["TTS_SECRET_KEY", "POSTGRES_PASSWORD"])
@@ -179,3 +180,45 @@ def test_image_does_not_run_as_root(stage: str) -> None:
     stages = dict(re.findall(r"^FROM \S+ AS (\w+)\n(.*?)(?=^FROM|\Z)", text, re.M | re.S))
 
     assert "\nUSER ttsweb\n" in stages[stage]
+
+
+def test_port_of_the_env_file_is_published_and_the_container_keeps_its_own() -> None:
+    web = render_compose({"TTS_PORT": "9000"})["web"]
+
+    assert web["ports"] == ["127.0.0.1:9000:8000"]
+    assert web["environment"]["TTS_PORT"] == "8000"
+    assert ":8000/" in web["healthcheck"]["test"][-1]
+
+
+def test_folder_of_weights_is_a_volume_or_the_folder_that_the_env_file_names() -> None:
+    volumes = [
+        [volume for volume in service["volumes"] if volume.endswith(":/data/models")]
+        for given in ({}, {"MODELS_DIR": "./data/models"})
+        for name, service in render_compose(given).items()
+        if name in OURS
+    ]
+
+    assert volumes == [["models:/data/models"]] * 3 + [["./data/models:/data/models"]] * 3
+
+
+def test_folders_of_volumes_belong_to_the_images_user_and_data_leads_to_them() -> None:
+    text = (PROJECT / "Dockerfile").read_text("utf-8")
+    made = re.search(r"mkdir -p (.+?) && chown -R ttsweb /data && ln -s /data /app/data", text)
+    mounts = {
+        volume.split(":")[1] for name in OURS for volume in render_compose({})[name]["volumes"]
+    }
+
+    assert made is not None
+    assert set(made[1].split()) == mounts
+
+
+def test_worker_image_keeps_what_triton_compiles_with_and_the_build_tries_it() -> None:
+    text = (PROJECT / "Dockerfile").read_text("utf-8")
+    worker = text.split("AS worker\n")[1]
+    installed = re.search(r"apt-get install [^&]*--no-install-recommends ([a-z0-9. -]+?) >", worker)
+
+    assert installed is not None
+    assert {"gcc", "libc6-dev"} <= set(installed[1].split())
+    assert "purge" not in worker and "autoremove" not in worker
+    assert "why_nothing_compiles" in worker
+    assert text.index("FROM python:3.") < text.index("AS base")  # it has Python.h

@@ -181,7 +181,7 @@ def test_each_picture_is_shown_by_the_admin_s_guide_and_small() -> None:
 def test_each_picture_of_the_admin_s_guide_is_made_by_a_browser_s_test() -> None:
     shown = set(re.findall(r"\]\(images/([a-z-]+)\.png\)", read("admin.md")))
     tests = [path.read_text("utf-8") for path in (PROJECT / "tests/browser").glob("test_*.py")]
-    made = set(re.findall(r'picture\(admin, "([a-z-]+)"\)', "".join(tests)))
+    made = set(re.findall(r'picture\((?:admin|studio), "([a-z-]+)"\)', "".join(tests)))
     looked_at = {f"{name}{mode}" for name in PAGES for mode in ("", "-dark", "-phone")}
 
     assert sorted(shown - made - looked_at) == []

@@ -126,3 +126,11 @@ def test_environment_of_a_started_process_has_no_setting_from_outside(
 
     assert ours == {"TTS_DATA_DIR", "TTS_ENV_FILE"}
     assert clean_env["TTS_ENV_FILE"] == os.devnull
+
+
+def test_one_place_starts_a_browser_once_a_process() -> None:
+    sources = {path: path.read_text() for path in (PROJECT / "tests").rglob("*.py")}
+    starting = [path for path, text in sources.items() if ".Chrome" + "(" in text]
+
+    assert [path.name for path in starting] == ["chrome.py"]
+    assert '@pytest.fixture(scope="session")\ndef chrome(' in sources[starting[0]]

@@ -11,9 +11,10 @@ import torch
 
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
+from training.arguments import STAGES
 from training.plan import settle_plan
 from training.run_folder import RunFolder
-from training.stages import STAGES, TRAINED, Options, run_stage
+from training.stages import TRAINED, Options, run_stage
 
 _SETUP_MINUTES = 0.5  # for data, codebooks and export, which have no budget
 # What must fall; `loss` is no measure, for its weights change on the way.
@@ -46,7 +47,7 @@ def has_fallen(run: RunFolder, stage: str, name: str, report: Callable[[str], No
     """Say whether the last rows of one of a stage's losses lie below the first."""
     losses = [row[name] for row in run.read_losses(stage)]
     if len(losses) < 3:
-        report(f"check: {stage} made too few steps to tell; give it more --minutes")
+        report(f"check: {stage} made too few steps for a result; give it more --minutes")
         return False
     count = max(1, len(losses) // 4)
     first, last = float(np.mean(losses[:count])), float(np.mean(losses[-count:]))

@@ -67,9 +67,7 @@ class DecoderStage:
         self._loss = SpectralLoss().to(device)
         pairs = list(zip(clips, codes, strict=True))
         if any(clip.num_frames != clip_codes.shape[1] for clip, clip_codes in pairs):
-            raise RunFolderError(
-                "The codes belong to other shards than the speech: run --stage codes again."
-            )
+            raise RunFolderError("The codes were made from other speech; run --stage codes again.")
         usable = [pair for pair in pairs if pair[0].num_frames >= recipe.frames]
         self._clips = [clip for clip, _ in usable]
         self._codes = [clip_codes for _, clip_codes in usable]

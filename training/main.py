@@ -8,42 +8,17 @@ decoder and lm can then learn beside it, and go on with the codes that it hears 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
-from pathlib import Path
 
 import torch
 
+from training.arguments import STAGES, add_arguments
 from training.espeak import EspeakMissingError
-from training.plan import PLANS, Plan, settle_plan
+from training.plan import Plan, settle_plan
 from training.run_folder import RunFolder, RunFolderError
-from training.stages import STAGES, TRAINED, GateError, Options, check_gate, run_stage
+from training.stages import TRAINED, GateError, Options, check_gate, run_stage
 
-DEFAULT_FOLDER = Path("data/training")
 DEFAULT_MINUTES = 120.0
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--stage", choices=STAGES, help="one stage only; default: all in order")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument(
-        "--minutes", type=float, help="training time: of one stage, or of all (default 120)"
-    )
-    parser.add_argument(
-        "--sitting-minutes", type=float, default=math.inf, help="stop, to be resumed, after these"
-    )
-    parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER, help="where the run lives")
-    parser.add_argument("--plan", choices=sorted(PLANS), help="sizes; default: cpu or the folder's")
-    parser.add_argument("--start-from", type=Path, help="a checkpoint whose encoder is taken over")
-    parser.add_argument(
-        "--frozen-blocks", type=int, help="leave that many of the encoder's first blocks alone"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="of the CPU; 1 is best when shared")
-    parser.add_argument("--force", action="store_true", help="go on past a missed gate")
-    parser.add_argument(
-        "--check", action="store_true", help="a toy of every stage; fails unless losses fall"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -67,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
                 start_from=options.start_from,
             )
             if not run_stage(stage, folder, plan, chosen, show):
-                show(f"{stage}: this sitting is over; the same command goes on")
+                show(f"{stage}: the time given is over; the same command continues")
                 return 0
             check_gate(stage, folder, chosen, show)
     except (RunFolderError, GateError, EspeakMissingError) as error:

@@ -83,8 +83,8 @@ def settle_plan(run: RunFolder, name: str | None, *, frozen_blocks: int | None) 
     begun = json.loads(path.read_text(encoding="utf-8"))["plan"] if path.is_file() else None
     if begun is not None and name is not None and begun != name:
         raise RunFolderError(
-            f"{run.path} was begun with the plan {begun!r}: leave --plan out or take another "
-            "--folder."
+            f"{run.path} was started with the plan {begun!r}; leave --plan out, or use "
+            "another --folder."
         )
     chosen = begun or name or "cpu"
     if begun is None:

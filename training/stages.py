@@ -27,7 +27,6 @@ from training.run_folder import RunFolder
 from training.shards import ALIGNED, PLAIN, read_shard, shard_paths
 from training.trainer import Budget, train
 
-STAGES = ("data", "quantizer", "encoder", "codes", "decoder", "lm", "export")
 TRAINED = ("encoder", "decoder", "lm")
 Report = Callable[[str], None]
 
@@ -81,7 +80,8 @@ def check_gate(stage: str, run: RunFolder, options: Options, report: Report) -> 
     for sentence in missed_gates(run, stage):
         if not options.force:
             raise GateError(
-                f"{sentence}. Train it longer (--stage {stage} --minutes N), or go on with --force."
+                f"{sentence}. Train it longer (--stage {stage} --minutes N), or continue "
+                "with --force."
             )
         report(f"gate missed: {sentence}")
 

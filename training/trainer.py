@@ -103,7 +103,7 @@ class _Clock:
         self._stage.network.load_state_dict(state["network"])
         self._optimiser.load_state_dict(state["optimiser"])
         self.step, self.seconds = state["step"], state["seconds"]
-        report(f"{self._stage.name}: goes on from step {self.step}, {self.seconds:.0f} s")
+        report(f"{self._stage.name}: continues from step {self.step}, {self.seconds:.0f} s")
 
     def save(self) -> None:
         state = {

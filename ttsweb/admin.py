@@ -18,7 +18,8 @@ from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.keys import LIMITS, create_key, revoke_key
+from synth.key_rights import LIMITS
+from synth.keys import create_key, revoke_key
 from synth.models import ApiKey, default_scopes
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"
@@ -33,7 +34,7 @@ class WithoutLinksMixin:
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting."""
+        """Return what the page lists before deleting."""
         told, counts, missing, kept = super().get_deleted_objects(objs, request)  # type: ignore[misc]  # a mixin
         counts = {name: count for name, count in counts.items() if _LINK not in name}
         return _without_links(told), counts, missing, kept
@@ -63,13 +64,13 @@ class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
         choices=ApiKey.Scope.choices,
         initial=default_scopes,
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
-        help_text="What the key may do; never more than its user.",
+        help_text="What the key may do. A key can never do more than its user.",
     )
 
     class Meta:
         model = ApiKey
         fields = ("name", "user", "expires_at", "scopes", *LIMITS)
-        help_texts = {"expires_at": "In UTC; empty never ends."}  # noqa: RUF012  # Django reads it
+        help_texts = {"expires_at": "In UTC. Empty: the key does not expire."}  # noqa: RUF012  # Django reads it
 
 
 @admin.register(ApiKey)
@@ -153,14 +154,21 @@ class ApiKeyAdmin(ModelAdmin):
             limits={limit: getattr(obj, limit) for limit in LIMITS},
         )
         obj.pk, obj.prefix = row.pk, row.prefix
-        text = format_html("The new key, shown this once: <code>{}</code>", key)
+        text = format_html(
+            "Copy the new key now; it is not shown again: <code>{}</code> <button "
+            'type="button" class="tts-button tts-small" data-copy="{}">Copy the key</button>',
+            key,
+            key,
+        )
         self.message_user(request, text, messages.WARNING)
 
     @action(description="Revoke", permissions=["change"])
     def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
         """Make the chosen keys useless at once."""
         revoked = sum(revoke_key(key) for key in keys)
-        self.message_user(request, f"{revoked} keys were revoked.")
+        self.message_user(
+            request, f"{revoked} {'key was' if revoked == 1 else 'keys were'} revoked."
+        )
 
 
 def _without_links(told: list[Any]) -> list[Any]:

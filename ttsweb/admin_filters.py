@@ -15,5 +15,5 @@ class NamedValuesFilter(AllValuesFieldListFilter):
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Return the choices, the empty one as "not said"."""
         for choice in super().choices(changelist):
-            shown = choice["display"] if str(choice["display"]).strip() else "not said"
+            shown = choice["display"] if str(choice["display"]).strip() else "not set"
             yield {**choice, "display": shown}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.core.exceptions import (
@@ -19,6 +19,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -27,6 +28,12 @@ from synth.key_limits import KeyLimitError
 from synth.key_rate import count_request
 from synth.keys import KeyRejectedError, find_key
 from synth.models import ApiKey
+from ttsweb.database_errors import (
+    AWAY_CODE,
+    AWAY_RETRY_SECONDS,
+    AWAY_SENTENCE,
+    is_database_away,
+)
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -129,6 +136,20 @@ class StrictSerializer(serializers.Serializer[Any]):
     that names each field, together with whatever else is wrong.
     """
 
+    # What the API's description says of the fields together, as JSON Schema; `validate` judges.
+    described_rules: ClassVar[Mapping[str, Any]] = {}
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields; those with choices name them where another value is sent."""
+        fields: dict[str, Any] = super().get_fields()
+        for field in fields.values():
+            choice = getattr(field, "child", field)
+            if isinstance(choice, serializers.ChoiceField):
+                names = ", ".join(str(name) for name in choice.choices)
+                known = names.replace("{", "{{").replace("}", "}}")
+                choice.error_messages["invalid_choice"] = f"{{input!r}} is not one of: {known}."
+        return fields
+
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values; errors of unknown fields join those of known ones."""
         unknown: dict[str, Any] = {}
@@ -181,7 +202,12 @@ def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | N
     error = _as_api_exception(exc)
     if error is None:
         return None
+    _name_remedy(error, context.get("view"))
     set_rollback()
+    request = context.get("request")
+    if request is not None:  # a view may have chosen YAML or a page, for what it did not come to
+        request.accepted_renderer = JSONRenderer()
+        request.accepted_media_type = PROBLEM_TYPE
     headers = dict(getattr(error, "headers", {}))
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]  # DRF sets it
@@ -191,6 +217,37 @@ def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | N
     return Response(
         _body_of(error), status=error.status_code, headers=headers, content_type=PROBLEM_TYPE
     )
+
+
+def _name_remedy(error: exceptions.APIException, view: Any) -> None:
+    """Say in the sentence of an error of DRF's own what to send instead."""
+    sentence = ""
+    if isinstance(error, exceptions.NotAuthenticated):
+        sentence = (
+            "This needs an API key: send it as `Authorization: Bearer tts_…`. Keys are made in the "
+            "admin at “API keys”, or by `./tts create_key`."
+        )
+    elif isinstance(error, exceptions.UnsupportedMediaType):
+        given = error.args[0] if error.args else ""
+        what = f"The content type {str(given)[:100]!r}" if given else "A body without content type"
+        types = (parser.media_type for parser in getattr(view, "parser_classes", ()))
+        sentence = (
+            f"{what} is not accepted here; set the header `Content-Type` to {_one_of(types)}."
+        )
+    elif isinstance(error, exceptions.MethodNotAllowed):
+        methods = _one_of(getattr(view, "allowed_methods", ()))
+        sentence = f"{error.args[0]} is not possible at this address; use {methods}."
+    elif isinstance(error, exceptions.NotAcceptable):
+        types = (renderer.media_type for renderer in getattr(view, "renderer_classes", ()))
+        sentence = f"The answer has no format of the header `Accept`; set it to {_one_of(types)}."
+    if sentence:
+        error.detail = exceptions.ErrorDetail(sentence, code=str(error.get_codes()))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    """Return names as a sentence has them: a, b or c."""
+    *first, last = list(dict.fromkeys(names)) or ["none"]
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def problem_body(
@@ -252,8 +309,8 @@ def _check_scopes(key: ApiKey, needed: Sequence[str]) -> None:
         raise ApiProblem(
             403,
             "scope_missing",
-            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another key, or "
-            "have the scope added in the admin.",
+            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another "
+            "key, or have the scope added in the admin at “API keys”.",
         )
 
 
@@ -270,10 +327,18 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
     if isinstance(exc, RequestDataTooBig):
         return ApiProblem(413, getattr(exc, "code", "body_too_large"), _too_large(exc))
     if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
-        return ApiProblem(507, "storage_full", "The disk is full; nothing was saved.")
+        return ApiProblem(
+            507,
+            "storage_full",
+            "The server's disk is full; nothing was saved. Try again when there is space.",
+        )
+    if is_database_away(exc):
+        return ApiProblem(503, AWAY_CODE, AWAY_SENTENCE, retry_after=AWAY_RETRY_SECONDS)
     if isinstance(exc, TooManyFilesSent):
         most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
-        return ApiProblem(400, "too_many_files", f"The form has more than {most} files.")
+        return ApiProblem(
+            400, "too_many_files", f"The form has more than {most} files; send several requests."
+        )
     if isinstance(exc, SuspiciousOperation):  # too many fields
         return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
     return None
@@ -282,7 +347,11 @@ def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
 def _too_large(exc: RequestDataTooBig) -> str:
     """Return the sentence of a body that is too large; Django's own names a setting of its own."""
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
-    return f"The body has more than {limit} bytes." if "settings." in str(exc) else str(exc)
+    return (
+        f"The body is too large: at most {limit} bytes are allowed."
+        if "settings." in str(exc)
+        else str(exc)
+    )
 
 
 def _body_of(error: exceptions.APIException) -> dict[str, Any]:
@@ -310,5 +379,6 @@ def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
     """Return the error of one name that is not acted on."""
     allowed = ", ".join(sorted(known)) or "none"
     return exceptions.ErrorDetail(
-        f"{str(name)[:100]!r} cannot be set here; allowed: {allowed}.", code="unknown_field"
+        f"{str(name)[:100]!r} cannot be set here; the allowed names are {allowed}.",
+        code="unknown_field",
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from django.apps import AppConfig, apps
+from django.conf import settings
+
+from ttsweb.private_files import keep_files_private, mend_modes
 
 
 class TtswebConfig(AppConfig):
@@ -11,7 +14,9 @@ class TtswebConfig(AppConfig):
     name = "ttsweb"
 
     def ready(self) -> None:
-        """Make our Celery app the current one and register the system checks."""
+        """Keep files private, make our Celery app the current one, register the system checks."""
+        keep_files_private()
+        mend_modes(settings.DATA_DIR, settings.STORAGE_DIR)
         from ttsweb import checks  # noqa: F401
         from workers import celery  # noqa: F401
 

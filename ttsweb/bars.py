@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 from types import TracebackType
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, TextColumn
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn, TextColumn
 
 BAR_WIDTH = 24
 
@@ -16,6 +18,9 @@ class Bars:
 
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
         """Draw on `stream`, if that is a terminal."""
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
         self.is_drawn = stream.isatty()
         self._progress = Progress(
             SpinnerColumn(),
@@ -42,6 +47,15 @@ class Bars:
         self._progress.stop()
 
 
+def left_in_words(seconds: float | None) -> str:
+    """Say how long something still takes, as the server expects it."""
+    if seconds is None:
+        return "estimating the time left"
+    return f"about {dt.timedelta(seconds=math.ceil(seconds))} left"
+
+
 def told_column(name: str = "told") -> TextColumn:
     """Return a column that shows a task's field of this name as it is."""
+    from rich.progress import TextColumn
+
     return TextColumn(f"{{task.fields[{name}]}}", markup=False)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from rich.progress import MofNCompleteColumn, TimeRemainingColumn
-
-from ttsweb.bars import Bars, told_column
+from ttsweb.bars import Bars, left_in_words, told_column
 from ttsweb.client import JOB_FINAL
 from ttsweb.client_batches import Batch
 
@@ -16,9 +14,10 @@ class BatchBar(Bars):
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
-        columns = MofNCompleteColumn(), told_column("audio"), TimeRemainingColumn(compact=True)
-        super().__init__(stream, *columns)
-        self._task = self._progress.add_task("items", total=None, audio="")
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(stream, MofNCompleteColumn(), told_column("audio"), told_column("left"))
+        self._task = self._progress.add_task("items", total=None, audio="", left="")
 
     def show(self, batch: Batch) -> None:
         """Draw how far a batch is."""
@@ -30,6 +29,7 @@ class BatchBar(Bars):
             completed=ended(batch),
             total=batch["items_total"],
             audio=told,
+            left=left_in_words(batch["eta_seconds"]) if batch["status"] == "running" else "",
         )
 
 

@@ -51,7 +51,7 @@ class BodyLimit:
 
     async def _refuse(self, scope: Scope, send: Send) -> None:
         """Answer with an error and end the connection: the rest of the body is not read."""
-        detail = f"A request may have {self._max_bytes} bytes at most."
+        detail = f"The request is too large: at most {self._max_bytes} bytes are allowed."
         content_type = b"application/problem+json"
         told: dict[str, Any] = {
             "type": "about:blank",

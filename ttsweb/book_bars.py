@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TextIO
 
-from rich.progress import MofNCompleteColumn
-
-from ttsweb.bars import Bars, told_column
+from ttsweb.bars import Bars, left_in_words, told_column
 from ttsweb.client_books import Book, BookProgress
 
 
@@ -16,6 +13,8 @@ class BookBars(Bars):
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
+        from rich.progress import MofNCompleteColumn
+
         super().__init__(stream, MofNCompleteColumn(), told_column())
         self._chapters = self._progress.add_task("chapters", total=None, told="")
         self._segments = self._progress.add_task("segments", total=None, told="")
@@ -37,11 +36,11 @@ class BookBars(Bars):
             self._segments,
             completed=closed,
             total=progress["segments_total"],
-            told=speed_of(progress),
+            told=speed_of(progress, book["status"]),
         )
 
 
-def speed_of(progress: BookProgress) -> str:
+def speed_of(progress: BookProgress, status: str) -> str:
     """Say how much is rendered, how fast, what was there already, and how long it still takes."""
     told = [f"{progress['audio_seconds']:.0f} s of audio"]
     if progress["real_time_factor"] is not None:
@@ -50,6 +49,6 @@ def speed_of(progress: BookProgress) -> str:
         told.append(f"{progress['takes_reused']} reused")
     if progress["segments_failed"]:
         told.append(f"{progress['segments_failed']} failed")
-    if progress["eta_seconds"] is not None:
-        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+    if status == "running":
+        told.append(left_in_words(progress["eta_seconds"]))
     return ", ".join(told)

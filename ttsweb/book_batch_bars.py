@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.progress import TaskID, TaskProgressColumn
-
-from ttsweb.bars import Bars, told_column
+from ttsweb.bars import Bars, left_in_words, told_column
 from ttsweb.client_book_batches import BookBatch, BookBatchEntry
-from ttsweb.plain_table import one_line
+from ttsweb.counted import counted
+from ttsweb.plain_table import length, one_line
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 MOST_BARS = 12
 _TITLE_CHARS = 32
@@ -21,6 +22,8 @@ class BookBatchBars(Bars):
 
     def __init__(self, stream: TextIO) -> None:
         """Draw on `stream`, if that is a terminal."""
+        from rich.progress import TaskProgressColumn
+
         super().__init__(stream, TaskProgressColumn(), told_column())
         self._all = self._progress.add_task("books", total=1.0, told="")
         self._books: dict[int, TaskID] = {}
@@ -48,18 +51,18 @@ class BookBatchBars(Bars):
 def told_of_batch(batch: BookBatch) -> str:
     """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
     progress = batch["progress"]
-    told = [f"{progress['books_ended']}/{progress['books_total']} books"]
+    told = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
     if batch["status"] not in ("running", "ended"):
         told.append(batch["status"].replace("_", " "))
-    told.append(f"{progress['audio_seconds'] / 3600:.1f} h of audio")
+    told.append(f"{length(progress['audio_seconds'])} of audio")
     if progress["real_time_factor"] is not None:
         told.append(f"{progress['real_time_factor']:.1f}x real time")
     if progress["takes_reused"]:
-        told.append(f"{progress['takes_reused']} takes reused")
+        told.append(f"{counted(progress['takes_reused'], 'take')} reused")
     if batch["counts"]["failed"]:
         told.append(f"{batch['counts']['failed']} failed")
     if progress["eta_seconds"] is not None:
-        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+        told.append(left_in_words(progress["eta_seconds"]))
     return ", ".join(told)
 
 
@@ -70,9 +73,9 @@ def told_of_entry(entry: BookBatchEntry) -> str:
         return entry["state"]
     told = [
         entry["state"],
-        f"{progress['chapters_done']}/{progress['chapters_total']} chapters",
-        f"{progress['segments_done']}/{progress['segments_total']} segments",
+        f"{progress['chapters_done']}/{counted(progress['chapters_total'], 'chapter')}",
+        f"{progress['segments_done']}/{counted(progress['segments_total'], 'segment')}",
     ]
     if progress["eta_seconds"] is not None:
-        told.append(f"{dt.timedelta(seconds=progress['eta_seconds'])} left")
+        told.append(left_in_words(progress["eta_seconds"]))
     return ", ".join(told)

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from synth.zips import ZipLimits, ZipRefusedError, open_zip
 from ttsweb.client import Client, ClientError
 from ttsweb.client_book_batches import BookBatchEntry
 
@@ -70,7 +71,7 @@ class BatchFiles:
             return self._unpack(archive, Path(name, "files"), entry)
 
     def _unpack(self, archive: Path, scratch: Path, entry: BookBatchEntry) -> list[Path]:
-        with zipfile.ZipFile(archive) as opened:
+        with _opened(archive) as opened:
             members = [member for member in opened.infolist() if not member.is_dir()]
             paths = [_place_of(member.filename) for member in members]
             for path in paths:
@@ -90,8 +91,8 @@ class BatchFiles:
         if (self._folder / path).exists() and path.as_posix() not in mine:
             raise ClientError(
                 "file_exists",
-                f"{entry['file']}: {self._folder / path} is there already and is not written over; "
-                "move it away, or give another folder by --out.",
+                f"{entry['file']}: {self._folder / path} exists already and is not overwritten; "
+                "move it away, or give another folder with --out.",
             )
 
     def _read_ledger(self) -> dict[str, list[str]]:
@@ -110,6 +111,17 @@ class BatchFiles:
         temporary = self._ledger.with_suffix(".part")
         temporary.write_text(json.dumps(self.written), encoding="utf-8")
         temporary.replace(self._ledger)
+
+
+def _opened(archive: Path) -> zipfile.ZipFile:
+    """Open what the server packed: audio, stored as it is, which does not grow."""
+    limits = ZipLimits(entries=100_000, directory_bytes=1 << 26, growth_bytes=1 << 26)
+    try:
+        with archive.open("rb") as file:
+            open_zip(file, limits).close()
+    except ZipRefusedError as error:
+        raise ClientError("archive_invalid", f"The server's archive {error.why}.") from error
+    return zipfile.ZipFile(archive)
 
 
 def _place_of(name: str) -> Path:

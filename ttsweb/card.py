@@ -63,17 +63,19 @@ def read_card(folder: Path) -> Card:
 def _read(path: Path, modified_ns: int, size: int) -> Card:
     """Parse one state of the file; the arguments after `path` are the cache's key alone."""
     if size > MAX_CARD_BYTES:
-        raise CardError(f"{path} has {size} bytes; a card has {MAX_CARD_BYTES} at most.")
+        raise CardError(f"{path} has {size} bytes; a card may have at most {MAX_CARD_BYTES}.")
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CardError(f"{path} cannot be read as JSON: {error}.") from error
     if not isinstance(given, dict):
-        raise CardError(f"{path} must hold one JSON object.")
+        raise CardError(f"{path} must contain one JSON object.")
     unknown = sorted(set(given) - set(Card.__slots__))
     if unknown:
         known = ", ".join(Card.__slots__)
-        raise CardError(f"{path}: there is no field {unknown[0]!r}; the fields are {known}.")
+        raise CardError(
+            f"{path}: there is no field {unknown[0]!r}; the allowed fields are {known}."
+        )
     return Card(**_Fields(path, given).checked())
 
 

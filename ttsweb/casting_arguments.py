@@ -16,11 +16,11 @@ _FLAGS = {
 
 def add_casting_arguments(parser: ArgumentParser) -> None:
     """Take who speaks beside the narrator, and the credits."""
-    group = parser.add_argument_group("who speaks what of a book, and its credits")
+    group = parser.add_argument_group("voices of a book, and its credits")
     group.add_argument(
         "--dialogue-voice",
         metavar="NAME",
-        help="voice of what persons say in prose, which is found by quotation marks and dashes",
+        help="voice of dialogue in prose; dialogue is found by quotation marks and dashes",
     )
     group.add_argument(
         "--character",
@@ -28,7 +28,7 @@ def add_casting_arguments(parser: ArgumentParser) -> None:
         default=[],
         type=named_voice,
         metavar="NAME=VOICE",
-        help="voice of somebody in a play, or of the text's <|speaker:NAME|>; once for each",
+        help="voice of a character in a play, or of the text's <|speaker:NAME|>; once for each",
     )
     group.add_argument(
         "--language-voice",
@@ -36,14 +36,16 @@ def add_casting_arguments(parser: ArgumentParser) -> None:
         default=[],
         type=named_voice,
         metavar="TAG=VOICE",
-        help="voice of paragraphs in a language, such as fr=Colette; once for each",
+        help="voice of the paragraphs in a language, such as fr=Colette; once for each language",
     )
     for place in ("opening", "closing"):
         group.add_argument(
             f"--{place}-credits",
             metavar="TEXT",
-            help="spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
-            "and {year} are the book's",
+            help=(
+                "spoken as a chapter; {title}, {subtitle}, {authors}, {narrators}, {publisher} "
+                "and {year} are replaced by the book's metadata"
+            ),
         )
 
 
@@ -76,7 +78,7 @@ def named_voice(text: str) -> tuple[str, str]:
     """Return a name and its voice; the last `=` parts them, for names may hold one."""
     name, mark, voice = text.rpartition("=")
     if not mark or not name.strip() or not voice.strip():
-        raise ArgumentTypeError(f"{text!r} names no voice; expected one such as ALICE=Ada")
+        raise ArgumentTypeError(f"{text!r} names no voice; expected for example ALICE=Ada")
     return name.strip(), voice.strip()
 
 

@@ -53,10 +53,8 @@ class BatchOptions(TypedDict, total=False):
 
 
 class Item(Job):
-    """An item of a batch: a job, with its name and its place there."""
+    """An item of a batch: a job and its place there."""
 
-    batch: str
-    custom_id: str
     item_index: int
 
 
@@ -160,7 +158,7 @@ class Batches:
         return cast("Batch", read_json(self._http.send("POST", path, repeatable=False)))
 
     def delete(self, batch_id: str) -> None:
-        """Delete a batch in whatever state, its items and all files."""
+        """Delete a batch in any state, its items and all files."""
         self._http.send("DELETE", path_of("batches", batch_id), repeatable=False)
 
     def download(self, batch_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:

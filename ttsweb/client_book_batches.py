@@ -277,7 +277,7 @@ class BookBatches:
         return self._do(batch_id, "resume")
 
     def cancel(self, batch_id: str) -> BookBatch:
-        """Cancel what of a batch has not ended; what is rendered is kept."""
+        """Cancel the unfinished books of a batch; what is rendered is kept."""
         return self._do(batch_id, "cancel")
 
     def retry(self, batch_id: str) -> BookBatch:
@@ -285,7 +285,7 @@ class BookBatches:
         return self._do(batch_id, "retry", repeatable=False)
 
     def approve(self, batch_id: str, books: Sequence[str] | None = None) -> BookBatch:
-        """Let the rest of all books, or of some, follow their samples."""
+        """Approve samples, so that the rest of their books is rendered."""
         return self._do(batch_id, "approve", {} if books is None else {"books": list(books)})
 
     def set_priority(
@@ -295,7 +295,7 @@ class BookBatches:
         return self._do(batch_id, "priority", {"priority": priority})
 
     def delete(self, batch_id: str) -> None:
-        """Delete a batch in whatever state, its books, their jobs and all files."""
+        """Delete a batch in any state, its books, their jobs and all files."""
         self._http.send("DELETE", path_of("book-batches", batch_id), repeatable=False)
 
     def _do(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
 from ttsweb.client_download import OnBytes, download
 from ttsweb.client_errors import NotFoundError
@@ -46,7 +46,7 @@ class BookFile(TypedDict):
     error_message: str
     created_at: str
     finished_at: str | None
-    report: dict[str, Any] | None
+    report: NotRequired[dict[str, Any] | None]
 
 
 class BookFiles:
@@ -120,7 +120,7 @@ class BookFiles:
         return self._http.get(_path(book_id, file_id, "/plot")).text
 
     def delete_file(self, book_id: str, file_id: str) -> None:
-        """Delete a file of a book in whatever state; the book stays as it is."""
+        """Delete a file of a book in any state; the book stays as it is."""
         self._http.send("DELETE", _path(book_id, file_id), repeatable=False)
 
     def metadata(self, book_id: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ class BookFiles:
         return download(self._http, path_of("books", book_id, "/cover"), Path(target))
 
     def delete_cover(self, book_id: str) -> None:
-        """Take a book's cover away; its files then show its title."""
+        """Remove a book's cover; its files then show its title."""
         self._http.send("DELETE", path_of("books", book_id, "/cover"), repeatable=False)
 
 
@@ -172,5 +172,5 @@ def _path(book_id: str, file_id: str, rest: str = "") -> str:
         NotFoundError: what is no id would be another address.
     """
     if not is_id(file_id):
-        raise NotFoundError(404, "book_file_not_found", f"{file_id!r} is no id of a file.")
+        raise NotFoundError(404, "book_file_not_found", f"{file_id!r} is not the id of a file.")
     return path_of("books", book_id, f"/files/{file_id}{rest}")

@@ -168,7 +168,7 @@ class Books(BookFiles, BookWork):
         return self._do(book_id, "retry", repeatable=False)
 
     def approve(self, book_id: str) -> Book:
-        """Let the rest of a book follow its sample, in a batch that holds its books."""
+        """Approve a book's sample, so that its rest is rendered."""
         return self._do(book_id, "approve")
 
     def download_sample(
@@ -183,7 +183,7 @@ class Books(BookFiles, BookWork):
         return download(self._http, path_of("books", book_id, "/sample"), Path(target), on_bytes)
 
     def delete(self, book_id: str) -> None:
-        """Delete a book in whatever state, its job and all files."""
+        """Delete a book in any state, its job and all files."""
         self._http.send("DELETE", path_of("books", book_id), repeatable=False)
 
     def download(self, book_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:

@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-
-import httpx
+from typing import TYPE_CHECKING
 
 from ttsweb.client_errors import ApiError, DownloadError
 from ttsweb.client_http import Http, pause_before
+
+if TYPE_CHECKING:
+    import httpx
 
 TAG_CHARS = 16  # of the ETag, in the name of a part; enough to tell two files apart
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -38,6 +40,8 @@ def download(http: Http, path: str, target: Path, on_bytes: OnBytes | None = Non
         DownloadError: several tries in a row brought nothing.
         OSError: the file cannot be written.
     """
+    import httpx
+
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +56,8 @@ def download(http: Http, path: str, target: Path, on_bytes: OnBytes | None = Non
             if failures > http.retries:
                 raise DownloadError(
                     "download_incomplete",
-                    f"{target} did not arrive whole ({error}); the same call goes on from there.",
+                    f"{target} was not downloaded completely ({error}); the same call "
+                    "continues the download.",
                 ) from error
             http.sleep(pause_before(failures))
 
@@ -75,7 +80,7 @@ def _try(http: Http, path: str, target: Path, on_bytes: OnBytes | None) -> Path:
         if error.status != 416 or found is None:
             raise
         found.unlink(missing_ok=True)
-        raise _BrokeOffError("the file is another one now") from error
+        raise _BrokeOffError("the file was replaced by another one") from error
     with closing(response):
         part = _part_for(target, response)
         if found is not None and part != found:
@@ -83,7 +88,7 @@ def _try(http: Http, path: str, target: Path, on_bytes: OnBytes | None) -> Path:
         start, total = _extent(response)
         if start and (part != found or start != offset):
             part.unlink(missing_ok=True)
-            raise _BrokeOffError("the file is another one now")
+            raise _BrokeOffError("the file was replaced by another one")
         _write(response, part, start, total, on_bytes)
     part.replace(target)
     return target
@@ -105,7 +110,7 @@ def _write(
         file.flush()
         os.fsync(file.fileno())
     if total is not None and size != total:
-        raise _BrokeOffError(f"{size} of {total} bytes came")
+        raise _BrokeOffError(f"received {size} of {total} bytes")
 
 
 def _part_for(target: Path, response: httpx.Response) -> Path:
@@ -122,7 +127,7 @@ def _extent(response: httpx.Response) -> tuple[int, int | None]:
     if response.status_code == 206:
         found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if found is None:
-            raise _BrokeOffError("the answer does not say which part it is")
+            raise _BrokeOffError("the answer does not say which part of the file it is")
         return int(found[1]), int(found[3])
     length = response.headers.get("Content-Length")
     if length is None or "Content-Encoding" in response.headers:

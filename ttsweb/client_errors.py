@@ -7,9 +7,10 @@ import math
 from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
+if TYPE_CHECKING:
+    import httpx
 
 
 class ClientError(Exception):
@@ -118,11 +119,11 @@ def error_of(response: httpx.Response) -> ApiError:
         )
     if response.is_redirect:
         target = response.headers.get("Location", "another address")
-        return kind(status, "redirected", f"The server redirects to {target}: use that address.")
+        return kind(status, "redirected", f"The server redirects to {target}; use that address.")
     return kind(
         status,
         f"http_{status}",
-        f"{response.url.copy_with(query=None)} was answered with {_plain(response)}.",
+        f"{response.url.copy_with(query=None)} answered {_plain(response)}.",
         retry_after=after,
     )
 
@@ -132,7 +133,7 @@ def not_our_answer(response: httpx.Response) -> ApiError:
     return ApiError(
         response.status_code,
         "not_ttsweb",
-        f"{response.url.copy_with(query=None)} is not answered by ttsweb; is the address right?",
+        f"The server at {response.url.copy_with(query=None)} is not ttsweb; check the address.",
     )
 
 

@@ -6,8 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any, TypedDict, cast
 
-import httpx
-
 from ttsweb.client_http import WAIT_RETRIES, Http, pause_before
 
 SILENT_SECONDS = 60.0  # a stream that lives says something every 15 seconds
@@ -32,6 +30,8 @@ def follow(http: Http, path: str, last_event_id: str | None = None) -> Iterator[
         ApiError: the server answered with an error.
         ServerUnreachableError: it did not answer, or its streams broke too often in a row.
     """
+    import httpx
+
     seen, attempt = last_event_id or "", 0
     while True:
         headers = {"Last-Event-ID": seen} if seen else {}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
-
-import httpx
 
 from ttsweb.client_errors import (
     ClientError,
@@ -18,13 +16,14 @@ from ttsweb.client_errors import (
     retry_after_of,
 )
 
+if TYPE_CHECKING:
+    import httpx  # loaded with the first connection: a command's --help does not wait for it
+
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
 LONGEST_RETRY_AFTER_SECONDS = 120.0  # a server that names more is not waited for
 PAGE_SIZE = 100
 WAIT_RETRIES = 10  # about a minute: a server that is started again does not end a wait
-_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_PASSING = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
 _GATEWAY = frozenset({502, 503, 504})
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -46,10 +45,15 @@ class Http:
         Raises:
             ClientError: url_invalid or api_key_invalid.
         """
+        import httpx
+
         self.url = _checked_url(url)
         key = api_key.strip()
         if not key or not (key.isascii() and key.isprintable()) or " " in key:
-            raise ClientError("api_key_invalid", "An API key is one word of printable ASCII.")
+            raise ClientError(
+                "api_key_invalid",
+                "An API key is one word of printable ASCII characters, such as tts_….",
+            )
         self.retries, self.timeout, self.sleep = retries, timeout, sleep
         self._client = httpx.Client(
             base_url=self.url,
@@ -72,6 +76,8 @@ class Http:
         retries: int | None = None,
     ) -> httpx.Response:
         """Return the answer to a GET, which the server may keep back for `wait_seconds`."""
+        import httpx
+
         timeout = httpx.Timeout(self.timeout, read=self.timeout + wait_seconds)
         return self.send("GET", path, params=params, timeout=timeout, retries=retries)
 
@@ -97,6 +103,8 @@ class Http:
             ApiError: the server answered with an error.
             ServerUnreachableError: it did not answer.
         """
+        import httpx
+
         allowed = self.retries if retries is None else retries
         attempt = 0
         while True:
@@ -110,8 +118,7 @@ class Http:
                 response.read()
                 response.close()
             except httpx.RequestError as error:
-                never_sent = isinstance(error, _NOT_SENT)
-                if is_last or not (never_sent or (repeatable and isinstance(error, _PASSING))):
+                if is_last or not _may_repeat(error, repeatable=repeatable):
                     raise self.unreachable(error) from error
             else:
                 after = retry_after_of(response) or 0.0
@@ -171,13 +178,30 @@ def _may_pass(status: int, *, repeatable: bool) -> bool:
     return status == 429 or (repeatable and status in _GATEWAY)
 
 
+def _may_repeat(error: httpx.RequestError, *, repeatable: bool) -> bool:
+    """Say whether another try may do better, and does no harm if the first one arrived."""
+    import httpx
+
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+        return True  # it was never sent
+    passing = (httpx.NetworkError, httpx.TimeoutException, httpx.RemoteProtocolError)
+    return repeatable and isinstance(error, passing)
+
+
 def _checked_url(url: str) -> str:
+    import httpx
+
     try:
         parts = httpx.URL(url.strip())
     except httpx.InvalidURL:
         parts = httpx.URL()
     if parts.scheme not in ("http", "https") or not parts.host:
-        raise ClientError("url_invalid", f"{url!r} is no address such as https://tts.example.org.")
+        raise ClientError(
+            "url_invalid",
+            f"{url!r} is not an address; expected for example https://tts.example.org.",
+        )
     if parts.userinfo or parts.query or parts.fragment:
-        raise ClientError("url_invalid", "The server's address has no user, no ? and no # part.")
+        raise ClientError(
+            "url_invalid", "The server's address must have no user name, no ? and no #."
+        )
     return str(parts).rstrip("/")

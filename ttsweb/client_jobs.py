@@ -135,7 +135,7 @@ class Jobs:
         return cast("Job", read_json(answer))
 
     def delete(self, job_id: str) -> None:
-        """Delete a job in whatever state, and its files."""
+        """Delete a job in any state, and its files."""
         self._http.send("DELETE", path_of("jobs", job_id), repeatable=False)
 
     def download(self, job_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:

@@ -16,7 +16,7 @@ def path_of(kind: str, row_id: str, rest: str = "") -> str:
     """
     if not is_id(row_id):
         noun = "batch" if kind == "batches" else kind.removesuffix("s")
-        raise NotFoundError(404, f"{noun}_not_found", f"{row_id!r} is no id of a {noun}.")
+        raise NotFoundError(404, f"{noun}_not_found", f"{row_id!r} is not the id of a {noun}.")
     return f"/api/v1/{kind}/{uuid.UUID(row_id)}{rest}"
 
 
@@ -42,5 +42,7 @@ def within(deadline: float | None, seconds: float, what: str) -> float:
         return seconds
     left = deadline - time.monotonic()
     if left <= 0:
-        raise WaitTimeoutError("wait_timeout", f"The time of the wait for {what} is over.")
+        raise WaitTimeoutError(
+            "wait_timeout", f"Waiting for {what} timed out; try again, or allow more time."
+        )
     return min(seconds, left)

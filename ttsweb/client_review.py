@@ -76,26 +76,30 @@ class Review:
         flag: str | None = None,
         status: str | None = None,
         approved: bool = False,
+        heard: bool | None = None,
     ) -> Iterator[ReviewItem]:
         """Yield segments that need somebody's ears, worst first.
 
         Args:
             book, job: the id of one.
             flag, status: one or several, by commas; a status is `failed` or `done`.
+            heard: True leaves out what has no take to listen to, False yields that alone.
             approved: yield those that were approved or chosen, in place of those.
         """
         given = {"book": book, "job": job, "flag": flag, "status": status}
         params = {name: value for name, value in given.items() if value is not None}
+        if heard is not None:
+            params["heard"] = "true" if heard else "false"
         if approved:
             params["approved"] = "true"
         return cast("Iterator[ReviewItem]", self._http.pages("/api/v1/review", params))
 
     def get(self, segment_id: int) -> ReviewItem:
-        """Return a segment, whether or not it needs somebody's ears."""
+        """Return a segment, whether or not it is listed for review."""
         return cast("ReviewItem", read_json(self._http.get(f"/api/v1/review/{int(segment_id)}")))
 
     def approve(self, segment_id: int, take: str) -> ReviewItem:
-        """Keep the take that was listened to as good; once more it changes nothing.
+        """Approve the take that was listened to; once more it changes nothing.
 
         Raises:
             ConflictError: take_changed, the segment keeps another one by now; segment_unfinished,

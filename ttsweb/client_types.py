@@ -24,24 +24,32 @@ class JobVoice(TypedDict):
 
 
 class Job(TypedDict):
-    """A job and how far it is; `text` is there where one job was asked for, not in lists."""
+    """A job and how far it is.
+
+    `file`, `text` and `lexicon` are there where one job was asked for, not in lists.
+    """
 
     id: str
     kind: str
+    batch: str | None
+    custom_id: str
     status: JobStatus
     progress: float
     queue_position: int | None
+    eta_seconds: int | None
+    real_time_factor: float | None
     segments_total: int
     segments_done: int
     segments_failed: int
     segments_cancelled: int
+    takes_rendered: int
+    takes_reused: int
     audio_url: str | None
     audio_seconds: float
     error_code: str
     error_message: str
     cancel_requested: bool
     text_start: str
-    file: NotRequired[dict[str, Any] | None]
     voices: list[JobVoice]
     language: str
     format: str
@@ -65,7 +73,11 @@ class Job(TypedDict):
     created_at: str
     started_at: str | None
     finished_at: str | None
+    expires_at: str | None
     updated_at: str
+    file: NotRequired[dict[str, Any] | None]
+    text: NotRequired[str]
+    lexicon: NotRequired[list[dict[str, Any]]]
 
 
 class LexiconEntry(TypedDict):
@@ -122,13 +134,18 @@ class JobOptions(TypedDict, total=False):
 class Segment(TypedDict):
     """One segment of a job; frames, audio_seconds and finish_reason are None until rendered."""
 
+    id: int
     index: int
     chapter: int
     text: str
+    spoken_text: str
     speaker: int
     status: str
     seed: int
     attempts: int
+    retakes: int
+    quality: dict[str, Any] | None
+    candidates: list[dict[str, Any]]
     error_code: str
     error_message: str
     frames: int | None
@@ -157,9 +174,11 @@ class Voice(TypedDict):
     clips: list[dict[str, Any]]
     audio_url: str
     cache_codes: bool
+    archived: bool
     consent_statement: str
     consent_by: str
     consent_at: str
+    consent_withdrawn_at: str | None
     versions: list[dict[str, Any]]
     created_at: str
     updated_at: str

@@ -157,6 +157,6 @@ class Voices:
 
 def _listing(names: Sequence[str]) -> str:
     if not names:
-        return "There is none yet."
+        return "There are no voices yet; add one with ./tts voices add."
     more = " and more" if len(names) > NAMES_LISTED else ""
     return f"There are: {', '.join(sorted(names)[:NAMES_LISTED])}{more}."

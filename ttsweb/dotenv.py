@@ -7,7 +7,7 @@ file means the same thing to each of them: no substitution, no lines that go on 
 import re
 from pathlib import Path
 
-from django.core.exceptions import ImproperlyConfigured
+from ttsweb.setting_specs import SettingError
 
 _LINE = re.compile(r"(?:export\s+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*=\s*(?P<value>.*)")
 
@@ -19,7 +19,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     quotes; outside quotes, ` #` starts a comment.
 
     Raises:
-        ImproperlyConfigured: a line has another form, a name comes twice, or the file is there
+        SettingError: a line has another form, a name comes twice, or the file is there
             and cannot be read. The sentence names file and line, never a value.
     """
     try:
@@ -27,7 +27,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise ImproperlyConfigured(f"{path}: cannot be read: {error}") from error
+        raise SettingError(f"{path}: cannot be read: {error}") from error
     variables: dict[str, str] = {}
     for number, line in enumerate(lines, start=1):
         stripped = line.strip()
@@ -35,10 +35,12 @@ def read_dotenv(path: Path) -> dict[str, str]:
             continue
         match = _LINE.fullmatch(stripped)
         if match is None:
-            raise ImproperlyConfigured(f"{path}, line {number}: expected NAME=VALUE")
+            raise SettingError(f"{path}, line {number}: expected NAME=VALUE")
         name = match["name"]
         if name in variables:
-            raise ImproperlyConfigured(f"{path}, line {number}: {name} is set a second time")
+            raise SettingError(
+                f"{path}, line {number}: {name} is set a second time; keep one of the lines"
+            )
         variables[name] = _unquote(match["value"], where=f"{path}, line {number}")
     return variables
 
@@ -51,5 +53,5 @@ def _unquote(value: str, *, where: str) -> str:
     end = value.find(quote, 1)
     rest = value[end + 1 :].strip()
     if end == -1 or (rest and not rest.startswith("#")):
-        raise ImproperlyConfigured(f"{where}: expected one quoted value")
+        raise SettingError(f"{where}: expected one quoted value")
     return value[1:end]

@@ -1,6 +1,6 @@
 """Typed readers of environment variables, and the register of every setting they read.
 
-A value of the wrong type or outside its range raises ImproperlyConfigured with a sentence, so
+A value of the wrong type or outside its range raises SettingError with a sentence, so
 that the process does not start. An empty value counts as not set: Compose files and service
 units pass empty strings for what the operator left out.
 """
@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import overload
 from urllib.parse import urlsplit
 
-from django.core.exceptions import ImproperlyConfigured
-
 from ttsweb.dotenv import read_dotenv
-from ttsweb.setting_specs import SETTINGS, SettingSpec, register, unknown_names
+from ttsweb.setting_specs import SETTINGS, SettingError, SettingSpec, register, unknown_names
 
 __all__ = [
     "SETTINGS",
+    "SettingError",
     "SettingSpec",
     "env_bool",
     "env_float",
@@ -47,18 +46,19 @@ def load_dotenv(path: Path) -> None:
     read. `os.environ` is not changed, and wins.
 
     Raises:
-        ImproperlyConfigured: the file cannot be understood, or sets a name that is needed before
+        SettingError: the file cannot be understood, or sets a name that is needed before
             it is read, such as `TTS_TORCH`.
     """
     if named := os.environ.get("TTS_ENV_FILE", "").strip():
         path = PROJECT_DIR / Path(named).expanduser()
         if not path.exists():
-            raise _bad("TTS_ENV_FILE", named, "a file that is there")
+            raise _bad("TTS_ENV_FILE", named, "an existing file")
     variables = read_dotenv(path)
     for name in variables:
         if name in SETTINGS and SETTINGS[name].before_start:
-            raise ImproperlyConfigured(
-                f"{path}: {name} is needed before this file is read; set it in the environment"
+            raise SettingError(
+                f"{path}: {name} is needed before this file is read; set it in the "
+                "environment instead"
             )
     _from_file.clear()
     _from_file.update(variables)
@@ -233,7 +233,7 @@ def env_secret(name: str, *, help: str, default_text: str | None = None) -> str 
     """Read a secret from `name`, or from the file that `name`_FILE names; else None.
 
     Raises:
-        ImproperlyConfigured: both are set, or the file is empty or cannot be read.
+        SettingError: both are set, or the file is empty or cannot be read.
     """
     _register(name, "secret", "", "", help, default_text)
     file_name = f"{name}_FILE"
@@ -242,14 +242,14 @@ def env_secret(name: str, *, help: str, default_text: str | None = None) -> str 
     if path is None:
         return value
     if value is not None:
-        raise ImproperlyConfigured(f"{name} and {file_name} are both set: keep one of them")
+        raise SettingError(f"{name} and {file_name} are both set: keep one of them")
     try:
         secret = (PROJECT_DIR / Path(path).expanduser()).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
-        raise _bad(file_name, path, f"a file that can be read ({reason})") from error
+        raise _bad(file_name, path, f"a readable file ({reason})") from error
     if not secret:
-        raise _bad(file_name, path, "a file that is not empty")
+        raise _bad(file_name, path, "a file with content")
     return secret
 
 
@@ -277,9 +277,9 @@ def _register(
         register(SettingSpec(name, kind, default_text, allowed, help))
 
 
-def _bad(name: str, value: str, expected: str) -> ImproperlyConfigured:
+def _bad(name: str, value: str, expected: str) -> SettingError:
     """Return the error for a value that cannot be used."""
-    return ImproperlyConfigured(f"{name}={value!r}: expected {expected}")
+    return SettingError(f"{name}={value!r}: expected {expected}")
 
 
 def _path_text(path: Path | None) -> str:

@@ -20,7 +20,10 @@ CONDITIONAL_PARAMETERS = [
         "If-None-Match",
         str,
         OpenApiParameter.HEADER,
-        description="ETag of an earlier answer; 304 while nothing has changed since.",
+        description=(
+            "ETag of an earlier answer. If nothing has changed since, the answer is 304 without "
+            "a body."
+        ),
     ),
     OpenApiParameter("ETag", str, OpenApiParameter.HEADER, response=[200, 304]),
 ]

@@ -21,6 +21,7 @@ from ttsweb.client import (
     NotFoundError,
     Segment,
 )
+from ttsweb.interrupts import signals_held
 from ttsweb.job_bars import JobBars
 
 POLL_SECONDS = 1.0
@@ -71,7 +72,7 @@ def follow(client: Client, followed: Sequence[Followed], bars: JobBars) -> None:
         for job_id, job in _round(client, list(waiting)):
             item = waiting[job_id]
             if job is None:
-                item.error = ("job_deleted", "The job was deleted while it was being rendered.")
+                item.error = ("job_deleted", "The job was deleted while it was rendered.")
             else:
                 item.job = job
                 bars.show(item.label, job)
@@ -89,13 +90,16 @@ def submit(
     voice: str | Mapping[int, str],
     *,
     tell: Callable[[str], Any],
+    keep: Callable[[Job], Any],
     **options: Any,
-) -> Job:
+) -> None:
     """Queue a text; wait for voices that were never encoded yet, name the voices there are.
 
     Args:
         voice: id or name of one that speaks all, or of several by their speakers' numbers.
         tell: takes a line that says what is waited for.
+        keep: takes the job. A signal that comes between the request and its answer waits until it
+            was called, so that no job is made that the command does not know of.
         options: those of `client_types.JobOptions`.
 
     Raises:
@@ -108,7 +112,9 @@ def submit(
     waited: set[str] = set()
     while True:
         try:
-            return client.jobs.create(text, **options)
+            with signals_held():
+                keep(client.jobs.create(text, **options))
+            return
         except NotFoundError as error:
             if error.code == "voice_not_found":
                 for name in names:

@@ -69,9 +69,9 @@ def fetch(
                 content = _read(answer, found, max_bytes)
                 return Fetched(content, found.get("content-type", ""), url)
             if "location" not in found:
-                raise FetchError("url_redirects", "The URL is redirected without saying where to.")
+                raise FetchError("url_redirects", "The URL redirects without a target.")
             url = checked.join(found["location"])
-    raise FetchError("url_redirects", f"The URL is redirected more than {max_redirects} times.")
+    raise FetchError("url_redirects", f"The URL redirects more than {max_redirects} times.")
 
 
 def post(
@@ -125,7 +125,7 @@ def _answer(
         raise deadline.error() from error
     except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as error:
         raise FetchError(
-            "url_unreachable", f"The URL's host gave no proper answer: {_reason(error)}."
+            "url_unreachable", f"The URL's host did not answer properly: {_reason(error)}."
         ) from error
 
 
@@ -196,11 +196,19 @@ class _BoundedStream(httpcore.NetworkStream):
 def _read(answer: httpcore.Response, headers: Mapping[str, str], max_bytes: int) -> bytes:
     """Return the body of a good answer, of at most `max_bytes`."""
     if answer.status != 200:
-        raise FetchError("url_status", f"The URL answered with the status {answer.status}.")
+        raise FetchError(
+            "url_status",
+            f"The URL answered with the status {answer.status}; check that it can be fetched "
+            "without logging in.",
+        )
     if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
-        raise FetchError("url_encoded", "The URL's answer is compressed, which was not asked for.")
+        raise FetchError(
+            "url_encoded", "The URL's answer is compressed, although that was not requested."
+        )
     too_large = FetchError(
-        "url_too_large", f"The URL has more than {max_bytes:,} bytes.", status=413
+        "url_too_large",
+        f"The file at the URL has more than {max_bytes:,} bytes; use a smaller file.",
+        status=413,
     )
     said = headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > max_bytes:

@@ -54,7 +54,7 @@ class Deadline:
     def error(self) -> FetchError:
         """Return the error of a deadline that has passed."""
         return FetchError(
-            "url_timeout", f"The URL did not answer in full within {self.seconds:g} seconds."
+            "url_timeout", f"The URL did not answer completely within {self.seconds:g} seconds."
         )
 
 
@@ -78,7 +78,7 @@ class CheckedUrl:
         try:
             return str(httpx.URL(self.url).join(location))
         except (httpx.InvalidURL, ValueError) as error:
-            raise _invalid("The URL was redirected to something that is none.") from error
+            raise _invalid("The URL redirects to something that is not a URL.") from error
 
 
 def check_url(url: str, *, allow_private: bool) -> CheckedUrl:
@@ -88,21 +88,23 @@ def check_url(url: str, *, allow_private: bool) -> CheckedUrl:
         FetchError: url_invalid, url_scheme, or url_private_address of an address in any spelling.
     """
     if len(url) > MOST_CHARACTERS:
-        raise _invalid(f"The URL has more than {MOST_CHARACTERS} characters.")
+        raise _invalid(f"The URL is too long: at most {MOST_CHARACTERS} characters are allowed.")
     if "\\" in url or any(char.isspace() for char in url):
-        raise _invalid("The URL has a backslash or a blank; escape it with %.")
+        raise _invalid("The URL contains a backslash or a blank; escape it with %.")
     try:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, ValueError) as error:  # ValueError: half a surrogate pair
-        raise _invalid("This is no URL; expected one like https://example.org/path.") from error
+        raise _invalid(
+            "This is not a URL; expected for example https://example.org/path."
+        ) from error
     if parsed.scheme not in _PORTS:
-        raise FetchError("url_scheme", "Only URLs that begin with https:// or http:// are used.")
+        raise FetchError("url_scheme", "The URL must begin with https:// or http://.")
     if parsed.userinfo:
-        raise _invalid("The URL holds a user name or a password; leave them out.")
+        raise _invalid("The URL contains a user name or a password; remove them.")
     host, port = parsed.raw_host.decode("ascii"), parsed.port
     port = _PORTS[parsed.scheme] if port is None else port
     if not 1 <= port <= 65535:
-        raise _invalid("The URL's port is none; ports are 1 to 65535.")
+        raise _invalid("The URL's port is invalid; use 1 to 65535.")
     checked = CheckedUrl(
         url=url,
         scheme=parsed.scheme,
@@ -126,7 +128,7 @@ def resolve(checked: CheckedUrl, deadline: Deadline, *, allow_private: bool) -> 
     found = _look_up(checked.host, checked.port, deadline)
     if not found:
         raise FetchError(
-            "url_unresolvable", f"No address is known of the host {checked.host[:100]!r}."
+            "url_unresolvable", f"The host {checked.host[:100]!r} has no address; check its name."
         )
     if not allow_private and not all(map(is_public, found)):
         raise _private(checked.host)
@@ -183,6 +185,6 @@ def _invalid(message: str) -> FetchError:
 def _private(host: str) -> FetchError:
     return FetchError(
         "url_private_address",
-        f"The host {host[:100]!r} is not on the public Internet, and such URLs are refused here. "
-        "Whoever runs this server may allow them by TTS_ALLOW_PRIVATE_URLS.",
+        f"The host {host[:100]!r} is not on the public Internet, so this server refuses the "
+        "URL. Its administrator can allow such URLs with TTS_ALLOW_PRIVATE_URLS=true.",
     )

@@ -14,7 +14,9 @@ from django.core.files.storage import default_storage
 from django.db import Error as DatabaseError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponsePermanentRedirect, JsonResponse
+from django.middleware.common import CommonMiddleware
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from kombu.exceptions import OperationalError
@@ -27,6 +29,20 @@ HEARTBEAT_SECONDS = 60
 
 class NotReadyError(Exception):
     """A part is not ready; the text says what a person can do. It holds no secret."""
+
+
+class HostCheckMiddleware(CommonMiddleware):
+    """Check the Host header as Django does, except for the two pages of this module.
+
+    Who probes names an address, such as 127.0.0.1 or a container's own, whatever
+    TTS_ALLOWED_HOSTS says. Neither page builds a link from the name that it was asked by.
+    """
+
+    def process_request(self, request: HttpRequest) -> HttpResponsePermanentRedirect | None:
+        """Let a probe pass, and check every other request."""
+        if request.path_info in (reverse("healthz"), reverse("readyz")):
+            return None
+        return super().process_request(request)
 
 
 @never_cache
@@ -68,7 +84,7 @@ def _check_migrations() -> str:
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     if plan:
-        raise NotReadyError(f"{len(plan)} migrations are not applied: run `./tts migrate`.")
+        raise NotReadyError(f"{len(plan)} migrations are not applied; run `./tts migrate`.")
     return "all applied"
 
 
@@ -82,13 +98,16 @@ def _check_broker() -> str:
     if current_app.conf.broker_url.startswith("filesystem://"):
         folder = Path(current_app.conf.broker_transport_options["data_folder_out"])
         if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-            raise NotReadyError("The folder of the messages is missing or cannot be written.")
+            raise NotReadyError(
+                "The folder for messages between processes is missing or cannot be written; "
+                "check TTS_DATA_DIR."
+            )
         return "files"
     try:
         with current_app.connection_for_write() as broker:
             broker.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
     except OperationalError as error:
-        raise NotReadyError("The broker does not answer: look at TTS_REDIS_URL.") from error
+        raise NotReadyError("The broker does not answer; check TTS_REDIS_URL.") from error
     return "reachable"
 
 

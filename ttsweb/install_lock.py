@@ -20,7 +20,7 @@ def lock_and_run(lock_file: Path, command: Sequence[str]) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        sys.stderr.write("Waiting for another installation to end\n")
+        sys.stderr.write("Waiting for another installation to finish\n")
         sys.stderr.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
     os.set_inheritable(lock, True)

@@ -21,10 +21,19 @@ def signals_interrupt() -> Iterator[None]:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Let signals wait for the block's end: for what has to be known of once it is done."""
+    """Let a signal wait for the block's end: for what has to be known of once it is done.
+
+    A second one ends the block at once: the person does not want to wait.
+    """
     came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if len(came) > 1:
+            raise KeyboardInterrupt
+
     try:
-        with _handled_by(lambda number, frame: came.append(number)):
+        with _handled_by(note):
             yield
     finally:
         if came:

@@ -29,49 +29,64 @@ def add_job_arguments(parser: ArgumentParser, *, needs_voice: bool = True) -> No
         required=needs_voice,
         type=speaker_voice,
         metavar="[N=]NAME",
-        help="name or id of a voice; with N= that of the text's <|speaker:N|>, once for each",
+        help="name or id of a voice; N=VOICE for the text's <|speaker:N|>, once for each",
     )
     parser.add_argument("--format", choices=tuple(FORMATS), default="wav")
-    parser.add_argument("--sample-rate", type=int, metavar="HZ", help="of the file")
+    parser.add_argument("--sample-rate", type=int, metavar="HZ", help="audio format of the file")
     parser.add_argument(
-        "--bit-rate", type=bit_rate, metavar="BITS", help="per second of the file, such as 64k"
+        "--bit-rate", type=bit_rate, metavar="BITS", help="bits per second of the file, such as 64k"
     )
-    parser.add_argument("--loudness", type=float, metavar="LUFS", help="of the file, -36 to -6")
-    parser.add_argument("--speed", type=float, help="pace of the file, 0.25 to 4")
-    parser.add_argument("--language", metavar="TAG", help="of the text, such as en or pt-BR")
+    parser.add_argument(
+        "--loudness", type=float, metavar="LUFS", help="loudness of the file in LUFS, -36 to -6"
+    )
+    parser.add_argument("--speed", type=float, help="tempo of the file, 0.25 to 4")
+    parser.add_argument(
+        "--language", metavar="TAG", help="language of the text, such as en or pt-BR"
+    )
     parser.add_argument(
         "--pause",
         action="append",
         default=[],
         type=pause,
         metavar="NAME=MS",
-        help=f"how long a pause is, once for each: {', '.join(BOOK_PAUSE_NAMES)} (of a book)",
+        help=f"length of a pause, once for each: {', '.join(BOOK_PAUSE_NAMES)} (of a book)",
     )
     parser.add_argument("--normalise", action="store_true", help="spell out numbers and the like")
     parser.add_argument(
-        "--lexicon", action="append", default=[], metavar="NAME", help="once for each lexicon"
+        "--lexicon",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name or id of a lexicon; once for each",
     )
-    parser.add_argument("--max-retakes", type=int, metavar="N", help="of a suspicious take, 0 to 8")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, another take")
+    parser.add_argument(
+        "--max-retakes",
+        type=int,
+        metavar="N",
+        help="how often a suspicious take is rendered again, 0 to 8",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="another seed gives another take")
     parser.add_argument(
         "--priority",
         choices=("interactive", "bulk"),
         default="bulk",
-        help="bulk lets short requests of others go first",
+        help="bulk lets shorter interactive requests go first",
     )
     parser.add_argument(
         "--deadline",
         type=moment_or_duration,
         metavar="WHEN",
-        help="stop what is not rendered by then: 90s, 30m, 2h, 1d or 2026-01-31T12:00:00Z",
+        help="stop rendering then: 90s, 30m, 2h, 1d or 2026-01-31T12:00:00Z",
     )
     parser.add_argument(
         "--retention",
         type=retention,
         metavar="HOW_LONG",
-        help="keep the job so long after its end: 12h, 30d or forever",
+        help="keep the job for this long after its end: 12h, 30d or forever",
     )
-    parser.add_argument("--webhook", metavar="URL", help="told when the job has ended")
+    parser.add_argument(
+        "--webhook", metavar="URL", help="URL that gets a message when the job has ended"
+    )
 
 
 def voices_of(chosen: Namespace) -> str | dict[int, str]:
@@ -83,7 +98,9 @@ def voices_of(chosen: Namespace) -> str | dict[int, str]:
     voices: dict[int, str] = {}
     for speaker, name in chosen.voice:
         if speaker in voices:
-            raise ValueError(f"speaker {speaker} has two voices, {voices[speaker]} and {name}")
+            raise ValueError(
+                f"speaker {speaker} has two voices, {voices[speaker]} and {name}; give one"
+            )
         voices[speaker] = name
     return voices[0] if list(voices) == [0] else voices
 
@@ -117,8 +134,8 @@ def pause(text: str) -> tuple[str, int]:
     match = _PAUSE.fullmatch(text)
     if match is None or match[1] not in BOOK_PAUSE_NAMES:
         raise ArgumentTypeError(
-            f"{text!r} is no pause; expected one of {', '.join(BOOK_PAUSE_NAMES)} with its length "
-            "in ms, such as sentence=200"
+            f"{text!r} is not a pause; expected one of {', '.join(BOOK_PAUSE_NAMES)} with its "
+            "length in ms, such as sentence=200"
         )
     return match[1], int(match[2])
 
@@ -127,7 +144,7 @@ def bit_rate(text: str) -> int:
     """Return bits per second; 64k is 64000."""
     match = _BIT_RATE.fullmatch(text)
     if match is None:
-        raise ArgumentTypeError(f"{text!r} is no bit rate; expected one such as 64k or 64000")
+        raise ArgumentTypeError(f"{text!r} is not a bit rate; expected for example 64k or 64000")
     return int(match[1]) * (1000 if match[2] else 1)
 
 
@@ -141,5 +158,7 @@ def retention(text: str) -> int | str:
     """Return whole seconds, or `forever`."""
     match = _DURATION.fullmatch(text)
     if match is None and text != "forever":
-        raise ArgumentTypeError(f"{text!r} is no duration; expected one such as 12h, 30d, forever")
+        raise ArgumentTypeError(
+            f"{text!r} is not a duration; expected for example 12h, 30d or forever"
+        )
     return round(float(match[1]) * _SECONDS[match[2]]) if match else text

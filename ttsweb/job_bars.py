@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.progress import MofNCompleteColumn, Task, TaskID, TimeRemainingColumn
-
-from ttsweb.bars import Bars, told_column
+from ttsweb.bars import Bars, left_in_words, told_column
 from ttsweb.client import JOB_FINAL, Job
+
+if TYPE_CHECKING:
+    from rich.progress import Task, TaskID
 
 BARS_SHOWN = 10  # more of them would scroll
 LABEL_WIDTH = 28
@@ -19,12 +20,15 @@ class JobBars(Bars):
 
     def __init__(self, stream: TextIO, num_jobs: int) -> None:
         """Draw on `stream`, if that is a terminal."""
-        columns = MofNCompleteColumn(), told_column("speed"), TimeRemainingColumn(compact=True)
-        super().__init__(stream, *columns)
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(stream, MofNCompleteColumn(), told_column("speed"), told_column("left"))
         self._tasks: dict[str, TaskID] = {}
         self._speeds: dict[str, Speed] = {}
         self._all = (
-            self._progress.add_task("all", total=num_jobs, speed="jobs") if num_jobs > 1 else None
+            self._progress.add_task("all", total=num_jobs, speed="jobs", left="")
+            if num_jobs > 1
+            else None
         )
 
     def show(self, label: str, job: Job) -> None:
@@ -38,12 +42,15 @@ class JobBars(Bars):
         if job["id"] not in self._tasks:
             if len(self._tasks) >= BARS_SHOWN:
                 return
-            self._tasks[job["id"]] = self._progress.add_task(label[-LABEL_WIDTH:], speed="")
+            self._tasks[job["id"]] = self._progress.add_task(
+                label[-LABEL_WIDTH:], speed="", left=""
+            )
         self._progress.update(
             self._tasks[job["id"]],
             completed=job["segments_done"],
             total=job["segments_total"] or None,
             speed=speed.told(job),
+            left="" if job["status"] == "queued" else left_in_words(job["eta_seconds"]),
         )
 
     def end(self, label: str, text: str) -> None:
@@ -57,6 +64,9 @@ class JobBars(Bars):
     def tasks(self) -> list[Task]:
         """Return the bars that are drawn."""
         return self._progress.tasks
+
+    def _add(self, label: str, *, total: int | None = None, speed: str = "") -> TaskID:
+        return self._progress.add_task(label, total=total, speed=speed, left="")
 
     def _remove(self, job_id: str) -> None:
         task = self._tasks.pop(job_id, None)

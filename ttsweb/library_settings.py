@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from django.urls import reverse_lazy
-
 from ttsweb.env import PROJECT_DIR
+
+
+def _licences_link(_request: object) -> str:
+    from django.urls import reverse  # not above: commands read the settings without Django
+
+    return reverse("licences")
+
 
 INSTALLED_APPS = [
     "ttsweb.apps.TtswebConfig",
@@ -30,7 +36,7 @@ MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.common.CommonMiddleware",
+    "ttsweb.health.HostCheckMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -70,7 +76,7 @@ FILE_UPLOAD_HANDLERS = [
     "django.core.files.uploadhandler.TemporaryFileUploadHandler",
 ]
 LOGIN_URL = "admin:login"
-LOGIN_REDIRECT_URL = "admin:index"
+LOGIN_REDIRECT_URL = "studio"
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "ttsweb.api.ApiKeyAuthentication",
@@ -87,11 +93,34 @@ REST_FRAMEWORK: dict[str, Any] = {
 }
 SPECTACULAR_SETTINGS: dict[str, Any] = {
     "TITLE": "ttsweb",
-    "DESCRIPTION": "Render speech with cloned voices; a job that was accepted is never lost.",
+    "DESCRIPTION": "Render speech with cloned voices. Make a voice from a clip, send a text as a "
+    "job, wait for it and fetch its audio. Every request needs an API key, sent as "
+    "`Authorization: Bearer tts_…`.",
     "VERSION": "0.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SWAGGER_UI_DIST": "SIDECAR",  # from the installed package, not from another host
+    # In the order in which a person learns them, which the page of the API keeps.
+    "TAGS": [
+        {"name": name, "description": text}
+        for name, text in (
+            ("voices", "Who speaks: clips, their transcripts and the speaker's consent."),
+            ("jobs", "Texts that are rendered, their segments, takes and files."),
+            ("preview", "How a text would be cut and spoken, before anything is rendered."),
+            ("batches", "Many texts in one request, and one zip of their files."),
+            ("lexicons", "How words are pronounced."),
+            ("books", "Books: upload, plan, render, listen, files."),
+            ("book-batches", "Batches of many books."),
+            ("review", "Segments of all jobs and books that a person should listen to."),
+            ("webhooks", "Messages to your own server when jobs and voices change."),
+            ("keys", "API keys with scopes and limits."),
+            ("users", "Who may log in and call the API."),
+            ("groups", "Permissions that several users share."),
+            ("permissions", "The names of permissions."),
+            ("stats", "Numbers for monitoring."),
+            ("overview", "The numbers of the admin's overview page."),
+        )
+    ],
     "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
     "ENUM_NAME_OVERRIDES": {
         "VoiceStatus": "voices.models.VoiceVersion.Status",
@@ -109,17 +138,30 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "BookBatchSample": "synth.models.BookBatch.Sample",
     },
 }
+
+
+def _script(name: str, request: object) -> str:
+    """Return the address of a script that all pages of the admin have."""
+    from django.templatetags.static import static  # settings are read before Django is there
+
+    return static(f"ttsweb/{name}.js")
+
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "ttsweb",
     "SITE_HEADER": "ttsweb",
     "SITE_SYMBOL": "graphic_eq",
     "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.start_page.site_icon"}
+        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.about_page.site_icon"}
     ],
     "SHOW_HISTORY": True,
     "SIDEBAR": {"show_search": True, "navigation": "ttsweb.navigation.sidebar"},
     "DASHBOARD_CALLBACK": "ttsweb.overview_page.dashboard",
-    "STYLES": ["ttsweb.start_page.admin_style"],
-    "SCRIPTS": ["ttsweb.start_page.admin_script"],
-    "ACCOUNT": {"navigation": [{"title": "Licences", "link": reverse_lazy("licences")}]},
+    "STYLES": ["ttsweb.about_page.admin_style"],
+    "SCRIPTS": [
+        "ttsweb.about_page.admin_script",
+        "ttsweb.about_page.copy_script",
+        *(partial(_script, name) for name in ("live", "ask", "actions", "waveform", "listen")),
+    ],
+    "ACCOUNT": {"navigation": [{"title": "Licences", "link": _licences_link}]},
 }

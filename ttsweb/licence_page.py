@@ -40,7 +40,8 @@ INNER_PARTS = (
         "FFmpeg with x264 and x265",
         "GPL-2.0-or-later",
         "av (PyAV)",
-        "Running the service is not affected; whoever passes on an image with it follows the GPL.",
+        "Running the service is not affected; anyone who distributes an image with it must "
+        "follow the GPL.",
     ),
     Part("LAME, GnuTLS, Nettle, GMP, libunistring", "LGPL (several versions)", "av (PyAV)"),
     Part("Opus, libvpx, dav1d, SVT-AV1, libwebp", "BSD", "av (PyAV)"),

@@ -11,7 +11,9 @@ from ttsweb.command_errors import StepError
 
 PORTS_TRIED = 50
 BACKLOG = 512
-DEFAULT_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})  # nobody has chosen yet
+# What nobody has chosen: this machine, and what programs in its containers call it.
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
+DEFAULT_HOSTS = LOOPBACK_HOSTS | {"host.docker.internal"}
 
 
 class ListenError(StepError):
@@ -26,12 +28,12 @@ def check_address(host: str, allowed_hosts: Collection[str]) -> None:
     """
     if all(ipaddress.ip_address(address).is_loopback for address in _addresses(host)):
         return
-    if set(allowed_hosts) == DEFAULT_HOSTS:
+    if set(allowed_hosts) in (LOOPBACK_HOSTS, DEFAULT_HOSTS):
         raise ListenError(
             "allowed_hosts_missing",
-            f"Listening on {host} lets other machines in, and every request of theirs would be "
-            "refused: set TTS_ALLOWED_HOSTS to the names or addresses that they use, such as "
-            "TTS_ALLOWED_HOSTS=tts.example.org,192.168.1.20",
+            f"{host} accepts connections from other machines, but every request of theirs "
+            "would be refused. Set TTS_ALLOWED_HOSTS to the names or addresses that they "
+            "use, such as TTS_ALLOWED_HOSTS=tts.example.org,192.168.1.20",
         )
 
 
@@ -49,8 +51,9 @@ def open_socket(host: str, port: int, *, or_next: bool) -> socket.socket:
             return opened
     raise ListenError(
         "port_taken",
-        f"Port {port} on {host} is taken by another program: stop that one, choose another with "
-        "--port NUMBER or TTS_PORT, or let --port auto take the next free one",
+        f"Port {port} on {host} is used by another program. Stop that program, choose "
+        "another port with --port NUMBER or TTS_PORT, or use --port auto to take the next "
+        "free port",
     )
 
 
@@ -70,7 +73,7 @@ def _addresses(host: str) -> list[str]:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ListenError(
-            "host_unknown", f"{host!r} is no address of this machine: {error.strerror}"
+            "host_unknown", f"{host!r} is not an address of this machine: {error.strerror}"
         ) from error
     return [str(entry[4][0]) for entry in found]
 

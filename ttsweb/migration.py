@@ -30,6 +30,9 @@ def migrate_once(lock_folder: Path) -> int:
         missing = missing_migrations()
         if missing:
             call_command("migrate", interactive=False, verbosity=0)
+            if connection.vendor == "sqlite":  # what a migration wiped is not to stay in the log
+                with connection.cursor() as cursor:
+                    cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return len(missing)
 
 

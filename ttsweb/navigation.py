@@ -51,6 +51,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     groups: list[dict[str, Any]] = [
         {
             "items": [
+                {"title": "Studio", "icon": "mic", "link": reverse("studio")},
                 {"title": "Overview", "icon": "dashboard", "link": reverse("admin:index")},
             ]
         }
@@ -65,6 +66,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             "separator": True,
             "items": [
                 {"title": "REST API", "icon": "api", "link": reverse("docs")},
+                {"title": "About this server", "icon": "info", "link": reverse("about")},
                 {"title": "Licences", "icon": "license", "link": reverse("licences")},
             ],
         }

@@ -11,16 +11,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.book_cells import hours
+from synth.eta import hours
 from synth.job_options import PRIORITIES
 from ttsweb.api import check_query, key_of
 from ttsweb.overview import overview
+from ttsweb.studio import first_steps
 
 _CHART_HEIGHT = 100.0
 
 
 class QueueClassSerializer(serializers.Serializer[Any]):
-    """What is open in one class of priority."""
+    """The open jobs and segments of one priority."""
 
     priority = serializers.ChoiceField(choices=list(PRIORITIES))
     jobs_queued = serializers.IntegerField()
@@ -30,17 +31,19 @@ class QueueClassSerializer(serializers.Serializer[Any]):
 
 
 class BooksOverviewSerializer(serializers.Serializer[Any]):
-    """How many books are in which state, and how much audio of them is still to be made."""
+    """How many books are in each state, and how much of their audio is still to be rendered."""
 
     importing = serializers.IntegerField()
-    planned = serializers.IntegerField(help_text="And not started.")
+    planned = serializers.IntegerField(help_text="Books that are planned but not started.")
     in_work = serializers.IntegerField()
     paused = serializers.IntegerField()
-    hours_left = serializers.FloatField(help_text="Of audio, of books in work and paused ones.")
+    hours_left = serializers.FloatField(
+        help_text="Hours of audio still to be rendered, for running and paused books."
+    )
 
 
 class FailureSerializer(serializers.Serializer[Any]):
-    """One reason why jobs failed in the last seven days."""
+    """One reason for which jobs failed in the last seven days."""
 
     error_code = serializers.CharField()
     count = serializers.IntegerField()
@@ -49,7 +52,7 @@ class FailureSerializer(serializers.Serializer[Any]):
 
 
 class WorkerOverviewSerializer(serializers.Serializer[Any]):
-    """A worker; `silent` is one that has not been heard of for a lease."""
+    """A worker; `silent` is true if the worker has not reported for the length of a lease."""
 
     name = serializers.CharField()
     role = serializers.CharField()
@@ -66,7 +69,7 @@ class WorkerOverviewSerializer(serializers.Serializer[Any]):
 
 
 class DaySerializer(serializers.Serializer[Any]):
-    """What was rendered on one day (UTC)."""
+    """The audio that was rendered on one day (UTC)."""
 
     day = serializers.DateField()
     audio_hours = serializers.FloatField()
@@ -75,7 +78,10 @@ class DaySerializer(serializers.Serializer[Any]):
 
 
 class OverviewSerializer(serializers.Serializer[Any]):
-    """The whole answer; `workers`, `days`, `caches` and `storage` are for those who see it all."""
+    """The whole answer.
+
+    `workers`, `days`, `caches` and `storage` are only for users who may see the whole installation.
+    """
 
     queue = QueueClassSerializer(many=True)
     books = BooksOverviewSerializer()
@@ -91,7 +97,7 @@ class OverviewView(APIView):
 
     @extend_schema(operation_id="overview", responses=OverviewSerializer)
     def get(self, request: Request) -> Response:
-        """Return queue and failures of one's jobs; who sees the installation also gets workers."""
+        """Return the queue and failures of your jobs; administrators also get the workers."""
         check_query(request, ())
         return Response(OverviewSerializer(overview(request.user, key_of(request))).data)
 
@@ -102,6 +108,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     Unfold calls this with what the page knows already.
     """
     found = overview(request.user)
+    steps = first_steps(request)
     most = max((day["audio_hours"] for day in found.get("days", ())), default=0.0)
     for day in found.get("days", ()):
         tall = _CHART_HEIGHT * day["audio_hours"] / most if most else 0.0
@@ -113,4 +120,15 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     for group in found["queue"]:
         if group["oldest_wait_seconds"] is not None:
             group["waits"] = hours(group["oldest_wait_seconds"])
-    return context | {"title": "Overview", "overview": found, "most_hours": most}
+    for day in found.get("days", ()):
+        day["length"] = hours(3600 * day["audio_hours"])
+    return (
+        context
+        | steps
+        | {
+            "title": "Overview",
+            "overview": found,
+            "most_length": hours(3600 * most),
+            "is_overview": True,
+        }
+    )

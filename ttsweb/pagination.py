@@ -34,7 +34,9 @@ class CreatedCursorPagination(CursorPagination):
         try:
             return super().decode_cursor(request)
         except NotFound as error:
-            sentence = "This is no cursor of this list; take it from `next` or `previous`."
+            sentence = (
+                "This cursor does not belong to this list; use the URL in `next` or `previous`."
+            )
             detail = [ErrorDetail(sentence, code="cursor_invalid")]
             raise ValidationError({self.cursor_query_param: detail}) from error
 

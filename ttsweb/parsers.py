@@ -37,7 +37,7 @@ class BoundedJSONParser(BaseParser):
         limit = self.max_bytes()
         body = stream.read(limit + 1)
         if len(body) > limit:
-            raise RequestDataTooBig(f"The body has more than {limit} bytes.")
+            raise RequestDataTooBig(f"The body is too large: at most {limit} bytes are allowed.")
         try:
             return read_json(body)
         except ValueError as error:
@@ -74,12 +74,12 @@ def read_json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
     except ValueError as error:
         if "int_max_str_digits" in str(error):  # Python's own words name a function of it
-            raise ValueError("it holds a number of thousands of digits") from error
+            raise ValueError("it has a number with thousands of digits") from error
         raise
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,5 +88,5 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:100]!r} is there twice in one object")
+        raise ValueError(f"one object has the name {twice[:100]!r} twice")
     return found

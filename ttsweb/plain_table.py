@@ -18,3 +18,10 @@ def one_line(text: str, width: int = 60) -> str:
     """Return a text on one line, cut to a width, without characters that steer a terminal."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= width else f"{plain[: width - 1]}…"
+
+
+def length(seconds: float) -> str:
+    """Return a length as people say it: seconds, minutes or hours."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -10,20 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
 from synth.books.book import BookRejectedError
 from synth.books.cast import Casting
-from synth.books.detect import read_book
 from synth.books.plan import CHARS_PER_SECOND, Plan, PlannedChapter, plan_book
-from synth.books.plan_cast import cast_report
-from synth.books.plan_text import passages_of
-from synth.books.rules import SENTENCES, AltTexts, Notes, Rules, SpeakerNames, Tables
+from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
 from synth.text.normalise import TextRejectedError, clean_text
-from synth.text.segments import cut_text
 from ttsweb.casting_arguments import casting_options_of
-from ttsweb.command_errors import StepError, errors_told
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError, StepError, errors_told
 from ttsweb.plain_table import one_line, table
+from ttsweb.plan_switches import add_switches, edits_of, left_out_lines
 
 # Most characters of a segment that models take; the plan of a server goes by its model's.
 SEGMENT_CHARS = 300
@@ -40,25 +36,32 @@ _RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
 
 def add_plan_arguments(parser: ArgumentParser) -> None:
     """Take `--plan` and what the plan goes by."""
-    plan = parser.add_argument_group("the plan of a book, which is made here, without a server")
+    plan = parser.add_argument_group(
+        "the plan of a book, which is made on this machine without a server"
+    )
     plan.add_argument(
         "--plan",
         action="store_true",
-        help="print chapters, what is spoken, what is skipped and why; render nothing",
+        help="print chapters, and what is spoken or skipped and why; render nothing",
     )
     for name, choices in _RULES.items():
         flag = f"--plan-{name.replace('_', '-')}"
         plan.add_argument(
             flag,
             choices=[str(one) for one in choices],
-            help=f"with --plan; {getattr(Rules(), name)} unless given",
+            help=f"with --plan; {getattr(Rules(), name)} if left out",
         )
     plan.add_argument(
         "--chars-per-second",
         type=float,
         metavar="N",
-        help=f"with --plan, how fast the voice reads; {CHARS_PER_SECOND:g} unless given",
+        help=(
+            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
+            "left out"
+        ),
     )
+
+    add_switches(parser)
 
 
 def print_plan(command: BaseCommand, chosen: Namespace) -> None:
@@ -78,7 +81,7 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
     found = []
     with errors_told(command.stdout, as_json=chosen.json):
         for path in chosen.files:
-            plan = _plan_of(path, rules, rate, chosen.language)
+            plan = _plan_of(path, rules, rate, chosen)
             if chosen.json:
                 found.append({"file": str(path), **_with_segments(plan, casting)})
             else:
@@ -89,7 +92,11 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
         command.stdout.write(json.dumps(shown, ensure_ascii=False, indent=2))
 
 
-def _plan_of(path: Path, rules: Rules, rate: float, language: str | None) -> Plan:
+def _plan_of(path: Path, rules: Rules, rate: float, chosen: Namespace) -> Plan:
+    from synth.books.detect import read_book  # loads the readers of all formats
+    from synth.books.plan_edits import PlanEditError, apply_edits
+
+    language = chosen.language
     try:
         book = read_book(path)
     except BookRejectedError as error:
@@ -98,7 +105,11 @@ def _plan_of(path: Path, rules: Rules, rate: float, language: str | None) -> Pla
         raise StepError("file_unreadable", f"{path}: {error.strerror or error}.") from error
     if language:
         book = replace(book, metadata=replace(book.metadata, language=language))
-    return plan_book(book, rules, chars_per_second=rate)
+    plan = plan_book(book, rules, chars_per_second=rate)
+    try:
+        return apply_edits(plan, edits_of(chosen, [chapter.id for chapter in plan.chapters]))
+    except (ValueError, PlanEditError) as error:
+        raise CommandError(f"{path}: {error}", returncode=2) from error
 
 
 def _casting_of(chosen: Namespace) -> Casting:
@@ -110,6 +121,8 @@ def _casting_of(chosen: Namespace) -> Casting:
 
 def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
     """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
+    from synth.books.plan_cast import cast_report
+
     report = cast_report(plan, casting)
     found = plan.to_json()
     found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}
@@ -121,6 +134,9 @@ def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
 
 def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int:
     """Return how many segments a chapter's text is cut into."""
+    from synth.books.plan_text import passages_of
+    from synth.text.segments import cut_text
+
     count = 0
     for passage in passages_of(chapter, casting, speaker_names=plan.rules.speaker_names):
         try:
@@ -161,8 +177,7 @@ def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator
         f"{proof['source_chars']} characters without blanks in the book: {proof['spoken']} "
         f"spoken, {proof['source_chars'] - proof['spoken']} skipped"
     )
-    for reason, count in plan.skipped().items():
-        yield from _wrapped(f"  {count:>8}  {reason}: {SENTENCES[reason]}", indent=12)
+    yield from left_out_lines(found)
     yield from _cast_lines(found)
     for warning in found["warnings"]:
         yield from _wrapped(f"warning: {one_line(warning, 300)}", indent=9)
@@ -196,7 +211,7 @@ def _cast_lines(found: dict[str, Any]) -> Iterator[str]:
         shares = [f"{one['language'] or '?'} {one['share']:.1%}" for one in found["languages"]]
         yield f"languages: {', '.join(shares[:MOST_CHARACTERS])}"
     if found["dialogue"] is not None:
-        yield f"dialogue: {found['dialogue']['share']:.1%} of what is spoken"
+        yield f"dialogue: {found['dialogue']['share']:.1%} of the spoken text"
 
 
 def _duration(seconds: float) -> str:

@@ -17,6 +17,7 @@ from ttsweb.api import check_query
 
 PAGE_PARAMETERS = ("cursor", "limit")
 MOMENT = {"type": "string", "format": "date-time"}
+NOT_BLANK = r"\S"  # pattern of a text that is not blanks alone
 UUID = {"type": "string", "format": "uuid"}
 _HEX = "[0-9A-Fa-f]"
 
@@ -74,7 +75,7 @@ def check_not_repeated(request: Request) -> None:
     query = request.query_params
     twice = [name for name in query if len(query.getlist(name)) > 1]
     if twice:
-        sentence = "Given more than once; say it once."
+        sentence = "This parameter is given more than once; give it once."
         raise ValidationError({name: [ErrorDetail(sentence, code="repeated")] for name in twice})
 
 
@@ -100,5 +101,5 @@ def read_choices(value: str, known: list[str]) -> list[str]:
     names = value.split(",")
     unknown = sorted(set(names) - set(known))
     if unknown:
-        raise ValidationError(f"{unknown[0][:50]!r} is none of {', '.join(known)}.")
+        raise ValidationError(f"{unknown[0][:50]!r} is not one of {', '.join(known)}.")
     return names

@@ -122,7 +122,7 @@ def _look_up(key: str) -> tuple[int, dt.datetime | None]:
     try:
         size = default_storage.size(key)
     except FileNotFoundError as error:
-        raise ObjectMissingError("The stored file is gone.") from error
+        raise ObjectMissingError("The stored file no longer exists.") from error
     try:
         return size, default_storage.get_modified_time(key)
     except (NotImplementedError, FileNotFoundError):
@@ -150,7 +150,7 @@ def _body(request: HttpRequest, stored: StoredObject, start: int, end: int) -> H
         try:
             file = default_storage.open(stored.key, "rb")
         except FileNotFoundError as error:  # deleted since its size was read
-            raise ObjectMissingError("The stored file is gone.") from error
+            raise ObjectMissingError("The stored file no longer exists.") from error
         response = ObjectResponse(_FileSlice(file, start, end))
     response.headers["Content-Length"] = str(end - start)
     return response
@@ -174,7 +174,7 @@ class _FileSlice:
 
 
 def _unsatisfiable(size: int) -> HttpResponse:
-    sentence = f"The file has {size} bytes; the range lies outside of them."
+    sentence = f"The range lies outside the file, which has {size} bytes."
     problem = problem_body(416, "range_not_satisfiable", sentence)
     response = JsonResponse(problem, status=416, content_type=PROBLEM_TYPE)
     response.headers["Content-Range"] = f"bytes */{size}"

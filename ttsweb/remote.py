@@ -6,9 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from django.conf import settings
-from django.core.management.base import OutputWrapper
-
+from ttsweb import settings
 from ttsweb.client import (
     ApiError,
     AuthenticationError,
@@ -16,6 +14,7 @@ from ttsweb.client import (
     ClientError,
     ServerUnreachableError,
 )
+from ttsweb.command import Output
 from ttsweb.command_errors import StepError, errors_told
 
 RETRIES = 3  # about three seconds: a person waits
@@ -45,14 +44,15 @@ def open_client() -> Client:
     if not settings.API_KEY:
         raise StepError(
             "api_key_missing",
-            f"Set TTS_API_KEY to an API key of {server_url()}: its admin makes keys under "
-            '"API keys", and ./tts create_key --user NAME --name LABEL does where it runs.',
+            f"Set TTS_API_KEY to an API key of {server_url()}. Its admin makes keys at "
+            '"API keys"; on the server\'s machine, ./tts create_key --user NAME --name '
+            "LABEL makes one as well.",
         )
     return Client(server_url(), settings.API_KEY, retries=RETRIES)
 
 
 @contextmanager
-def remote_errors_told(stdout: OutputWrapper, *, as_json: bool) -> Iterator[None]:
+def remote_errors_told(stdout: Output, *, as_json: bool) -> Iterator[None]:
     """Turn what ends a command into one line and exit code 1; with JSON also into one object.
 
     Raises:
@@ -73,10 +73,10 @@ def _sentence(error: ClientError) -> str:
     """Return what to do about an error, in the words of who sits at the command line."""
     if isinstance(error, ServerUnreachableError):
         if settings.SERVER_URL:
-            return f"{error} Is TTS_URL right?"
-        return f"{error} ./tts serve starts one here; TTS_URL names another one."
+            return f"{error} Check the address in TTS_URL."
+        return f"{error} ./tts serve starts a server here; TTS_URL can name another one."
     if isinstance(error, AuthenticationError) and error.status == 401:
-        return f"{error} TTS_API_KEY must be a key of {server_url()}."
+        return f"{error} Set TTS_API_KEY to a key of {server_url()}."
     if isinstance(error, ApiError) and error.code in ("job_not_finished", "batch_not_finished"):
         return f"{error} --follow waits for it."
     return str(error)

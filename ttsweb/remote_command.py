@@ -8,13 +8,13 @@ import sys
 from argparse import Namespace
 from typing import Any
 
-from django.core.management.base import BaseCommand
-
 from ttsweb.client import Client, ClientError
 from ttsweb.client_http import WAIT_RETRIES
+from ttsweb.command import BaseCommand
 from ttsweb.following import Followed, follow
 from ttsweb.interrupts import EXIT_INTERRUPTED, signals_interrupt
 from ttsweb.job_bars import JobBars
+from ttsweb.private_files import users_umask
 from ttsweb.remote import open_client, remote_errors_told
 
 
@@ -26,7 +26,7 @@ class RemoteCommand(BaseCommand):
         come_back: other lines that lead back to what goes on.
     """
 
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own spelling
+    needs_django = False
 
     followed: list[Followed]
     come_back: list[str]
@@ -41,7 +41,7 @@ class RemoteCommand(BaseCommand):
         self.followed, self.come_back = [], []
         try:
             with remote_errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
-                with open_client() as client:
+                with open_client() as client, users_umask():
                     self._run(client, chosen)
                 self.stdout.flush()
         except KeyboardInterrupt:
@@ -85,7 +85,7 @@ class RemoteCommand(BaseCommand):
         """Say how to come back to what goes on without us, and return whether anything does."""
         lines = [item.come_back for item in self.followed if not item.is_closed] + self.come_back
         if lines:
-            self.note("What was begun goes on; come back to it with")
+            self.note("The server continues the work. To come back to it, run")
             for line in lines:
                 self.note(f"  {line}")
         return bool(lines)

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from synth.formats import FORMATS
-from ttsweb.client import Client
+from ttsweb.client import Client, Job
 from ttsweb.command_errors import StepError
 from ttsweb.following import Followed, submit
 from ttsweb.remote_command import RemoteCommand
@@ -22,11 +22,20 @@ class RemoteSay(RemoteCommand):
         started = time.monotonic()
         made_format = chosen.format or format_of(chosen.output)
         text = sys.stdin.read() if chosen.text == "-" else chosen.text
-        job = submit(
-            client, text, chosen.voice, tell=self.note, format=made_format, seed=chosen.seed
+
+        def keep(job: Job) -> None:
+            self.followed.append(Followed(chosen.output.name, job, chosen.output))
+
+        submit(
+            client,
+            text,
+            chosen.voice,
+            tell=self.note,
+            keep=keep,
+            format=made_format,
+            seed=chosen.seed,
         )
-        item = Followed(chosen.output.name, job, chosen.output)
-        self.followed.append(item)
+        [item] = self.followed
         self.follow(client)
         if item.error is not None:
             raise StepError(*item.error)
@@ -53,7 +62,7 @@ def format_of(path: Path) -> str:
     if suffix not in FORMATS:
         raise StepError(
             "format_unknown",
-            f"{path.name} names no format: end it in {', '.join('.' + name for name in FORMATS)}, "
-            "or give --format.",
+            f"{path.name} has no format in its name; end it in "
+            f"{', '.join('.' + name for name in FORMATS)}, or give --format.",
         )
     return suffix

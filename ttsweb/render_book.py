@@ -16,6 +16,7 @@ from ttsweb.client_books import Book
 from ttsweb.client_http import WAIT_RETRIES
 from ttsweb.command_errors import StepError
 from ttsweb.job_arguments import options_of, voices_of
+from ttsweb.plan_switches import edits_of
 from ttsweb.remote_command import RemoteCommand
 
 SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf")
@@ -50,6 +51,11 @@ def render_book(command: RemoteCommand, client: Client, path: Path, chosen: Name
     planned = client.books.wait_planned(sent["id"])
     if planned["status"] == "failed":
         raise StepError(planned["error_code"], planned["error_message"])
+    if chosen.include or chosen.exclude:
+        plan = client.books.plan(planned["id"])
+        edits = edits_of(chosen, [chapter["id"] for chapter in plan["chapters"]])
+        client.books.edit(planned["id"], edits, plan_number=plan["plan_number"])
+        planned = client.books.get(planned["id"])
     _tell_plan(command, planned)
     book = client.books.start(planned["id"])
     command.come_back.append(come_back(book, target))
@@ -113,7 +119,7 @@ def _end(
         command.note(f"Fetch the file with\n  {come_back(book, target)}")
     else:
         progress = book["progress"]
-        told = speed_of(progress) if progress is not None else ""
+        told = speed_of(progress, book["status"]) if progress is not None else ""
         rendered = f"{progress['takes_rendered']} rendered, " if progress is not None else ""
         end = f" -> {target}" if is_written else ""
         command.stdout.write(f"{book['status']}  {rendered}{told}{end}")

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from ttsweb.book_batch_bars import BookBatchBars, told_of_batch
 from ttsweb.book_batch_files import LAYOUTS, SHELF, BatchFiles
 from ttsweb.casting_arguments import casting_options_of
@@ -23,7 +21,7 @@ from ttsweb.client_book_batches import (
     entries_of_folder,
 )
 from ttsweb.client_http import WAIT_RETRIES
-from ttsweb.command_errors import StepError
+from ttsweb.command_errors import CommandError, StepError
 from ttsweb.job_arguments import options_of, voices_of
 from ttsweb.remote_command import RemoteCommand
 
@@ -39,13 +37,16 @@ def add_batch_arguments(parser: ArgumentParser) -> None:
         "--manifest",
         type=Path,
         metavar="FILE",
-        help="CSV with a header (file, voice, title and so on) or JSONL; files are beside it",
+        help="CSV with a header (file, voice, title and so on) or JSONL; paths are relative to it",
     )
     group.add_argument(
         "--sample",
         choices=("none", "first", "hold"),
         default="none",
-        help="one chapter of every book first; hold: the rest once that is approved",
+        help=(
+            "first: render one chapter of every book first; hold: render the rest only after "
+            "approval"
+        ),
     )
     add_layout_argument(group)
 
@@ -56,7 +57,9 @@ def add_layout_argument(parser: Any) -> None:
         "--layout",
         choices=LAYOUTS,
         default=SHELF,
-        help="shelf: Author/Series/Title as Audiobookshelf reads it; flat: as the books lay",
+        help=(
+            "shelf: Author/Series/Title, as Audiobookshelf needs it; flat: as in the source folder"
+        ),
     )
 
 
@@ -72,15 +75,17 @@ def check_batch_arguments(chosen: Namespace) -> None:
         CommandError: with exit code 2.
     """
     if chosen.manifest is not None and chosen.files:
-        raise CommandError("give files, or a manifest that names them, not both", returncode=2)
+        raise CommandError("give files, or a manifest that names them, but not both", returncode=2)
     if chosen.manifest is None and not chosen.files:
         raise CommandError("the following arguments are required: FILE", returncode=2)
     if is_batch(chosen) and len(chosen.files) > 1:
-        raise CommandError("give one folder at a time", returncode=2)
+        raise CommandError("give only one folder at a time", returncode=2)
     if is_batch(chosen) and chosen.out.suffix and not chosen.out.is_dir():
-        raise CommandError(f"{chosen.out}: expected a folder for many books", returncode=2)
+        raise CommandError(
+            f"{chosen.out}: expected a folder, as there are many books", returncode=2
+        )
     if not is_batch(chosen) and chosen.sample != "none":
-        raise CommandError("--sample is for a folder or a manifest of books", returncode=2)
+        raise CommandError("--sample works only for a folder or a manifest of books", returncode=2)
 
 
 def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> None:
@@ -95,7 +100,7 @@ def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> N
     folder = source.parent if chosen.manifest else source
     entries: list[dict[str, Any]] | Path = source if chosen.manifest else entries_of_folder(folder)
     if not entries:
-        raise StepError("folder_empty", f"{folder} holds no books.")
+        raise StepError("folder_empty", f"{folder} has no books.")
     defaults = _defaults(chosen)
     files = _digests(folder, _names(source, entries))
     said = source.read_bytes() if chosen.manifest else b""
@@ -153,7 +158,7 @@ def follow_books(
                 break
             if batch["status"] == "to_approve" and not is_told:
                 is_told = True
-                command.note(f"The samples wait: {approve_line(batch['id'])}")
+                command.note(f"The samples wait for approval: {approve_line(batch['id'])}")
             batch = client.book_batches.poll(batch["id"], 1.0)
     command.come_back = []
     _tell_end(command, client, batch, files, errors, as_json=chosen.json)
@@ -167,8 +172,8 @@ def come_back(batch_id: str, out: Path, layout: str) -> str:
 def approve_line(batch_id: str) -> str:
     """Return the lines that hear and approve samples."""
     return (
-        f"hear them with ./tts book-batches samples {batch_id}, let the rest follow with "
-        f"./tts book-batches approve {batch_id}"
+        f"download them with ./tts book-batches samples {batch_id}, then render the rest "
+        f"with ./tts book-batches approve {batch_id}"
     )
 
 
@@ -214,7 +219,7 @@ def _digests(folder: Path, names: list[str]) -> Mapping[str, str]:
     for name in names:
         path = Path(folder, *PurePosixPath(name).parts)
         if not path.is_file():
-            raise StepError("file_missing", f"{path}: there is no such file.")
+            raise StepError("file_missing", f"{path}: this file does not exist.")
         with path.open("rb") as file:
             found[name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
@@ -227,7 +232,7 @@ def _send(command: RemoteCommand, client: Client, batch: BookBatch, folder: Path
 
     missing = client.book_batches.upload_missing(batch["id"], folder, on_file=tell)
     if missing:
-        raise StepError("file_missing", f"{folder / missing[0]}: there is no such file.")
+        raise StepError("file_missing", f"{folder / missing[0]}: this file does not exist.")
 
 
 def _same_call() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -11,20 +12,22 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
 
 from ttsweb.api import PROBLEM_TYPE, StrictSerializer
+from ttsweb.query_filters import NOT_BLANK, DescribedField
 
 _MEANINGS = {
-    400: "A field is missing, unknown or not to be used.",
-    401: "No key, or one that is not known, revoked or expired.",
-    403: "The key lacks the scope for this: `scope_missing` names it.",
-    404: "There is no such thing.",
-    409: "Not in this state; `Retry-After` is set where waiting helps.",
-    410: "It was there, and its bytes are gone.",
-    413: "Larger than is taken.",
-    415: "A media type that is not read here.",
-    416: "The range lies outside of the file.",
+    400: "A field is missing, unknown or has an invalid value; `errors` names each field.",
+    401: "The API key is missing, unknown, revoked or expired. Send one as "
+    "`Authorization: Bearer tts_…`.",
+    403: "The key lacks a scope (`scope_missing` names it), or its user lacks a permission.",
+    404: "Nothing with this id exists, or you may not see it.",
+    409: "Not possible in the present state; `Retry-After` is set if waiting helps.",
+    410: "The file existed, but is no longer stored.",
+    413: "Larger than the limit that `detail` names.",
+    415: "The content type is not accepted; `detail` names those that are.",
+    416: "The range lies outside the file.",
     422: "The Idempotency-Key was used with another body.",
-    429: "The key is at a limit, `key_limit_…`; `Retry-After` is set where waiting helps.",
-    503: "Not now; `Retry-After` says when to come again.",
+    429: "The key is at a limit, `key_limit_…`; `Retry-After` is set if waiting helps.",
+    503: "Not possible at the moment; `Retry-After` says when to try again.",
 }
 
 
@@ -37,7 +40,7 @@ class ProblemItemSerializer(serializers.Serializer[Any]):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """An error as RFC 9457 has it; match on `code`."""
+    """An error as in RFC 9457; programs should check its `code`."""
 
     type = serializers.CharField()
     title = serializers.CharField()
@@ -58,6 +61,18 @@ def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
 class ProblemAutoSchema(AutoSchema):
     """Add to each operation what a key may be refused for, and that all else is a problem too."""
 
+    def get_summary(self) -> str:
+        """Return what the operation does in a few words: how its description begins."""
+        return re.split(r"[.;:](?=\s|$)", self.get_description())[0].strip()
+
+    def _get_parameters(self) -> list[dict[str, Any]]:
+        """Return the operation's parameters; an object in a query is a text in JSON."""
+        parameters: list[dict[str, Any]] = super()._get_parameters()
+        for one in parameters:
+            if "$ref" in one.get("schema", {}):
+                one["content"] = {"application/json": {"schema": one.pop("schema")}}
+        return parameters
+
     def _get_response_bodies(self, direction: str = "response") -> dict[str, Any]:
         """Return the operation's answers with 403, 429 and `default` among them."""
         answers: dict[str, Any] = super()._get_response_bodies(direction)  # type: ignore[arg-type]  # a Literal
@@ -77,18 +92,39 @@ class ProblemAutoSchema(AutoSchema):
             body["required"] = True
         return body
 
+    def _get_serializer_field_meta(self, field: Any, direction: Any) -> dict[str, Any]:
+        """Return what a field says of itself; no file is empty, and no text but blanks is one.
+
+        What a described field of a query may be, its own schema says whole.
+        """
+        meta: dict[str, Any] = super()._get_serializer_field_meta(field, direction)  # type: ignore[no-untyped-call]  # theirs
+        if direction != "request":
+            return meta
+        if isinstance(field, serializers.FileField):
+            meta["minLength"] = 1
+        elif isinstance(field, DescribedField):
+            meta.pop("minLength", None)
+        elif meta.get("minLength") and getattr(field, "trim_whitespace", False):
+            meta["pattern"] = NOT_BLANK
+        return meta
+
     def _insert_field_validators(self, field: Any, schema: Any) -> None:
         """Add what validators say; a field that states its pattern means it of blanks as well."""
         super()._insert_field_validators(field, schema)  # type: ignore[no-untyped-call]  # theirs
         if getattr(field, "pattern", "") and "oneOf" in schema:
             schema.update(schema.pop("oneOf")[0])
+        if getattr(field, "unique_items", False):
+            schema["uniqueItems"] = True
+        if not getattr(field, "allow_empty", True):
+            schema["minItems"] = 1
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> dict[str, Any]:
         """Return an object's schema; what is strict when it reads takes no other properties."""
         schema: dict[str, Any] = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]  # theirs
-        is_strict = isinstance(force_instance(serializer), StrictSerializer)  # type: ignore[no-untyped-call]  # theirs
-        if is_strict and direction == "request":
+        made: Any = force_instance(serializer)  # type: ignore[no-untyped-call]  # theirs
+        if isinstance(made, StrictSerializer) and direction == "request":
             schema["additionalProperties"] = False
+            schema.update(made.described_rules)
         return schema
 
 

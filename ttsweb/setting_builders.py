@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import dj_database_url
-from django.core.exceptions import ImproperlyConfigured
+
+from ttsweb.setting_specs import SettingError
 
 # WAL lets readers go on beside a writer; FULL because a 202 is a promise that outlives a power cut.
 _SQLITE_PRAGMAS = (
@@ -23,28 +24,30 @@ def read_or_make_secret_key(given: str | None, *, path: Path, is_embedded: bool)
     """Return the given key, or the generated one of this data folder; make it when it is not there.
 
     Raises:
-        ImproperlyConfigured: no key was given and processes on other hosts could not read ours,
+        SettingError: no key was given and processes on other hosts could not read ours,
             or the folder cannot be written.
     """
     if given:
         return given
     if not is_embedded:
-        raise ImproperlyConfigured(
-            "TTS_SECRET_KEY is not set: with TTS_DATABASE_URL or TTS_REDIS_URL every process needs "
-            "the same key; put 50 random characters into it"
+        raise SettingError(
+            "TTS_SECRET_KEY is not set. With TTS_DATABASE_URL or TTS_REDIS_URL every "
+            "process needs the same key; set it to 50 random characters"
         )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             _publish_key(path, secrets.token_urlsafe(50))
         key = path.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise ImproperlyConfigured(
-            f"the secret key {path} cannot be read or made ({error.strerror}): "
-            "set TTS_DATA_DIR to a folder that can be written, or TTS_SECRET_KEY"
+        raise SettingError(
+            f"the secret key {path} cannot be read or created ({error.strerror}); set "
+            "TTS_DATA_DIR to a folder that can be written, or set TTS_SECRET_KEY"
         ) from error
     if len(key) < 20:
-        raise ImproperlyConfigured(f"the secret key in {path} is too short: delete the file")
+        raise SettingError(
+            f"the secret key in {path} is too short; delete the file, and a new one is made"
+        )
     return key
 
 
@@ -68,6 +71,7 @@ def database_settings(url: str | None, *, data_dir: Path) -> dict[str, Any]:
         dj_database_url.parse(url) if url else {"ENGINE": "django.db.backends.sqlite3"}
     )
     if parsed["ENGINE"].endswith("sqlite3"):
+        parsed["ENGINE"] = "ttsweb.sqlite"  # Django's, with fair turns for its writers
         parsed["NAME"] = parsed.get("NAME") or data_dir / "db.sqlite3"
         parsed["OPTIONS"] = {
             "timeout": 20,
@@ -99,11 +103,12 @@ def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
     queue = data_dir / "queue"
     return {
         "broker_url": "filesystem://localhost",  # kombu warns of an empty host name
+        "broker_transport": "ttsweb.file_messages:Transport",
         "broker_transport_options": {
             "data_folder_in": str(queue / "messages"),
             "data_folder_out": str(queue / "messages"),
             "control_folder": str(queue / "control"),
-            "polling_interval": 0.2,
+            "polling_interval": 0.1,
         },
     }
 
@@ -136,11 +141,11 @@ def transcriber_name(name: str) -> str:
     """Return the name of a transcriber's factory; empty is none.
 
     Raises:
-        ImproperlyConfigured: it is not like package.module:factory.
+        SettingError: it is not like package.module:factory.
     """
     if name and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name):
-        raise ImproperlyConfigured(
-            f"TTS_TRANSCRIBER={name!r}: expected the name of a factory, like package.module:factory"
+        raise SettingError(
+            f"TTS_TRANSCRIBER={name!r}: expected a factory's name such as package.module:factory"
         )
     return name
 
@@ -149,16 +154,17 @@ def voice_aliases(pairs: Sequence[str]) -> dict[str, str]:
     """Return `name=voice` pairs as a mapping from the name in lower case.
 
     Raises:
-        ImproperlyConfigured: a pair lacks a side, or a name comes twice.
+        SettingError: a pair lacks a side, or a name comes twice.
     """
     aliases: dict[str, str] = {}
     for pair in pairs:
         name, _, voice = (part.strip() for part in pair.partition("="))
         if not name or not voice:
-            raise ImproperlyConfigured(
-                f"TTS_OPENAI_VOICE_ALIASES: {pair!r} is not like alloy=Ada, a name and a voice"
+            raise SettingError(
+                "TTS_OPENAI_VOICE_ALIASES: expected a name and a voice such as alloy=Ada, "
+                f"not {pair!r}"
             )
         if name.lower() in aliases:
-            raise ImproperlyConfigured(f"TTS_OPENAI_VOICE_ALIASES: {name!r} comes twice")
+            raise SettingError(f"TTS_OPENAI_VOICE_ALIASES: {name!r} is given twice")
         aliases[name.lower()] = voice
     return aliases

@@ -4,10 +4,12 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.core.exceptions import ImproperlyConfigured
-
 PREFIX = "TTS_"
 TEST_PREFIX = "TTS_TEST_"  # read by the test suite alone; never a setting
+
+
+class SettingError(Exception):
+    """A setting has a value that cannot be used; the text names it and what is expected."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ SETTINGS: dict[str, SettingSpec] = {
         SettingSpec(
             "TTS_PYTHON",
             "path",
-            "the newest that is found",
+            "the newest supported Python",
             "a Python from 3.11 to 3.14",
             "Interpreter that `./tts` makes `.venv` with.",
             before_start=True,
@@ -42,7 +44,7 @@ SETTINGS: dict[str, SettingSpec] = {
         SettingSpec(
             "TTS_TORCH",
             "choice",
-            "the one that fits the machine",
+            "the build that fits the machine",
             "`cpu`, `cuda`",
             "PyTorch build that `./tts` installs.",
             before_start=True,
@@ -52,7 +54,7 @@ SETTINGS: dict[str, SettingSpec] = {
             "path",
             ".env",
             "",
-            "File that the settings below are read from; the environment wins over it.",
+            "File with settings; variables of the environment take precedence.",
             before_start=True,
         ),
     )
@@ -63,12 +65,12 @@ def register(spec: SettingSpec) -> None:
     """Enter a setting; to enter the same one again changes nothing.
 
     Raises:
-        ImproperlyConfigured: the name lacks the prefix, or stands for another setting already.
+        SettingError: the name lacks the prefix, or stands for another setting already.
     """
     if not spec.name.startswith(PREFIX):
-        raise ImproperlyConfigured(f"{spec.name}: the name of a setting starts with {PREFIX}")
+        raise SettingError(f"{spec.name}: the name of a setting starts with {PREFIX}")
     if SETTINGS.setdefault(spec.name, spec) != spec:
-        raise ImproperlyConfigured(f"{spec.name}: read in two places, with two meanings")
+        raise SettingError(f"{spec.name}: read in two places, with two meanings")
 
 
 def unknown_names(names: Iterable[str]) -> list[str]:
@@ -79,5 +81,5 @@ def unknown_names(names: Iterable[str]) -> list[str]:
             continue
         nearest = difflib.get_close_matches(name, SETTINGS, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        sentences.append(f"{name} is set, but there is no such setting{hint}")
+        sentences.append(f"{name} is set, but this setting does not exist{hint}")
     return sentences

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from ttsweb.env import (
     PROJECT_DIR,
     env_bool,
@@ -16,6 +18,7 @@ from ttsweb.env import (
     unknown_variables,
 )
 from ttsweb.library_settings import *  # noqa: F403
+from ttsweb.private_files import FILE_MODE, FOLDER_MODE
 from ttsweb.setting_builders import (
     broker_settings,
     database_settings,
@@ -39,7 +42,7 @@ STORAGE_DIR = env_path(
     "TTS_STORAGE_DIR",
     default=DATA_DIR / "storage",
     default_text="`TTS_DATA_DIR`/storage",
-    help="Folder of clips, codes and audio; web and workers must see the same one.",
+    help="Folder of clips, codes and audio; all web processes and workers must use the same one.",
 )
 DATABASE_URL = env_url(
     "TTS_DATABASE_URL",
@@ -53,7 +56,7 @@ REDIS_URL = env_url(
     default=None,
     schemes=("redis", "rediss"),
     default_text="files in `TTS_DATA_DIR`/queue",
-    help="Redis that carries the messages, such as redis://:password@host:6379/0.",
+    help="Redis for messages between processes, such as redis://:password@host:6379/0.",
 )
 IS_EMBEDDED = DATABASE_URL is None and REDIS_URL is None
 
@@ -62,12 +65,25 @@ SECRET_KEY = read_or_make_secret_key(
     env_secret(
         "TTS_SECRET_KEY",
         default_text="generated in `TTS_DATA_DIR`/secret_key when embedded",
-        help="Signs sessions; required once a database or Redis URL is set.",
+        help=(
+            "Signs sessions and encrypts secrets in the database; required if a database or "
+            "Redis URL is set."
+        ),
     ),
     path=DATA_DIR / "secret_key",
     is_embedded=IS_EMBEDDED,
 )
-DEBUG = env_bool("TTS_DEBUG", default=False, help="Show tracebacks in pages; never in production.")
+SECRET_KEY_FALLBACKS = env_list(
+    "TTS_SECRET_KEY_FALLBACKS",
+    default=[],
+    help=(
+        "Former values of TTS_SECRET_KEY. Data that they signed or encrypted can still be "
+        "read; `./tts reencrypt` encrypts it with the present key."
+    ),
+)
+DEBUG = env_bool(
+    "TTS_DEBUG", default=False, help="Show tracebacks in pages; never use it in production."
+)
 HOST = env_str("TTS_HOST", default="127.0.0.1", help="Address that `./tts serve` listens on.")
 PORT = env_int(
     "TTS_PORT", default=8000, low=1, high=65535, help="Port that `./tts serve` listens on."
@@ -77,18 +93,24 @@ SERVER_URL = env_url(
     default=None,
     schemes=("http", "https"),
     default_text="this machine, at `TTS_HOST` and `TTS_PORT`",
-    help="Server that `say`, `render`, `voices` and `jobs` talk to, such as https://tts.example.org.",
+    help=(
+        "Server that the commands `say`, `render`, `voices` and `jobs` use, such as "
+        "https://tts.example.org."
+    ),
 )
-API_KEY = env_secret("TTS_API_KEY", help="API key that those commands send.")
+API_KEY = env_secret("TTS_API_KEY", help="API key that these commands send.")
 ALLOWED_HOSTS = env_list(
     "TTS_ALLOWED_HOSTS",
-    default=["localhost", "127.0.0.1", "[::1]"],
-    help="Host names that requests may name; needed when listening on another address.",
+    default=["localhost", "127.0.0.1", "[::1]", "host.docker.internal"],
+    help=(
+        "Host names under which the server answers; needed if `TTS_HOST` is another address "
+        "than this machine's own."
+    ),
 )
 CSRF_TRUSTED_ORIGINS = env_list(
     "TTS_CSRF_TRUSTED_ORIGINS",
     default=[],
-    help="Origins, such as https://tts.example.org, whose forms are accepted behind a proxy.",
+    help="Origins whose forms are accepted behind a proxy, such as https://tts.example.org.",
 )
 BEHIND_HTTPS_PROXY = env_bool(
     "TTS_BEHIND_HTTPS_PROXY",
@@ -99,10 +121,10 @@ LOG_LEVEL = env_str(
     "TTS_LOG_LEVEL",
     default="INFO",
     choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-    help="Least severe log line that is written.",
+    help="Least severe level of log lines that are written.",
 )
 LOG_FORMAT = env_str(
-    "TTS_LOG_FORMAT", default="text", choices=("text", "json"), help="Form of a log line."
+    "TTS_LOG_FORMAT", default="text", choices=("text", "json"), help="Format of a log line."
 )
 
 # --- limits -----------------------------------------------------------------------------------
@@ -111,38 +133,42 @@ MAX_CLIP_BYTES = env_int(
     default=25_000_000,
     low=1_000,
     high=200_000_000,
-    help="Largest reference clip that an upload may hold, in bytes.",
+    help="Largest reference clip that can be uploaded, in bytes.",
 )
 MAX_CLIPS_PER_VOICE = env_int(
-    "TTS_MAX_CLIPS_PER_VOICE", default=8, low=1, high=32, help="Most clips of one voice version."
+    "TTS_MAX_CLIPS_PER_VOICE",
+    default=8,
+    low=1,
+    high=32,
+    help="Largest number of clips in one version of a voice.",
 )
 MIN_REFERENCE_SECONDS = env_float(
     "TTS_MIN_REFERENCE_SECONDS",
     default=1.0,
     low=0.1,
     high=10.0,
-    help="Shortest reference clip that is encoded.",
+    help="Shortest reference clip, in seconds.",
 )
 MAX_REFERENCE_SECONDS = env_float(
     "TTS_MAX_REFERENCE_SECONDS",
     default=60.0,
     low=3.0,
     high=120.0,
-    help="Longest reference clip that is encoded.",
+    help="Longest reference clip, in seconds.",
 )
 CLIP_DECODE_SECONDS = env_float(
     "TTS_CLIP_DECODE_SECONDS",
     default=20.0,
     low=1.0,
     high=300.0,
-    help="Time that decoding one clip may take before it is stopped.",
+    help="Seconds after which the decoding of a clip is stopped.",
 )
 CLIP_DECODE_MEGABYTES = env_int(
     "TTS_CLIP_DECODE_MEGABYTES",
     default=1024,
     low=256,
     high=16384,
-    help="Memory that decoding one clip may take, in MiB.",
+    help="Memory that the decoding of one clip may use, in MiB.",
 )
 MAX_TEXT_CHARS = env_int(
     "TTS_MAX_TEXT_CHARS",
@@ -152,21 +178,25 @@ MAX_TEXT_CHARS = env_int(
     help="Longest text of one job, in characters.",
 )
 MAX_BATCH_ITEMS = env_int(
-    "TTS_MAX_BATCH_ITEMS", default=10_000, low=1, high=100_000, help="Most items of one batch."
+    "TTS_MAX_BATCH_ITEMS",
+    default=10_000,
+    low=1,
+    high=100_000,
+    help="Largest number of items in one batch.",
 )
 MAX_BATCH_CHARS = env_int(
     "TTS_MAX_BATCH_CHARS",
     default=5_000_000,
     low=1,
     high=50_000_000,
-    help="Longest texts of all items of one batch together, in characters.",
+    help="Longest text of all items of one batch together, in characters.",
 )
 MAX_BOOK_BYTES = env_int(
     "TTS_MAX_BOOK_BYTES",
     default=100_000_000,
     low=1_000,
     high=2_000_000_000,
-    help="Largest book that an upload may hold, in bytes.",
+    help="Largest book that can be uploaded, in bytes.",
 )
 MAX_BOOK_CHARS = env_int(
     "TTS_MAX_BOOK_CHARS",
@@ -180,119 +210,133 @@ MAX_BATCH_BOOKS = env_int(
     default=1_000,
     low=1,
     high=10_000,
-    help="Most books of one batch.",
+    help="Largest number of books in one batch.",
 )
 BATCH_BOOKS_AT_WORK = env_int(
     "TTS_BATCH_BOOKS_AT_WORK",
     default=16,
     low=1,
     high=1_000,
-    help="Books of one batch that are rendered at the same time; the others wait for their turn.",
+    help="Books of one batch that are rendered at the same time; the other books wait.",
 )
 BOOK_IMPORT_SECONDS = env_float(
     "TTS_BOOK_IMPORT_SECONDS",
     default=300.0,
     low=1.0,
     high=3600.0,
-    help="Time that reading one book may take before it is stopped.",
+    help="Seconds after which the reading of a book is stopped.",
 )
 BOOK_IMPORT_MEGABYTES = env_int(
     "TTS_BOOK_IMPORT_MEGABYTES",
     default=2048,
     low=256,
     high=65_536,
-    help="Memory that reading one book may take, in MiB.",
+    help="Memory that the reading of one book may use, in MiB.",
 )
 MAX_WAIT_SECONDS = env_float(
     "TTS_MAX_WAIT_SECONDS",
     default=30.0,
     low=0.0,
     high=300.0,
-    help="Longest `?wait=` of a job poll; a longer wish is cut to it.",
+    help="Longest `?wait=` in seconds; larger values are reduced to it.",
 )
 MAX_WAITERS = env_int(
     "TTS_MAX_WAITERS",
     default=200,
     low=0,
     high=10_000,
-    help="Polls that one web process lets wait at once; beyond it they are answered at once.",
+    help=(
+        "Requests with `?wait=` that one web process holds at the same time; further ones are "
+        "answered at once."
+    ),
 )
 MAX_EVENT_STREAMS = env_int(
     "TTS_MAX_EVENT_STREAMS",
     default=200,
     low=0,
     high=10_000,
-    help="Event streams of jobs that one web process keeps open; beyond it they are refused.",
+    help="Event streams that one web process keeps open; further ones are refused.",
 )
 MAX_LIVE_STREAMS = env_int(
     "TTS_MAX_LIVE_STREAMS",
     default=100,
     low=0,
     high=10_000,
-    help="Listeners to jobs that are being rendered, in one web process; beyond it they are "
-    "refused.",
+    help="Listeners to jobs that are being rendered, in one web process; further ones are refused.",
 )
 LIVE_START_SECONDS = env_float(
     "TTS_LIVE_START_SECONDS",
     default=50.0,
     low=1.0,
     high=3600.0,
-    help="How long a listener waits for a job's first audio; then it is told to come again.",
+    help=(
+        "Seconds that a listener waits for a job's first audio; then the answer says when to "
+        "try again."
+    ),
 )
 LIVE_KEEP_SECONDS = env_float(
     "TTS_LIVE_KEEP_SECONDS",
     default=600.0,
     low=5.0,
     high=86400.0,
-    help="How long the pieces of audio that listeners get stay, once the job has ended and nobody "
-    "listens any more.",
+    help=(
+        "Seconds that the audio pieces for listeners are kept after the job has ended and "
+        "nobody listens any more."
+    ),
 )
 MIN_FREE_BYTES = env_int(
     "TTS_MIN_FREE_BYTES",
     default=200_000_000,
     low=0,
     high=10**15,
-    help="Workers claim nothing while the storage's disk has less free space.",
+    help="Free bytes that the storage's disk must have; with less, workers start no new work.",
 )
 KEEP_INLINE_REFERENCES = env_bool(
     "TTS_KEEP_INLINE_REFERENCES",
     default=False,
-    help="Keep the clip and codes of a reference that came with a job after the job has ended.",
+    help=(
+        "Keep the clip that came with a job after the job has ended, until the job is deleted "
+        "or expires. The clip's codes are kept in either case."
+    ),
 )
 ORPHAN_HOURS = env_int(
     "TTS_ORPHAN_HOURS",
     default=24,
     low=0,
     high=87600,
-    help="Objects in the storage that no row names are removed once they are so old; 0 keeps "
-    "them. Where two installations share one storage, set it to 0 in both.",
+    help=(
+        "Hours after which objects in the storage that no row names are removed; 0 keeps them. "
+        "If two installations share one storage, set it to 0 in both."
+    ),
 )
 
 # --- URLs that users name -------------------------------------------------------------------------
 URL_REFERENCES = env_bool(
     "TTS_URL_REFERENCES",
     default=False,
-    help="Let a job's reference be a URL, from which the clip is then fetched.",
+    help="Allow URLs as a job's reference; the server then downloads the clip.",
 )
 FETCH_SECONDS = env_float(
     "TTS_FETCH_SECONDS",
     default=10.0,
     low=0.5,
     high=120.0,
-    help="Time that fetching such a URL may take, redirects included.",
+    help="Seconds that the download from such a URL may take, redirects included.",
 )
 ALLOW_PRIVATE_URLS = env_bool(
     "TTS_ALLOW_PRIVATE_URLS",
     default=False,
-    help="Let URLs of references and webhooks lead to private addresses, such as those of this "
-    "machine and its network: whoever has a key can then reach what listens there.",
+    help=(
+        "Allow URLs of references and webhooks to point to private addresses, such as this "
+        "machine and its network. Everyone with a key can then reach services there."
+    ),
 )
 WEBHOOK_HOURS = env_float(
     "TTS_WEBHOOK_HOURS",
     default=24.0,
     low=0.001,
     high=720.0,
-    help="A webhook that is not taken is sent again, with growing pauses, for this long.",
+    help="Hours for which a failed webhook is sent again, with growing pauses.",
 )
 RETENTION_DAYS = env_float(
     "TTS_RETENTION_DAYS",
@@ -300,8 +344,11 @@ RETENTION_DAYS = env_float(
     low=0.0,
     high=36_500.0,
     default_text="0 (for ever)",
-    help="Days after which an ended job is deleted with its files, where the job says nothing of "
-    "its own; 0 keeps it. It counts from the end of a job and changes nothing for ended ones.",
+    help=(
+        "Days after which an ended job is deleted with its files, unless the job sets its own "
+        "time; 0 keeps jobs. It counts from the end of a job; a change does not affect jobs "
+        "that have ended."
+    ),
 )
 
 # --- lexicons -----------------------------------------------------------------------------------
@@ -310,15 +357,17 @@ MAX_LEXICON_ENTRIES = env_int(
     default=5000,
     low=1,
     high=100_000,
-    help="Most entries of one lexicon.",
+    help="Largest number of entries in one lexicon.",
 )
 LEXICON_SECONDS = env_float(
     "TTS_LEXICON_SECONDS",
     default=2.0,
     low=0.1,
     high=60.0,
-    help="Time that the entries of lexicons may take for one request; then it is refused, and the "
-    "entry is named.",
+    help=(
+        "Seconds that applying lexicons may take for one request; after that the request is "
+        "refused and the entry is named."
+    ),
 )
 
 # --- calls as OpenAI's API has them ---------------------------------------------------------------
@@ -327,15 +376,19 @@ OPENAI_WAIT_SECONDS = env_float(
     default=300.0,
     low=0.0,
     high=3600.0,
-    help="How long a call of /v1/audio/speech waits for its audio; then it is answered with an "
-    "error that names the job, which goes on.",
+    help=(
+        "Seconds that a call of /v1/audio/speech waits for its audio; then the answer is an "
+        "error that names the job, which continues."
+    ),
 )
 OPENAI_REPEAT_SECONDS = env_float(
     "TTS_OPENAI_REPEAT_SECONDS",
     default=600.0,
     low=0.0,
     high=86400.0,
-    help="An equal call of the same user gets the audio of a job that succeeded this recently.",
+    help=(
+        "Seconds for which an equal call of the same user gets the audio of the job that succeeded."
+    ),
 )
 OPENAI_MAX_INPUT_CHARS = env_int(
     "TTS_OPENAI_MAX_INPUT_CHARS",
@@ -348,21 +401,23 @@ OPENAI_ALIASES = model_aliases(
     env_list(
         "TTS_OPENAI_ALIASES",
         default=["tts-1", "tts-1-hd", "gpt-4o-mini-tts"],
-        help="Names of models under which calls of /v1 also reach the checkpoint; `none` has none.",
+        help="Names that calls of /v1 can use for the checkpoint's model; `none`: no other names.",
     )
 )
 OPENAI_VOICE_ALIASES = voice_aliases(
     env_list(
         "TTS_OPENAI_VOICE_ALIASES",
         default=[],
-        help="Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice that "
-        "has the name itself comes first.",
+        help=(
+            "Other names of voices in calls of /v1, such as alloy=Ada,nova=Grace; a voice with "
+            "this very name takes precedence."
+        ),
     )
 )
 OPENAI_PUBLIC_VOICES = env_bool(
     "TTS_OPENAI_PUBLIC_VOICES",
     default=False,
-    help="Answer GET /v1/audio/voices without a key: some clients send none.",
+    help="Answer GET /v1/audio/voices without a key, as some clients send none.",
 )
 
 # --- engine (read by workers) -----------------------------------------------------------------
@@ -372,33 +427,40 @@ CHECKPOINT = env_path(
     help="Folder of the model: config.json, safetensors, tokenizer.json, codec.pth, card.json.",
 )
 DEVICE = env_str(
-    "TTS_DEVICE", default="auto", help="`auto` (CUDA where present, else CPU), `cpu`, `cuda:N`."
+    "TTS_DEVICE", default="auto", help="`auto` (CUDA if present, else CPU), `cpu` or `cuda:N`."
 )
 DTYPE = env_str(
     "TTS_DTYPE",
     default="auto",
     choices=("auto", "float32", "bfloat16", "int8"),
-    help="Numbers of the transformers; `auto` is bfloat16 where the device multiplies it. `int8` "
-    "(CPU) is faster and less exact.",
+    help=(
+        "Number format of the transformers; `auto` is bfloat16 if the device multiplies it. "
+        "`int8` (CPU) is faster and less exact."
+    ),
 )
 CODEC_ENCODE_DTYPE = env_str(
     "TTS_CODEC_ENCODE_DTYPE",
     default="float32",
     choices=("float32", "tf32", "bfloat16"),
-    help="Numbers of the codec's encoder, part of the codec fingerprint; `tf32` is float32 with "
-    "coarser products, CUDA only.",
+    help=(
+        "Number format of the codec's encoder, which is part of the codec fingerprint; `tf32` "
+        "is float32 with coarser products, only on CUDA."
+    ),
 )
 CODEC_DECODE_DTYPE = env_str(
     "TTS_CODEC_DECODE_DTYPE",
     default="float32",
     choices=("float32", "tf32", "bfloat16"),
-    help="Numbers of the codec's decoder; `tf32` is float32 with coarser products, CUDA only.",
+    help=(
+        "Number format of the codec's decoder; `tf32` is float32 with coarser products, only on "
+        "CUDA."
+    ),
 )
 RESAMPLER = env_str(
     "TTS_RESAMPLER",
     default="auto",
     choices=("auto", "torchaudio", "builtin"),
-    help="Resampler of clips; `auto` is torchaudio where it imports.",
+    help="Resampler of clips; `auto` is torchaudio if it can be imported.",
 )
 ENGINE_SLOTS = env_int(
     "TTS_ENGINE_SLOTS",
@@ -406,53 +468,67 @@ ENGINE_SLOTS = env_int(
     low=0,
     high=512,
     default_text="0 (sized from the device)",
-    help="Segments rendered in one batch; 0 takes what fits into the device's memory, at most 16 "
-    "on a CPU and 64 on a GPU. More than fit are refused at the start.",
+    help=(
+        "Segments that are rendered in one batch; 0 takes as many as fit into the device's "
+        "memory, at most 16 on a CPU and 64 on a GPU. The engine does not start if the slots do "
+        "not fit."
+    ),
 )
 ENGINE_MAX_POSITIONS = env_int(
     "TTS_ENGINE_MAX_POSITIONS",
     default=4096,
     low=64,
     high=32768,
-    help="Positions of prompt and speech that one segment may take.",
+    help="Positions that the prompt and the speech of one segment may use.",
 )
 ENGINE_STRICT = env_bool(
     "TTS_ENGINE_STRICT",
     default=False,
-    help="Make a segment's codes independent of what else is rendered, in every bit, on one "
-    "machine with one number of TTS_ENGINE_SLOTS; with few segments at a time this takes longer.",
+    help=(
+        "Make a segment's codes independent of other segments, bit for bit, on one machine with "
+        "one value of TTS_ENGINE_SLOTS; with few segments at a time, rendering is slower."
+    ),
 )
 ENGINE_GRAPHS = env_str(
     "TTS_ENGINE_GRAPHS",
     default="auto",
     choices=("auto", "on", "off"),
-    help="Capture the making of a frame as CUDA graphs at the start, one for each number of "
-    "segments computed together; `auto` does on CUDA, `on` is refused elsewhere.",
+    help=(
+        "Record the making of a frame as CUDA graphs at the start, one for each number of "
+        "segments that are computed together; `auto` is on with CUDA, `on` is refused without "
+        "CUDA."
+    ),
 )
 ENGINE_KERNELS = env_str(
     "TTS_ENGINE_KERNELS",
     default="auto",
     choices=("auto", "off"),
-    help="Compute with the project's own kernels; `auto` does where they can be compiled: Triton's "
-    "on CUDA, on a CPU whole frames and codes to audio in C, which needs gcc and AVX2 and is about "
-    "twice as fast; `off` leaves all of it to PyTorch.",
+    help=(
+        "Use the project's own kernels. `auto` uses them if they can be compiled: Triton "
+        "kernels on CUDA; on a CPU, frames and audio decoding in C, which needs gcc and AVX2 "
+        "and is about twice as fast. `off` uses only PyTorch."
+    ),
 )
 PREFIX_CACHE_BYTES = env_int(
     "TTS_PREFIX_CACHE_BYTES",
     default=1_000_000_000,
     low=0,
     high=10**12,
-    help="Memory on the device for what segments of one voice begin with alike, so that it is "
-    "computed once; at most a tenth of what the weights leave free. 600 positions take 88 MB of "
-    "the published model in bfloat16. 0 keeps none.",
+    help=(
+        "Memory on the device for the common beginning of segments of one voice, so that it is "
+        "computed once; at most a tenth of what the weights leave free. 600 positions need 88 "
+        "MB for the published model in bfloat16. 0 turns this off."
+    ),
 )
 SPIN_ROUNDS = env_int(
     "TTS_SPIN_ROUNDS",
     default=2000,
     low=0,
     high=10**9,
-    help="How often PyTorch's threads look for each other before they sleep. 300000 is up to a "
-    "fifth faster where nothing else runs, and many times slower beside other work.",
+    help=(
+        "How often PyTorch's threads look for work before they sleep. 300000 is up to a fifth "
+        "faster if nothing else runs, and many times slower beside other work."
+    ),
 )
 TORCH_THREADS = env_int(
     "TTS_TORCH_THREADS",
@@ -467,79 +543,98 @@ CODES_CACHE_BYTES = env_int(
     default=256_000_000,
     low=0,
     high=10**12,
-    help="Memory for voice codes in each worker; 0 keeps none.",
+    help="Memory for voice codes in each worker; 0 turns this off.",
 )
 CODES_CACHE_CLIPS = env_int(
     "TTS_CODES_CACHE_CLIPS",
     default=1000,
     low=0,
     high=10**6,
-    help="Clips whose codes one worker keeps in memory; 0 keeps none.",
+    help="Clips whose codes one worker keeps in memory; 0 turns this off.",
 )
 
 # --- queue ------------------------------------------------------------------------------------
+# More threads than processors do not make more files; they hold up whoever writes to the database.
 WORKER_THREADS = env_int(
-    "TTS_WORKER_THREADS", default=4, low=1, high=64, help="Tasks that one worker runs at once."
-)
+    "TTS_WORKER_THREADS",
+    default=0,
+    low=0,
+    high=64,
+    default_text="0 (as many as processors, from 2 to 4)",
+    help="Tasks that one worker runs at once.",
+) or min(max(os.cpu_count() or 2, 2), 4)
 LEASE_SECONDS = env_float(
     "TTS_LEASE_SECONDS",
     default=60.0,
     low=1.0,
     high=3600.0,
-    help="After this long without a sign of life a worker's work is given to another.",
+    help="Seconds without a sign of life after which a worker's work is given to another worker.",
 )
 PUMP_SECONDS = env_float(
     "TTS_PUMP_SECONDS",
     default=1.0,
     low=0.05,
     high=60.0,
-    help="How often a worker looks for rows that no message brought.",
+    help="Seconds after which a worker looks again for work that no message announced.",
 )
 SWEEP_SECONDS = env_float(
     "TTS_SWEEP_SECONDS",
     default=15.0,
     low=0.2,
     high=3600.0,
-    help="How often one of the workers frees expired leases and sends lost messages again.",
+    help=(
+        "Seconds after which one of the workers again frees expired leases and repeats lost "
+        "messages."
+    ),
 )
 RESEND_SECONDS = env_float(
     "TTS_RESEND_SECONDS",
     default=60.0,
     low=0.5,
     high=86400.0,
-    help="A message is sent again when its row is still unclaimed after this long.",
+    help="Seconds after which a message is sent again if no worker has taken its work.",
 )
 MAX_ATTEMPTS = env_int(
     "TTS_MAX_ATTEMPTS",
     default=3,
     low=1,
     high=20,
-    help="Claims of one row before it fails with `worker_lost` or its last error.",
+    help=(
+        "Attempts of one piece of work before it fails with its last error, or with "
+        "`worker_lost`. For a segment, only attempts count in which it was alone in a worker "
+        "that ended."
+    ),
 )
 QUALITY_RETAKES = env_int(
     "TTS_QUALITY_RETAKES",
     default=2,
     low=0,
     high=8,
-    help="Further takes, each with another seed, that follow one which the quality screen finds "
-    "suspicious; the best is kept. A job may ask for another number.",
+    help=(
+        "Further takes, each with another seed, that follow a take which the quality check "
+        "finds suspicious; the best take is kept. A job can set another number."
+    ),
 )
 BOOK_SHORT_RETAKES = env_int(
     "TTS_BOOK_SHORT_RETAKES",
     default=32,
     low=0,
     high=64,
-    help="Further takes in all that follow one of a book which is too short for its text, where "
-    "this is more than `TTS_QUALITY_RETAKES`: such a take keeps a book from succeeding. A book "
-    "that asks for a number of its own gets that one.",
+    help=(
+        "Total of further takes that follow a take of a book which is too short for its text, "
+        "if this is more than `TTS_QUALITY_RETAKES`: such a take keeps a book from succeeding. "
+        "A book can set another number."
+    ),
 )
 TRANSCRIBER = transcriber_name(
     env_str(
         "TTS_TRANSCRIBER",
         default="",
         default_text="none",
-        help="Factory of a transcriber that hears each take, as package.module:factory; none is "
-        "bundled.",
+        help=(
+            "Factory of a transcriber that checks each take, as package.module:factory; none is "
+            "included."
+        ),
     )
 )
 ASR_MAX_ERROR = env_float(
@@ -547,28 +642,37 @@ ASR_MAX_ERROR = env_float(
     default=0.35,
     low=0.0,
     high=10.0,
-    help="Errors per word of a text, per letter where words have no blanks between them, above "
-    "which a take that the transcriber heard is suspicious.",
+    help=(
+        "Errors per word of a text (per letter if words have no blanks between them) above "
+        "which the transcriber's check finds a take suspicious."
+    ),
 )
 ASR_SECONDS = env_float(
     "TTS_ASR_SECONDS",
     default=30.0,
     low=0.1,
     high=600.0,
-    help="Time that the transcriber may take for one take; beyond it the take is not heard.",
+    help="Seconds that the transcriber may take for one take; after that the take is not checked.",
 )
 DRAIN_SECONDS = env_float(
     "TTS_DRAIN_SECONDS",
     default=20.0,
     low=0.0,
     high=600.0,
-    help="A stopping worker may finish what it holds for this long, then hands it back.",
+    help=(
+        "Seconds that a stopping worker may use to finish its work; then other workers take "
+        "over the rest."
+    ),
 )
 WORKER_NAME = env_str(
     "TTS_WORKER_NAME",
     default="",
-    default_text="host and role",
-    help="Name of a worker; must differ between workers, and stay the same over restarts.",
+    default_text="the host's name",
+    help=(
+        "Beginning of the names of this host's workers, followed by the role, and by a "
+        "number from the second worker of a role on. It must differ between hosts and stay "
+        "the same after restarts."
+    ),
 )
 
 # --- what follows from the settings above -------------------------------------------------------
@@ -582,6 +686,8 @@ STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
 }
 STATIC_ROOT = DATA_DIR / "static"
+FILE_UPLOAD_PERMISSIONS = FILE_MODE
+FILE_UPLOAD_DIRECTORY_PERMISSIONS = FOLDER_MODE
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * MAX_TEXT_CHARS + 1_000_000  # a UTF-8 character has up to 4 bytes
 DATA_UPLOAD_MAX_NUMBER_FILES = 2 * MAX_CLIPS_PER_VOICE  # a clip may bring its codes
 # JSON may spell a character in six bytes; the rest of an item are its options.

@@ -26,7 +26,8 @@ def settings_table() -> str:
 def env_example() -> str:
     """Return the text of `.env.example`: each setting with its default, commented out."""
     parts = [
-        "# Copy to .env and take away the # of what you change; the environment wins.",
+        "# Copy to .env and remove the # before each setting that you change; variables of "
+        "the environment take precedence.",
         "# Made by `./tts docs --write`; README.md has the same settings as a table.",
     ]
     for spec in SETTINGS.values():

@@ -29,7 +29,7 @@ class CodesStatsSerializer(serializers.Serializer[Any]):
 
 
 class WorkerStatsSerializer(serializers.ModelSerializer[WorkerStatus]):
-    """What a worker last said of itself."""
+    """The last report of a worker."""
 
     figures = serializers.DictField()
 
@@ -53,7 +53,7 @@ class WorkerStatsSerializer(serializers.ModelSerializer[WorkerStatus]):
 
 
 class QueueStatsSerializer(serializers.Serializer[Any]):
-    """How many rows of each kind are in each status."""
+    """The number of rows in each status, by kind."""
 
     jobs = serializers.DictField(child=serializers.IntegerField())
     segments = serializers.DictField(child=serializers.IntegerField())
@@ -62,25 +62,25 @@ class QueueStatsSerializer(serializers.Serializer[Any]):
 
 
 class StorageStatsSerializer(serializers.Serializer[Any]):
-    """How many bytes are stored, by what they are; codes of voices and rows are not in it."""
+    """The bytes that are stored, by kind, without the codes of voices and the database's rows."""
 
     exports = serializers.IntegerField(help_text="Finished files of jobs and batches.")
     book_files = serializers.IntegerField(help_text="Further files of books.")
-    books = serializers.IntegerField(help_text="Books, as they were uploaded.")
+    books = serializers.IntegerField(help_text="Books as they were uploaded.")
     clips = serializers.IntegerField(
-        help_text="Reference clips, as they were uploaded; those of jobs as well."
+        help_text="Reference clips as they were uploaded, those of jobs included."
     )
     takes = serializers.IntegerField(
-        required=False, help_text="Segments that were rendered; of the installation alone."
+        required=False, help_text="Audio of rendered segments; only for the whole installation."
     )
     total = serializers.IntegerField()
 
 
 class StatsSerializer(serializers.Serializer[Any]):
-    """The whole answer; `codes` and `workers` are for those who see the installation."""
+    """The answer; `codes` and `workers` are only for users who may see the whole installation."""
 
     whole = serializers.BooleanField(
-        help_text="The figures are the whole installation's, not the user's own."
+        help_text="True: the figures are those of the whole installation, not of the user."
     )
     codes = CodesStatsSerializer(required=False)
     workers = WorkerStatsSerializer(many=True, required=False)
@@ -93,7 +93,7 @@ class StatsView(APIView):
 
     @extend_schema(operation_id="stats", responses=StatsSerializer)
     def get(self, request: Request) -> Response:
-        """Return one's own queue depths and stored bytes of this moment.
+        """Return the queue depths and stored bytes of the user.
 
         To superusers, and to staff who may view workers, those of the whole installation, with its
         workers and counters; a key needs the scope `admin` for it.

@@ -9,6 +9,8 @@ from pathlib import Path
 from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage
 
+from ttsweb.private_files import FILE_MODE, FOLDER_MODE
+
 TEMPORARY_SUFFIX = ".part"  # the sweep removes what a killed process left under this suffix
 
 
@@ -22,10 +24,10 @@ class AtomicFileSystemStorage(FileSystemStorage):
             OSError: the disk is full or cannot be written; no object appears.
         """
         target = Path(self.path(name))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folders(target.parent)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
         try:
-            with temporary.open("wb") as file:
+            with open(temporary, "wb", opener=self._open_private) as file:  # opener
                 for chunk in content.chunks():
                     file.write(chunk)
                 file.flush()
@@ -36,6 +38,15 @@ class AtomicFileSystemStorage(FileSystemStorage):
             raise
         _sync_folder(target.parent)
         return name
+
+    def _open_private(self, path: str, flags: int) -> int:
+        return os.open(path, flags, self.file_permissions_mode or FILE_MODE)
+
+    def _make_folders(self, folder: Path) -> None:
+        """Make what is missing of a path, each folder of it with the mode of folders."""
+        if not folder.is_dir():
+            self._make_folders(folder.parent)
+            folder.mkdir(exist_ok=True, mode=self.directory_permissions_mode or FOLDER_MODE)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -24,6 +24,9 @@ from typing import Literal
 CUDA_SIZE = "some 2.7 GB"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+# The engine's own import of torchaudio, and its exit code where the binary part was left out.
+TORCHAUDIO_IMPORT = Path(__file__).parent.parent / "synth/engine/codec/torchaudio_import.py"
+EXIT_WITHOUT_BINARY = 3
 
 # What only a CUDA build needs, as a package's name begins. triton comes with no CPU build.
 _CUDA_PACKAGE = re.compile(r"(nvidia-|cuda-|triton\b)", re.IGNORECASE)
@@ -119,8 +122,8 @@ class TorchInstaller:
             return
         if (self._machine.system, self._machine.arch) == ("Darwin", "x86_64"):
             raise InstallError(
-                f"PyTorch has no {self._torch.split('==')[1]} for Macs with an Intel processor; "
-                "use a Mac with Apple silicon, or Linux"
+                f"PyTorch has no version {self._torch.split('==')[1]} for Macs with an "
+                "Intel processor; use a Mac with Apple silicon, or Linux"
             )
         brings_cuda = self._brings_cuda(self._dry_run_pip())
         wants_cuda = self._forced == "cuda" or (self._forced is None and self._machine.has_nvidia)
@@ -139,12 +142,13 @@ class TorchInstaller:
     def _install_plain(self, *, brings_cuda: bool) -> None:
         """Install what plain pip finds, and say which build it is where that matters."""
         if brings_cuda:
-            self._say(f"PyTorch: the CUDA build, {CUDA_SIZE} to download")
+            self._say(f"PyTorch: installing the CUDA build, a download of {CUDA_SIZE}")
         elif self._forced == "cuda":
-            raise InstallError("TTS_TORCH=cuda: only a build without CUDA is on offer here")
+            raise InstallError("TTS_TORCH=cuda: the package index offers only a build without CUDA")
         elif self._machine.has_nvidia:
             self._say(
-                "PyTorch: an NVIDIA device is here, but only a build without CUDA is on offer"
+                "PyTorch: this machine has an NVIDIA device, but the package index offers "
+                "only a build without CUDA"
             )
         self._must(self._pip, *self._again(), self._torch)
         self._add_torchaudio(self._pip)
@@ -158,10 +162,13 @@ class TorchInstaller:
             return
         if self._forced == "cpu":
             raise InstallError(
-                f"TTS_TORCH=cpu: {reason}, and the plain package is the CUDA build; "
-                f"unset TTS_TORCH to take that one ({CUDA_SIZE}), it runs on the CPU as well"
+                f"TTS_TORCH=cpu: {reason}, and the plain package is the CUDA build. Unset "
+                f"TTS_TORCH to install that one ({CUDA_SIZE}); it also runs on the CPU"
             )
-        self._say(f"PyTorch: {reason}; no NVIDIA device is here, but the plain package brings CUDA")
+        self._say(
+            f"PyTorch: {reason}; this machine has no NVIDIA device, but the plain package "
+            "includes CUDA"
+        )
         self._install_plain(brings_cuda=True)
 
     def _again(self) -> list[str]:
@@ -190,9 +197,28 @@ class TorchInstaller:
         return [item["metadata"]["name"] for item in report["install"]]
 
     def _add_torchaudio(self, installer: Callable[..., Outcome]) -> None:
-        """Install torchaudio without what it asks for; the service runs without it, and says so."""
+        """Install torchaudio without what it asks for, import it, and say what does not work.
+
+        A build that does not fit is replaced by the one of PyTorch's own index, if that can be
+        reached. The service runs without torchaudio, and without its binary part.
+        """
         if installer("--no-deps", self._torchaudio).returncode != 0:
-            self._say("PyTorch: torchaudio could not be installed; the built-in resampler is used")
+            self._say(
+                "PyTorch: torchaudio could not be installed, so the built-in resampler is used"
+            )
+            return
+        check = self._import_torchaudio()
+        if check.returncode != 0 and installer != self._uv and self._why_not_uv() is None:
+            self._uv("--no-deps", "--force-reinstall", self._torchaudio)
+            check = self._import_torchaudio()
+        if check.returncode == 0:
+            return
+        used = "its" if check.returncode == EXIT_WITHOUT_BINARY else "the built-in"
+        self._say(f"PyTorch: {_last_line(check)}; {used} resampling is used")
+
+    def _import_torchaudio(self) -> Outcome:
+        """Import torchaudio in a process of its own, as the engine does."""
+        return self._run([sys.executable, str(TORCHAUDIO_IMPORT)])
 
     def _must(self, installer: Callable[..., Outcome], *arguments: str) -> None:
         """Install, or raise with the installer's last word."""
@@ -289,10 +315,16 @@ def _say(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
+def _last_line(outcome: Outcome) -> str:
+    """Return what the import of torchaudio said, or how it ended."""
+    lines = (outcome.stdout or outcome.stderr).strip().splitlines()
+    return lines[-1] if lines else f"importing torchaudio ended with code {outcome.returncode}"
+
+
 def _sentence(requirement: str, outcome: Outcome) -> str:
     """Return what an installer said last, as one line."""
     lines = [line.strip() for line in outcome.stderr.splitlines() if line.strip()]
-    reason = lines[-1] if lines else f"the installer ended with exit code {outcome.returncode}"
+    reason = lines[-1] if lines else f"the installer failed with exit code {outcome.returncode}"
     return f"{requirement} cannot be installed: {reason}"
 
 

@@ -1,4 +1,4 @@
-"""Route requests: start page, admin, REST API and schema, calls like OpenAI's, health checks."""
+"""Route requests: Studio, admin, REST API and schema, calls like OpenAI's, health checks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
+from ttsweb.about_page import about_page
 from ttsweb.docs_page import DocsView
 from ttsweb.health import healthz, readyz
 from ttsweb.licence_page import licence_page
 from ttsweb.overview_page import OverviewView
-from ttsweb.start_page import start_page
 from ttsweb.stats import StatsView
+from ttsweb.studio import front_page, studio_page
 
 urlpatterns = [
-    path("", start_page, name="start"),
+    path("", front_page, name="front"),
+    path("studio", admin.site.admin_view(studio_page), name="studio"),
+    path("about", about_page, name="about"),
     path("licences", licence_page, name="licences"),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

@@ -23,10 +23,10 @@ from voices.admin_forms import ClipRowFormSet, VoiceForm
 from voices.admin_inlines import ClipInline, VersionInline
 from voices.admin_ownership import OwnedVoicesAdmin
 from voices.clip_checks import ClipRejectedError
-from voices.models import Voice
+from voices.models import Voice, VoiceVersion
 from voices.transitions import request_encoding
 
-STATUS_COLOURS = {"pending": "info", "encoding": "warning", "ready": "success", "failed": "danger"}
+_OPEN = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
 _REFUSALS = (submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedError, OSError)
 
 
@@ -48,21 +48,23 @@ class VoiceAdmin(OwnedVoicesAdmin):
     list_filter = ("archived", "shared", ("language", NamedValuesFilter))
     search_fields = ("name", "description")
     ordering = ("name",)
-    actions = ("encode_again", "archive", "unarchive")
+    actions = ("encode_again", "archive", "unarchive", "withdraw_consent", "renew_consent")
     list_before_template = "voices/import_form.html"
     change_form_outer_before_template = "voices/try_it.html"
     actions_detail = ("encode_this_again", "export_this")
     fieldsets = (
         (None, {"fields": ("state", "name", "language", "description", "shared", "cache_codes")}),
-        ("Consent", {"fields": ("consent_statement", ("consent_by", "consent_at"))}),
+        (
+            "Consent",
+            {"fields": ("consent_statement", ("consent_by", "consent_at", "consent_withdrawn_at"))},
+        ),
     )
-    readonly_fields = ("state", "consent_by", "consent_at")
+    readonly_fields = ("state", "consent_by", "consent_at", "consent_withdrawn_at")
 
     class Media:
         js = tuple(
             f"ttsweb/{name}.js"
             for name in (
-                "waveform",
                 "clip_report",
                 "recorder",
                 "clip_form",
@@ -88,10 +90,10 @@ class VoiceAdmin(OwnedVoicesAdmin):
             ("Consent", {"fields": ("consent_statement",)}),
         )
 
-    @display(description="status", label=STATUS_COLOURS)
-    def status(self, voice: Voice) -> str:
-        """Return the state of the newest version, as a badge."""
-        return voice.current_version.status if voice.current_version else "-"
+    @display(description="status")
+    def status(self, voice: Voice) -> SafeString:
+        """Return the state of the newest version, as a badge that changes by itself."""
+        return _state(voice, "voices/list_state.html")
 
     @admin.display(description="frames")
     def frames(self, voice: Voice) -> int:
@@ -117,10 +119,18 @@ class VoiceAdmin(OwnedVoicesAdmin):
         )
 
     @display(
-        description="seen by", label={"archived": "warning", "all": "info", "its owner": "success"}
+        description="seen by",
+        label={
+            "consent withdrawn": "danger",
+            "archived": "warning",
+            "all": "info",
+            "its owner": "success",
+        },
     )
     def visibility(self, voice: Voice) -> str:
         """Return who can speak with it."""
+        if voice.consent_withdrawn_at is not None:
+            return "consent withdrawn"
         if voice.archived:
             return "archived"
         return "all" if voice.shared or voice.owner_id is None else "its owner"
@@ -128,8 +138,7 @@ class VoiceAdmin(OwnedVoicesAdmin):
     @admin.display(description="state")
     def state(self, voice: Voice) -> SafeString:
         """Return state, error, warnings and figures of the newest version."""
-        version = voice.current_version
-        return SafeString(render_to_string("voices/state.html", {"version": version}))
+        return _state(voice, "voices/state.html")
 
     @action(description="Encode again", permissions=["change"])
     def encode_again(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
@@ -139,39 +148,54 @@ class VoiceAdmin(OwnedVoicesAdmin):
         for voice in self.own_of(request, voices):
             (begun if _encode(voice) else waiting).append(voice)
         if begun:
-            self.message_user(request, f"Waiting for the encoder again: {_names(begun)}.")
+            self.message_user(request, f"Queued to be encoded again: {_names(begun)}.")
         if waiting:
-            sentence = f"Waiting for the encoder already: {_names(waiting)}."
+            sentence = f"Already waiting to be encoded: {_names(waiting)}."
             self.message_user(request, sentence, messages.WARNING)
 
     @action(description="Archive", permissions=["change"])
     def archive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
         """Take the chosen voices out of what is offered; nothing of them is lost."""
-        self._set_archived(request, voices, archived=True)
+        self._set(request, voices, "archived", True, "now archived")
 
-    @action(description="Take out of the archive", permissions=["change"])
+    @action(description="Restore from the archive", permissions=["change"])
     def unarchive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
         """Offer the chosen voices again."""
-        self._set_archived(request, voices, archived=False)
+        self._set(request, voices, "archived", False, "no longer archived")
 
-    def _set_archived(
-        self, request: HttpRequest, voices: QuerySet[Voice], *, archived: bool
+    @action(description="Withdraw the consent", permissions=["change"])
+    def withdraw_consent(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        """Let the chosen voices say nothing from now on; jobs that need them end."""
+        self._set(
+            request, voices, "consent_withdrawn", True, "silenced, as the consent is withdrawn"
+        )
+
+    @action(description="Record that the speaker agrees again", permissions=["change"])
+    def renew_consent(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        """Let the chosen voices speak again after their consent was withdrawn."""
+        self._set(request, voices, "consent_withdrawn", False, "allowed to speak again")
+
+    def _set(
+        self, request: HttpRequest, voices: QuerySet[Voice], name: str, value: bool, outcome: str
     ) -> None:
-        changed = 0
+        """Change one thing of the chosen voices, and tell of how many it was another one before."""
+        changed, by = 0, request.user.get_username()
         for voice in self.own_of(request, voices):
-            if voice.archived != archived:
-                by = request.user.get_username()
-                submit.update_voice(voice, by=by, changes={"archived": archived}, clips=None)
+            was = voice.archived if name == "archived" else voice.consent_withdrawn_at is not None
+            if was != value:
+                submit.update_voice(voice, by=by, changes={name: value}, clips=None)
                 changed += 1
-        where = "now archived" if archived else "no longer archived"
-        self.message_user(request, f"{changed} voices are {where}.")
+        noun = "voice is" if changed == 1 else "voices are"
+        self.message_user(request, f"{changed} {noun} {outcome}.")
 
     @action(
         description="Encode again",
         permissions=["change"],
         dialog={
             "title": "Encode again",
-            "description": "The encoder runs again on this voice's clips; jobs wait for it.",
+            "description": (
+                "The encoder runs again on this voice's clips; jobs wait until it is done."
+            ),
             "form_submit_text": "Encode",
         },
     )
@@ -227,7 +251,7 @@ class VoiceAdmin(OwnedVoicesAdmin):
             version = voice.current_version
             form.instance.pk = voice.pk
         if version is not None:
-            self.message_user(request, "The clips are waiting for the encoder.", messages.INFO)
+            self.message_user(request, "The clips were saved and are being encoded.", messages.INFO)
 
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
@@ -238,8 +262,8 @@ class VoiceAdmin(OwnedVoicesAdmin):
     def get_deleted_objects(
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what a person is told before deleting: the voices, as rows of jobs stay."""
-        names = [f"Voice: {voice}, its clips and its codes" for voice in objs]
+        """Return what the page lists before deleting: the voices, as rows of jobs stay."""
+        names = [f"The voice {voice}, its clips and its codes" for voice in objs]
         allowed = all(self.has_delete_permission(request, voice) for voice in objs)
         return names, {"voices": len(names)}, set() if allowed else {"voice"}, []
 
@@ -251,6 +275,13 @@ class VoiceAdmin(OwnedVoicesAdmin):
         """Delete the chosen voices, each in the same way."""
         for voice in self.own_of(request, queryset):
             delete_voice(voice)
+
+
+def _state(voice: Voice, template: str) -> SafeString:
+    version = voice.current_version
+    is_open = version is not None and version.status in _OPEN
+    context = {"voice": voice, "version": version, "is_open": is_open}
+    return SafeString(render_to_string(template, context))
 
 
 def _encode(voice: Voice) -> bool:

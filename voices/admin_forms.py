@@ -45,11 +45,12 @@ class VoiceForm(_VoiceForm):
             "consent_statement": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
         }
         help_texts = {  # noqa: RUF012  # Django's own form
-            "language": "A tag such as en or pt-BR; may be left empty.",
-            "shared": "All users may speak with it; only its owner may change it.",
+            "language": "A tag such as en or pt-BR; may be empty.",
+            "shared": "All users may speak with the voice; only its owner may change it.",
             "cache_codes": "Off: workers read this voice's codes from the storage each time.",
-            "consent_statement": "How the speaker agreed to this voice; kept with your name "
-            "and the time.",
+            "consent_statement": (
+                "How the speaker gave consent; stored with your name and the time."
+            ),
         }
 
     def clean_name(self) -> str:
@@ -58,7 +59,9 @@ class VoiceForm(_VoiceForm):
         own = Voice.objects.filter(owner_id=self.owner_id, deleted_at__isnull=True)
         others = own.filter(name__iexact=name)
         if others.exclude(pk=self.instance.pk).exists():
-            raise ValidationError("Another voice has this name.", code="voice_name_taken")
+            raise ValidationError(
+                "Another voice has this name; choose another name.", code="voice_name_taken"
+            )
         return name
 
     def clean_language(self) -> str:
@@ -106,14 +109,16 @@ class ClipRowForm(_VersionForm):
         widget=UnfoldAdminFileFieldWidget(
             attrs={"accept": "audio/*," + ",".join(f".{name}" for name in CONTAINERS)}
         ),
-        help_text="3 to 30 seconds of one speaker, without music: "
-        "wav, flac, mp3, ogg, m4a or webm. Several dropped at once become several clips.",
+        help_text=(
+            "3 to 30 seconds of one speaker, without music: wav, flac, mp3, ogg, m4a or webm. "
+            "Dropping several files makes several clips."
+        ),
     )
     transcript = forms.CharField(
         required=False,
         strip=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Exactly the words that are said in the clip.",
+        help_text="Exactly the words that are spoken in the clip.",
     )
 
     class Meta:
@@ -205,7 +210,7 @@ class ClipRowFormSet(_VersionFormSet):
             raise ValidationError("A voice needs at least one clip.", code="clip_required")
         if len(self.new_clips) > settings.MAX_CLIPS_PER_VOICE:
             limit = settings.MAX_CLIPS_PER_VOICE
-            raise ValidationError(f"At most {limit} clips are taken.", code="too_many_clips")
+            raise ValidationError(f"At most {limit} clips are allowed.", code="too_many_clips")
 
 
 def _as_uuid(value: Any) -> uuid.UUID:

@@ -39,7 +39,7 @@ class OwnedVoicesAdmin(ModelAdmin):  # type: ignore[misc]  # theirs has no types
         own = [voice for voice in chosen if may_change(request.user, voice)]
         if len(own) < len(chosen):
             others = ", ".join(voice.name for voice in chosen if voice not in own)
-            sentence = f"Left as they are, since they are not your voices: {others}."
+            sentence = f"Not changed, as these voices are not yours: {others}."
             self.message_user(request, sentence, messages.WARNING)
         return own
 

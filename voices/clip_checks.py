@@ -37,15 +37,15 @@ def check_clip(content: bytes) -> str:
         ClipRejectedError: clip_empty, clip_too_large (413) or clip_not_audio.
     """
     if not content:
-        raise ClipRejectedError("clip_empty", "The clip is an empty file.")
+        raise ClipRejectedError("clip_empty", "The clip is an empty file; send a recording.")
     if len(content) > settings.MAX_CLIP_BYTES:
         raise too_large()
     container = _container_of(content)
     if container is None:
         raise ClipRejectedError(
             "clip_not_audio",
-            "The clip's bytes are not an audio file of a kind that is read here: "
-            "wav, flac, mp3, ogg, m4a or webm. The name of the file does not matter.",
+            "The clip is not an audio file in a supported format: wav, flac, mp3, ogg, m4a "
+            "or webm. The content decides, not the file's name.",
         )
     return container
 
@@ -55,7 +55,8 @@ def too_large() -> ClipRejectedError:
     megabytes = settings.MAX_CLIP_BYTES / 1_000_000
     return ClipRejectedError(
         "clip_too_large",
-        f"The clip is larger than {megabytes:g} MB; cut it to 3 to 30 seconds of speech.",
+        f"The clip is larger than {megabytes:g} MB (TTS_MAX_CLIP_BYTES); cut it to 3 to 30 "
+        "seconds of speech.",
         status=413,
     )
 
@@ -73,17 +74,18 @@ def check_transcript(text: str) -> str:
     if _CONTROL.search(text):  # before what strip() takes for a blank: U+0085 is one to it
         raise ClipRejectedError(
             "transcript_not_text",
-            "The transcript holds control characters or bytes that are not UTF-8 text.",
+            "The transcript contains control characters or bytes that are not UTF-8; send "
+            "plain text.",
         )
     if not cleaned:
         raise ClipRejectedError(
-            "transcript_required", "Each clip needs a transcript: the words that are said in it."
+            "transcript_required", "Each clip needs a transcript: the words that are spoken in it."
         )
     if len(cleaned) > MAX_TRANSCRIPT_CHARS:
         raise ClipRejectedError(
             "transcript_too_long",
             f"The transcript has {len(cleaned)} characters; at most {MAX_TRANSCRIPT_CHARS} "
-            "are taken.",
+            "are allowed.",
         )
     return cleaned
 

@@ -31,6 +31,7 @@ class Voice(models.Model):
     consent_statement = models.TextField(max_length=2000)
     consent_by = models.CharField(max_length=200)
     consent_at = models.DateTimeField()
+    consent_withdrawn_at = models.DateTimeField(null=True, blank=True)  # it says nothing since then
     # Off: its codes are read from storage for every segment and never stay in a worker's memory.
     cache_codes = models.BooleanField(default=True)
     archived = models.BooleanField(default=False)
@@ -68,12 +69,13 @@ class StoredClip(models.Model):
     """The bytes of one uploaded clip, shared by all versions of one tenant; keyed by sha256.
 
     `original_key` is the upload as it came; `used_key` is the mono FLAC that the encoder was given.
+    Both are empty once only ended jobs use the clip, which brought it along: its codes are left.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     fingerprint = models.CharField(max_length=64)
     tenant = models.CharField(max_length=40, blank=True, default="")  # see objects.tenant_of
-    original_key = models.CharField(max_length=300)
+    original_key = models.CharField(max_length=300, blank=True)
     used_key = models.CharField(max_length=300, blank=True, default="")
     container = models.CharField(max_length=20)
     size_bytes = models.PositiveBigIntegerField()

@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterable
 from functools import partial
 
+from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError
+from django.db.models import ProtectedError, Q
 
 from voices.models import CacheEviction, ClipCodes, StoredClip
 
@@ -41,11 +42,16 @@ def store_clip(content: bytes, *, container: str, tenant: str = "") -> StoredCli
     """
     fingerprint = hashlib.sha256(content).hexdigest()
     found = StoredClip.objects.filter(fingerprint=fingerprint, tenant=tenant).first()
-    if found is not None:
+    if found is not None and found.original_key:
         return found
     key = default_storage.save(
         f"clips/{fingerprint}/{uuid.uuid4().hex}.{container}", ContentFile(content)
     )
+    if found is not None:  # only its codes are left, of jobs that have ended
+        rows = StoredClip.objects.filter(pk=found.pk, original_key="")
+        if not rows.update(original_key=key, container=container):
+            delete_objects([key])
+        return StoredClip.objects.get(fingerprint=fingerprint, tenant=tenant)
     try:
         with transaction.atomic():
             return StoredClip.objects.create(
@@ -63,7 +69,9 @@ def store_clip(content: bytes, *, container: str, tenant: str = "") -> StoredCli
 def collect_clips(clip_ids: Iterable[uuid.UUID]) -> int:
     """Delete those of the stored clips that no version uses any more; return how many.
 
-    Their objects go after the commit and every worker is told to drop their codes.
+    Their objects go after the commit and every worker is told to drop their codes. Of a clip that
+    only jobs use which brought it along and have ended, the audio goes, unless
+    TTS_KEEP_INLINE_REFERENCES keeps it, and the codes stay as long as one of these jobs does.
     """
     return sum(_collect_clip(clip_id) for clip_id in set(clip_ids))
 
@@ -72,7 +80,10 @@ def _collect_clip(clip_id: uuid.UUID) -> bool:
     try:
         with transaction.atomic():
             clip = StoredClip.objects.select_for_update().filter(pk=clip_id).first()
-            if clip is None or clip.uses.exists():
+            if clip is None:
+                return False
+            if clip.uses.exists():
+                _drop_audio(clip)
                 return False
             keys = [clip.original_key, clip.used_key]
             keys += ClipCodes.objects.filter(clip=clip).values_list("key", flat=True)
@@ -82,6 +93,16 @@ def _collect_clip(clip_id: uuid.UUID) -> bool:
     except (IntegrityError, ProtectedError):  # a new version took the clip in the same moment
         return False
     return True
+
+
+def _drop_audio(clip: StoredClip) -> None:
+    """Let the audio of a locked clip go where only references of ended jobs use it."""
+    final = ("succeeded", "partial", "failed", "cancelled")
+    ended = Q(version__voice__isnull=True, version__pinned_by__job__status__in=final)
+    if settings.KEEP_INLINE_REFERENCES or clip.uses.exclude(ended).exists():
+        return
+    delete_objects_on_commit(key for key in (clip.original_key, clip.used_key) if key)
+    StoredClip.objects.filter(pk=clip.pk).update(original_key="", used_key="")
 
 
 def delete_objects_on_commit(keys: Iterable[str]) -> None:
@@ -95,4 +116,4 @@ def delete_objects(keys: Iterable[str]) -> None:
         try:
             default_storage.delete(key)
         except OSError as error:
-            logger.warning("object not removed: key=%s error=%s", key, error)
+            logger.warning("cannot remove object: key=%s error=%s", key, error)

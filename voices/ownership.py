@@ -22,5 +22,5 @@ def check_own(request: Request, voice: Voice) -> None:
         403,
         "voice_not_yours",
         f"You may speak with the voice {voice.name!r}, but only {who} can change it; a "
-        "superuser's API key needs the scope 'admin' for that. Make a voice of your own instead.",
+        "superuser's API key also needs the scope 'admin'. Make a voice of your own instead.",
     )

@@ -14,6 +14,7 @@ from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
 from ttsweb.api import ApiProblem, StrictSerializer
+from ttsweb.counted import counted
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip
@@ -70,27 +71,31 @@ def check_language(value: str) -> None:
 
 
 class VoiceCreateSerializer(StrictSerializer):
-    """A voice to be made: one or several clips, and what is said in each."""
+    """A voice to create: one or more clips, and a transcript for each."""
 
     name = serializers.CharField(max_length=100)
     consent_statement = serializers.CharField(
-        max_length=2000, help_text="How the speaker agreed; kept with your name and the time."
+        max_length=2000,
+        help_text="How the speaker gave consent; stored with your name and the time.",
     )
     audio = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
         min_length=1,
-        help_text="Clips: wav, flac, mp3, ogg, m4a or webm; repeat the field for several.",
+        help_text="Clips in wav, flac, mp3, ogg, m4a or webm; repeat the field for several clips.",
     )
     transcript = serializers.ListField(
         child=serializers.CharField(allow_blank=True, trim_whitespace=False),
         min_length=1,
-        help_text="What is said in each clip, in the same order.",
+        help_text="The words that are spoken in each clip, in the same order as the clips.",
     )
     description = serializers.CharField(max_length=2000, default="", allow_blank=True)
     language = LanguageTagField(default="")
     shared = FormBooleanField(
         default=False,
-        help_text="True: every user may speak with it; only its owner or a superuser changes it.",
+        help_text=(
+            "True: every user may speak with the voice; only its owner or a superuser can "
+            "change it."
+        ),
     )
     cache_codes = FormBooleanField(
         default=True, help_text="False: workers never keep this voice's codes in memory."
@@ -103,7 +108,7 @@ class VoiceCreateSerializer(StrictSerializer):
 
 
 class VoiceUpdateSerializer(StrictSerializer):
-    """Changes of a voice; whatever is left out stays.
+    """Changes of a voice; fields that are left out do not change.
 
     New `audio` replaces all clips and needs a transcript for each; `transcript` alone gives the
     present clips other transcripts, so it needs as many as there are clips.
@@ -122,11 +127,23 @@ class VoiceUpdateSerializer(StrictSerializer):
     description = FormCharField(max_length=2000, required=False, allow_blank=True)
     language = LanguageTagField(required=False)
     shared = FormBooleanField(
-        required=False, help_text="Whether every user may speak with it, and not you alone."
+        required=False, help_text="True: every user may speak with the voice. False: only you."
     )
     cache_codes = FormBooleanField(required=False)
     archived = FormBooleanField(
-        required=False, help_text="Put aside: it speaks where it is named, but is offered less."
+        required=False,
+        help_text=(
+            "True: the voice is archived. Requests that name it still work, but lists no longer "
+            "offer it."
+        ),
+    )
+    consent_withdrawn = FormBooleanField(
+        required=False,
+        help_text=(
+            "True: the speaker has withdrawn consent. From now on nothing is spoken with the "
+            "voice, and jobs that need it end with `consent_withdrawn`. False: the speaker "
+            "agrees again."
+        ),
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -141,7 +158,7 @@ class VoiceUpdateSerializer(StrictSerializer):
 
 
 class VoiceFieldsSerializer(VoiceUpdateSerializer):
-    """Changes of a voice that can be said without a file."""
+    """Changes of a voice that need no file."""
 
     audio = None  # type: ignore[assignment]  # takes the field away
 
@@ -185,7 +202,7 @@ def with_transcripts(clips: Sequence[NewClip], transcripts: Sequence[str]) -> li
 
 
 class ClipSerializer(serializers.ModelSerializer[ReferenceClip]):
-    """One clip of a voice: what was sent, and what was measured while decoding it."""
+    """One clip of a voice: the upload, and the values measured in it."""
 
     container = serializers.CharField(source="stored.container")
     size_bytes = serializers.IntegerField(source="stored.size_bytes")
@@ -198,14 +215,14 @@ class ClipSerializer(serializers.ModelSerializer[ReferenceClip]):
 
 
 class WarningSerializer(serializers.Serializer[Any]):
-    """What about a usable clip will cost quality."""
+    """Properties of a usable clip that lower the quality."""
 
     code = serializers.CharField()
     message = serializers.CharField()
 
 
 class VersionSerializer(serializers.ModelSerializer[VoiceVersion]):
-    """One version of a voice and how far its encoding is."""
+    """One version of a voice, and the state of its encoding."""
 
     warnings = WarningSerializer(many=True)
 
@@ -227,7 +244,7 @@ class VersionSerializer(serializers.ModelSerializer[VoiceVersion]):
 
 
 class VoiceSerializer(serializers.ModelSerializer[Voice]):
-    """A voice; status, errors, warnings, frames and clips are those of its newest version."""
+    """A voice. Its status, errors, warnings, frames and clips are those of its newest version."""
 
     status = serializers.ChoiceField(
         choices=VoiceVersion.Status.choices, source="current_version.status"
@@ -244,7 +261,7 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
         source="owner.username",
         allow_null=True,
         default=None,
-        help_text="Whose voice it is; null for one that came with the installation.",
+        help_text="Name of the owner; null for a voice that came with the installation.",
     )
     audio_url = serializers.SerializerMethodField()
 
@@ -271,6 +288,7 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
             "consent_statement",
             "consent_by",
             "consent_at",
+            "consent_withdrawn_at",
             "versions",
             "created_at",
             "updated_at",
@@ -280,7 +298,7 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
 
     @extend_schema_field(serializers.CharField())
     def get_audio_url(self, voice: Voice) -> str:
-        """Return where the first clip is; `?clip=1` is the second."""
+        """Return the address of the first clip; `?clip=1` is the second."""
         return reverse("voice-audio", args=[voice.pk])
 
 
@@ -289,14 +307,16 @@ def _check_numbers(clips: int, transcripts: Sequence[str]) -> None:
         raise ApiProblem(
             400,
             "transcript_required",
-            f"{clips} clips need {clips} transcripts; there are {len(transcripts)}.",
+            f"Each clip needs a transcript, but there are {counted(clips, 'clip')} and "
+            f"{counted(len(transcripts), 'transcript')}.",
             attr="transcript",
         )
     if len(transcripts) > clips:
         raise ApiProblem(
             400,
             "clip_required",
-            f"{len(transcripts)} transcripts need as many clips; there are {clips}.",
+            f"There are {len(transcripts)} transcripts for {clips} clips; send one "
+            "transcript for each clip.",
             attr="audio",
         )
 

@@ -18,6 +18,7 @@ from django.utils import timezone
 from synth.key_limits import check_voice_bytes
 from synth.models import ApiKey
 from synth.removal import evict_voice
+from synth.transitions.silenced import stop_silenced_jobs
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
@@ -26,6 +27,7 @@ from voices.transitions import enqueue_version
 _NAME_CONSTRAINT = "voice_name_unique"
 _CHANGEABLE = {
     "name", "description", "language", "shared", "cache_codes", "consent_statement", "archived",
+    "consent_withdrawn",
 }  # fmt: skip
 
 
@@ -121,10 +123,13 @@ def update_voice(
 ) -> VoiceVersion | None:
     """Change a voice; return the version that other clips or transcripts made, or None.
 
+    Jobs that may not speak with it any more, as it is shared no longer or the consent was
+    withdrawn, end in the same transaction.
+
     Args:
         by: who made the change; kept with a consent statement that changed.
         changes: any of name, description, language, shared, cache_codes, consent_statement,
-            archived.
+            archived, consent_withdrawn.
         clips: all clips of the voice from now on; None leaves them, and equal ones change nothing.
 
     Raises:
@@ -137,7 +142,9 @@ def update_voice(
     tenant = tenant_of(voice.owner_id)
     with _stored(clips or (), tenant) as stored_clips, transaction.atomic():
         _lock(voice)
-        _apply(voice, changes or {}, by=by)
+        voice.refresh_from_db(fields=["shared", "consent_withdrawn_at"])
+        if _apply(voice, changes or {}, by=by) & {"shared", "consent_withdrawn_at"}:
+            stop_silenced_jobs(voice)
         if clips is None or not _are_new(voice, stored_clips):
             return None
         evict_voice(voice)
@@ -218,19 +225,19 @@ def _checked(clip: NewClip) -> NewClip:
 def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
     """Make the version's clip rows; inside a transaction."""
     if not clips:
-        raise ClipRejectedError("clip_required", "A voice needs at least one clip.")
+        raise ClipRejectedError("clip_required", "A voice needs at least one clip; send one.")
     if len(clips) > settings.MAX_CLIPS_PER_VOICE:
         raise ClipRejectedError(
             "too_many_clips",
-            f"There are {len(clips)} clips; at most {settings.MAX_CLIPS_PER_VOICE} are taken.",
+            f"There are {len(clips)} clips; at most {settings.MAX_CLIPS_PER_VOICE} are allowed.",
         )
     stored = [clip.stored for clip in clips if clip.stored is not None]
     wanted = {row.pk for row in stored}
     # The lock keeps them: whoever collects unused clips waits for it and then sees our rows.
     rows = StoredClip.objects.select_for_update().filter(pk__in=wanted).order_by("pk")
-    if {row.pk for row in rows} != wanted:
+    if {row.pk for row in rows if row.original_key} != wanted:
         raise ClipRejectedError(
-            "clip_gone", "The clip was being removed at this moment; send it again.", status=409
+            "clip_gone", "The clip was removed at the same time; send it again.", status=409
         )
     for index, (clip, row) in enumerate(zip(clips, stored, strict=True)):
         ReferenceClip.objects.create(
@@ -249,16 +256,21 @@ def _lock(voice: Voice) -> None:
         raise VoiceDeletedError("The voice was deleted.")
 
 
-def _apply(voice: Voice, changes: Mapping[str, Any], *, by: str) -> None:
-    """Set and save the columns that differ."""
-    changed = [name for name, value in changes.items() if getattr(voice, name) != value]
+def _apply(voice: Voice, changes: Mapping[str, Any], *, by: str) -> set[str]:
+    """Set and save the columns that differ; return their names."""
+    values = dict(changes)
+    is_withdrawn = values.pop("consent_withdrawn", voice.consent_withdrawn_at is not None)
+    if is_withdrawn != (voice.consent_withdrawn_at is not None):
+        values["consent_withdrawn_at"] = timezone.now() if is_withdrawn else None
+    changed = {name for name, value in values.items() if getattr(voice, name) != value}
     for name in changed:
-        setattr(voice, name, changes[name])
-    if "consent_statement" in changed:
+        setattr(voice, name, values[name])
+    if changed & {"consent_statement", "consent_withdrawn_at"}:
         voice.consent_by, voice.consent_at = by[:200], timezone.now()
-        changed += ["consent_by", "consent_at"]
+        changed |= {"consent_by", "consent_at"}
     if changed:
-        _save(voice, update_fields=[*changed, "updated_at"])
+        _save(voice, update_fields=[*sorted(changed), "updated_at"])
+    return changed
 
 
 def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
@@ -269,7 +281,9 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
         if _NAME_CONSTRAINT not in str(error):
             raise
         whose = "Another voice of yours" if voice.owner_id else "Another voice without an owner"
-        raise VoiceNameTakenError(f"{whose} is named {voice.name!r}.") from error
+        raise VoiceNameTakenError(
+            f"{whose} is named {voice.name!r}; choose another name."
+        ) from error
 
 
 def _are_new(voice: Voice, clips: Sequence[NewClip]) -> bool:

@@ -20,8 +20,8 @@ from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Vo
 
 Status = VoiceVersion.Status
 WORKER_LOST_MESSAGE = (
-    "Every worker that encoded this clip stopped before it was done. Look at the worker's log, "
-    "then encode the voice again."
+    "Every worker that encoded this clip stopped before it was done. Look at the workers' "
+    "logs, then encode the voice again."
 )
 
 
@@ -90,6 +90,19 @@ def fail_version(version_id: uuid.UUID, token: uuid.UUID, *, code: str, message:
         if moved:
             tell_of_version(version_id)
     return bool(moved)
+
+
+def stop_encoding(versions: QuerySet[VoiceVersion]) -> int:
+    """Move versions of a deleted voice PENDING or ENCODING -> FAILED; return how many.
+
+    Whoever encodes one loses its claim.
+    """
+    return versions.filter(status__in=(Status.PENDING, Status.ENCODING)).update(
+        status=Status.FAILED,
+        error_code="voice_deleted",
+        error_message="The voice was deleted before it was encoded.",
+        **leases.free(spend_attempt=True),
+    )
 
 
 def release_version(

@@ -23,7 +23,7 @@ def changes_of(version: VoiceVersion) -> str:
 
 def _changes(before: list[ReferenceClip], after: list[ReferenceClip]) -> list[str]:
     if not before:  # the clips of a version go with its voice
-        return ["clips of the version before are gone"]
+        return ["clips of the previous version are no longer stored"]
     found = []
     for number, (old, new) in enumerate(zip(before, after, strict=False), start=1):
         if old.stored_id != new.stored_id:

@@ -93,7 +93,7 @@ class VoicesView(generics.ListAPIView[Voice]):
         responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Make a voice from one or several clips; it speaks once its status is `ready`."""
+        """Make a voice from one or more clips; it can speak when its status is `ready`."""
         check_query(request, ())
         serializer = VoiceCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -119,7 +119,10 @@ class VoiceView(APIView):
         responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Return a voice; with `wait`, once it is encoded or cannot be, or the time is over."""
+        """Return a voice.
+
+        With `wait`, the answer comes when its encoding has ended or the wait is over.
+        """
         check_query(request, ("wait",))
         query = WaitSerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -146,7 +149,10 @@ class VoiceView(APIView):
         },
     )
     def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Change a voice; other clips or transcripts make a version, which answers 202."""
+        """Change a voice.
+
+        New clips or transcripts make a new version, and the answer is then 202.
+        """
         check_query(request, ())
         voice = _find_own(request, voice_id)
         context = {"clips": submit.current_clips(voice)}
@@ -166,7 +172,7 @@ class VoiceView(APIView):
 
     @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
     def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Delete a voice and its clips; queued work that needs it fails."""
+        """Delete a voice and its clips; queued jobs that need it fail."""
         check_query(request, ())
         if not delete_voice(_find_own(request, voice_id)):
             raise _not_found()
@@ -185,7 +191,7 @@ class VoiceEncodeView(APIView):
         responses={202: VoiceSerializer, **problems(400, 401, 403, 404, 409)},
     )
     def post(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Run the encoder again; jobs that need the voice wait for it."""
+        """Encode a voice again; jobs that need the voice wait for it."""
         check_query(request, ())
         NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
         voice = _find_own(request, voice_id)
@@ -193,7 +199,7 @@ class VoiceEncodeView(APIView):
             raise ApiProblem(
                 409,
                 "voice_encoding",
-                "The voice is waiting for the encoder already.",
+                "The voice is already waiting to be encoded.",
                 retry_after=ENCODING_RETRY_SECONDS,
             )
         return _accepted(voice)
@@ -203,7 +209,7 @@ class ClipQuerySerializer(serializers.Serializer[Any]):
     """Which clip."""
 
     clip = serializers.IntegerField(
-        default=0, min_value=0, max_value=1000, help_text="Which clip, from 0."
+        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
     )
 
 
@@ -223,7 +229,7 @@ class VoiceAudioView(APIView):
         },
     )
     def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
-        """Return a clip of the newest version, or the range of it that was asked for."""
+        """Return a clip of the newest version, or a byte range of it."""
         check_query(request, ("clip",))
         serializer = ClipQuerySerializer(data=request.query_params)
         serializer.is_valid(raise_exception=True)
@@ -234,7 +240,12 @@ class VoiceAudioView(APIView):
         )
         clip = next((clip for clip in clips if clip.index == index), None)
         if clip is None:
-            raise ApiProblem(404, "clip_not_found", f"The voice has no clip {index}.", attr="clip")
+            raise ApiProblem(
+                404,
+                "clip_not_found",
+                f"The voice has no clip {index}; clips are counted from 0.",
+                attr="clip",
+            )
         container = clip.stored.container
         stored = StoredObject(
             key=clip.stored.original_key,
@@ -280,7 +291,7 @@ def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
 
 
 def _not_found() -> ApiProblem:
-    return ApiProblem(404, "voice_not_found", "There is no such voice.")
+    return ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
 
 
 def _shown(voice: Voice) -> Any:

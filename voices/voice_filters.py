@@ -17,11 +17,16 @@ _TRUTHS = {"true": True, "false": False}
 class VoiceFilterSerializer(serializers.Serializer[Any]):
     """The filters of the voice list, as a condition on voices."""
 
-    name = serializers.CharField(required=False, help_text="The whole name, in whatever case.")
+    name = serializers.CharField(
+        required=False, help_text="The whole name; upper and lower case are the same."
+    )
     means = serializers.CharField(
         required=False,
-        help_text="The one voice that this name or id means when you speak with it: your own "
-        "before one without an owner, that before a shared one; 409 where several are shared.",
+        help_text=(
+            "The one voice that is used when a job names this name or id: your own voice first, "
+            "then one without an owner, then a shared one; 409 if several shared voices have "
+            "the name."
+        ),
     )
     language = DescribedField(
         schema={"type": "string", "pattern": f"^{LANGUAGE_TAG.pattern}$"},
@@ -31,7 +36,7 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
     status = DescribedField(
         schema=some_of(VoiceVersion.Status.values),
         required=False,
-        help_text="Of the newest version; one or several, by commas.",
+        help_text="Status of the newest version; one or more, separated by commas.",
     )
     archived = DescribedField(
         schema={"type": "boolean"}, required=False, help_text="`true` or `false`."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from django.core.files import File
 from django.core.files.storage import default_storage
 
 from synth import transitions
-from synth.models import Export, Segment, Take
-from synth.transitions import Claim
+from synth.models import Export, RenderJob, Segment, Take
+from synth.transitions import Claim, StoredFile
 from synth.transitions.batches import ZIP
+from ttsweb.log_format import log_context
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.audio_writers import FileTooLongError
@@ -39,29 +41,89 @@ logger = logging.getLogger(__name__)
 OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 OUTAGE_DELAY_SECONDS = 5.0
 OPEN_DELAY_SECONDS = 1.0
-UNEXPECTED_MESSAGE = (
-    "Making the file failed in a way nobody foresaw; the worker's log has the traceback."
-)
+URGENT_SECONDS, LOOK_SECONDS = 0.5, 0.02  # how long a file lets others pass; how often it looks
+UNEXPECTED_MESSAGE = "Making the file failed unexpectedly; the worker's log has the details."
 
 
 class SegmentsOpenError(Exception):
     """Segments were opened again; the file waits for them."""
 
 
-def assemble(process: WorkerProcess, claim: HeldClaim) -> None:
-    """Make a claimed export's file and finish, fail or release it."""
+def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
+    """Make the files of claimed exports, and finish, fail or release each of them.
+
+    Short ones come together: their rows are read at once, and written in one transaction.
+    """
+    files: dict[Claim, StoredFile] = {}
+    held = {Claim(claim.pk, claim.token): claim for claim in claims}
     try:
-        _assemble(process, claim)
+        for claim, make in _read(claims):
+            let_urgent_pass(process, claim)
+            try:
+                if process.handing_back.is_set():
+                    break  # the shutdown gives the rest back
+                if claim.is_lost:
+                    continue
+                files[Claim(claim.pk, claim.token)] = _make(process, claim, make)
+            except Exception as error:
+                _settle(process, claim, error)
+        _finish(process, files, held)
     except Exception as error:
-        if not process.handing_back.is_set():
-            outlast(partial(_settle_error, process, claim, error))
+        for claim in claims:
+            _settle(process, claim, error)
     finally:
-        process.held.drop(claim)
+        for claim in claims:
+            process.held.drop(claim)
 
 
-def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
-    export = Export.objects.get(pk=claim.pk)
-    make = partial(zip_batch, batch=export.job) if export.format == ZIP else _joining(export)
+def let_urgent_pass(process: WorkerProcess, claim: HeldClaim) -> None:
+    """Wait a moment before a file for which nobody waits, while this process has what is urgent."""
+    until = time.monotonic() + URGENT_SECONDS
+    if claim.priority == RenderJob.Priority.INTERACTIVE:
+        return
+    while process.held.has_interactive() and time.monotonic() < until:
+        if process.stopping.wait(LOOK_SECONDS):
+            return
+
+
+Make = Callable[..., MadeFile]
+Find = Callable[[], tuple[Export, Make]]
+
+
+def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Find]]:
+    """Yield each claim with what finds how its file is made, in few queries for all of them."""
+    rows = Export.objects.filter(pk__in=[claim.pk for claim in claims])
+    exports = {export.pk: export for export in rows.select_related("job").defer("job__text")}
+    jobs = [export.job_id for export in exports.values() if _is_text(export)]
+    segments: dict[uuid.UUID, list[Segment]] = {}
+    if len(claims) > 1:  # short ones
+        found = Segment.objects.filter(job__in=jobs).select_related("take")
+        for segment in found.order_by("chapter__index", "index"):
+            segments.setdefault(segment.job_id, []).append(segment)
+    for claim in claims:
+        export = exports.get(claim.pk)
+        if export is not None:
+            yield claim, partial(_way_of, export, segments.get(export.job_id))
+
+
+def _way_of(export: Export, segments: list[Segment] | None) -> tuple[Export, Make]:
+    """Return an export and what makes its file.
+
+    Raises:
+        SegmentsOpenError: some are to be rendered first.
+    """
+    if export.format == ZIP:
+        return export, partial(zip_batch, batch=export.job)
+    return export, _joining(export, segments)
+
+
+def _is_text(export: Export) -> bool:
+    return export.job.kind == RenderJob.Kind.SPEECH
+
+
+def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> StoredFile:
+    """Make a file and bring it into the storage."""
+    export, make = find()
     process.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
@@ -71,34 +133,48 @@ def _assemble(process: WorkerProcess, claim: HeldClaim) -> None:
         name = f"exports/{made.sha256}/{uuid.uuid4().hex}.{export.format}"
         with path.open("rb") as file:
             key = default_storage.save(name, File(file))
-    finish = partial(
-        transitions.finish_export,
-        Claim(claim.pk, claim.token),
-        key=key,
-        size_bytes=made.size_bytes,
-        sha256=made.sha256,
-        duration_seconds=made.seconds,
-        facts=made.facts,
-    )
-    if outlast(finish):
-        logger.info("file made: format=%s seconds=%.1f", export.format, made.seconds)
-    else:
-        delete_objects([key])
+    return StoredFile(key, made.size_bytes, made.sha256, made.seconds, made.facts)
 
 
-def _joining(export: Export) -> Callable[..., MadeFile]:
+def _finish(
+    process: WorkerProcess, files: dict[Claim, StoredFile], held: dict[Claim, HeldClaim]
+) -> None:
+    """Write that the files are there; one that cannot be written does not hold up the others."""
+    if not files:
+        return
+    try:
+        settled = outlast(partial(transitions.finish_exports, files))
+    except Exception as error:
+        if len(files) == 1:
+            _settle(process, held[next(iter(files))], error)
+            return
+        for fence, file in files.items():
+            _finish(process, {fence: file}, held)
+        return
+    seconds = sum(files[fence].duration_seconds for fence in settled)
+    logger.info("files made: count=%d seconds=%.1f", len(settled), seconds)
+    delete_objects([file.key for fence, file in files.items() if fence not in settled])
+
+
+def _joining(export: Export, segments: list[Segment] | None) -> Make:
     """Return what makes a job's file of its takes.
 
     Raises:
         SegmentsOpenError: some are to be rendered first.
     """
-    if export.job.segments.filter(status__in=OPEN).exists():
-        raise SegmentsOpenError
-    if is_mastered_by_chapters(export):
-        return partial(make_book, export=export)
-    segments = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
-    segments = segments.select_related("take").order_by("chapter__index", "index")
-    takes = JoinedTakes(segments, speed=export.job.speed)
+    if segments is None:
+        if export.job.segments.filter(status__in=OPEN).exists():
+            raise SegmentsOpenError
+        if not _is_text(export) and is_mastered_by_chapters(export):
+            return partial(make_book, export=export)
+        rows = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
+        rows = rows.select_related("take").order_by("chapter__index", "index")
+        takes = JoinedTakes(rows, speed=export.job.speed)
+    else:
+        if any(segment.status in OPEN for segment in segments):
+            raise SegmentsOpenError
+        done = [segment for segment in segments if segment.status == Segment.Status.DONE]
+        takes = JoinedTakes(done, speed=export.job.speed)
     return partial(make_file, takes=takes, wish=_wish(export))
 
 
@@ -112,31 +188,47 @@ def _wish(export: Export) -> FileWish:
     )
 
 
+def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
+    """Write what an error means for a claim, unless the claims are being handed back."""
+    context = log_context.set(f"export={claim.pk}")
+    try:
+        if not process.handing_back.is_set():
+            outlast(partial(_settle_error, process, claim, error))
+    finally:
+        log_context.reset(context)
+
+
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the export; every step is fenced and may be repeated."""
     fence = Claim(claim.pk, claim.token)
     if isinstance(error, (Export.DoesNotExist, ExportUnwantedError)):
         return False
     if isinstance(error, TakeMissingError):
-        logger.warning("audio of takes is gone, rendering again: segments=%s", error.segment_ids)
+        logger.warning(
+            "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
+        )
         _render_again(error.segment_ids)
         return transitions.release_export(fence)
     if isinstance(error, ItemsLostError):
-        logger.warning("files of items are gone, making them again: items=%s", error.item_ids)
+        logger.warning(
+            "files of items are no longer stored, making them again: items=%s", error.item_ids
+        )
         return bool(transitions.remake_items(error.batch_id, error.item_ids))
     if isinstance(error, (SegmentsOpenError, ItemsOpenError, TakesChangedError)):
         return transitions.release_export(fence, delay_seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
-        message = f"{error} Submit the job again, so that one model speaks all of it."
+        message = f"{error} Submit the job again, so that one model speaks the whole job."
         return transitions.fail_export(fence, code="mixed_sample_rates", message=message)
     if isinstance(error, FileTooLongError):
         return transitions.fail_export(fence, code="file_too_long", message=str(error))
     if isinstance(error, BookFileError):
         return transitions.fail_export(fence, code=error.code, message=error.message)
     if is_outage(error):
-        logger.warning("export waits, not its fault: %s", error)
+        logger.warning("export waits for an outage to end: %s", error)
         if is_disk_full(error):
-            process.pause_claims("The disk is full: no file can be made.")
+            process.pause_claims(
+                "The worker's disk is full, so no file can be made; free some space."
+            )
         return transitions.release_export(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     logger.error("export failed unexpectedly", exc_info=error)
     attempts = Export.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()

@@ -112,7 +112,7 @@ class _PcmWriter:
     def write(self, block: AudioArray) -> None:
         self._written += len(block)
         if self._limit is not None and self._written > self._limit:
-            raise FileTooLongError("The audio is too long for a WAV file: choose flac or opus.")
+            raise FileTooLongError("The audio is too long for a WAV file; choose flac or opus.")
         try:
             self._file.write(np.clip(block, -1.0, 1.0))
         except soundfile.LibsndfileError as error:

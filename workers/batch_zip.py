@@ -33,7 +33,7 @@ class ItemsLostError(Exception):
     """The files of some items are gone or damaged; they have to be made again first."""
 
     def __init__(self, batch_id: uuid.UUID, item_ids: list[uuid.UUID]) -> None:
-        super().__init__(f"{len(item_ids)} items have lost their files")
+        super().__init__(f"the files of {len(item_ids)} items are no longer stored")
         self.batch_id, self.item_ids = batch_id, item_ids
 
 

@@ -19,7 +19,7 @@ from synth.books.detect import read_book
 from synth.books.stored import book_to_json
 
 MEMORY, TIME = "book_import_memory", "book_import_timeout"
-EMPTY_MESSAGE = "There is no text in this book that could be spoken."
+EMPTY_MESSAGE = "This book has no text that can be spoken."
 
 
 def main() -> int:
@@ -51,8 +51,8 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
     if num_chars > request["max_chars"]:
         raise BookRejectedError(
             "book_too_large",
-            f"The book has {num_chars} characters; {request['max_chars']} are allowed "
-            "(TTS_MAX_BOOK_CHARS).",
+            f"The book has {num_chars} characters; at most {request['max_chars']} are "
+            "allowed (TTS_MAX_BOOK_CHARS).",
         )
     text = json.dumps(book_to_json(book), ensure_ascii=True, separators=(",", ":"))
     Path(request["output"]).write_text(text, encoding="ascii")

@@ -143,7 +143,9 @@ def _measured(
         "target_reached": is_reached,
         "gain_db": round(sum(row["gain_db"] for row in rows) / len(rows), 2),
         "limiter_db": max(row["limiter_db"] for row in rows),
-        "note": "" if is_reached else "Some chapters do not reach the target; see them.",
+        "note": ""
+        if is_reached
+        else "Some chapters do not reach the target; the report names them.",
         "preset": mastering.name,
         "chapters": rows,
     }

@@ -137,8 +137,8 @@ def _read_along(order: FileOrder, encoder: Encoder) -> Made:
     if not order.source.filename.lower().endswith(".epub"):
         raise BookFileError(
             "source_unreadable",
-            "The book was not uploaded as an EPUB, so that it has no text of its own to read "
-            "along; ask with `format` `made` for one of what is spoken.",
+            "The book was not uploaded as an EPUB, so it has no EPUB text for a read-along "
+            "file. Use the `format` `made`, which makes one from the spoken text.",
         )
     upload = order.folder / "upload.epub"
     try:
@@ -148,8 +148,8 @@ def _read_along(order: FileOrder, encoder: Encoder) -> Made:
     except (FileNotFoundError, StoredBookError, PlanEditError) as error:
         raise BookFileError(
             "book_gone",
-            "The book's own text is no longer stored, or is of another version; ask with `format` "
-            "`made`, or upload the book again.",
+            "The book's own text is no longer stored, or was read by another version. Use "
+            "the `format` `made`, or upload the book again.",
         ) from error
     _, missing = make_read_along_of(order.path, upload, audio, noting, order.encoding)
     return Made(chapters, _seconds(chapters), {"unplaced_segments": missing})

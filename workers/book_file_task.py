@@ -42,9 +42,7 @@ logger = logging.getLogger(__name__)
 OUTAGE_DELAY_SECONDS = 5.0
 OPEN_DELAY_SECONDS = 3.0
 RETRY_DELAY_SECONDS = 2.0
-UNEXPECTED_MESSAGE = (
-    "Making the file failed in a way nobody foresaw; the worker's log has the traceback."
-)
+UNEXPECTED_MESSAGE = "Making the file failed unexpectedly; the worker's log has the details."
 
 
 class ChaptersOpenError(Exception):
@@ -166,8 +164,8 @@ def _check_there(row: BookFile, content: BookContent, chapter: int | None) -> No
     if row.job.status in RenderJob.FINAL:
         raise BookFileError(
             "book_not_finished",
-            f"The book is {row.job.status} by now, and what this file needs was not spoken; retry "
-            "the book, then ask again.",
+            f"The book is now {row.job.status}, and text that this file needs was not "
+            "spoken. Retry the book, then make the file again.",
         )
     raise ChaptersOpenError
 
@@ -217,9 +215,11 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
     if known is not None:
         return transitions.fail_book_file(fence, code=known[0], message=known[1])
     if is_outage(error):
-        logger.warning("file of a book waits, not its fault: %s", error)
+        logger.warning("file of a book waits for an outage to end: %s", error)
         if is_disk_full(error):
-            process.pause_claims("The disk is full: no file can be made.")
+            process.pause_claims(
+                "The worker's disk is full, so no file can be made; free some space."
+            )
         return transitions.release_book_file(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     logger.error("file of a book failed unexpectedly", exc_info=error)
     attempts = BookFile.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
@@ -237,7 +237,7 @@ def _known_failure(error: Exception) -> tuple[str, str] | None:
     if isinstance(error, BookFileError):
         return error.code, error.message
     if isinstance(error, MixedRatesError):
-        sentence = f"{error} Start the book again, so that one model speaks all of it."
+        sentence = f"{error} Start the book again, so that one model speaks the whole book."
         return "mixed_sample_rates", sentence
     if isinstance(error, FileTooLongError):
         return "file_too_long", str(error)
@@ -246,7 +246,9 @@ def _known_failure(error: Exception) -> tuple[str, str] | None:
 
 def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
     """Have takes rendered again whose audio is gone; the file waits for them."""
-    logger.warning("audio of takes is gone, rendering again: segments=%s", error.segment_ids)
+    logger.warning(
+        "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
+    )
     takes = Take.objects.filter(segments__in=error.segment_ids)
     keys = list(takes.values_list("audio_key", flat=True))
     delete_objects(keys)  # a damaged one would be used again
@@ -255,6 +257,8 @@ def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
     return transitions.fail_book_file(
         fence,
         code="takes_lost",
-        message="The audio of some of the book is no longer stored, and the book is cancelled; "
-        "retry the book, then ask again.",
+        message=(
+            "Some of the book's audio is no longer stored, and the book is cancelled. Retry the "
+            "book, then make the file again."
+        ),
     )

@@ -24,7 +24,7 @@ from synth.transitions.book_batches import advance_batch_of_book
 from synth.transitions.claims import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
-from workers.held_claims import HeldClaim
+from workers.held_claims import HeldClaim, WorkUnwantedError
 from workers.outages import is_disk_full, is_outage, outlast
 from workers.read_book import BookLimits, ReadFiles, read_in_child
 from workers.worker_process import WorkerProcess
@@ -35,9 +35,7 @@ OUTAGE_DELAY_SECONDS = 5.0
 RETRY_DELAY_SECONDS = 2.0
 COPY_BYTES = 1 << 20
 COVER_TYPES = {"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
-UNEXPECTED_MESSAGE = (
-    "Reading the book failed in a way nobody foresaw; the worker's log has the traceback."
-)
+UNEXPECTED_MESSAGE = "Reading the book failed unexpectedly; the worker's log has the details."
 
 
 def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
@@ -65,7 +63,8 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
             megabytes=settings.BOOK_IMPORT_MEGABYTES,
             max_chars=settings.MAX_BOOK_CHARS,
         )
-        read = read_in_child(path, source.filename, folder, limits)
+        read = read_in_child(path, source.filename, folder, limits, check_wanted=claim.check)
+        claim.check()
         figures = _figures(source, read)
         keys = _store(source, read)
     facts = {
@@ -126,20 +125,22 @@ def _clean(text: str, most: int) -> str:
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the book; every step is fenced and may be repeated."""
     fence = Claim(claim.pk, claim.token)
-    if isinstance(error, BookSource.DoesNotExist):
+    if isinstance(error, (BookSource.DoesNotExist, WorkUnwantedError)):
         return False
     if isinstance(error, BookRejectedError):
         logger.info("book refused: code=%s", error.code)
         return books.fail_book(fence, code=error.code[:60], message=_clean(error.message, 2000))
     if is_outage(error):
-        logger.warning("book waits, not its fault: %s", error)
+        logger.warning("book waits for an outage to end: %s", error)
         if is_disk_full(error):
-            process.pause_claims("The disk is full: no book can be read.")
+            process.pause_claims(
+                "The worker's disk is full, so no book can be read; free some space."
+            )
         return books.release_book(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     if isinstance(error, FileNotFoundError):
-        message = "The uploaded file is gone from the storage: upload the book again."
+        message = "The uploaded file is no longer stored; upload the book again."
         return books.fail_book(fence, code="book_lost", message=message)
-    logger.error("book not read", exc_info=error)
+    logger.error("cannot read a book", exc_info=error)
     attempts = BookSource.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
     if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
         return books.fail_book(fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)

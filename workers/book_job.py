@@ -200,13 +200,16 @@ def _labels(job: RenderJob) -> dict[int, str]:
 def _cover_of(source: BookSource | None) -> tuple[bytes | None, str]:
     """Return the book's cover, or why one is made in its place."""
     if source is None or not source.cover_key:
-        return None, "The book has no cover that players show; one with its title was made."
+        return None, (
+            "The book's cover is in a format that players do not show, so a cover with the "
+            "title was made."
+        )
     try:
         with default_storage.open(source.cover_key) as file:
             content = file.read()
         checked_cover(content)
     except FileNotFoundError:
-        return None, "The cover is no longer stored; one with the title was made."
+        return None, "The cover is no longer stored, so a cover with the title was made."
     except BookFileError as error:
-        return None, f"{error.message} One with the title was made."
+        return None, f"{error.message} A cover with the title was made instead."
     return content, ""

@@ -116,7 +116,7 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
                     if tally.samples > max_seconds * sample_rate:
                         raise RefusedError(
                             "clip_too_long",
-                            f"The clip is longer than {max_seconds:g} seconds: cut it.",
+                            f"The clip is longer than {max_seconds:g} seconds; cut it.",
                         )
     except av.error.FFmpegError as error:
         if error.errno == errno.ENOMEM:
@@ -126,10 +126,12 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
         raise RefusedError("clip_undecodable", _broken(container))
     waveform = np.fromfile(target, dtype=np.float32)
     if not np.isfinite(waveform).all():
-        raise RefusedError("clip_not_finite", "The clip holds samples that are not numbers.")
+        raise RefusedError(
+            "clip_not_finite", "The clip contains samples that are not numbers; export it again."
+        )
     measures = measure(waveform, sample_rate)
     if measures["peak_dbfs"] <= SILENT_PEAK_DBFS:
-        raise RefusedError("clip_silent", "The clip is silent: there is no voice in it.")
+        raise RefusedError("clip_silent", "The clip is silent; record it again.")
     return measures | {
         "sample_rate": sample_rate,
         "channels": channels,
@@ -142,29 +144,35 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
 
 
 def _broken(container: str) -> str:
-    return f"The clip cannot be decoded as {container}: it is damaged or holds something else."
+    return (
+        f"The clip cannot be decoded as {container}: it is damaged or has another format. "
+        "Export it again, for example as WAV."
+    )
 
 
 def _first_audio_stream(opened: Any) -> Any:
     """Return the first audio stream, checked before anything of it is decoded."""
     if not opened.streams.audio:
-        raise RefusedError("clip_no_audio", "The file holds no audio.")
+        raise RefusedError("clip_no_audio", "The file contains no audio.")
     stream = opened.streams.audio[0]
     context = stream.codec_context
     if context is None or context.name not in CODECS or context.sample_rate <= 0:
         raise RefusedError(
-            "clip_undecodable", "The file's audio is damaged, or coded in a way we do not read."
+            "clip_undecodable",
+            "The file's audio is damaged, or its format is not supported; convert it to WAV "
+            "or FLAC.",
         )
     if context.channels > MAX_CHANNELS:
         raise RefusedError(
             "clip_too_many_channels",
-            f"The clip has {context.channels} channels; at most {MAX_CHANNELS} are mixed down.",
+            f"The clip has {context.channels} channels; at most {MAX_CHANNELS} are allowed. "
+            "Export it with one channel.",
         )
     if not LOWEST_RATE <= context.sample_rate <= HIGHEST_RATE:
         raise RefusedError(
             "clip_rate_unsupported",
-            f"The clip says {context.sample_rate} Hz; from {LOWEST_RATE} to {HIGHEST_RATE} Hz "
-            "can be used.",
+            f"The clip has a sample rate of {context.sample_rate} Hz; {LOWEST_RATE} to "
+            f"{HIGHEST_RATE} Hz are allowed. Export it with 44100 Hz.",
         )
     return stream
 
@@ -176,7 +184,9 @@ def _mono_blocks(opened: Any, stream: Any, tally: Tally) -> Iterator[FloatArray]
     for frame in _frames(opened, stream, tally):
         if frame.sample_rate != rate or frame.layout.nb_channels != channels:
             raise RefusedError(
-                "clip_undecodable", "The clip changes its sample rate or its channels on the way."
+                "clip_undecodable",
+                "The clip's sample rate or channels change within the file; export it again "
+                "as WAV.",
             )
         for converted in to_float.resample(frame):
             values = converted.to_ndarray().reshape(-1, channels)  # float32 [n, channels]

@@ -50,31 +50,24 @@ def warnings_for(measures: dict[str, float]) -> list[dict[str, str]]:
     found = []
     seconds = measures["duration_seconds"]
     if seconds < SHORTEST_WISE_SECONDS:
-        found.append(
-            ("clip_short", f"The clip has {seconds:.1f} s: from {SHORTEST_WISE_SECONDS:.0f} s on a "
-             "voice is imitated more reliably.")
-        )  # fmt: skip
+        sentence = f"with {SHORTEST_WISE_SECONDS:.0f} s or more the voice is imitated better."
+        found.append(("clip_short", f"The clip has {seconds:.1f} s; {sentence}"))
     if seconds > LONGEST_WISE_SECONDS:
+        sentence = f"more than {LONGEST_WISE_SECONDS:.0f} s makes every segment slower"
         found.append(
-            ("clip_long", f"The clip has {seconds:.1f} s: more than {LONGEST_WISE_SECONDS:.0f} s "
-             "makes every segment slower and seldom better.")
-        )  # fmt: skip
-    if measures["silence_share"] > MOSTLY_SILENT_SHARE:
-        share = 100 * measures["silence_share"]
-        found.append(("clip_mostly_silent", f"{share:.0f} % of the clip is silence: cut it away."))
-    if measures["clipped_share"] > CLIPPED_SHARE:
-        found.append(
-            ("clip_clipped", "The clip is clipped (recorded too loud): the voice will sound harsh.")
+            ("clip_long", f"The clip has {seconds:.1f} s; {sentence} and is seldom better.")
         )
+    if measures["silence_share"] > MOSTLY_SILENT_SHARE:
+        sentence = f"{100 * measures['silence_share']:.0f} % of the clip is silence; cut it away."
+        found.append(("clip_mostly_silent", sentence))
+    if measures["clipped_share"] > CLIPPED_SHARE:
+        sentence = "The clip was recorded too loud and is distorted: the voice will sound harsh."
+        found.append(("clip_clipped", f"{sentence} Record it again with less gain."))
     if measures["sample_rate"] < LOWEST_WISE_RATE:
+        sentence = f"below {LOWEST_WISE_RATE} Hz the voice sounds dull."
         rate = measures["sample_rate"]
-        found.append(
-            ("clip_low_rate", f"The clip has {rate:.0f} Hz: below {LOWEST_WISE_RATE} Hz the voice "
-             "sounds dull.")
-        )  # fmt: skip
+        found.append(("clip_low_rate", f"The clip has a sample rate of {rate:.0f} Hz; {sentence}"))
     if measures.get("damaged_packets", 0):
-        found.append(
-            ("clip_damaged", f"{measures['damaged_packets']:.0f} damaged pieces of the file were "
-             "skipped.")
-        )  # fmt: skip
+        number = measures["damaged_packets"]
+        found.append(("clip_damaged", f"{number:.0f} damaged parts of the file were skipped."))
     return [{"code": code, "message": message} for code, message in found]

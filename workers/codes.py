@@ -155,7 +155,11 @@ class CodesLookup:
             with default_storage.open(row.key) as file:
                 codes = unpack_codes(file.read(), expected | {"frames": str(row.frames)})
         except (FileNotFoundError, CodesObjectError) as error:
-            logger.warning("codes lost, encoding again: clip=%s: %s", clip.fingerprint[:12], error)
+            logger.warning(
+                "codes are no longer stored, encoding again: clip=%s: %s",
+                clip.fingerprint[:12],
+                error,
+            )
             transitions.forget_codes(row)
             delete_objects([row.key])
             return None

@@ -34,7 +34,7 @@ class Consumer(threading.Thread):
             try:
                 self._consume()
             except (Exception, SystemExit):
-                logger.exception("the consumer ended; it begins again, the pump goes on meanwhile")
+                logger.exception("the consumer ended and starts again; work continues meanwhile")
             self._stopper.wait(RESTART_SECONDS)
 
     def stop(self) -> None:

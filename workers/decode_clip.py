@@ -22,11 +22,18 @@ _BYTES_PER_SAMPLE = 4
 # One thread: every OpenBLAS thread would reserve address space, which is what we limit.
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _SENTENCES = {
-    "clip_decode_memory": "Decoding the clip takes more memory than we allow: convert it to a "
-    "plain WAV or FLAC file.",
-    "clip_decode_timeout": "Decoding the clip takes longer than we allow: convert it to a plain "
-    "WAV or FLAC file.",
-    "clip_undecodable": "The clip cannot be decoded: it is damaged or not what its name says.",
+    "clip_decode_memory": (
+        "Decoding the clip needs more memory than is allowed (TTS_CLIP_DECODE_MEGABYTES); "
+        "convert it to a plain WAV or FLAC file."
+    ),
+    "clip_decode_timeout": (
+        "Decoding the clip takes longer than is allowed (TTS_CLIP_DECODE_SECONDS); convert it "
+        "to a plain WAV or FLAC file."
+    ),
+    "clip_undecodable": (
+        "The clip cannot be decoded: it is damaged, or its name has a wrong extension. Export "
+        "it again as WAV."
+    ),
 }
 
 
@@ -89,8 +96,8 @@ def decode_clip(
     if measures["duration_seconds"] < limits.min_seconds:
         raise ClipError(
             "clip_too_short",
-            f"The clip has {measures['duration_seconds']:.2f} seconds; "
-            f"at least {limits.min_seconds:g} are needed.",
+            f"The clip has {measures['duration_seconds']:.2f} seconds; at least "
+            f"{limits.min_seconds:g} are needed. Use a longer clip.",
         )
     measures["warnings"] = warnings_for(measures)
     return DecodedClip(waveform, measures["sample_rate"], measures)

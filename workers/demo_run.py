@@ -63,7 +63,7 @@ def render_demo(
     for other in others:
         wait_encoded(newest_version(other).pk, worker, progress)
     runs = _encoder_runs(version, started_at)
-    how = "encoded" if runs else "the codes are there from an earlier run"
+    how = "encoded" if runs else "the codes of an earlier run are reused"
     names = ", ".join([source.voice_name, *(other.name for other in others)])
     progress.end(f"{names} ready, {how}")
 

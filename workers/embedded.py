@@ -94,7 +94,10 @@ class Child:
                 self._pause = FIRST_PAUSE_SECONDS
             self._next_start_at = now + self._pause
             logger.warning(
-                "%s ended: exit=%s, next start in %.1f s", self.name, self.exit_code, self._pause
+                "%s ended: exit=%s, starting it again in %.1f s",
+                self.name,
+                self.exit_code,
+                self._pause,
             )
             self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
         elif now >= self._next_start_at:
@@ -113,7 +116,7 @@ class Child:
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            logger.warning("%s did not end in time and is killed", self.name)
+            logger.warning("%s did not end in time and is being killed", self.name)
             self._process.kill()
             self._process.wait()
 

@@ -18,7 +18,7 @@ from voices.objects import delete_objects
 from workers.codes import ClipBusyError, EncoderRun
 from workers.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
 from workers.flac_object import store_flac
-from workers.held_claims import HeldClaim
+from workers.held_claims import HeldClaim, WorkUnwantedError
 from workers.outages import is_disk_full, is_outage, outlast
 from workers.worker_process import WorkerProcess
 
@@ -53,7 +53,8 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
     frames = 0
     warnings: list[dict[str, str]] = []
     for clip in clips:
-        frames += _encode_clip(process, clip, keep=keep)
+        claim.check()
+        frames += _encode_clip(process, claim, clip, keep=keep)
         stored = StoredClip.objects.filter(pk=clip.stored_id).first()
         warnings += stored.measures.get("warnings", []) if stored else []
     finish = partial(
@@ -69,7 +70,9 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
         _ring_doorbell(version.pk)
 
 
-def _encode_clip(process: WorkerProcess, clip: ReferenceClip, *, keep: bool) -> int:
+def _encode_clip(
+    process: WorkerProcess, claim: HeldClaim, clip: ReferenceClip, *, keep: bool
+) -> int:
     """Return the frames of one clip's codes, encoding it if nobody has."""
     if process.codes is None:
         raise RuntimeError("a worker without an engine was asked to encode")
@@ -77,6 +80,7 @@ def _encode_clip(process: WorkerProcess, clip: ReferenceClip, *, keep: bool) -> 
 
     def encode() -> EncoderRun:
         decoded = _decode(process, stored)
+        claim.check()
         _keep_what_was_used(stored, decoded)
         codes = engine.encode_reference(decoded.waveform, decoded.sample_rate)
         return EncoderRun(codes, engine.resampler)
@@ -89,6 +93,8 @@ def _encode_clip(process: WorkerProcess, clip: ReferenceClip, *, keep: bool) -> 
 
 def _decode(process: WorkerProcess, stored: StoredClip) -> DecodedClip:
     """Return the decoded upload; raises ClipError, or OSError where the storage is away."""
+    if not stored.original_key:
+        raise ClipError("clip_removed", CLIPS_REMOVED_MESSAGE)
     with default_storage.open(stored.original_key) as file:
         content = file.read()
     process.scratch.mkdir(parents=True, exist_ok=True)
@@ -106,9 +112,8 @@ def _keep_what_was_used(stored: StoredClip, decoded: DecodedClip) -> None:
     if stored.used_key:
         return
     key = store_flac(f"clips/{stored.fingerprint}", decoded.waveform, decoded.sample_rate)
-    kept = StoredClip.objects.filter(pk=stored.pk, used_key="").update(
-        used_key=key, measures=decoded.measures
-    )
+    rows = StoredClip.objects.filter(pk=stored.pk, used_key="").exclude(original_key="")
+    kept = rows.update(used_key=key, measures=decoded.measures)
     if not kept:  # removed meanwhile
         delete_objects([key])
 
@@ -126,20 +131,24 @@ def _ring_doorbell(version_id: uuid.UUID) -> None:
 
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the version; False leaves it to the log and the sweep."""
+    if isinstance(error, WorkUnwantedError):
+        return True
     release = partial(transitions.release_version, claim.pk, claim.token)
     if isinstance(error, ClipBusyError):
         settle = partial(release, delay_seconds=BUSY_DELAY_SECONDS)
     elif is_outage(error):
-        logger.warning("version waits, not its fault: %s", error)
+        logger.warning("version waits for an outage to end: %s", error)
         if is_disk_full(error):
-            process.pause_claims("The disk is full: no voice can be encoded.")
+            process.pause_claims(
+                "The worker's disk is full, so no voice can be encoded; free some space."
+            )
         settle = partial(release, delay_seconds=OUTAGE_DELAY_SECONDS)
     elif isinstance(error, ClipError):
         settle = partial(_fail, claim, error.code, error.message)
     elif isinstance(error, EngineError):
         settle = partial(_retry_or_fail, claim, error.code, str(error), retry=error.retryable)
     elif isinstance(error, FileNotFoundError):
-        message = "The clip's file is gone from the storage: upload the clip again."
+        message = "The clip's file is no longer stored; upload the clip again."
         settle = partial(_retry_or_fail, claim, "clip_lost", message, retry=True)
     else:
         return False

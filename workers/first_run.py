@@ -82,7 +82,9 @@ def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
             update_voice(voice, by=owner.get_username(), clips=[clip])
     except OSError as error:
         reason = f"{error.strerror or error}: {settings.STORAGE_DIR}"
-        raise StepError("storage_unavailable", f"The clip was not stored ({reason}).") from error
+        raise StepError(
+            "storage_unavailable", f"The clip could not be stored ({reason})."
+        ) from error
     except ClipRejectedError as error:
         raise StepError(error.code, str(error)) from error
     version = newest_version(voice)
@@ -95,7 +97,10 @@ def newest_version(voice: Voice) -> VoiceVersion:
     """Return the version that speaks; raise StepError when the voice was deleted meanwhile."""
     version = voice.current_version
     if version is None:
-        raise StepError("voice_not_found", f"The voice {voice.name!r} was deleted meanwhile.")
+        raise StepError(
+            "voice_not_found",
+            f"The voice {voice.name!r} was deleted meanwhile; run the command again.",
+        )
     return version
 
 

@@ -62,9 +62,9 @@ class Heartbeat:
 
     def _report_stillness(self) -> None:
         if self._still_beats >= HUNG_BEATS:
-            end_process("the engine hangs; a supervisor can start this worker again")
+            end_process("the engine does not respond; a supervisor can start this worker again")
         is_still = self._still_beats >= STILL_BEATS
-        sentence = "The engine is busy and makes no progress." if is_still else ""
+        sentence = "The engine is busy but makes no progress." if is_still else ""
         if self.process.status.trouble("engine", sentence) and is_still:
             logger.error("engine makes no progress: beats=%d", self._still_beats)
 
@@ -85,6 +85,6 @@ class Heartbeat:
 
 def end_process(reason: str) -> None:
     """End this process at once: what it holds is freed when the leases run out."""
-    logger.critical("worker ends: %s", reason)
+    logger.critical("worker ends itself: %s", reason)
     logging.shutdown()
     os._exit(1)

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 
+class WorkUnwantedError(Exception):
+    """The row behind a claim is gone, or is not ours any more: nobody waits for the result."""
+
+
 class Kind(enum.Enum):
     """Say what a claim is on."""
 
@@ -45,6 +49,15 @@ class HeldClaim:
         """Stop the work behind a claim that is not ours any more."""
         self.is_lost = True
         self.stop()
+
+    def check(self) -> None:
+        """Pass while the work is wanted.
+
+        Raises:
+            WorkUnwantedError: the claim is not ours any more.
+        """
+        if self.is_lost:
+            raise WorkUnwantedError
 
     def stop(self) -> None:
         """Ask the engine to drop the request, if one is running."""
@@ -110,6 +123,22 @@ class HeldClaims:
     def count(self, *kinds: Kind) -> int:
         """Return how many claims of some kinds are held."""
         return len(self.of(*kinds))
+
+    def count_of_job(self, job_id: uuid.UUID | None) -> int:
+        """Return how many segments of a job are held."""
+        with self._lock:
+            return sum(
+                claim.kind is Kind.SEGMENT and claim.job_id == job_id for claim in self._claims
+            )
+
+    def has_interactive(self) -> bool:
+        """Return whether a segment or an export is held that somebody waits for."""
+        with self._lock:
+            return any(
+                claim.priority == 0
+                for claim in self._claims
+                if claim.kind in (Kind.SEGMENT, Kind.EXPORT)
+            )
 
     def __len__(self) -> int:
         with self._lock:

@@ -6,7 +6,7 @@ Each take is stretched on its own, so that it begins and ends at a sample that i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ class TakeMissingError(Exception):
     """A finished segment's audio is gone; it has to be rendered again."""
 
     def __init__(self, segment_ids: list[int]) -> None:
-        super().__init__(f"{len(segment_ids)} takes have no audio")
+        super().__init__(f"{len(segment_ids)} takes have no stored audio")
         self.segment_ids = segment_ids
 
 
@@ -62,7 +62,7 @@ class JoinedTakes:
 
     def __init__(
         self,
-        segments: QuerySet[Segment],
+        segments: QuerySet[Segment] | Sequence[Segment],
         *,
         speed: float,
         pins: Mapping[int, Pin] | None = None,
@@ -90,7 +90,7 @@ class JoinedTakes:
         """
         self.cues, self.num_samples = [], 0
         position = 0  # before stretching
-        for segment in self._segments.iterator(chunk_size=1000):
+        for segment in _rows(self._segments):
             self._check_pin(segment)
             if segment.take is None:
                 raise TakeMissingError([segment.pk])
@@ -137,9 +137,14 @@ def _length(take: Take) -> int:
     return round(take.audio_seconds * take.sample_rate)
 
 
-def _one_rate(segments: QuerySet[Segment]) -> int:
+def _rows(segments: QuerySet[Segment] | Sequence[Segment]) -> Iterable[Segment]:
+    """Return the segments, of a query never all of them at once."""
+    return segments.iterator(chunk_size=1000) if isinstance(segments, QuerySet) else segments
+
+
+def _one_rate(segments: QuerySet[Segment] | Sequence[Segment]) -> int:
     missing, rates = [], set()
-    for segment in segments.iterator(chunk_size=1000):
+    for segment in _rows(segments):
         if segment.take is None or not default_storage.exists(segment.take.audio_key):
             missing.append(segment.pk)
         else:

@@ -50,7 +50,7 @@ class LiveFiller:
         try:
             self._thread.submit(self._run)
         except RuntimeError:
-            logger.debug("no live audio is made, the worker stops")
+            logger.debug("live audio is not made, as the worker is stopping")
 
     def _run(self) -> None:
         try:
@@ -59,9 +59,9 @@ class LiveFiller:
             if isinstance(error, DATABASE_AWAY):
                 connection.close()
             if is_outage(error):
-                logger.warning("live audio waits, not its fault: %s", error)
+                logger.warning("live audio waits for an outage to end: %s", error)
             else:
-                logger.exception("live audio was not made from takes")
+                logger.exception("cannot make live audio from takes")
         finally:
             with self._lock:
                 self._is_running = False
@@ -136,7 +136,9 @@ def fill_segment(segment: Segment) -> None:
     try:
         _fill(cutter, take, listed)
     except (FileNotFoundError, soundfile.LibsndfileError):
-        logger.warning("live audio ends early, a take's audio is gone: segment=%s", segment.pk)
+        logger.warning(
+            "live audio ends early, as a take's audio is no longer stored: segment=%s", segment.pk
+        )
         _store([cutter.end()], set())
 
 

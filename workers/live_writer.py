@@ -97,7 +97,7 @@ class LiveWriter:
             try:
                 self._thread.submit(self._run)
             except RuntimeError:
-                logger.debug("live audio not written, the worker stops")
+                logger.debug("live audio is not written, as the worker is stopping")
 
     def _run(self) -> None:
         """Write until nothing waits."""
@@ -110,7 +110,7 @@ class LiveWriter:
             try:
                 self._write(waiting)
             except Exception:
-                logger.exception("live audio was not written")
+                logger.exception("cannot write live audio")
                 for heard, _ in waiting:
                     heard.is_broken = True
 
@@ -133,7 +133,7 @@ class LiveWriter:
                 rows.append(store_object(piece))
             except OSError as error:
                 heard.is_broken = True
-                logger.warning("live audio not stored: segment=%s %s", piece.segment_id, error)
+                logger.warning("cannot store live audio: segment=%s %s", piece.segment_id, error)
         try:
             if rows:
                 add_rows(rows)
@@ -141,4 +141,4 @@ class LiveWriter:
             connection.close()
             for heard, _ in pieces:
                 heard.is_broken = True
-            logger.warning("live audio not listed, the database is away: %s", error)
+            logger.warning("cannot list live audio, the database does not answer: %s", error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from ttsweb import leases
 from ttsweb.command_errors import StepError
 from ttsweb.progress import Progress
 from workers.embedded import Child, last_line, open_log, stop_all
+from workers.name_lock import default_name
 
 LOCK_NAME = "worker.lock"
 LOOK_EVERY_SECONDS = 1.0
@@ -35,9 +35,7 @@ class LocalWorker:
 
     def __init__(self, *, log_path: Path | None = None) -> None:
         """Start nothing yet; `log_path` takes the child's log, else it goes to standard error."""
-        self.name = (
-            settings.WORKER_NAME or f"{socket.gethostname().split('.')[0] or 'host'}-embedded"
-        )
+        self.name = default_name("embedded")
         self._log_path = log_path
         self.log = open_log(log_path) if log_path else None
         self._lock: int | None = None

@@ -62,9 +62,11 @@ class LoopThread(threading.Thread):
                 self.failing_since = time.monotonic()
             self.failures += 1
             if isinstance(error, DATABASE_AWAY):
-                logger.warning("%s: the database is away: %s", self.name, str(error).strip())
+                logger.warning(
+                    "%s: the database does not answer: %s", self.name, str(error).strip()
+                )
             else:
-                logger.exception("%s failed; it goes on", self.name)
+                logger.exception("%s failed; it continues", self.name)
             connection.close()
         else:
             self.failures = 0

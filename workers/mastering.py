@@ -218,10 +218,10 @@ def _report(
 
 def _why_not_reached(found: float | None) -> str:
     if found is None:
-        return "The file is silent or shorter than 0.4 s, so that it has no loudness to change."
+        return "The file is silent or shorter than 0.4 s, so its loudness cannot be changed."
     return (
-        f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before its loudness reaches the "
-        f"target; more than {found:g} LUFS would be distorted."
+        f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before the target loudness "
+        f"is reached; more than {found:g} LUFS would distort them."
     )
 
 

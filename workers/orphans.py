@@ -74,14 +74,14 @@ def delete_orphans(*, within_seconds: float = ROUND_SECONDS, now: dt.datetime | 
         try:
             found = list(find_orphans(shard, now=now))
         except OSError as error:  # one folder that cannot be read keeps nothing else waiting
-            logger.warning("storage not looked at: shard=%s error=%s", shard.turn, error)
+            logger.warning("cannot look at the storage: shard=%s error=%s", shard.turn, error)
             continue
         delete_objects(found)
         count += len(found)
         if time.monotonic() > until:
             break
     if count:
-        logger.info("objects that no row names removed: objects=%d", count)
+        logger.info("removed objects that no row names: objects=%d", count)
     return count
 
 

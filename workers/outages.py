@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
+
+from ttsweb.database_errors import DATABASE_AWAY as DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 
-DATABASE_AWAY = (OperationalError, InterfaceError)
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 RETRY_SECONDS = 0.5
 PATIENT_LEASES = 10
@@ -56,5 +57,5 @@ def outlast(write: Callable[[], Result], *, seconds: float | None = None) -> Res
             connection.close()
             if time.monotonic() > deadline:
                 raise
-            logger.warning("database away, trying again: %s", type(error).__name__)
+            logger.warning("the database does not answer, trying again: %s", type(error).__name__)
             time.sleep(RETRY_SECONDS)

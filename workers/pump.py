@@ -7,20 +7,22 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
-from synth.models import BookSource, Export, Segment
 from workers.claiming import take_segments, take_work
-from workers.heartbeat import end_process
-from workers.held_claims import HeldClaim, Kind
+from workers.heartbeat import MODELS, end_process
+from workers.held_claims import Kind
 from workers.loop_thread import LoopThread
+from workers.sweep import free_ended
 from workers.throughput import resident_bytes
 from workers.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
-CARE_SECONDS = 1.0  # a cancel is honoured within about this time
+CARE_SECONDS = 1.0
+STOP_SECONDS = 0.5  # unwanted work ends within this time and a frame of the engine
 STATUS_SECONDS = 2.0
 
 
@@ -60,6 +62,8 @@ class Pump:
         if now >= self._next_status:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))
+            if free_ended():
+                self.process.look_around()
         self._healthy_since = healthy_since
         self._check_heartbeat(now - healthy_since)
 
@@ -69,11 +73,10 @@ class Pump:
         if not len(self.process.held) or healthy_seconds < lease:
             return
         if self._heartbeat.has_failed_for(lease):
-            end_process("its heartbeat is broken, so that it would lose all its work unnoticed")
+            end_process("its heartbeat is broken, so it would lose all its work unnoticed")
 
     def _care(self) -> None:
         watch_disk(self.process)
-        stop_unwanted(self.process)
         if self.process.has_cpu_role:
             self.process.live_filler.look()
         if self.process.codes is not None:
@@ -89,12 +92,12 @@ def watch_disk(process: WorkerProcess) -> None:
     free = shutil.disk_usage(folder).free
     if free < settings.MIN_FREE_BYTES:
         process.pause_claims(
-            f"Nothing new is started: the storage's disk has {free / 1e6:.0f} MB left and "
-            f"TTS_MIN_FREE_BYTES asks for {settings.MIN_FREE_BYTES / 1e6:.0f} MB. "
-            "It goes on by itself when there is room."
+            f"No new work is started: the storage's disk has {free / 1000000.0:.0f} MB "
+            f"left, but TTS_MIN_FREE_BYTES needs {settings.MIN_FREE_BYTES / 1000000.0:.0f} "
+            "MB. Free some space; the worker then continues by itself."
         )
     elif process.pause_is_over and process.status.trouble("disk"):
-        logger.info("the disk has room again: claiming goes on")
+        logger.info("the disk has enough space again, work continues")
 
 
 def forget_evicted(process: WorkerProcess, evicted: Iterable[str]) -> None:
@@ -105,31 +108,20 @@ def forget_evicted(process: WorkerProcess, evicted: Iterable[str]) -> None:
 
 
 def stop_unwanted(process: WorkerProcess) -> None:
-    """Stop held work whose job was cancelled, and abandon claims whose row is gone or not ours."""
-    segments = process.held.of(Kind.SEGMENT)
-    if segments:
-        rows = Segment.objects.filter(pk__in=[claim.pk for claim in segments])
-        found = list(rows.values_list("pk", "claim_token", "job__cancel_requested"))
-        cancelled = {pk for pk, _, is_cancelled in found if is_cancelled}
-        _abandon_lost(segments, [(pk, token) for pk, token, _ in found])
-        for claim in segments:
-            if claim.pk in cancelled:
-                claim.stop()
-    exports = process.held.of(Kind.EXPORT)
-    if exports:
-        keys = Export.objects.filter(pk__in=[claim.pk for claim in exports])
-        _abandon_lost(exports, keys.values_list("pk", "claim_token"))
-    books = process.held.of(Kind.BOOK)
-    if books:
-        tokens = BookSource.objects.filter(pk__in=[claim.pk for claim in books])
-        _abandon_lost(books, tokens.values_list("pk", "claim_token"))
+    """Stop held work of every kind whose row is gone or not ours any more.
 
-
-def _abandon_lost(claims: list[HeldClaim], found: Iterable[tuple[object, object]]) -> None:
-    ours = set(found)
-    for claim in claims:
-        if (claim.pk, claim.token) not in ours and not claim.is_lost:
-            claim.abandon()
+    Whatever makes work unwanted, such as a cancel or the deletion of a voice, takes its claim away.
+    """
+    for kind, model in MODELS.items():
+        claims = [claim for claim in process.held.of(kind) if not claim.is_lost]
+        if not claims:
+            continue
+        rows: Any = model._default_manager.filter(pk__in=[claim.pk for claim in claims])
+        ours = set(rows.values_list("pk", "claim_token"))
+        for claim in claims:
+            if (claim.pk, claim.token) not in ours:
+                logger.debug("stopped work that is no longer wanted: %s=%s", kind.value, claim.pk)
+                claim.abandon()
 
 
 def figures(process: WorkerProcess) -> dict[str, float]:
@@ -139,6 +131,7 @@ def figures(process: WorkerProcess) -> dict[str, float]:
         "clips_in_flight": process.held.count(Kind.VERSION),
         "exports_in_flight": process.held.count(Kind.EXPORT),
         "books_in_flight": process.held.count(Kind.BOOK),
+        "book_files_in_flight": process.held.count(Kind.BOOK_FILE),
         "webhooks_in_flight": process.held.count(Kind.DELIVERY),
     }
     if process.codes is not None:

@@ -7,20 +7,27 @@ import json
 import math
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from synth.books.book import BookRejectedError
 
+LOOK_SECONDS = 0.5
 PROJECT_DIR = Path(__file__).resolve().parents[1]
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 _MEMORY, _TIME = "book_import_memory", "book_import_timeout"
 _SENTENCES = {
-    _MEMORY: "Reading the book takes more memory than we allow (TTS_BOOK_IMPORT_MEGABYTES): "
-    "split it, or leave its pictures out.",
-    _TIME: "Reading the book takes longer than we allow (TTS_BOOK_IMPORT_SECONDS): split it.",
-    "book_unreadable": "The book cannot be read: it is damaged or not what its name says.",
+    _MEMORY: (
+        "Reading the book needs more memory than is allowed (TTS_BOOK_IMPORT_MEGABYTES); split "
+        "the book, or remove its pictures."
+    ),
+    _TIME: (
+        "Reading the book takes longer than is allowed (TTS_BOOK_IMPORT_SECONDS); split the book."
+    ),
+    "book_unreadable": "The book cannot be read: it is damaged, or its name has a wrong extension.",
 }
 _MAX_JSON_PER_CHAR = 64  # blocks and escapes of a text that is all short lines
 
@@ -46,11 +53,19 @@ class ReadFiles:
     facts: dict[str, Any]
 
 
-def read_in_child(source: Path, filename: str, folder: Path, limits: BookLimits) -> ReadFiles:
+def read_in_child(
+    source: Path,
+    filename: str,
+    folder: Path,
+    limits: BookLimits,
+    *,
+    check_wanted: Callable[[], None] = lambda: None,
+) -> ReadFiles:
     """Read the book in `source`, and write its parts into `folder`.
 
     Args:
         filename: what the upload was called; its ending helps where the content does not tell.
+        check_wanted: called twice a second; what it raises ends the child and is raised here.
 
     Raises:
         BookRejectedError: the file is no book that can be read.
@@ -67,20 +82,39 @@ def read_in_child(source: Path, filename: str, folder: Path, limits: BookLimits)
         "cpu_seconds": math.ceil(limits.wall_seconds),
         "output_bytes": limits.max_chars * _MAX_JSON_PER_CHAR + (64 << 20),
     }
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-E", "-s", "-B", "-m", "workers.book_child"],
-            input=json.dumps(request).encode(),
-            capture_output=True,
-            timeout=limits.wall_seconds,
-            cwd=PROJECT_DIR,
-            env=_ENVIRONMENT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise _error(_TIME) from error
-    facts = _read_answer(ended)
+    facts = _read_answer(_run(json.dumps(request).encode(), limits.wall_seconds, check_wanted))
     return ReadFiles(book, cover if facts["cover_type"] else None, facts)
+
+
+def _run(
+    request: bytes, wall_seconds: float, check_wanted: Callable[[], None]
+) -> subprocess.CompletedProcess[bytes]:
+    """Return how the child ended and what it wrote; it is killed once it takes too long."""
+    command = [sys.executable, "-E", "-s", "-B", "-m", "workers.book_child"]
+    deadline, unsent = time.monotonic() + wall_seconds, request
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=PROJECT_DIR,
+        env=_ENVIRONMENT,
+    ) as child:
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    answer, report = child.communicate(unsent, timeout=min(LOOK_SECONDS, left))
+                except subprocess.TimeoutExpired:
+                    unsent = b""
+                    if time.monotonic() >= deadline:
+                        raise _error(_TIME) from None
+                    check_wanted()
+                else:
+                    return subprocess.CompletedProcess(command, child.returncode, answer, report)
+        except BaseException:
+            child.kill()
+            raise
 
 
 def _read_answer(ended: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:

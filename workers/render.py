@@ -13,15 +13,21 @@ from django.db import IntegrityError
 from synth import transitions
 from synth.contract import SegmentAudio
 from synth.engine import EngineError
-from synth.models import RenderJob, Segment, Take
+from synth.models import Segment, Take
 from synth.transitions import Claim
+from synth.transitions.jobs import OPEN
 from synth.transitions.retakes import finish_with_candidate, retake_segments
 from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
 from workers.held_claims import HeldClaim
 from workers.outages import is_disk_full, is_outage, outlast
-from workers.render_request import CodesMissingError, RenderRequest, build_requests
-from workers.rendered import Rendered
+from workers.render_request import (
+    CodesMissingError,
+    RenderRequest,
+    VoiceSilencedError,
+    build_requests,
+)
+from workers.rendered import Rendered, RenderedQueue
 from workers.screening import screen_take
 from workers.takes import add_takes, drop_stored, drop_unused_take, find_takes, store_take
 from workers.worker_process import WorkerProcess
@@ -30,10 +36,9 @@ logger = logging.getLogger(__name__)
 
 OUTAGE_DELAY_SECONDS = 5.0
 MISSING_CODES_DELAY_SECONDS = 0.5
+MOST_SETTLED_TOGETHER = 16  # each takes a millisecond or two, in which nobody else writes
 RETRY_DELAY_SECONDS = 2.0  # doubled by every attempt that was spent
-UNEXPECTED_MESSAGE = (
-    "Rendering this text failed in a way nobody foresaw; the worker's log has the traceback."
-)
+UNEXPECTED_MESSAGE = "Rendering this text failed unexpectedly; the worker's log has the details."
 
 
 def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
@@ -50,6 +55,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
             _settle_error(process, claim, error)
         return
     reused: list[tuple[HeldClaim, Take]] = []
+    asked: list[tuple[HeldClaim, RenderRequest]] = []
     for claim in claims:
         request = requests.get(claim.pk)
         if request is None:  # its row is gone
@@ -59,12 +65,51 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
         elif request.content_key in takes:
             reused.append((claim, takes[request.content_key]))
         else:
-            _submit(process, claim, request)
+            asked.append((claim, request))
+    for claim, take in _begin_takes(process, asked):
+        reused.append((claim, take))
     _finish(process, reused, is_reused=True)
+
+
+def _begin_takes(
+    process: WorkerProcess, asked: Sequence[tuple[HeldClaim, RenderRequest]]
+) -> list[tuple[HeldClaim, Take]]:
+    """Hand segments to the engine; those whose take another claim renders wait for that in rows.
+
+    Returns the claims whose takes have come meanwhile.
+    """
+    try:
+        wanted = {_fence(claim): request.content_key for claim, request in asked}
+        begun = outlast(partial(transitions.begin_takes, wanted))
+        # Whoever had a key before may have finished between our look and our claim on it.
+        takes = outlast(partial(find_takes, [wanted[fence] for fence in begun]))
+        waiting = {fence: key for fence, key in wanted.items() if fence not in begun}
+        if waiting and outlast(partial(transitions.wait_for_takes, waiting)) < len(waiting):
+            for fence in waiting:  # what is still held is of a job that was cancelled
+                outlast(partial(transitions.release_segment, fence))
+    except Exception as error:
+        for claim, _ in asked:
+            _settle_error(process, claim, error)
+        return []
+    found: list[tuple[HeldClaim, Take]] = []
+    for claim, request in asked:
+        if _fence(claim) in waiting:
+            process.held.drop(claim)
+        elif request.content_key in takes:
+            found.append((claim, takes[request.content_key]))
+        else:
+            _submit(process, claim, request)
+    if waiting:
+        logger.info("segments wait for equal takes that are being rendered: count=%d", len(waiting))
+        process.note_awaited(waiting.values())
+    return found
 
 
 def _submit(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> None:
     """Ask the engine; its answer is dealt with in our own threads, never in the engine's."""
+    if claim.is_lost:
+        process.held.drop(claim)
+        return
     process.spoken.note(request.clips, request.spec.references)
     future = _ask(process, claim, request)
     claim.future = future
@@ -90,16 +135,17 @@ def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Fu
     return future
 
 
-def settle_rendered(process: WorkerProcess) -> None:
+def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
     """Keep what the engine made of segments and settle their claims, many at once."""
     items: list[Rendered] = []
     try:
-        items = process.rendered.take()
+        items = queue.take()
         if process.handing_back.is_set():
             return  # the shutdown gives the claims back
         wanted = [item for item in items if not _drop_lost(process, item.claim)]
         stored: list[tuple[HeldClaim, Take]] = []
-        outcomes = process.store(partial(_store, process), wanted)
+        store = process.store_first if queue is process.rendered_first else process.store
+        outcomes = store(partial(_store, process), wanted)
         if process.handing_back.is_set():  # nobody would wait for their rows
             drop_stored([take for take in outcomes if isinstance(take, Take)])
             return
@@ -114,7 +160,7 @@ def settle_rendered(process: WorkerProcess) -> None:
             process.held.drop(item.claim)
         raise
     finally:
-        process.rendered.end_run()
+        queue.end_run()
 
 
 def _drop_lost(process: WorkerProcess, claim: HeldClaim) -> bool:
@@ -170,8 +216,13 @@ def _finish(
     process: WorkerProcess, done: list[tuple[HeldClaim, Take]], *, is_reused: bool = False
 ) -> None:
     """Write that segments are done, or wait for another take, and forget their claims."""
-    if not done:
-        return
+    for start in range(0, len(done), MOST_SETTLED_TOGETHER):
+        _finish_some(process, done[start : start + MOST_SETTLED_TOGETHER], is_reused=is_reused)
+
+
+def _finish_some(
+    process: WorkerProcess, done: list[tuple[HeldClaim, Take]], *, is_reused: bool
+) -> None:
     fences = {_fence(claim): take for claim, take in done}
     reused = set(fences) if is_reused else set()
     try:
@@ -181,23 +232,28 @@ def _finish(
     except Exception as error:
         if len(done) > 1:
             for one in done:
-                _finish(process, [one], is_reused=is_reused)
+                _finish_some(process, [one], is_reused=is_reused)
         else:
             _settle_error(process, done[0][0], error)
         return
+    process.note_made(take.content_key for _, take in done)
     if again:
-        logger.info("suspicious takes are followed by others: count=%d", len(again))
+        logger.info("suspicious takes are rendered again: count=%d", len(again))
         process.look_around()
     for claim, take in done:
         process.held.drop(claim)
         if _fence(claim) not in settled | again:
             logger.info("segment was taken over or removed meanwhile: segment=%s", claim.pk)
-            if not Segment.objects.filter(pk=claim.pk).exists():  # its job was deleted meanwhile
-                drop_unused_take(take)
+            if not Segment.objects.filter(pk=claim.pk, status__in=OPEN).exists():
+                drop_unused_take(take)  # nobody will ask for it: its job was stopped or deleted
     if not settled:
         return
     frames = sum(fences[fence].frames for fence in settled)
     seconds = sum(fences[fence].audio_seconds for fence in settled)
+    if process.has_cpu_role:
+        process.look_around()  # their files, sooner than by a message
+    elif process.is_careful or process.is_isolating:
+        process.wake.set()
     logger.info("segments done: count=%d frames=%d seconds=%.1f", len(settled), frames, seconds)
 
 
@@ -230,7 +286,7 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
 
 def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
     fence = _fence(claim)
-    release = partial(cancel_or_release, fence)
+    release = partial(transitions.release_segment, fence)
     if claim.is_lost or isinstance(error, Segment.DoesNotExist):
         process.held.drop(claim)
     elif isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
@@ -239,12 +295,17 @@ def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> No
         reopen_without_codes(error.version_id)
         _settle(process, claim, partial(release, delay_seconds=MISSING_CODES_DELAY_SECONDS))
     elif is_outage(error):
-        logger.warning("segment waits, not its fault: %s", error)
+        logger.warning("segment waits for an outage to end: %s", error)
         if is_disk_full(error):
-            process.pause_claims("The disk is full: no audio can be stored.")
+            process.pause_claims(
+                "The worker's disk is full, so no audio can be stored; free some space."
+            )
         _settle(process, claim, partial(release, delay_seconds=OUTAGE_DELAY_SECONDS))
     elif isinstance(error, IntegrityError):  # the take was deleted with its job in this moment
         _settle(process, claim, release)
+    elif isinstance(error, VoiceSilencedError):
+        fail = partial(_retry_or_fail, fence, error.code, str(error), retry=False)
+        _settle(process, claim, fail)
     elif isinstance(error, EngineError):
         retry = partial(_retry_or_fail, fence, error.code, str(error), retry=error.retryable)
         _settle(process, claim, retry)
@@ -252,13 +313,6 @@ def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> No
         logger.error("segment failed unexpectedly", exc_info=error)
         retry = partial(_retry_or_fail, fence, "unexpected_error", UNEXPECTED_MESSAGE, retry=True)
         _settle(process, claim, retry)
-
-
-def cancel_or_release(fence: Claim, *, delay_seconds: float = 0.0) -> bool:
-    """Cancel a segment whose job was cancelled; any other waits again, with no attempt spent."""
-    if RenderJob.objects.filter(segments=fence.pk, cancel_requested=True).exists():
-        return transitions.cancel_segment(fence)
-    return transitions.release_segment(fence, delay_seconds=delay_seconds)
 
 
 def _retry_or_fail(fence: Claim, code: str, message: str, *, retry: bool) -> bool:

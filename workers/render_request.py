@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth.contract import Reference, RenderSpec, Sampling
+from synth.contract import EngineClass, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineError
 from synth.models import JobVoice, RenderJob, Segment
 from synth.retake_sampling import sampling_of_retake
@@ -18,6 +18,7 @@ from synth.take_keys import VoicesKey, key_of_voices
 from synth.take_keys import content_key as content_key
 from synth.take_keys import frame_cap as frame_cap
 from synth.transitions.candidates import place_in_series
+from synth.transitions.silenced import Silence, silence_of
 from voices.models import ReferenceClip, VoiceVersion
 from workers.codes import CodesLookup
 from workers.live_chunks import heard_rate
@@ -38,18 +39,17 @@ class ReferenceRemovedError(EngineError):
 
     def __init__(self) -> None:
         super().__init__(
-            "The reference clip was removed, as its job had ended: submit the text again with a "
-            "voice or a clip."
+            "The reference clip was removed when its job ended; submit the text again with "
+            "a voice or a clip."
         )
 
 
-class VoiceDeletedError(EngineError):
-    """The voice was deleted after the segment was claimed and before it was begun."""
+class VoiceSilencedError(Exception):
+    """The voice may not speak any more since the segment was claimed; `code` says why."""
 
-    code = "voice_deleted"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The voice {name!r} was deleted before this text was spoken.")
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(f"{silence.message} This text was not rendered before that.")
+        self.code = silence.code
 
 
 class SpeakerUnknownError(EngineError):
@@ -58,7 +58,9 @@ class SpeakerUnknownError(EngineError):
     code = "speaker_unknown"
 
     def __init__(self, speaker: int) -> None:
-        super().__init__(f"Speaker {speaker} has no voice in this job: submit it with one.")
+        super().__init__(
+            f"Speaker {speaker} has no voice in this job; submit the job again with one."
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,9 +99,9 @@ def build_requests(
 
     A segment whose row is gone is left out. Where a request cannot be built there is the reason:
     CancelledError when its job was cancelled, CodesMissingError when its speaker's version has to
-    be encoded again, VoiceDeletedError or ReferenceRemovedError when its clips were removed,
-    SpeakerUnknownError when its speaker has no voice, OSError when the storage cannot be read at
-    the moment.
+    be encoded again, VoiceSilencedError when that voice may not speak any more,
+    ReferenceRemovedError when its clips are gone, SpeakerUnknownError when its speaker has no
+    voice, OSError when the storage cannot be read at the moment.
     """
     rows = Segment.objects.filter(pk__in=segment_ids).values_list(
         "pk", "job_id", "speaker", "spoken_text", "seed", "candidates"
@@ -122,12 +124,12 @@ def build_requests(
             requests[pk] = voice
         else:
             place = place_in_series(seed, candidates)
-            requests[pk] = _request(job, voice, text, seed, place, engine.model_fingerprint)
+            requests[pk] = _request(job, voice, text, seed, place, engine.engine_class)
     return requests
 
 
 def _request(
-    job: RenderJob, voice: _Spoken, text: str, seed: int, place: int, model_fingerprint: str
+    job: RenderJob, voice: _Spoken, text: str, seed: int, place: int, engine: EngineClass
 ) -> RenderRequest:
     asked = Sampling(
         seed=seed,
@@ -138,7 +140,7 @@ def _request(
     )
     sampling = sampling_of_retake(asked, place)
     spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
-    key = content_key(spec, model_fingerprint, voice.key)
+    key = content_key(spec, engine, voice.key)
     is_live = job.live_requested_at is not None
     rate = heard_rate(job.format, job.sample_rate)
     return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate, job.language)
@@ -162,12 +164,18 @@ def _voices_of(
         clips[clip.version_id].append(clip)
     rows = [
         row
-        for row in pinned.select_related("version__voice")
+        for row in pinned.select_related("version__voice", "job__owner").defer("job__text")
         if (row.job_id, row.speaker) in spoken_by
     ]
-    versions = {row.version_id: row.version for row in rows}
+    silenced = {row.pk: silence for row in rows if (silence := silence_of(row))}
+    versions = {row.version_id: row.version for row in rows if row.pk not in silenced}
     spoken = {pk: _spoken(version, clips[pk], codes, codec) for pk, version in versions.items()}
-    return {(row.job_id, row.speaker): spoken[row.version_id] for row in rows}
+    return {
+        (row.job_id, row.speaker): VoiceSilencedError(silenced[row.pk])
+        if row.pk in silenced
+        else spoken[row.version_id]
+        for row in rows
+    }
 
 
 def _spoken(
@@ -187,8 +195,6 @@ def _reference(
 ) -> Reference:
     """Return a version as one reference: its clips' codes and transcripts, one after the other."""
     keep = version.voice is None or version.voice.cache_codes
-    if version.voice is not None and version.voice.deleted_at is not None:
-        raise VoiceDeletedError(version.voice.name)
     if not clips:
         raise ReferenceRemovedError
     found = [codes.find(clip.stored, codec, keep=keep) for clip in clips]

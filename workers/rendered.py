@@ -1,14 +1,16 @@
 """Gather what the engine has rendered, so that many segments are stored and settled at once.
 
 Settling one segment costs about as much as settling ten, and what it costs the engine's thread
-waits for. Nobody waits for a bulk segment; the last one of an interactive job is settled at once,
-and so are the last ones that the engine has, too few for its slots: retakes may fill these.
+waits for. Nobody waits for a bulk segment. The last one of an interactive job is settled at once,
+with what waits of its job, in a queue of its own; and so are the last ones that the engine has, too
+few for its slots: retakes may fill these.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -46,10 +48,10 @@ class RenderedQueue:
         self._is_running = self._is_urgent = False
         self._changed = threading.Condition()
 
-    def add(self, item: Rendered, *, is_urgent: bool) -> None:
-        """Add one; the engine's thread calls this."""
+    def add(self, *items: Rendered, is_urgent: bool) -> None:
+        """Add some; the engine's thread calls this."""
         with self._changed:
-            self._items.append(item)
+            self._items += items
             self._is_urgent = self._is_urgent or is_urgent
             is_due = not self._is_running
             self._is_running = True
@@ -57,6 +59,19 @@ class RenderedQueue:
                 self._changed.notify_all()
         if is_due:
             self._schedule()
+
+    def pop_job(self, job_id: uuid.UUID | None) -> list[Rendered]:
+        """Take back what waits of a job."""
+        with self._changed:
+            found = [item for item in self._items if item.claim.job_id == job_id]
+            self._items = [item for item in self._items if item.claim.job_id != job_id]
+        return found
+
+    def hurry(self) -> None:
+        """Have the run that goes on, if one does, wait for nothing."""
+        with self._changed:
+            self._is_urgent = self._is_running
+            self._changed.notify_all()
 
     def __len__(self) -> int:
         """Return how many wait, those of a run that goes on left out."""

@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -13,17 +14,17 @@ from django.db import connection
 
 from synth.models import WorkerStatus
 from workers import running, sweep
+from workers.claiming import note_last_losses
 from workers.consumer import Consumer
 from workers.heartbeat import BEATS_PER_LEASE, Heartbeat
 from workers.loop_thread import LoopThread
 from workers.outages import outlast
-from workers.pump import STATUS_SECONDS, Pump
+from workers.pump import STATUS_SECONDS, STOP_SECONDS, Pump, stop_unwanted
 from workers.shutdown import drain
 from workers.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
-QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
 FOREVER = float("inf")
 SIGNAL_SECONDS = 0.2
 State = WorkerStatus.State
@@ -61,16 +62,21 @@ def run_worker(
     sweeper = LoopThread(
         "sweep", _sweep(process), seconds=settings.SWEEP_SECONDS / 2, stop=process.stopping
     )
+    # On its own: a claim or a full disk must not keep it waiting, nor a drain.
+    stopper = LoopThread(
+        "stop", partial(stop_unwanted, process), seconds=STOP_SECONDS, stop=finished
+    )
     consumer = Consumer(name=process.name, queues=queues, concurrency=concurrency)
     pump.start()
     sweeper.start()
+    stopper.start()
     consumer.start()
     announce(f"worker {process.name} ready: role={process.role} queues={','.join(queues)}")
     while not stop.wait(SIGNAL_SECONDS):
         # A signal that the kernel hands to another thread does not wake this one, and only this one
         # runs handlers: without a look now and then a busy worker could miss its SIGTERM for ever.
         pass
-    announce(f"worker {process.name} stops")
+    announce(f"worker {process.name} is stopping")
     consumer.stop()
     drain(process, hurry=hurry)
     finished.set()
@@ -103,6 +109,7 @@ def _prepare(
             outlast(sweep.start_clock, seconds=FOREVER)
             if process.has_engine_role:
                 _start_engine(process)
+                outlast(lambda: note_last_losses(process), seconds=FOREVER)
             process.status.state = State.READY
             outlast(process.status.write, seconds=FOREVER)
         except Exception as error:  # whatever it is: the status row and the log must say it
@@ -137,7 +144,7 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
     try:
         process.status.write()
     except Exception as error:
-        logger.warning("last status not written: %s", error)
+        logger.warning("cannot write the last status: %s", error)
     return 0 if stop.is_set() else 1
 
 

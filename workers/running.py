@@ -21,6 +21,6 @@ def set_current(process: WorkerProcess | None) -> None:
 def current() -> WorkerProcess | None:
     """Return the worker process, or None, with a line in the log, outside of `./tts worker`."""
     if not _current:
-        logger.error("message dropped: start workers with `./tts worker`, not with celery itself")
+        logger.error("message dropped; start workers with `./tts worker`, not with celery itself")
         return None
     return _current[0]

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 
 from synth import transitions
-from synth.models import RenderJob, WorkerStatus
+from synth.models import WorkerStatus
 from synth.transitions import Claim
 from voices import transitions as voice_transitions
 from voices.models import ClipCodes
@@ -33,7 +33,7 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     """
     process.stopping.set()
     process.status.state = WorkerStatus.State.DRAINING
-    with process.claim_lock:  # what is being claimed at this moment is held from here on
+    with process.claim_lock, process.exports_lock:  # what is being claimed now is held from here on
         pass
     deadline = time.monotonic() + settings.DRAIN_SECONDS
     while len(process.held) and time.monotonic() < deadline and not hurry.is_set():
@@ -43,12 +43,14 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     last_words = threading.Thread(target=_last_words, args=(process,), daemon=True)
     last_words.start()
     last_words.join(LAST_WORDS_SECONDS)
-    if not process.rendered.wait_idle(LAST_OBJECTS_SECONDS):
-        logger.warning("storing did not end in time: `orphans` finds what it left")
+    until = time.monotonic() + LAST_OBJECTS_SECONDS
+    queues = (process.rendered, process.rendered_first)
+    if not all(queue.wait_idle(until - time.monotonic()) for queue in queues):
+        logger.warning("storing did not end in time: `./tts orphans` finds objects that are left")
 
 
 def _last_words(process: WorkerProcess) -> None:
-    with process.claim_lock:  # a claim that is being won at this moment is ours to hand back
+    with process.claim_lock, process.exports_lock:  # what is being won now is ours to hand back
         claims = process.held.of(*Kind)
     for claim in claims:
         claim.stop()
@@ -76,8 +78,6 @@ def hand_back(claim: HeldClaim) -> None:
         transitions.release_book(fence)
     elif claim.kind is Kind.BOOK_FILE:
         transitions.release_book_file(fence)
-    elif RenderJob.objects.filter(segments=claim.pk, cancel_requested=True).exists():
-        transitions.cancel_segment(fence)
     else:
         transitions.release_segment(fence)
 
@@ -87,4 +87,4 @@ def _try(step: Callable[[], object]) -> None:
     try:
         step()
     except Exception as error:
-        logger.warning("not done while stopping: %s", error)
+        logger.warning("not done, as the worker is stopping: %s", error)

@@ -57,8 +57,8 @@ class Site:
             if self._web.exit_code is not None:
                 raise StepError(
                     "web_failed",
-                    f"The web server ended before it answered (exit code {self._web.exit_code}); "
-                    "its last lines say why.",
+                    "The web server ended before it answered (exit code "
+                    f"{self._web.exit_code}); its last log lines show the reason.",
                 )
             time.sleep(LOOK_SECONDS)
 

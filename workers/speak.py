@@ -38,7 +38,7 @@ def submit_text(
         StepError: with the code and sentence that the API would answer.
     """
     if not 0 <= seed <= LARGEST_SEED:
-        raise StepError("seed_invalid", f"A seed is a whole number from 0 to {LARGEST_SEED}.")
+        raise StepError("seed_invalid", f"A seed must be a whole number from 0 to {LARGEST_SEED}.")
     order = Order(text=text, voice=voice, seed=seed, format=audio_format)
     try:
         job, _ = submit_job(order, owner=owner)
@@ -60,7 +60,7 @@ def find_speaker(wanted: str) -> tuple[Voice, VoiceVersion]:
         raise StepError(error.code, f"No voice is named {wanted!r}. {_names()}") from error
     version = voice.current_version
     if version is None:
-        raise StepError("voice_not_ready", f"The voice {voice.name!r} has no clip yet.")
+        raise StepError("voice_not_ready", f"The voice {voice.name!r} has no clip yet; add one.")
     if version.status == VoiceVersion.Status.FAILED:
         raise StepError(version.error_code, version.error_message)
     return voice, version
@@ -70,6 +70,6 @@ def _names() -> str:
     voices = Voice.objects.filter(deleted_at__isnull=True, archived=False)
     names = list(voices.values_list("name", flat=True)[: NAMES_LISTED + 1])
     if not names:
-        return "There is none yet: ./tts demo makes one."
+        return "There are no voices yet; ./tts demo makes one."
     more = " and more" if len(names) > NAMES_LISTED else ""
     return f"There are: {', '.join(names[:NAMES_LISTED])}{more}."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from synth.models import WorkerStatus
@@ -14,11 +17,17 @@ if TYPE_CHECKING:
 State = WorkerStatus.State
 
 
+def start_of(started_at: dt.datetime) -> str:
+    """Return what tells one start of a worker from another one under its name."""
+    return started_at.astimezone(dt.UTC).isoformat()
+
+
 class StatusReport:
     """Keep what this worker says of itself; `write` publishes it. Safe from every thread."""
 
     def __init__(self, *, name: str, role: str, checkpoint: str) -> None:
         self.name = name
+        self.note_start: Callable[[str], None] | None = None  # given the row's `started_at`
         self.state = State.STARTING
         self._columns: dict[str, Any] = {"role": role, "checkpoint": checkpoint[-200:]}
         self._trouble: dict[str, str] = {}
@@ -31,6 +40,7 @@ class StatusReport:
             "device": engine.device[:100],
             "model_fingerprint": engine.model_fingerprint,
             "codec_fingerprint": engine.codec_fingerprint,
+            "engine_class": asdict(engine.engine_class),
             "resampler": engine.resampler,
         }
 
@@ -70,4 +80,6 @@ class StatusReport:
         changed = WorkerStatus.objects.filter(pk=self.name).update(**columns)
         if not changed:
             WorkerStatus.objects.create(name=self.name, **({"started_at": now} | columns))
+        if not self._is_started and self.note_start is not None:
+            self.note_start(start_of(now))
         self._is_started = True

@@ -37,6 +37,8 @@ from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips
 from workers import live_cleanup, orphans, retention
+from workers.name_lock import FOLDER, held_if_ended
+from workers.status import start_of
 from workers.turns import open_turns, postpone_turn
 from workers.turns import take_turn as take_turn
 
@@ -71,6 +73,7 @@ def sweep_if_due() -> bool:
         postpone_turn(SWEEP, seconds=max(settings.SWEEP_SECONDS, grace))
     transitions.close_cancelled_jobs()
     transitions.stop_overdue_jobs()
+    transitions.stop_silenced_jobs()
     transitions.fail_jobs_of_failed_versions()
     transitions.settle_stalled_batches()
     start_wanted_books()
@@ -103,6 +106,26 @@ def free_own(worker: str) -> int:
         if row.claim_token is not None:
             voice_transitions.release_codes(row, row.claim_token)
     return free_lost(Q(claimed_by=worker))
+
+
+def free_ended() -> int:
+    """Give back at once what processes of this host held that are gone; return how many claims.
+
+    Those of other hosts are found by their leases.
+    """
+    over = (WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED)
+    freed = 0
+    for row in WorkerStatus.objects.exclude(state__in=over):
+        start = start_of(row.started_at)
+        with held_if_ended(settings.DATA_DIR / FOLDER, row.name, start) as is_ended:
+            if is_ended:
+                logger.warning("a worker's process has ended: worker=%s", row.name)
+                freed += free_own(row.name)
+                WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at).update(
+                    state=WorkerStatus.State.STOPPED,
+                    detail="The worker's process ended unexpectedly.",
+                )
+    return freed
 
 
 def resend() -> int:
@@ -160,7 +183,8 @@ def tidy() -> None:
     silence = dt.timedelta(seconds=SILENT_LEASES * settings.LEASE_SECONDS)
     living = Q(state__in=(WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED))
     WorkerStatus.objects.filter(~living, last_seen_at__lt=now - silence).update(
-        state=WorkerStatus.State.STOPPED, detail="It went silent without saying good-bye."
+        state=WorkerStatus.State.STOPPED,
+        detail="The worker stopped reporting without an orderly end.",
     )
     drop_leftover_references()
     forget_webhooks()
@@ -176,11 +200,12 @@ def drop_leftover_references() -> None:
     """Let go of clips that came with jobs which ended while nobody could remove them."""
     if settings.KEEP_INLINE_REFERENCES:
         return
+    spoken = ReferenceClip.objects.filter(version__voice__isnull=False)
     clips = ReferenceClip.objects.filter(
         version__voice__isnull=True, version__pinned_by__job__status__in=RenderJob.FINAL
-    )
+    ).exclude(Q(stored__original_key="") | Q(stored__in=spoken.values("stored")))
     for job_id in set(clips.values_list("version__pinned_by__job_id", flat=True)):
-        drop_inline_references(job_id)
+        drop_inline_references([job_id])
 
 
 def remove_old_temporaries(folder: Path) -> int:
@@ -219,5 +244,5 @@ def reopen_stale(worker: str, codec_fingerprint: str) -> int:
         return 0
     count = voice_transitions.reopen_stale_versions(codec_fingerprint)
     if count:
-        logger.info("voices of another codec are encoded again: versions=%d", count)
+        logger.info("encoding voices of another codec again: versions=%d", count)
     return count

@@ -80,7 +80,7 @@ def add_takes(stored: Sequence[Take]) -> dict[str, Take]:
             {take.content_key for take in stored}, field_name="content_key"
         )
     if any(take.content_key not in found for take in stored):
-        raise IntegrityError("a take of another worker was deleted in this moment")
+        raise IntegrityError("a take of another worker was deleted at the same time")
     kept = {take.pk for take in found.values()}
     others = {take.content_key: _replace_or_reuse(take) for take in stored if take.pk not in kept}
     return found | others
@@ -129,7 +129,7 @@ def _measures(rendered: SegmentAudio) -> dict[str, float]:
     audio, timings = rendered.audio, rendered.timings
     total = float(np.einsum("i,i->", audio, audio, dtype=np.float64))
     if not math.isfinite(total):
-        raise NotFiniteAudioError("The model's audio holds samples that are not numbers.")
+        raise NotFiniteAudioError("The model's audio contains samples that are not numbers.")
     peak = max(float(audio.max()), -float(audio.min())) if len(audio) else 0.0
     return {
         "peak_dbfs": round(dbfs(peak), 2),

@@ -42,11 +42,11 @@ def render_segments(segment_ids: Any) -> None:
 
 @shared_task(name=queue.ASSEMBLE)
 def assemble(export_id: Any) -> None:
-    """Make a job's file if it waits and this worker has room."""
+    """Make files that wait, this one or more urgent ones, if this worker has room."""
     found = _as_uuid(export_id)
     process = running.current()
     if found is not None and process is not None:
-        claiming.take_exports(process, [found])
+        claiming.take_exports(process)
 
 
 @shared_task(name=queue.IMPORT_BOOK)
@@ -103,7 +103,7 @@ def _as_uuid(value: Any) -> uuid.UUID | None:
     try:
         return uuid.UUID(value)
     except (ValueError, TypeError, AttributeError):
-        logger.warning("message dropped: its argument is no id: %.80r", value)
+        logger.warning("message dropped, its argument is not an id: %.80r", value)
         return None
 
 
@@ -112,5 +112,5 @@ def _as_ids(value: Any) -> list[int]:
     is_list = isinstance(value, list) and len(value) <= MOST_IDS
     if is_list and all(type(one) is int and 0 < one < 2**63 for one in value):
         return list(value)
-    logger.warning("message dropped: its argument is no list of ids: %.80r", value)
+    logger.warning("message dropped, its argument is not a list of ids: %.80r", value)
     return []

@@ -60,7 +60,7 @@ def find_factory(name: str) -> Callable[[], Transcriber]:
         reason = f"{type(error).__name__}: {error}"
         raise TranscriberError(f"TTS_TRANSCRIBER={name!r} cannot be imported: {reason}") from error
     if not callable(factory):
-        raise TranscriberError(f"TTS_TRANSCRIBER={name!r} is no factory: it cannot be called")
+        raise TranscriberError(f"TTS_TRANSCRIBER={name!r} is not a factory: it cannot be called")
     made: Callable[[], Transcriber] = factory
     return made
 
@@ -150,15 +150,15 @@ class SpeechCheck:
             return None
         heard = call.result()
         if not isinstance(heard, str):
-            self._tell(f"it returned a {type(heard).__name__} in place of a text", None)
+            self._tell(f"it returned a {type(heard).__name__} instead of a text", None)
             return None
         if self._status.trouble(_TOPIC):
-            logger.info("the transcriber hears again")
+            logger.info("the transcriber works again")
         return _storable(heard)
 
     def _tell(self, reason: str, error: BaseException | None) -> None:
         """Say in log and status what went wrong; the same thing again is not logged again."""
-        sentence = f"The transcriber failed, so that takes are not heard: {reason}."
+        sentence = f"The transcriber failed, so takes are not checked for wrong words: {reason}."
         if self._status.trouble(_TOPIC, sentence[:500]):
             logger.error("the transcriber failed: %s", reason[:500], exc_info=error)
 

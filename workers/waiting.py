@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 
+from django.conf import settings
 from django.core.files.storage import default_storage
 from django.db.models import Sum
 
 from synth.models import Export, RenderJob, Segment
 from ttsweb.command_errors import StepError
+from ttsweb.private_files import users_umask
 from ttsweb.progress import Progress
 from voices.models import VoiceVersion
 from workers.local_worker import LocalWorker
@@ -30,7 +33,7 @@ def wait_encoded(version_id: uuid.UUID, worker: LocalWorker, progress: Progress)
     while True:
         version = VoiceVersion.objects.filter(pk=version_id).first()
         if version is None:
-            raise StepError("voice_deleted", "The voice was deleted while it was being encoded.")
+            raise StepError("voice_deleted", "The voice was deleted while it was encoded.")
         if version.status == VoiceVersion.Status.READY:
             return version
         if version.status == VoiceVersion.Status.FAILED:
@@ -50,7 +53,7 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
     while True:
         job = RenderJob.objects.filter(pk=job_id).first()
         if job is None:
-            raise StepError("job_deleted", "The job was deleted while it was being rendered.")
+            raise StepError("job_deleted", "The job was deleted while it was rendered.")
         if job.status in RenderJob.FINAL:
             break
         speed = _speed(job, time.monotonic() - started)
@@ -79,18 +82,20 @@ def save_audio(job: RenderJob, target: Path) -> None:
     """
     export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
     if export is None:
-        raise StepError("audio_missing", f"Job {job.pk} has no {job.format} file.")
+        raise StepError("audio_missing", f"The job {job.pk} has no {job.format} file.")
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with default_storage.open(export.key) as source, part.open("wb") as file:
+        with nullcontext() if target.is_relative_to(settings.DATA_DIR) else users_umask():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file = part.open("wb")
+        with default_storage.open(export.key) as source, file:
             while chunk := source.read(CHUNK_BYTES):
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
     except OSError as error:
-        raise StepError("file_not_written", f"{target} was not written: {error}.") from error
+        raise StepError("file_not_written", f"{target} could not be written: {error}.") from error
     finally:
         part.unlink(missing_ok=True)
 
@@ -108,4 +113,4 @@ def _job_error(job: RenderJob) -> StepError:
         return StepError(job.error_code, job.error_message)
     if segment is not None:
         return StepError(segment.error_code, segment.error_message)
-    return StepError(f"job_{job.status}", f"Job {job.pk} ended as {job.status}.")
+    return StepError(f"job_{job.status}", f"The job {job.pk} ended as {job.status}.")

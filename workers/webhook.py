@@ -19,6 +19,7 @@ from synth import transitions
 from synth.models import WebhookDelivery
 from synth.transitions import Claim
 from synth.webhooks.signing import secret_of, signed_headers, signing_secrets
+from ttsweb.encryption import SecretUnreadableError
 from ttsweb.guarded_fetch import Answered, FetchError, post
 from workers.held_claims import HeldClaim, Kind
 from workers.outages import outlast
@@ -34,9 +35,7 @@ GONE = 410
 _SITE = re.compile(r"[^:/?#]+://[^/?#]*")
 # What no later attempt can change: the same URL would be refused in the same way.
 HOPELESS = ("url_invalid", "url_scheme", "url_private_address")
-UNEXPECTED_MESSAGE = (
-    "Sending this failed in a way nobody foresaw; the worker's log has the traceback."
-)
+UNEXPECTED_MESSAGE = "Sending this message failed unexpectedly; the worker's log has the details."
 
 
 def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
@@ -70,6 +69,11 @@ def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
             settle = partial(_settle_answer, fence, answered)
         except FetchError as error:
             settle = partial(_settle_refusal, fence, error)
+        except SecretUnreadableError as error:
+            logger.error("cannot sign delivery: %s", error)
+            settle = partial(
+                transitions.postpone_delivery, fence, code=error.code, message=str(error)
+            )
         if not process.handing_back.is_set():
             outlast(settle)
     except Exception as error:
@@ -124,6 +128,7 @@ def _send(row: WebhookDelivery) -> Answered:
 
     Raises:
         FetchError: there is no answer, or the URL may not be used.
+        SecretUnreadableError: the secret was encrypted with another key.
     """
     body = row.body.encode()
     signed = signed_headers(
@@ -151,7 +156,7 @@ def _settle_answer(fence: Claim, answered: Answered) -> bool:
     code, message = "url_status", f"The URL answered with the status {status}."
     if 300 <= status < 400:
         code = "url_redirects"
-        message += " A webhook follows no redirects; give the URL where it leads."
+        message += " Webhooks do not follow redirects; use the URL that it redirects to."
     return transitions.postpone_delivery(
         fence,
         code=code,

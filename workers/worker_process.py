@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -41,6 +41,7 @@ Result = TypeVar("Result")
 
 PAUSE_AFTER_FULL_DISK_SECONDS = 5.0
 DELIVERY_THREADS = 8
+MOST_AWAITED = 10_000
 # Renderings that wait to be stored, half a megabyte each, before nothing more is claimed.
 MOST_UNSTORED, MOST_UNSTORED_PER_SLOT = 64, 4
 # How long one thread stores in what time the engine leaves, on machines that do more than this.
@@ -65,7 +66,9 @@ class WorkerProcess:
         self.host = EngineHost()
         self.held = HeldClaims()
         self.ahead = ClaimAhead()
-        self.rendered = RenderedQueue(self._settle_soon)
+        # Once nothing is missing of an interactive job, it passes all else on threads of its own.
+        self.rendered = RenderedQueue(lambda: self._settle_soon(self.rendered))
+        self.rendered_first = RenderedQueue(lambda: self._settle_soon(self.rendered_first))
         self.spoken = SpokenVoices()
         self.frame_rate = FrameRate()
         self.status = StatusReport(name=name, role=role, checkpoint=str(settings.CHECKPOINT))
@@ -75,8 +78,12 @@ class WorkerProcess:
         self.wake = threading.Event()  # the pump: the engine wants more, or see `look_around`
         self._is_look_due = False
         self.claim_lock = threading.Lock()  # room is counted and taken in one step
+        self.exports_lock = threading.Lock()  # the same for files, which wait for no segments
+        self.exports_due = threading.Event()  # somebody looks for them, or is to look once more
         self.live, self.live_filler = LiveWriter(), LiveFiller(self.stopping)
+        self._awaited: set[str] = set()  # keys of takes that segments wait for, seen here
         self.is_isolating = False  # one suspect row runs, or waits to run, alone
+        self.is_careful = False  # few segments are held, so that the end of one makes room
         self.scratch: Path = settings.DATA_DIR / "tmp"
         self.codes = _codes_lookup(name) if self.has_engine_role else None
         self._paused_until = 0.0
@@ -88,9 +95,14 @@ class WorkerProcess:
         self._pools[Kind.DELIVERY] = ThreadPoolExecutor(
             DELIVERY_THREADS, thread_name_prefix=Kind.DELIVERY.value
         )
-        # Beside the engine for each segment, on its way in and out.
-        self._pools[Kind.SEGMENT] = self._serving(settings.WORKER_THREADS, Kind.SEGMENT.value)
-        self._settler = self._serving(1, "settle")
+        # These, and those that settle, are not nice: while they write, all other writers wait.
+        self._pools[Kind.SEGMENT] = ThreadPoolExecutor(
+            settings.WORKER_THREADS, thread_name_prefix=Kind.SEGMENT.value
+        )
+        self._settlers = ThreadPoolExecutor(2, thread_name_prefix="settle")  # one for each queue
+        self._first_storers = ThreadPoolExecutor(
+            settings.WORKER_THREADS, thread_name_prefix="store-first"
+        )
         self._storers = self._serving(settings.WORKER_THREADS, "store")
         self._spare_storer = self._serving(1, "spare-store", Nicer.SPARE)
 
@@ -120,19 +132,36 @@ class WorkerProcess:
         """Claim nothing for a moment and say why; a pause ends by itself."""
         self._paused_until = time.monotonic() + seconds
         if self.status.trouble("disk", sentence):
-            logger.error("claiming paused: %s", sentence)
+            logger.error("starting new work is paused: %s", sentence)
 
     def room(self, kind: Kind) -> int:
-        """Return how many more versions, exports or deliveries this process can put to use."""
+        """Return how many more runs, of versions, exports or deliveries, this process can begin.
+
+        Exports that share a run share a token.
+        """
         if not self.may_claim or (kind is Kind.VERSION and not self.host.is_ready):
             return 0
         threads = DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
-        return max(0, threads - self.held.count(kind))
+        return max(0, threads - len({claim.token for claim in self.held.of(kind)}))
 
     def look_around(self) -> None:
         """Have the pump look for work of every kind at once."""
         self._is_look_due = True
         self.wake.set()
+
+    def note_awaited(self, content_keys: Iterable[str]) -> None:
+        """Note that segments were given back until takes are made: there is room for others."""
+        if len(self._awaited) > MOST_AWAITED:  # made by others meanwhile; the pump's looks find all
+            self._awaited.clear()
+        self._awaited.update(content_keys)
+        self.wake.set()
+
+    def note_made(self, content_keys: Iterable[str]) -> None:
+        """Have the pump claim segments that waited for these takes."""
+        made = self._awaited.intersection(content_keys)
+        if made:
+            self._awaited -= made
+            self.wake.set()
 
     def pop_look_due(self) -> bool:
         """Return whether `look_around` was called since the last time."""
@@ -147,9 +176,11 @@ class WorkerProcess:
         if not self.may_claim or not self.host.is_ready:
             return Room(0, 0)
         held, engine = self.held.unrendered(), self.host.engine
-        if len(self.rendered) > MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * engine.slots:
+        unstored = len(self.rendered) + len(self.rendered_first)
+        if unstored > MOST_UNSTORED + MOST_UNSTORED_PER_SLOT * engine.slots:
             return Room(0, 0)
-        return self.ahead.room(held, engine.slots, at_codec=_at_codec(held, engine))
+        at_codec, unsettled = _at_codec(held, engine), self.held.count(Kind.SEGMENT) - len(held)
+        return self.ahead.room(held, engine.slots, at_codec=at_codec, unstored=unsettled)
 
     def run(self, claims: Sequence[HeldClaim], work: Callable[..., None], *arguments: Any) -> None:
         """Run `work(self, *arguments)` in a thread for claims of one kind.
@@ -164,20 +195,32 @@ class WorkerProcess:
         left = self.held.unrendered()
         self.ahead.note_end(is_idle=not left)
         engine = self.host.engine
-        if self.ahead.is_low(len(left), engine.slots, at_codec=_at_codec(left, engine)):
+        at_codec, unsettled = _at_codec(left, engine), self.held.count(Kind.SEGMENT) - len(left)
+        if self.ahead.is_low(len(left), engine.slots, at_codec=at_codec, unstored=unsettled):
             self.wake.set()
-        is_interactive = item.claim.priority == RenderJob.Priority.INTERACTIVE
-        is_last = not any(claim.job_id == item.claim.job_id for claim in left)
+        job_id = item.claim.job_id
         # With free slots ahead nothing is gained by waiting, and retakes would come too late.
         runs_dry = len(left) < engine.slots
-        self.rendered.add(item, is_urgent=runs_dry or (is_interactive and is_last))
+        is_interactive = item.claim.priority == RenderJob.Priority.INTERACTIVE
+        if not is_interactive or any(claim.job_id == job_id for claim in left):
+            self.rendered.add(item, is_urgent=runs_dry)
+            return
+        ready = [*self.rendered.pop_job(job_id), item]
+        if self.held.count_of_job(job_id) > len(ready):  # the others are being settled
+            self.rendered.hurry()
+        self.rendered_first.add(*ready, is_urgent=True)
+
+    def store_first(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Return `step` of each item that somebody waits for, several at once."""
+        return list(self._first_storers.map(step, items))
 
     def store(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """Return `step` of each item, several at once unless they would slow a busy engine down.
 
         Each waits for the disk often, but several at work crowd the engine's threads out of their
         cores: as long as it has enough to do and storing keeps up with it, one thread stores in the
-        time that the engine leaves. The others help where that is too little, or somebody waits.
+        time that the engine leaves. The others help where that is too little, or the engine runs
+        dry.
         """
         results: dict[int, Result] = {}
         left = deque(enumerate(items))
@@ -209,10 +252,10 @@ class WorkerProcess:
         step = partial(step_back, nicer) if self.has_engine_role else None
         return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=step)
 
-    def _settle_soon(self) -> None:
+    def _settle_soon(self, queue: RenderedQueue) -> None:
         from workers.render import settle_rendered  # a worker of files has no engine
 
-        self._submit(self._settler, [], settle_rendered)
+        self._submit(self._settlers, [], settle_rendered, queue)
 
     def _submit(
         self,
@@ -224,7 +267,7 @@ class WorkerProcess:
         try:
             pool.submit(self._run, claims, work, arguments)
         except RuntimeError:  # the pool is shut: the process ends and hands its claims back
-            logger.debug("not run, the worker stops: claims=%d", len(claims))
+            logger.debug("not run, as the worker is stopping: claims=%d", len(claims))
 
     def _run(
         self, claims: Sequence[HeldClaim], work: Callable[..., None], arguments: tuple[Any, ...]
@@ -237,10 +280,10 @@ class WorkerProcess:
             for claim in claims:
                 self.held.drop(claim)
             if isinstance(error, DATABASE_AWAY):
-                logger.warning("left to expire, the database is away: %s", error)
+                logger.warning("leases are left to expire, the database does not answer: %s", error)
                 connection.close()
             else:
-                logger.exception("left to expire after an unexpected error")
+                logger.exception("leases are left to expire after an unexpected error")
         finally:
             log_context.reset(context)
             if any(claim.kind is not Kind.SEGMENT for claim in claims):

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from contrib.gpu_parts.steps import Context, Found
+from synth.engine.bench import arguments as bench_arguments
 from synth.engine.bench.report import Report
 
 Row = Mapping[str, Any]
@@ -17,7 +18,7 @@ def run_bench(context: Context, name: str, *arguments: str) -> Report:
     """Run `synth.engine.bench.NAME` on the context's device and shape with these arguments."""
     module = import_module(f"synth.engine.bench.{name}")
     parser = ArgumentParser(prog=name)
-    module.add_arguments(parser)
+    getattr(bench_arguments, f"add_{name}_arguments")(parser)
     place = ["--preset", context.preset, "--device", str(context.device)]
     options = vars(parser.parse_args([*place, *arguments]))
     # What the command adds for every benchmark.

@@ -91,7 +91,7 @@ def _read_line(index: int, number: int, line: bytes) -> Entry:
 def _entry(index: int, line: int | None, value: Any) -> Entry:
     if isinstance(value, dict):
         return Entry(index, line, value)
-    sentence = 'Expected an object such as {"custom_id": "a", "text": "Hello."}.'
+    sentence = 'Send each item as an object such as {"custom_id": "a", "text": "Hello."}.'
     return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
 
 
@@ -99,12 +99,12 @@ def _too_many(said: str, max_items: int) -> SubmitRejectedError:
     return SubmitRejectedError(
         413,
         "batch_too_many_items",
-        f"The batch has {said}; {max_items} are allowed. Split it into several batches, or raise "
-        "TTS_MAX_BATCH_ITEMS.",
+        f"The batch has {said}, and at most {max_items} are allowed. Split it into several "
+        "batches, or raise TTS_MAX_BATCH_ITEMS.",
     )
 
 
 def _empty(attr: str) -> SubmitRejectedError:
     return SubmitRejectedError(
-        400, "batch_empty", "The batch has no items: send at least one.", attr=attr
+        400, "batch_empty", "The batch has no items; send at least one.", attr=attr
     )

@@ -18,7 +18,7 @@ class BatchFilterSerializer(serializers.Serializer[Any]):
     status = DescribedField(
         schema=some_of(RenderJob.Status.values),
         required=False,
-        help_text="One or several, by commas.",
+        help_text="One or more statuses, separated by commas.",
     )
     created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
     created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
@@ -42,10 +42,10 @@ class ItemFilterSerializer(serializers.Serializer[Any]):
     status = DescribedField(
         schema=some_of(RenderJob.Status.values),
         required=False,
-        help_text="One or several, by commas.",
+        help_text="One or more statuses, separated by commas.",
     )
     custom_id = serializers.CharField(
-        required=False, trim_whitespace=False, help_text="The item of this name."
+        required=False, trim_whitespace=False, help_text="The `custom_id` of one item."
     )
 
     def validate_status(self, value: str) -> Q:

@@ -40,7 +40,10 @@ class JsonLinesParser(BaseParser):
         """
         body = stream.read(settings.MAX_BATCH_BYTES + 1)
         if len(body) > settings.MAX_BATCH_BYTES:
-            raise RequestDataTooBig(f"The body has more than {settings.MAX_BATCH_BYTES} bytes.")
+            raise RequestDataTooBig(
+                f"The body has more than {settings.MAX_BATCH_BYTES} bytes; split the batch, or "
+                "raise TTS_MAX_BATCH_CHARS."
+            )
         return BytesIO(body)
 
 

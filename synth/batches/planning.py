@@ -15,6 +15,7 @@ from synth.batches.orders import BatchOptions as BatchOptions
 from synth.planning import PlannedJob, Planner
 from synth.rejections import SubmitRejectedError, deadline_past
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from ttsweb.counted import counted
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class BatchRejectedError(Exception):
     """Some entries cannot be rendered, so nothing was queued; `bad` are all of them."""
 
     def __init__(self, bad: Sequence[BadItem], num_items: int) -> None:
-        super().__init__(f"{len(bad)} of {num_items} items cannot be rendered")
+        super().__init__(f"{len(bad)} of {counted(num_items, 'item')} cannot be rendered")
         self.bad, self.num_items = bad, num_items
 
 
@@ -126,7 +127,10 @@ class _Names:
         first = self._first[given]
         if first is entry:
             return (given, None) if given.isprintable() and 0 < len(given) <= 200 else (made, None)
-        sentence = f"The custom_id {given!r} is that of {first.place} already."
+        sentence = (
+            f"{first.place} uses the custom_id {given!r} already; give each item a custom_id of "
+            "its own."
+        )
         return made, ItemError("custom_id", "custom_id_duplicate", sentence)
 
 
@@ -140,6 +144,6 @@ def _too_long(entry: Entry) -> SubmitRejectedError:
     return SubmitRejectedError(
         413,
         "batch_too_long",
-        f"With {entry.place} the texts have more than {settings.MAX_BATCH_CHARS} characters. Split "
-        "the batch, or raise TTS_MAX_BATCH_CHARS.",
+        f"The texts up to {entry.place} have more than {settings.MAX_BATCH_CHARS} "
+        "characters together. Split the batch, or raise TTS_MAX_BATCH_CHARS.",
     )

@@ -21,6 +21,7 @@ from synth.batches.requests import (
 )
 from synth.job_requests import PRIORITIES, digest_of_body
 from ttsweb.api import ApiProblem, check_query
+from ttsweb.counted import counted
 from ttsweb.query_filters import check_not_repeated
 
 MAX_TOLD_ERRORS = 100
@@ -93,12 +94,17 @@ def rejected(error: BatchRejectedError) -> ApiProblem:
     """Return the answer that names what is wrong with which items, up to a hundred errors."""
     told = told_errors(error)
     first = told[0]["detail"]
-    few = f" The first {MAX_TOLD_ERRORS} errors are listed." if len(told) > MAX_TOLD_ERRORS else ""
+    few = (
+        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
+        if len(told) > MAX_TOLD_ERRORS
+        else ""
+    )
     return ApiProblem(
         400,
         "batch_items_invalid",
-        f"{len(error.bad)} of {error.num_items} items cannot be rendered, so nothing was queued; "
-        f"{first}{few} With on_error=skip the others are queued.",
+        f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered, so "
+        f"nothing was queued; {first}{few} Correct these items, or send on_error=skip to "
+        "queue the others.",
         errors=told[:MAX_TOLD_ERRORS],
     )
 

@@ -23,15 +23,20 @@ BATCH_OPTIONS = ("priority", "webhook", "retention", "deadline")
 # A clip for one job alone would be sent ten thousand times: a batch has voices.
 NOT_OF_ITEMS = (*BATCH_OPTIONS, "reference", "references", "live")
 
+ONLY_OF_LINES = "For a JSONL body only; a JSON body has a field of this name."
+
 
 class BatchItemCreateSerializer(JobCreateSerializer):
-    """An item to be rendered: a name of its own, a text, and whatever options differ."""
+    """An item to render: its `custom_id`, its text, and the options that differ."""
 
     custom_id = StrictTextField(
         required=False,
         min_length=1,
         max_length=MAX_CUSTOM_ID_CHARS,
-        help_text="Your name of the item, unique in the batch; `item-00001` and so on if left out.",
+        help_text=(
+            "Your name for the item, unique in the batch. Items without one are named "
+            "`item-00001`, `item-00002` and so on."
+        ),
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -55,7 +60,7 @@ class BatchItemCreateSerializer(JobCreateSerializer):
 
 
 class BatchDefaultsSerializer(BatchItemCreateSerializer):
-    """Options of every item that does not say otherwise."""
+    """Options for every item that sets no value itself."""
 
     def get_fields(self) -> dict[str, Any]:
         """Return an item's options, of which none has to be there."""
@@ -73,7 +78,9 @@ class ItemsField(serializers.Field[Any, Any, Any, Any]):
     def to_internal_value(self, data: Any) -> list[Any]:
         """Return the list."""
         if not isinstance(data, list):
-            raise serializers.ValidationError("Expected a list of items.", code="invalid")
+            raise serializers.ValidationError(
+                'Expected a list of items, such as [{"text": "Hello."}].', code="invalid"
+            )
         return data
 
 
@@ -102,10 +109,12 @@ class DefaultsField(serializers.Field[Any, Any, Any, Any]):
             try:
                 data = json.loads(data)
             except (ValueError, RecursionError) as error:
-                sentence = "Expected a JSON object of options."
+                sentence = "Send `defaults` as a JSON object of options."
                 raise serializers.ValidationError(sentence, code="invalid") from error
         if not isinstance(data, dict):
-            raise serializers.ValidationError("Expected an object of options.", code="invalid")
+            raise serializers.ValidationError(
+                "Send `defaults` as an object of options.", code="invalid"
+            )
         BatchDefaultsSerializer().run_validation(data)
         return data
 
@@ -114,13 +123,15 @@ class _BatchFields(StrictSerializer):
     """What holds for a whole batch, however its items come."""
 
     defaults = DefaultsField(
-        required=False, help_text="Options of every item that does not say otherwise."
+        required=False, help_text="Options for every item that sets no value itself."
     )
     on_error = serializers.ChoiceField(
         choices=[REJECT, SKIP],
         default=REJECT,
-        help_text="`reject`: one bad item and nothing is queued. `skip`: the others are queued, "
-        "and bad ones are items that have failed.",
+        help_text=(
+            "`reject`: if one item is invalid, nothing is queued. `skip`: valid items are "
+            "queued, and invalid items are kept as failed."
+        ),
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -132,21 +143,34 @@ class _BatchFields(StrictSerializer):
 
 
 class BatchCreateSerializer(_BatchFields):
-    """A batch in JSON: a list of items, and what holds for all of them."""
+    """A batch in JSON: a list of items, and the options for all of them."""
 
-    items = ItemsField(help_text="At most TTS_MAX_BATCH_ITEMS.")
+    items = ItemsField(help_text="At most TTS_MAX_BATCH_ITEMS items.")
 
 
 class BatchFormSerializer(_BatchFields):
     """A batch as an uploaded JSONL file; the other fields are those of JSON."""
 
     file = serializers.FileField(
-        allow_empty_file=True, max_length=255, help_text="JSONL in UTF-8: one item a line."
+        allow_empty_file=True,
+        max_length=255,
+        help_text="JSONL in UTF-8, with one item on each line.",
     )
 
 
 class BatchQuerySerializer(_BatchFields):
-    """What holds for a batch whose JSONL is the body: all of it is in the query."""
+    """The options of a batch whose body is JSONL; all of them are in the query."""
+
+
+class BatchOptionsSerializer(BatchQuerySerializer):
+    """The same for the API's description, but for `defaults`, whose text is JSON."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, each with where it belongs."""
+        fields = {name: one for name, one in super().get_fields().items() if name != "defaults"}
+        for field in fields.values():
+            field.help_text = f"{ONLY_OF_LINES} {field.help_text or ''}".strip()
+        return fields
 
 
 def file_of(attrs: dict[str, Any]) -> UploadedFile[bytes]:

@@ -30,7 +30,9 @@ def retry(batch: RenderJob, *, api_key: ApiKey | None = None) -> int:
         RetryRefusedError: batch_not_ended, voice_deleted, nothing_to_retry.
     """
     if batch.status in UNFINISHED:
-        raise RetryRefusedError("batch_not_ended", "The batch is still at work; cancel it first.")
+        raise RetryRefusedError(
+            "batch_not_ended", "The batch is still running; cancel it before you retry it."
+        )
     items = retryable_items(batch.pk)
     count = items.count()
     if not count and not _is_zip_missing(batch):
@@ -43,6 +45,13 @@ def retry(batch: RenderJob, *, api_key: ApiKey | None = None) -> int:
             check_job(api_key, batch, chars=chars, jobs=count)
             items.update(api_key=api_key)
         return retry_batch(batch.pk)
+
+
+def may_retry(batch: RenderJob) -> bool:
+    """Say whether a retry of a batch would be taken."""
+    if batch.status in UNFINISHED:
+        return False
+    return retryable_items(batch.pk).exists() or _is_zip_missing(batch)
 
 
 def _is_zip_missing(batch: RenderJob) -> bool:
@@ -58,11 +67,10 @@ def _refusal(batch: RenderJob) -> RetryRefusedError:
     if left.exists():
         return RetryRefusedError(
             "voice_deleted",
-            "The voices of the items that are not whole were deleted or could not be encoded; "
-            "submit their texts with another one.",
+            "The voices of the incomplete items were deleted or could not be encoded. "
+            "Submit their texts in a new batch with another voice.",
         )
     return RetryRefusedError(
         "nothing_to_retry",
-        "Nothing of this batch can be done again: every item with a text that can be spoken is "
-        "whole.",
+        "There is nothing to retry: every item whose text can be spoken is complete.",
     )

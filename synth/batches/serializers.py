@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Count, F, Sum
+from django.db.models.functions import Length
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.eta import FIRST_SHARE, eta_of_chars
 from synth.job_options import PRIORITIES
-from synth.models import RenderJob
+from synth.models import RenderJob, Segment
 from synth.option_fields import RetentionField
 from synth.serializers import JobListSerializer
 from synth.transitions.batches import WITH_AUDIO
@@ -36,10 +38,11 @@ class Figures:
     segments_total: int = 0
     segments_closed: int = 0
     audio_seconds: float = 0.0
+    eta_seconds: int | None = None
 
 
 def with_figures(batches: Sequence[RenderJob]) -> list[RenderJob]:
-    """Set `figures` on batches, by one query for all of them."""
+    """Set `figures` on batches, by a few queries for all of them."""
     found: dict[uuid.UUID | None, Figures] = {batch.pk: Figures() for batch in batches}
     closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
     rows = RenderJob.objects.filter(batch__in=list(found)).order_by().values("batch", "status")
@@ -54,13 +57,32 @@ def with_figures(batches: Sequence[RenderJob]) -> list[RenderJob]:
         figures.segments_total += row["total"]
         figures.segments_closed += row["closed"]
         figures.audio_seconds += row["seconds"]
+    _estimate([batch for batch in batches if batch.status == RenderJob.Status.RUNNING], found)
     for batch in batches:
         batch.figures = found[batch.pk]  # type: ignore[attr-defined]  # as an annotation would be
     return list(batches)
 
 
+def _estimate(running: Sequence[RenderJob], found: dict[uuid.UUID | None, Figures]) -> None:
+    """Add when running batches are done, once a tenth of their segments is."""
+    rows = Segment.objects.filter(
+        job__batch__in=[batch.pk for batch in running if not batch.cancel_requested],
+        status__in=(Segment.Status.QUEUED, Segment.Status.CLAIMED),
+    )
+    left = rows.order_by().values_list("job__batch", "job__lane")
+    asked, began = {}, {}
+    of_id = {batch.pk: batch for batch in running}
+    for batch_id, lane, chars in left.annotate(chars=Sum(Length("spoken_text"))):
+        batch, figures = of_id[batch_id], found[batch_id]
+        if figures.segments_closed >= FIRST_SHARE * figures.segments_total and batch.started_at:
+            asked[batch_id] = (float(chars), batch.priority, lane)
+            began[batch_id] = batch.started_at
+    for batch_id, seconds in eta_of_chars(asked, began).items():
+        found[batch_id].eta_seconds = seconds
+
+
 class BatchSerializer(serializers.ModelSerializer[RenderJob]):
-    """A batch and how far it is."""
+    """A batch and its progress."""
 
     progress = serializers.SerializerMethodField()
     counts = serializers.SerializerMethodField()
@@ -116,7 +138,7 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
 
     @extend_schema_field(serializers.FloatField(allow_null=True))
     def get_eta_seconds(self, batch: Any) -> float | None:
-        """Return the seconds that are left if it goes on as so far; null where nothing tells."""
+        """Return the seconds that are probably left; null until that can be told."""
         return eta_of(batch)
 
     @extend_schema_field(serializers.CharField(allow_null=True))
@@ -131,7 +153,7 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
 
 
 class BatchItemSerializer(JobListSerializer):
-    """An item of a batch: a job with its name and place there."""
+    """An item of a batch: a job with its `custom_id` and its index in the batch."""
 
     class Meta(JobListSerializer.Meta):
         fields = ("item_index", *JobListSerializer.Meta.fields)
@@ -147,16 +169,9 @@ def progress_of(batch: Any) -> float:
     return round(min(0.99, share), 3)
 
 
-def eta_of(batch: Any) -> float | None:
-    """Return the seconds that a running batch has before it; None where nothing tells.
+def eta_of(batch: Any) -> int | None:
+    """Return the seconds that a running batch has before it; None where nobody knows.
 
-    It counts to the last end of an item, so that the figure changes when something has happened.
+    The zip is left out: it holds files that are there already.
     """
-    figures: Figures = batch.figures
-    if batch.status != RenderJob.Status.RUNNING or not figures.segments_closed:
-        return None
-    if batch.started_at is None:
-        return None
-    elapsed: float = (batch.updated_at - batch.started_at).total_seconds()
-    left = figures.segments_total - figures.segments_closed
-    return round(max(0.0, elapsed) * left / figures.segments_closed, 1)
+    return batch.figures.eta_seconds  # type: ignore[no-any-return]  # set by `with_figures`

@@ -39,12 +39,15 @@ def submit_batch(
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
     body_digest: str = "",
-) -> RenderJob:
+) -> tuple[RenderJob, bool]:
     """Make a batch with all its items, or return the one that this owner's key has made before.
 
     Args:
         skip_bad: take the others where some are bad; the bad ones are items that have failed.
         body_digest: digest of the request; a batch's never is that of a job.
+
+    Returns:
+        The batch, and whether it was made by this call.
 
     Raises:
         BatchRejectedError: entries are bad, and not to be skipped; nothing is kept.
@@ -54,10 +57,10 @@ def submit_batch(
     """
     known = made_before(owner, idempotency_key, body_digest)
     if known is not None:
-        return known
+        return known, False
     planned = check_batch(entries, options, owner=owner, skip_bad=skip_bad)
     try:
-        return write_batch(
+        batch = write_batch(
             planned,
             options,
             owner=owner,
@@ -71,7 +74,8 @@ def submit_batch(
         known = made_before(owner, idempotency_key, body_digest)
         if known is None:
             raise
-        return known
+        return known, False
+    return batch, True
 
 
 def write_batch(
@@ -123,7 +127,7 @@ def _write(batch: RenderJob, planned: PlannedBatch) -> None:
         check_job(batch.api_key, batch, chars=planned.num_chars, jobs=len(jobs))
     speaking = {version for _, one in planned.good.values() for version in one.versions.values()}
     for version in sorted(speaking, key=lambda one: str(one.voice_id)):  # locked in one order
-        note_use(version)
+        note_use(version, batch.owner)
     waking: list[int] = []
     good = list(planned.good.items())
     for start in range(0, len(good), ITEMS_AT_ONCE):

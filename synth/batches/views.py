@@ -22,7 +22,13 @@ from synth.batches.filters import BatchFilterSerializer, ItemFilterSerializer
 from synth.batches.parsers import BatchJSONParser, JsonLinesParser, JsonlParser
 from synth.batches.planning import BatchRejectedError
 from synth.batches.reading import digest_of_batch, read_batch, rejected
-from synth.batches.requests import BatchCreateSerializer, BatchFormSerializer, BatchQuerySerializer
+from synth.batches.requests import (
+    ONLY_OF_LINES,
+    BatchCreateSerializer,
+    BatchDefaultsSerializer,
+    BatchFormSerializer,
+    BatchOptionsSerializer,
+)
 from synth.batches.retry import retry
 from synth.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
 from synth.batches.submit import submit_batch
@@ -86,13 +92,11 @@ class BatchesView(generics.ListAPIView[RenderJob]):
             "application/jsonl": OpenApiTypes.BINARY,
         },
         parameters=[
-            *(
-                OpenApiParameter(
-                    str(name),
-                    str,
-                    description="Only where the body is JSONL; else it is a field of it.",
-                )
-                for name in BatchQuerySerializer().fields
+            BatchOptionsSerializer,
+            OpenApiParameter(
+                "defaults",
+                BatchDefaultsSerializer,
+                description=f"{ONLY_OF_LINES} An object in JSON.",
             ),
             IDEMPOTENCY_PARAMETER,
             *_ACCEPTED_HEADERS,
@@ -104,14 +108,14 @@ class BatchesView(generics.ListAPIView[RenderJob]):
         },
     )
     def post(self, request: Request) -> Response:
-        """Queue many texts at once, as JSON or as JSONL with one item a line.
+        """Queue many texts at once, as JSON or as JSONL with one item on each line.
 
         The same Idempotency-Key and body return the batch that was made first.
         """
         key = read_idempotency_key(request)
         try:
             order = read_batch(request)
-            batch = submit_batch(
+            batch, is_new = submit_batch(
                 order.entries,
                 order.options,
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
@@ -126,7 +130,8 @@ class BatchesView(generics.ListAPIView[RenderJob]):
             raise ApiProblem(
                 error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
             ) from error
-        return _answer(_find(request, batch.pk))
+        made = _find(request, batch.pk)
+        return _answer(made, status=202 if is_new and made.status in UNFINISHED else 200)
 
 
 class BatchView(APIView):
@@ -140,7 +145,10 @@ class BatchView(APIView):
         responses={200: BatchSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Return a batch; with `wait`, once it has ended or the time is over."""
+        """Return a batch.
+
+        With `wait`, the answer comes when the batch has ended or the wait is over.
+        """
         check_query(request, ("wait",))
         query = WaitSerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -154,7 +162,7 @@ class BatchView(APIView):
 
     @extend_schema(operation_id="delete_batch", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Delete a batch in whatever state, its items and all files."""
+        """Delete a batch in any state, with its items and all files."""
         check_query(request, ())
         delete_job(_find(request, batch_id))
         return Response(status=204)
@@ -182,7 +190,7 @@ class BatchItemsView(generics.ListAPIView[RenderJob]):
         responses={200: BatchItemSerializer(many=True), **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the items in their order; each is a job, and `/jobs/{id}` has all of it."""
+        """List the items in their order. Each item is a job; `/jobs/{id}` returns its details."""
         check_list_query(request, ItemFilterSerializer)
         return conditional(request, super().get(request, *args, **kwargs))
 
@@ -200,7 +208,7 @@ class BatchResultsView(APIView):
         },
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
-        """Return one zip with the file of each item and a manifest, or a range of it."""
+        """Return one zip with each item's audio file and a manifest, or a byte range of it."""
         check_query(request, ())
         batch = _find(request, batch_id)
         export = batch.exports.filter(format=ZIP, status=Export.Status.DONE).first()
@@ -217,7 +225,9 @@ class BatchResultsView(APIView):
             return object_response(request._request, stored)
         except ObjectMissingError as error:
             raise ApiProblem(
-                410, "results_gone", "The zip is no longer stored; retry the batch to make it anew."
+                410,
+                "results_gone",
+                "The zip is no longer stored; retry the batch to make it again.",
             ) from error
 
 
@@ -232,7 +242,7 @@ class BatchCancelView(APIView):
         responses={200: BatchSerializer, **problems(400, 401, 404)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Cancel a batch and all its items that have not ended; one that has ended stays."""
+        """Cancel a batch and all its unfinished items; a batch that has ended is not changed."""
         _check_no_fields(request)
         cancel_batch(_find(request, batch_id).pk)
         return Response(BatchSerializer(_find(request, batch_id)).data)
@@ -250,13 +260,13 @@ class BatchRetryView(APIView):
         responses={202: BatchSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Queue the items that are not whole once more; what is finished is kept."""
+        """Queue incomplete items again; finished items are kept."""
         _check_no_fields(request)
         try:
             retry(_find(request, batch_id), api_key=key_of(request))
         except RetryRefusedError as error:
             raise ApiProblem(409, error.code, str(error)) from error
-        return _answer(_find(request, batch_id), accepted=True)
+        return _answer(_find(request, batch_id), status=202)
 
 
 def _check_no_fields(request: Request) -> None:
@@ -268,14 +278,14 @@ def _find(request: Request, batch_id: uuid.UUID) -> RenderJob:
     """Return a batch that this user may see, with its figures, or raise the 404."""
     batch = visible_batches(request.user).filter(pk=batch_id).first()
     if batch is None:
-        raise ApiProblem(404, "batch_not_found", "There is no such batch.")
+        raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
     return with_figures([batch])[0]
 
 
-def _answer(batch: RenderJob, *, accepted: bool = False) -> Response:
-    """Return a batch as work that goes on (202), or as one that has ended (200)."""
-    is_open = accepted or batch.status in UNFINISHED
-    answer = Response(BatchSerializer(batch).data, status=202 if is_open else 200)
+def _answer(batch: RenderJob, *, status: int | None = None) -> Response:
+    """Return a batch; without a status as work that goes on (202), or as one that ended (200)."""
+    is_open = status == 202 or batch.status in UNFINISHED
+    answer = Response(BatchSerializer(batch).data, status=status or (202 if is_open else 200))
     answer["Location"] = reverse("batch", args=[batch.pk])
     if is_open:
         answer["Retry-After"] = str(POLL_SECONDS)
@@ -285,7 +295,11 @@ def _answer(batch: RenderJob, *, accepted: bool = False) -> Response:
 def _why_no_results(batch: RenderJob) -> ApiProblem:
     if batch.status in UNFINISHED:
         return ApiProblem(
-            409, "batch_not_finished", "The batch is not finished yet.", retry_after=POLL_SECONDS
+            409,
+            "batch_not_finished",
+            "The batch is not finished yet. Ask again after `Retry-After` seconds, or add "
+            "?wait= to GET /api/v1/batches/{id}.",
+            retry_after=POLL_SECONDS,
         )
     reason = f": {batch.error_message}" if batch.error_message else "."
     return ApiProblem(404, "batch_without_results", f"The batch is {batch.status}{reason}")

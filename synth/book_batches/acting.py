@@ -21,7 +21,7 @@ _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CA
 
 
 def pause(batch: BookBatch) -> None:
-    """Start nothing more of a batch; what is being rendered at this moment is kept."""
+    """Pause a batch; what is being rendered at this moment is kept."""
     transitions.pause_batch(batch.pk, _jobs(batch))
 
 
@@ -42,7 +42,7 @@ def reprioritise(batch: BookBatch, priority: str) -> None:
 
 
 def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
-    """Let the rest of all books, or of some, follow their samples.
+    """Approve samples, so that the rest of their books is rendered.
 
     Raises:
         SubmitRejectedError: book_batch_without_hold, book_not_in_batch, sample_not_ready.
@@ -51,7 +51,7 @@ def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> No
         raise SubmitRejectedError(
             409,
             "book_batch_without_hold",
-            "The batch does not wait for anybody; `sample` is not `hold`.",
+            "The batch does not wait for approval: its `sample` is not `hold`.",
         )
     if book_ids is None:
         transitions.approve_batch(batch.pk)
@@ -61,14 +61,18 @@ def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> No
     others = [one for one in book_ids if one not in states]
     if others:
         raise SubmitRejectedError(
-            404, "book_not_in_batch", f"The batch has no book {others[0]}.", attr="books"
+            404,
+            "book_not_in_batch",
+            f"This batch has no book with the id {others[0]}.",
+            attr="books",
         )
     early = [one for one in book_ids if states[one] in ("importing", "waiting", "sampling")]
     if early:
         raise SubmitRejectedError(
             409,
             "sample_not_ready",
-            f"The sample of the book {early[0]} is not there yet; listen to it first.",
+            f"The sample of the book {early[0]} is not rendered yet; listen to it first, "
+            "then approve it.",
             attr="books",
             retry_after=5,
         )
@@ -102,12 +106,13 @@ def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
         _reopen(batch.pk)
         return count
     raise refused or RetryRefusedError(
-        "nothing_to_retry", "Nothing of the batch failed in a way that another try would mend."
+        "nothing_to_retry",
+        "There is nothing to retry: the books of this batch that failed would fail again.",
     )
 
 
 def delete(batch: BookBatch) -> None:
-    """Delete a batch in whatever state, its books, their jobs and all files.
+    """Delete a batch in any state, its books, their jobs and all files.
 
     Broken off, the same call goes on: the batch goes last.
     """

@@ -46,7 +46,10 @@ class BookBatchCloseView(_ActionView):
 
     @extend_schema(operation_id="close_book_batch", request=None, responses=_ANSWERS)
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Say that no more entries and files come; it ends once all that is there has ended."""
+        """Close a batch, so that it takes no more entries and files.
+
+        It ends when all its books have ended.
+        """
         _check_no_fields(request)
         close_batch(find_batch(request, batch_id).pk)
         return self.told(request, batch_id)
@@ -57,7 +60,7 @@ class BookBatchPauseView(_ActionView):
 
     @extend_schema(operation_id="pause_book_batch", request=None, responses=_ANSWERS)
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Start nothing more of a batch; one that has ended, or is paused, stays as it is."""
+        """Pause a batch; a batch that has ended or is paused already is not changed."""
         _check_no_fields(request)
         acting.pause(find_batch(request, batch_id))
         return self.told(request, batch_id)
@@ -68,7 +71,7 @@ class BookBatchResumeView(_ActionView):
 
     @extend_schema(operation_id="resume_book_batch", request=None, responses=_ANSWERS)
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Go on with a paused batch; books that were paused before it stay paused."""
+        """Resume a paused batch; books that were paused on their own stay paused."""
         _check_no_fields(request)
         acting.resume(find_batch(request, batch_id))
         return self.told(request, batch_id)
@@ -79,7 +82,7 @@ class BookBatchCancelView(_ActionView):
 
     @extend_schema(operation_id="cancel_book_batch", request=None, responses=_ANSWERS)
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Cancel what of a batch has not ended; what is rendered is kept for a retry."""
+        """Cancel the unfinished books of a batch; rendered audio is kept for a retry."""
         _check_no_fields(request)
         acting.cancel(find_batch(request, batch_id))
         return self.told(request, batch_id)
@@ -95,7 +98,7 @@ class BookBatchRetryView(_ActionView):
         responses={202: BookBatchSerializer, **problems(400, 401, 404, 409, 429)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Queue what failed or was cancelled once more; a batch that had ended goes on."""
+        """Queue failed and cancelled books again; a batch that had ended runs again."""
         _check_no_fields(request)
         try:
             acting.retry_batch(find_batch(request, batch_id), api_key=key_of(request))
@@ -113,7 +116,7 @@ class BookBatchApproveView(_ActionView):
         responses={200: BookBatchSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Let the rest of all books, or of some, follow their samples."""
+        """Approve samples, so that the rest of their books is rendered."""
         check_query(request, ())
         batch = find_batch(request, batch_id)
         serializer = ApproveBooksSerializer(data=request.data)
@@ -132,7 +135,7 @@ class BookBatchPriorityView(_ActionView):
         responses=_ANSWERS,
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Give a batch and its unfinished books another priority."""
+        """Change the priority of a batch and of its unfinished books."""
         check_query(request, ())
         batch = find_batch(request, batch_id)
         serializer = PrioritySerializer(data=request.data)
@@ -152,12 +155,14 @@ class BookApproveView(APIView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Let the rest of a book follow its sample, in a batch that holds its books."""
+        """Approve the sample of a book, so that the rest of the book is rendered."""
         _check_no_fields(request)
         book = find_book(request, book_id)
         entry = BookBatchEntry.objects.select_related("batch").filter(book=book).first()
         if entry is None:
-            raise ApiProblem(409, "book_not_in_batch", "The book belongs to no batch of books.")
+            raise ApiProblem(
+                409, "book_not_in_batch", "The book does not belong to a batch of books."
+            )
         with rejections_as_problems():
             acting.approve(entry.batch, [book.pk])
         return Response(BookSerializer(find_book(request, book_id)).data)
@@ -176,12 +181,12 @@ class BookSampleView(APIView):
         },
     )
     def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
-        """Return the chapter that a batch had rendered first, or a range of it."""
+        """Return the audio of the book's sample, its first rendered chapter, or a byte range."""
         check_query(request, ())
         book = find_book(request, book_id)
         job = book.sample_job
         if job is None:
-            raise ApiProblem(404, "book_without_sample", "There is no sample of this book.")
+            raise ApiProblem(404, "book_without_sample", "This book has no sample.")
         export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
         if not has_audio(job) or export is None:
             raise _why_no_sample(job)
@@ -194,13 +199,20 @@ class BookSampleView(APIView):
         try:
             return object_response(request._request, stored)
         except ObjectMissingError as error:
-            raise ApiProblem(410, "audio_gone", "The sample is no longer stored.") from error
+            raise ApiProblem(
+                410,
+                "audio_gone",
+                "The sample is no longer stored; its chapter is rendered again with the book.",
+            ) from error
 
 
 def _why_no_sample(job: RenderJob) -> ApiProblem:
     if job.status in UNFINISHED:
         return ApiProblem(
-            409, "sample_not_ready", "The sample is not finished yet.", retry_after=POLL_SECONDS
+            409,
+            "sample_not_ready",
+            "The sample is not finished yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
         )
     reason = f": {job.error_message}" if job.error_message else "."
     return ApiProblem(404, "book_without_sample", f"The sample is {job.status}{reason}")

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from rest_framework import serializers
 
 from synth.book_batches.samples import start_sample
@@ -25,6 +25,7 @@ from synth.models import BookBatch, BookBatchEntry, BookSource
 from synth.rejections import SubmitRejectedError
 from synth.transitions import book_batches as transitions
 from ttsweb import leases
+from ttsweb.database_errors import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 
@@ -116,18 +117,18 @@ def _try(entry: BookBatchEntry, start: Callable[[BookSource], bool]) -> bool:
         transitions.fail_start(
             book,
             code="options_invalid",
-            message="The options of this book are not valid any more; upload it again.",
+            message="The options of this book are no longer valid; upload the book again.",
         )
         return False
-    except (OperationalError, InterfaceError):
+    except DATABASE_AWAY:
         raise
     except Exception:
         # One book must not keep the sweep from all other work, round after round.
-        logger.exception("book of a batch not started")
+        logger.exception("cannot start a book of a batch")
         transitions.fail_start(
             book,
             code="unexpected_error",
-            message="Starting the book failed in a way nobody foresaw; the log has the traceback.",
+            message="Starting the book failed unexpectedly; the server's log has the details.",
         )
         return False
     transitions.note_waiting(entry)
@@ -148,7 +149,7 @@ def _end_if_done(batch: BookBatch) -> bool:
         ended = transitions.end_batch(batch.pk, report)
         correct_report(batch.pk, since=since)  # what was approved while it was summed up
     if ended:
-        logger.info("batch of books ended: books=%d", sum(counts.values()))
+        logger.info("batch of books has ended: books=%d", sum(counts.values()))
     return ended
 
 

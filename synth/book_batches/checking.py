@@ -16,6 +16,7 @@ from synth.orders import check_options, speakers_of
 from synth.rejections import SubmitRejectedError
 from synth.voice_choice import find_voice
 from ttsweb.api import ApiProblem, error_items
+from ttsweb.counted import counted
 
 MAX_TOLD_ERRORS = 100
 
@@ -89,12 +90,17 @@ def merged(defaults: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str,
 def rejected(bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
     """Return the answer that names what is wrong with which entries, up to a hundred errors."""
     told = told_errors(bad)
-    few = f" The first {MAX_TOLD_ERRORS} errors are listed." if len(told) > MAX_TOLD_ERRORS else ""
+    few = (
+        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
+        if len(told) > MAX_TOLD_ERRORS
+        else ""
+    )
     return ApiProblem(
         400,
         "book_batch_entries_invalid",
-        f"{len(bad)} of {num_entries} entries cannot be taken, so nothing was made; "
-        f"{told[0]['detail']}{few} With on_error=skip the others are taken.",
+        f"{len(bad)} of {counted(num_entries, 'entry', 'entries')} are invalid, so nothing "
+        f"was created; {told[0]['detail']}{few} Correct these entries, or send "
+        "on_error=skip to create the others.",
         errors=told[:MAX_TOLD_ERRORS],
     )
 
@@ -154,7 +160,9 @@ class _Checker:
             raise _BadEntryError([ItemError(error.attr, error.code, str(error))]) from error
         filename = read["file"]
         if filename in self._places:
-            sentence = f"The file is that of {self._places[filename]} already."
+            sentence = (
+                f"The file is named by {self._places[filename]} already; name each file once."
+            )
             raise _BadEntryError([ItemError("file", "file_duplicate", sentence)])
         self._places[filename] = (
             f"entry {entry.index}" if entry.line is None else f"line {entry.line}"

@@ -15,7 +15,7 @@ class EntryFilterSerializer(serializers.Serializer[Any]):
     """The filters of a batch's entries, as a condition."""
 
     state = DescribedField(
-        schema=some_of(STATES), required=False, help_text="One or several, by commas."
+        schema=some_of(STATES), required=False, help_text="One or more states, separated by commas."
     )
 
     def validate_state(self, value: str) -> Q:

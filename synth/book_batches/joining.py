@@ -38,7 +38,9 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
     data: Any = request.data
     if "book_batch" not in data:
         if "entry" in data:
-            raise _wrong("entry", "An entry is one of a batch: say which by `book_batch`.")
+            raise _wrong(
+                "entry", "`entry` names an entry of a batch; name the batch in `book_batch`."
+            )
         serializer = BookFormSerializer(data=data, context={"is_form": True})
         serializer.is_valid(raise_exception=True)
         return serializer.validated_data, None
@@ -56,7 +58,7 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
         raise SubmitRejectedError(
             400,
             "given_by_entry",
-            f"{twice[0]!r} is given by the batch; leave it out of the upload.",
+            f"The batch sets {twice[0]!r}; leave it out of the upload.",
             attr=twice[0],
         )
     asked = {**fields, **given, **({"file": file} if file is not None else {})}
@@ -76,7 +78,8 @@ def upload_to_entry(
         ValidationError, SubmitRejectedError: as an upload of its own.
     """
     asked = _read({**merged(entry.batch.defaults, entry.options), "file": file})
-    return upload_book(asked, owner=owner, api_key=api_key, on_saved=_binder(entry))
+    book, _ = upload_book(asked, owner=owner, api_key=api_key, on_saved=_binder(entry))
+    return book
 
 
 def find_entry(batch: BookBatch, name: str) -> BookBatchEntry:
@@ -95,15 +98,15 @@ def find_entry(batch: BookBatch, name: str) -> BookBatchEntry:
         raise SubmitRejectedError(
             404,
             "entry_not_found",
-            f"The batch has no entry for the file {name[:200]!r}; names are compared letter by "
-            "letter.",
+            f"The batch has no entry for the file {name[:200]!r}. File names must match "
+            "exactly, capitals included.",
             attr="entry",
         )
     if len(found) > 1:
         raise SubmitRejectedError(
             409,
             "entry_ambiguous",
-            f"Several entries have a file {name[:200]!r}; give the whole path by `entry`.",
+            f"Several entries have a file named {name[:200]!r}; give the whole path in `entry`.",
             attr="entry",
         )
     if found[0].book_id is not None:
@@ -140,7 +143,9 @@ def _batch_of(request: Request) -> BookBatch:
         raise _wrong("book_batch", "Expected the id of a batch of books.") from None
     batch = visible_book_batches(request.user).filter(pk=batch_id).first()
     if batch is None:
-        raise ApiProblem(404, "book_batch_not_found", "There is no such batch of books.")
+        raise ApiProblem(
+            404, "book_batch_not_found", "No batch of books that you may see has this id."
+        )
     return batch
 
 
@@ -148,7 +153,7 @@ def _has_file(entry: BookBatchEntry) -> SubmitRejectedError:
     return SubmitRejectedError(
         409,
         "entry_has_file",
-        f"The file {entry.filename[:200]!r} of the batch is there already.",
+        f"The file {entry.filename[:200]!r} of the batch was uploaded already.",
         attr="entry",
     )
 

@@ -36,12 +36,15 @@ def make_batch(
     idempotency_key: str = "",
     body_digest: str = "",
     files: Sequence[str] = (),
-) -> BookBatch:
+) -> tuple[BookBatch, bool]:
     """Make a batch with its entries, or return the one that this owner's key has made before.
 
     Args:
         attrs: what `BookBatchCreateSerializer` has read, without its entries.
         files: names of the files that come with the request.
+
+    Returns:
+        The batch, and whether it was made by this call.
 
     Raises:
         ApiProblem: book_batch_entries_invalid.
@@ -49,7 +52,7 @@ def make_batch(
     """
     known = made_before(owner, idempotency_key, body_digest)
     if known is not None:
-        return known
+        return known, False
     if attrs.get("webhook"):
         try:
             check_webhook_url(attrs["webhook"])
@@ -82,8 +85,8 @@ def make_batch(
         known = made_before(owner, idempotency_key, body_digest)
         if known is None:
             raise
-        return known
-    return batch
+        return known, False
+    return batch, True
 
 
 def add_entries(
@@ -98,7 +101,9 @@ def add_entries(
     with transaction.atomic():
         locked = BookBatch.objects.select_for_update().filter(pk=batch.pk).first()
         if locked is None:
-            raise SubmitRejectedError(404, "book_batch_not_found", "There is no such batch.")
+            raise SubmitRejectedError(
+                404, "book_batch_not_found", "No batch of books that you may see has this id."
+            )
         check_takes_more(locked)
         rows = BookBatchEntry.objects.filter(batch=batch)
         taken = list(rows.values_list("filename", flat=True))
@@ -128,7 +133,7 @@ def check_takes_more(batch: BookBatch) -> None:
     raise SubmitRejectedError(
         409,
         "book_batch_closed",
-        f"The batch was {was}: it takes no more entries and files. Make another one.",
+        f"The batch was {was} and takes no more entries or files. Create another batch.",
     )
 
 
@@ -147,8 +152,8 @@ def made_before(
         raise SubmitRejectedError(
             422,
             "idempotency_key_reused",
-            f"This Idempotency-Key has made the batch {batch.pk} from another body; use a new key "
-            "for a new batch.",
+            f"This Idempotency-Key was used with another body, for the batch {batch.pk}. "
+            "Use a new key for a new batch.",
         )
     return batch
 
@@ -168,8 +173,8 @@ def _check_closed(checked: CheckedEntries, files: Sequence[str]) -> None:
         raise SubmitRejectedError(
             400,
             "book_batch_file_missing",
-            f"The request closes the batch, but the file {missing[0][:200]!r} does not come with "
-            "it; leave `closed` out, upload the files, then close it.",
+            f"The request closes the batch without the file {missing[0][:200]!r}. Leave out "
+            "`closed`, upload all files, then close the batch.",
             attr="closed",
         )
 

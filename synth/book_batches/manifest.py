@@ -45,7 +45,7 @@ def read_manifest(content: bytes, *, most: int) -> list[Entry]:
     """
     content = content.removeprefix(codecs.BOM_UTF8)
     if not content.strip():
-        raise _refused("manifest_empty", "The manifest is empty: name one book a line.")
+        raise _refused("manifest_empty", "The manifest is empty; name one book on each line.")
     is_jsonl = content.lstrip()[:1] == b"{"
     found: list[Entry] = []
     for entry in _jsonl(content) if is_jsonl else _csv(_text_of(content)):
@@ -53,7 +53,7 @@ def read_manifest(content: bytes, *, most: int) -> list[Entry]:
             raise too_many(f"more than {most} entries", most)
         found.append(entry)
     if not found:
-        raise _refused("manifest_empty", "The manifest has a header and no books below it.")
+        raise _refused("manifest_empty", "The manifest has a header but no books below it.")
     return found
 
 
@@ -62,8 +62,8 @@ def too_many(said: str, most: int) -> SubmitRejectedError:
     return SubmitRejectedError(
         413,
         "book_batch_too_many",
-        f"The batch would have {said}; {most} are allowed. Make several batches, or raise "
-        "TTS_MAX_BATCH_BOOKS.",
+        f"The batch would have {said}, and at most {most} are allowed. Make several "
+        "batches, or raise TTS_MAX_BATCH_BOOKS.",
     )
 
 
@@ -123,13 +123,14 @@ def _header(row: Sequence[str], fields: Mapping[str, Any]) -> list[str]:
     if unknown:
         raise _refused(
             "manifest_header_invalid",
-            f"The header has a column {unknown[0][:80]!r}; columns are {', '.join(sorted(known))}.",
+            f"The header has an unknown column {unknown[0][:80]!r}; the allowed columns are "
+            f"{', '.join(sorted(known))}.",
         )
     twice = [name for name in names if names.count(name) > 1]
     if twice:
-        raise _refused("manifest_header_invalid", f"The header names {twice[0]!r} twice.")
+        raise _refused("manifest_header_invalid", f"The header has the column {twice[0]!r} twice.")
     if "file" not in names:
-        raise _refused("manifest_header_invalid", "The header has no column named file.")
+        raise _refused("manifest_header_invalid", "The header lacks the column `file`.")
     return names
 
 
@@ -137,7 +138,7 @@ def _row(
     index: int, line: int, columns: Sequence[str], row: Sequence[str], fields: Mapping[str, Any]
 ) -> Entry:
     if len(row) > len(columns):
-        sentence = f"The line has {len(row)} cells, the header {len(columns)}."
+        sentence = f"The line has {len(row)} cells, but the header has {len(columns)} columns."
         return Entry(index, line, {}, ItemError(None, "too_many_cells", sentence))
     found: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
@@ -150,11 +151,14 @@ def _row(
         else:
             said = name.removeprefix(METADATA_PREFIX)
             if said in metadata:
-                sentence = f"{said} is given by two columns."
+                sentence = f"Two columns set {said}; keep one of them."
                 return Entry(index, line, {}, ItemError(said, "repeated", sentence))
             metadata[said] = _said(said, text)
     if metadata and "metadata" in found:
-        sentence = "Give metadata by one column, or by columns of their own, not by both."
+        sentence = (
+            "Set metadata either in the column `metadata` or in a column for each field, not in "
+            "both."
+        )
         return Entry(index, line, {}, ItemError("metadata", "repeated", sentence))
     return Entry(index, line, {**found, **({"metadata": metadata} if metadata else {})})
 
@@ -183,7 +187,7 @@ def _value(field: Any, text: str) -> Any:
 def _entry(index: int, line: int | None, value: Any) -> Entry:
     if isinstance(value, dict):
         return Entry(index, line, value)
-    sentence = 'Expected an object such as {"file": "book.epub", "voice": "Ada"}.'
+    sentence = 'Send each entry as an object such as {"file": "book.epub", "voice": "Ada"}.'
     return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
 
 

@@ -69,7 +69,7 @@ def _read(request: Request, form: type[Any], plain: type[Any]) -> Asked:
         fields["files"] = files  # refused as unknown
     elif files:
         if not all(isinstance(file, UploadedFile) for file in files):
-            sentence = "Expected files, each with its name."
+            sentence = "Send `files` as files, each with its name."
             raise ValidationError({"files": [ErrorDetail(sentence, code="invalid")]})
         fields["files"] = files
     serializer.is_valid(raise_exception=True)
@@ -78,7 +78,9 @@ def _read(request: Request, form: type[Any], plain: type[Any]) -> Asked:
     manifest: UploadedFile[bytes] = attrs.pop("manifest")
     longest = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
     if (manifest.size or 0) > longest:
-        raise RequestDataTooBig(f"The manifest has more than {longest} bytes.")
+        raise RequestDataTooBig(
+            f"The manifest has more than {longest} bytes; split it into several batches."
+        )
     manifest.seek(0)
     return Asked(attrs, read_manifest(manifest.read(), most=most), files)
 

@@ -15,7 +15,7 @@ from synth.bookshelf.options import BookFormSerializer
 from synth.job_options import PRIORITIES
 from synth.models import BookBatch
 from synth.option_fields import JsonField, ListField, StrictBooleanField
-from synth.request_fields import NOT_BLANK, URL_PATTERN, StrictTextField
+from synth.request_fields import NOT_BLANK, StrictTextField, UrlField
 from ttsweb.api import StrictSerializer
 
 REJECT, SKIP = "reject", "skip"
@@ -36,27 +36,28 @@ class FilenameField(StrictTextField):
         name = super().run_validation(data)
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise serializers.ValidationError(
-                f"Expected the name of a file, of 1 to {MAX_FILENAME_CHARS} printable characters.",
+                f"Expected a file name of 1 to {MAX_FILENAME_CHARS} printable characters.",
                 code="file_invalid",
             )
         parts = name.replace("\\", "/").split("/")
         if ".." in parts or not parts[0] or not parts[-1] or parts[0].endswith(":"):
             raise serializers.ValidationError(
-                "Expected a path below the manifest's folder, without `..` and no whole path.",
+                "Expected a path relative to the manifest's folder, without `..`.",
                 code="file_outside",
             )
         return name
 
 
 class ManifestEntrySerializer(BookFormSerializer):
-    """A book of a batch: its file, and what of it differs from the batch's defaults."""
+    """A book of a batch: its file, and the options that differ from the batch's defaults."""
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields of an upload, with the file's name in place of the file."""
         fields = super().get_fields()
         own = {name: field for name, field in fields.items() if name not in NOT_OF_ENTRIES}
         metadata = MetadataField(
-            required=False, help_text="What is said of the book in place of what its file says."
+            required=False,
+            help_text="Title, authors and other metadata; they replace what the file says.",
         )
         return {"file": FilenameField(), **own, "metadata": metadata}
 
@@ -66,7 +67,7 @@ class ManifestEntrySerializer(BookFormSerializer):
 
 
 class EntryDefaultsSerializer(ManifestEntrySerializer):
-    """Options of every entry that does not say otherwise."""
+    """Options for every entry that sets no value itself."""
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields that several books can share."""
@@ -115,8 +116,11 @@ class _ErrorsField(serializers.ChoiceField):
             **{
                 "choices": [REJECT, SKIP],
                 "default": REJECT,
-                "help_text": "`reject`: one bad entry and nothing is made. `skip`: the others are "
-                "taken, and the answer and the summary name the bad ones.",
+                "help_text": (
+                    "`reject`: if one entry is invalid, nothing is created. `skip`: valid "
+                    "entries are created, and the response and the summary list the invalid "
+                    "ones."
+                ),
             }
             | kwargs
         )
@@ -125,38 +129,44 @@ class _ErrorsField(serializers.ChoiceField):
 class _BatchFields(StrictSerializer):
     """What holds for a whole batch, however its entries come."""
 
-    name = StrictTextField(required=False, max_length=200, help_text="Of your own, for lists.")
+    name = StrictTextField(
+        required=False, max_length=200, help_text="A name of your choice, shown in lists."
+    )
     defaults = DefaultsField(
-        required=False, help_text="Options of every entry that does not say otherwise."
+        required=False, help_text="Options for every entry that sets no value itself."
     )
     sample = serializers.ChoiceField(
         choices=BookBatch.Sample.choices,
         default=str(BookBatch.Sample.NONE),
-        help_text="`first`: one chapter of every book before the rest of any. `hold`: the same, "
-        "and the rest waits until it is approved.",
+        help_text=(
+            "`first`: render one chapter of every book as a sample, then the rest. `hold`: "
+            "render the samples, and the rest of each book after somebody approves its sample."
+        ),
     )
-    webhook = StrictTextField(
+    webhook = UrlField(
         required=False,
-        max_length=2000,
-        pattern=URL_PATTERN,
-        help_text="URL that is told when the batch has ended.",
+        help_text="URL that gets a message when the batch has ended.",
     )
     on_error = _ErrorsField()
     closed = StrictBooleanField(
-        default=False, help_text="No more entries and no more files come: it ends by itself."
+        default=False,
+        help_text=(
+            "True: no more entries and files will be added. The batch ends when all its books "
+            "have ended."
+        ),
     )
 
     def validate_name(self, value: str) -> str:
         """Refuse names that no list could show."""
         if not value.isprintable():
-            raise serializers.ValidationError("Expected one line of text.", code="invalid")
+            raise serializers.ValidationError("Expected one line of text.", code="not_one_line")
         return value
 
 
 class BookBatchCreateSerializer(_BatchFields):
     """A batch in JSON; the files of its entries are uploaded one by one."""
 
-    entries = EntriesField(required=False, help_text="At most TTS_MAX_BATCH_BOOKS.")
+    entries = EntriesField(required=False, help_text="At most TTS_MAX_BATCH_BOOKS books.")
 
 
 class BookBatchFormSerializer(_BatchFields):
@@ -165,19 +175,19 @@ class BookBatchFormSerializer(_BatchFields):
     manifest = serializers.FileField(
         allow_empty_file=True,
         max_length=255,
-        help_text="CSV with a header, or JSONL; UTF-8; one book a line.",
+        help_text="CSV with a header line, or JSONL; UTF-8; one book on each line.",
     )
     files = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
         required=False,
-        help_text="Files of entries, by their names.",
+        help_text="The books' files, with the names that the entries use.",
     )
 
 
 class EntriesCreateSerializer(StrictSerializer):
     """More entries of a batch, in JSON."""
 
-    entries = EntriesField(help_text="As at the making of the batch.")
+    entries = EntriesField(help_text="More entries, in the same form as when the batch is created.")
     on_error = _ErrorsField()
 
 
@@ -191,18 +201,18 @@ class EntriesFormSerializer(StrictSerializer):
 
 
 class ApproveBooksSerializer(StrictSerializer):
-    """Which samples are approved; all unless some are named."""
+    """The samples to approve; all if none are named."""
 
     books = ListField(
         child=serializers.UUIDField(),
         most=MOST_APPROVED,
         required=False,
-        help_text="Ids of books; all books of the batch unless given.",
+        help_text="Ids of books; all books of the batch if left out.",
     )
 
 
 class PrioritySerializer(StrictSerializer):
-    """The priority that a batch and its books get."""
+    """The new priority of a batch and its books."""
 
     priority = serializers.ChoiceField(choices=list(PRIORITIES))
 

@@ -35,7 +35,9 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
     script = read_script(book)
     if not script.chapters:
         raise SubmitRejectedError(
-            409, "book_nothing_to_speak", "Nothing of this book is to be spoken; include a chapter."
+            409,
+            "book_nothing_to_speak",
+            "Every chapter of this book is excluded; include at least one.",
         )
     chapter = sample_chapter(script)
     # The file is a sample alone: what the book's own needs of rates and messages is not asked for.

@@ -32,29 +32,36 @@ _BYTES_SCHEMA = {
 
 
 class BatchProgressSerializer(serializers.Serializer[Any]):
-    """How far a batch is."""
+    """The progress of a batch."""
 
     share = serializers.FloatField(min_value=0, max_value=1)
     books_total = serializers.IntegerField()
     books_ended = serializers.IntegerField()
-    segments_total = serializers.IntegerField(help_text="Of the books that were started.")
+    segments_total = serializers.IntegerField(help_text="Segments of the books that were started.")
     segments_done = serializers.IntegerField()
     segments_failed = serializers.IntegerField()
-    takes_rendered = serializers.IntegerField(help_text="Takes that were made, for samples too.")
-    takes_reused = serializers.IntegerField(help_text="Takes that were there already.")
-    audio_seconds = serializers.FloatField(help_text="Of the takes of its books so far.")
-    expected_seconds = serializers.FloatField(help_text="Of all books that were planned.")
+    takes_rendered = serializers.IntegerField(
+        help_text="Takes that were rendered, samples included."
+    )
+    takes_reused = serializers.IntegerField(help_text="Takes that existed already and were reused.")
+    audio_seconds = serializers.FloatField(help_text="Seconds of audio that the books have now.")
+    expected_seconds = serializers.FloatField(
+        help_text="Seconds of audio expected for all planned books."
+    )
     real_time_factor = serializers.FloatField(
-        allow_null=True, help_text="Seconds of rendered audio per second since its first job began."
+        allow_null=True, help_text="Seconds of audio rendered per second since the first job began."
     )
     eta_seconds = serializers.IntegerField(
         allow_null=True,
-        help_text="Of all that is planned; null while nothing tells, or it waits for a person.",
+        help_text=(
+            "Estimated seconds until all planned books are done; null if no estimate is "
+            "possible, or if the batch waits for a person."
+        ),
     )
 
 
 class SkippedSerializer(serializers.Serializer[Any]):
-    """What was wrong with an entry that was not taken."""
+    """An entry that was refused, and the reason."""
 
     index = serializers.IntegerField()
     line = serializers.IntegerField(allow_null=True)
@@ -64,7 +71,7 @@ class SkippedSerializer(serializers.Serializer[Any]):
 
 
 class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
-    """A batch of books and how far it is."""
+    """A batch of books and its progress."""
 
     status = serializers.SerializerMethodField()
     priority = serializers.SerializerMethodField()
@@ -163,7 +170,7 @@ class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
 class SampleSerializer(serializers.Serializer[Any]):
     """The sample of a book."""
 
-    job = serializers.UUIDField(allow_null=True, help_text="Null once it was deleted.")
+    job = serializers.UUIDField(allow_null=True, help_text="Null if the book was deleted.")
     status = serializers.CharField()
     chapter = serializers.CharField(help_text="Title of the chapter.")
     audio_url = serializers.CharField(allow_null=True)
@@ -172,11 +179,11 @@ class SampleSerializer(serializers.Serializer[Any]):
 
 
 class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
-    """An entry of a batch: what its manifest says, and how far its book is."""
+    """An entry of a batch: its line in the manifest, and the progress of its book."""
 
     file = serializers.CharField(source="filename")
     state = serializers.SerializerMethodField()
-    options = serializers.DictField(help_text="What the entry says beside the defaults.")
+    options = serializers.DictField(help_text="The options that differ from the defaults.")
     metadata = serializers.DictField()
     book = serializers.UUIDField(source="book_id", allow_null=True)
     title = serializers.SerializerMethodField()
@@ -259,15 +266,15 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
         return BookSerializer().get_audio_url(entry.book) if entry.book is not None else None
 
     def get_waits_for(self, entry: Any) -> str:
-        """Return what a planned book waits for beside its turn; empty for nothing."""
+        """Return why a planned book waits longer than its turn; empty if it does not."""
         return str(entry.error_message) if entry.state in ("waiting", "sampled") else ""
 
     def get_error_code(self, entry: BookBatchEntry) -> str:
-        """Return what went wrong with the book; empty for nothing."""
+        """Return the code of the book's error; empty without one."""
         return error_of(entry)[0]
 
     def get_error_message(self, entry: BookBatchEntry) -> str:
-        """Return the sentence to the code."""
+        """Return the sentence that explains the error."""
         return error_of(entry)[1]
 
 

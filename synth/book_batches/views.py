@@ -112,16 +112,16 @@ class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
         },
     )
     def post(self, request: Request) -> Response:
-        """Make a batch of books of a manifest; files come with it, or by `POST /books` each.
+        """Create a batch of books from a manifest; send files with it, or each by `POST /books`.
 
-        The same Idempotency-Key and body return the batch that was made first, and go on with files
-        that it lacks.
+        The same Idempotency-Key and body return the batch that was made first, and add the
+        files that it lacks.
         """
         check_query(request, ())
         key = read_idempotency_key(request)
         with rejections_as_problems():
             asked = read_new_batch(request)
-            batch = make_batch(
+            batch, is_new = make_batch(
                 asked.attrs,
                 asked.entries,
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
@@ -130,10 +130,10 @@ class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
                 body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
                 files=asked.file_names,
             )
-            _take_files(request, batch, asked)
+            is_new |= _take_files(request, batch, asked)
             if asked.attrs["closed"]:
                 close_batch(batch.pk)
-        return answer(find_batch(request, batch.pk))
+        return answer(find_batch(request, batch.pk), status=202 if is_new else 200)
 
 
 class BookBatchView(APIView):
@@ -147,7 +147,10 @@ class BookBatchView(APIView):
         responses={200: BookBatchSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Return a batch; with `wait`, once it has ended or the time is over."""
+        """Return a batch.
+
+        With `wait`, the answer comes when the batch has ended or the wait is over.
+        """
         check_query(request, ("wait",))
         query = WaitSerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
@@ -163,7 +166,7 @@ class BookBatchView(APIView):
         operation_id="delete_book_batch", responses={204: None, **problems(400, 401, 404)}
     )
     def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Delete a batch in whatever state, its books, their jobs and all files."""
+        """Delete a batch in any state, with its books, their jobs and all files."""
         check_query(request, ())
         acting.delete(find_batch(request, batch_id))
         return Response(status=204)
@@ -196,7 +199,7 @@ class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
         responses={200: BookBatchEntrySerializer(many=True), **problems(400, 401, 404)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the entries in their order, each with its sample and how far its book is."""
+        """List the entries in their order, each with its sample and the progress of its book."""
         check_list_query(request, EntryFilterSerializer)
         return super().get(request, *args, **kwargs)
 
@@ -209,7 +212,7 @@ class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
         responses={200: BookBatchSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Add entries to a batch that was not closed; all of them or, with `reject`, none."""
+        """Add entries to an open batch. With `reject`, all are added or none."""
         check_query(request, ())
         batch = find_batch(request, batch_id)
         with rejections_as_problems():
@@ -231,14 +234,14 @@ class BookBatchReportView(APIView):
         responses={200: ReportSerializer, **problems(400, 401, 404, 409)},
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Return what a batch was made of, book by book, once it has ended."""
+        """Return the report of a batch that has ended, book by book."""
         check_query(request, ())
         batch = find_batch(request, batch_id)
         if batch.ended_at is None:
             raise ApiProblem(
                 409,
                 "book_batch_not_ended",
-                "The batch has not ended yet; its entries say how far it is.",
+                "The batch has not ended yet; GET its `entries` for the progress of each book.",
                 retry_after=POLL_SECONDS,
             )
         return Response(ReportSerializer(batch.report).data)
@@ -248,14 +251,16 @@ def find_batch(request: Request, batch_id: uuid.UUID) -> BookBatch:
     """Return a batch that this user may see, with its figures, or raise the 404."""
     batch = _shown(visible_book_batches(request.user)).filter(pk=batch_id).first()
     if batch is None:
-        raise ApiProblem(404, "book_batch_not_found", "There is no such batch of books.")
+        raise ApiProblem(
+            404, "book_batch_not_found", "No batch of books that you may see has this id."
+        )
     return with_figures([batch])[0]
 
 
-def answer(batch: BookBatch) -> Response:
-    """Return a batch as work that goes on (202), or as one that has ended (200)."""
-    is_open = batch.ended_at is None
-    found = Response(BookBatchSerializer(batch).data, status=202 if is_open else 200)
+def answer(batch: BookBatch, *, status: int | None = None) -> Response:
+    """Return a batch; without a status as work that goes on (202), or as one that ended (200)."""
+    is_open = status == 202 or batch.ended_at is None
+    found = Response(BookBatchSerializer(batch).data, status=status or (202 if is_open else 200))
     found["Location"] = reverse("book-batch", args=[batch.pk])
     if is_open:
         found["Retry-After"] = str(POLL_SECONDS)
@@ -266,8 +271,9 @@ def _shown(batches: QuerySet[BookBatch]) -> QuerySet[BookBatch]:
     return batches.select_related("owner", "api_key")
 
 
-def _take_files(request: Request, batch: BookBatch, asked: Asked) -> None:
-    """Upload the files that came with a batch; those that are there already are passed over."""
+def _take_files(request: Request, batch: BookBatch, asked: Asked) -> bool:
+    """Upload the files that came with a batch but those that are there; say if there were some."""
+    took_some = False
     for file in asked.files:
         try:
             entry = find_entry(batch, file.name or "")
@@ -281,3 +287,5 @@ def _take_files(request: Request, batch: BookBatch, asked: Asked) -> None:
             owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
             api_key=key_of(request),
         )
+        took_some = True
+    return took_some

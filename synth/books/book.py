@@ -95,6 +95,19 @@ class Metadata:
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """Hold something of a book that could not be read: where it should be, and why it is not.
+
+    `source_chars` and `text` are 0 and empty where nobody can know them.
+    """
+
+    path: str
+    why: str
+    source_chars: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Book:
     """Hold a book that was read: metadata, documents, contents, cover, what was odd about it."""
 
@@ -105,6 +118,7 @@ class Book:
     # Roles by place (path or path#anchor), from landmarks or the guide.
     landmarks: dict[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     @property
     def source_chars(self) -> int:

@@ -124,11 +124,13 @@ def _starts_of_toc(book: Book) -> tuple[dict[tuple[int, int], _Start], list[str]
     found: list[tuple[tuple[int, int], TocEntry]] = []
     for entry in book.toc:
         if entry.path not in numbers:
-            warnings.append(f"The contents list leads to {entry.path!r}, which is not read.")
+            warnings.append(
+                f"The contents list links to {entry.path!r}, which is not read as text."
+            )
             continue
         place = anchors.get(f"{entry.path}#{entry.fragment}") if entry.fragment else None
         if entry.fragment and place is None:
-            warnings.append(f"The contents list leads to {entry.fragment!r}, which does not exist.")
+            warnings.append(f"The contents list links to {entry.fragment!r}, which does not exist.")
         place = place or (numbers[entry.path], 0)
         if book.documents[place[0]].blocks:
             found.append((place, entry))

@@ -29,12 +29,13 @@ def check_template(template: str) -> None:
     for name in _PLACEHOLDER.findall(template):
         if name not in PLACEHOLDERS:
             raise CreditsError(
-                "placeholder_unknown", f"There is no placeholder {{{name}}}; there are {known}."
+                "placeholder_unknown",
+                f"There is no placeholder {{{name}}}; the allowed placeholders are {known}.",
             )
     if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
         raise CreditsError(
             "placeholder_unknown",
-            f"A brace stands alone; braces are for placeholders: {known}.",
+            f"The text has a single brace. Braces mark placeholders, which are {known}.",
         )
 
 
@@ -48,8 +49,8 @@ def fill_template(template: str, values: Mapping[str, str]) -> str:
     if missing:
         raise CreditsError(
             "credits_incomplete",
-            f"The credits name {{{missing[0]}}}, which this book does not say; set it in the "
-            "book's metadata, or leave it out of the credits.",
+            f"The credits use {{{missing[0]}}}, but the book has no such value. Set it in the "
+            "book's metadata, or remove it from the credits.",
         )
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 

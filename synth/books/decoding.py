@@ -11,6 +11,7 @@ import charset_normalizer
 
 from synth.books.book import BookRejectedError
 from synth.books.charsets import codec_of, decode_mostly_utf8, is_wide
+from ttsweb.counted import counted
 
 # The longer mark first: UTF-32's little-endian mark begins with that of UTF-16.
 _MARKS = (
@@ -56,7 +57,7 @@ def decode_text(raw: bytes, *, charset: str = "") -> Decoded:
         BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
     """
     if not raw.strip(b"\0\r\n\t \x0b\x0c" + codecs.BOM_UTF8):
-        raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
+        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
     name, text, warnings = _decode(raw, charset)
     return _checked(name, text, warnings)
 
@@ -68,7 +69,9 @@ def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
             if text is None and (mixed := _mixed(raw.removeprefix(codecs.BOM_UTF8))):
                 return mixed
             if text is None:
-                raise _not_text(f"It begins with the mark of {name}, but is not written in it.")
+                raise _not_text(
+                    f"The file begins with the mark of {name}, but is not written in that encoding."
+                )
             return name, text, ()
     if b"\0" in raw:
         return *_decode_wide(raw), ()
@@ -80,14 +83,23 @@ def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
         return mixed
     name, text = _guess(raw)
     shown = "Windows-1252" if name == "cp1252" else name
-    return name, text, (f"The text names no charset; it was read as {shown}: look at its accents.",)
+    return (
+        name,
+        text,
+        (
+            (
+                f"The text names no character encoding and was read as {shown}; check its accented "
+                "letters."
+            ),
+        ),
+    )
 
 
 def _mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
     found = None if b"\0" in raw else decode_mostly_utf8(raw)
     if found is None:
         return None
-    told = f"{found[1]} bytes are no UTF-8 as the others are, and were read as Windows-1252."
+    told = f"{counted(found[1], 'byte')} of the file were read as Windows-1252; the rest is UTF-8."
     return "utf-8", found[0], (told,)
 
 
@@ -112,7 +124,7 @@ def _decode_wide(raw: bytes) -> tuple[str, str]:
     if len(narrow) > 0.8 * len(raw) and not _CONTROL_BYTES.search(narrow):
         as_utf8 = _try(narrow, "utf-8")
         if as_utf8 is not None:  # plain text that somebody put NULs into
-            raise _not_text("It holds NUL bytes, which no text has.")
+            raise _not_text("The file has NUL bytes, which text never has.")
     best: tuple[int, str, str] | None = None
     for name in _WIDE:
         text = _try(raw, name)
@@ -122,7 +134,7 @@ def _decode_wide(raw: bytes) -> tuple[str, str]:
         if _share_of_unreadable(text) < _MAX_CONTROL_SHARE and (best is None or score > best[0]):
             best = (score, name, text)
     if best is None:
-        raise _not_text("It holds NUL bytes, which no text has.")
+        raise _not_text("The file has NUL bytes, which text never has.")
     return best[1], best[2]
 
 
@@ -141,7 +153,7 @@ def _guess(raw: bytes) -> tuple[str, str]:
     if match is None or text is None:
         raise BookRejectedError(
             "book_charset_unknown",
-            "The charset of the text is unknown: save it as UTF-8 and send it again.",
+            "The character encoding of the text is unknown; save it as UTF-8 and send it again.",
         )
     return match.encoding, text
 
@@ -166,10 +178,10 @@ def _share_of_unreadable(text: str) -> float:
 def _checked(name: str, text: str, warnings: tuple[str, ...]) -> Decoded:
     text = unicodedata.normalize("NFC", text.rstrip(_DOS_END).lstrip("\ufeff"))
     if not text.strip():
-        raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
+        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
     controls = len(_CONTROL.findall(text))
     if "\0" in text or controls > max(2, _MAX_CONTROL_SHARE * len(text)):
-        raise _not_text("It holds control characters throughout.")
+        raise _not_text("The file has too many control characters.")
     if not controls:
         return Decoded(text, name, warnings)
     warning = f"{controls} control characters were read as blanks."

@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
+from synth.books.archives import open_book_archive
 from synth.books.book import Book, BookRejectedError
 from synth.books.docx import read_docx
 from synth.books.epub import read_epub
@@ -37,19 +38,19 @@ _HTML_START = re.compile(
 _TAG = re.compile(rb"<(?:html|head|body|p|div|h[1-6])[\s>]", re.IGNORECASE)
 _SNIFFED_BYTES = 4096
 _FOREIGN = (
-    (b"{\\rtf", "an RTF file: save it as DOCX"),
-    (b"%!PS", "a PostScript file: send the PDF of it"),
+    (b"{\\rtf", "an RTF file; save it as DOCX"),
+    (b"%!PS", "a PostScript file; convert it to PDF"),
     (b"\x89PNG", "a picture"),
     (b"\xff\xd8\xff", "a picture"),
     (b"GIF8", "a picture"),
     (b"II*\0", "a picture"),
     (b"MM\0*", "a picture"),
-    (b"AT&TFORM", "a DjVu file: send an EPUB or a PDF with text"),
-    (b"\x1f\x8b", "a gzip archive: unpack it"),
-    (b"BZh", "a bzip2 archive: unpack it"),
-    (b"\xfd7zXZ", "an xz archive: unpack it"),
-    (b"7z\xbc\xaf", "a 7z archive: unpack it"),
-    (b"Rar!", "a RAR archive: unpack it"),
+    (b"AT&TFORM", "a DjVu file; send an EPUB or a PDF with text"),
+    (b"\x1f\x8b", "a gzip archive; unpack it"),
+    (b"BZh", "a bzip2 archive; unpack it"),
+    (b"\xfd7zXZ", "an xz archive; unpack it"),
+    (b"7z\xbc\xaf", "a 7z archive; unpack it"),
+    (b"Rar!", "a RAR archive; unpack it"),
     (b"\x7fELF", "a program"),
     (b"MZ\x90", "a program"),
     (b"ID3", "a sound file"),
@@ -96,8 +97,8 @@ def detect_format(raw: bytes, filename: str) -> str:
     if found is None and promised is not None:
         raise BookRejectedError(
             "book_format_unknown",
-            f"The file is named {suffix}, but it holds no {promised.upper()}. Was the download "
-            f"complete? {_HOW}",
+            f"The file's name ends in {suffix}, but its content is not {promised.upper()}. "
+            f"Check that the download was complete. {_HOW}",
         )
     if found is not None:
         return found
@@ -113,12 +114,12 @@ def detect_format(raw: bytes, filename: str) -> str:
 
 def _check_size(num_bytes: int, max_bytes: int) -> None:
     if num_bytes == 0:
-        raise BookRejectedError("book_empty", "The file is empty: send a book with words in it.")
+        raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
     if num_bytes > max_bytes:
         raise BookRejectedError(
             "book_too_large",
-            f"The file has {num_bytes} bytes; {max_bytes} are allowed. Leave out its pictures, or "
-            "split the book.",
+            f"The file has {num_bytes} bytes; at most {max_bytes} are allowed. Remove its "
+            "pictures, or split the book.",
         )
 
 
@@ -135,7 +136,7 @@ def _binary_format(raw: bytes) -> str | None:
             "book_drm", f"This is a Kindle book with DRM, which cannot be read. {_HOW}"
         )
     if raw[60:68] in {b"BOOKMOBI", b"TEXtREAd"}:
-        raise _unknown("a Kindle book (MOBI or AZW): convert it to EPUB")
+        raise _unknown("a Kindle book (MOBI or AZW); convert it to EPUB")
     if raw[4:8] == b"ftyp":
         raise _unknown("a sound or video file")
     for start, what in _FOREIGN:
@@ -145,31 +146,27 @@ def _binary_format(raw: bytes) -> str | None:
 
 
 def _archive_format(raw: bytes) -> str:
-    try:
-        with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-            names = {name.replace("\\", "/") for name in archive.namelist()[:20_000]}
-            kind = _mimetype(archive) if "mimetype" in names else ""
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
-        # The reader of EPUBs says what is wrong with an archive.
-        return "epub"
+    with open_book_archive(io.BytesIO(raw), "archive", damaged="book_not_epub") as archive:
+        names = {name.replace("\\", "/") for name in archive.namelist()}
+        kind = _mimetype(archive) if "mimetype" in names else ""
     if "META-INF/container.xml" in names or kind == "application/epub+zip":
         return "epub"
     if "word/document.xml" in names:
         return "docx"
     if "opendocument" in kind:
-        raise _unknown("an OpenDocument file: save it as DOCX or EPUB")
+        raise _unknown("an OpenDocument file; save it as DOCX or EPUB")
     if any(name.startswith(("xl/", "ppt/")) for name in names):
         raise _unknown("a table or a set of slides")
     if "[Content_Types].xml" in names:
         return "docx"
-    raise _unknown("an archive: unpack it and send the book that is in it")
+    raise _unknown("an archive; unpack it and send the book that is in it")
 
 
 def _mimetype(archive: zipfile.ZipFile) -> str:
     try:
         with archive.open("mimetype") as opened:
             return opened.read(100).decode("ascii", "replace").strip()
-    except (RuntimeError, zipfile.BadZipFile, EOFError, NotImplementedError):
+    except (RuntimeError, zipfile.BadZipFile, EOFError, NotImplementedError, OSError, ValueError):
         return ""
 
 
@@ -177,9 +174,9 @@ def _word_97(raw: bytes) -> BookRejectedError:
     if "EncryptedPackage".encode("utf-16-le") in raw:
         return BookRejectedError(
             "book_encrypted",
-            "The document is protected by a password: save a copy without one and send that.",
+            "The document is protected by a password; save a copy without one and send that.",
         )
-    return _unknown("a document of an old Word (DOC): save it as DOCX")
+    return _unknown("a document of an old version of Word (DOC); save it as DOCX")
 
 
 def _unknown(what: str) -> BookRejectedError:

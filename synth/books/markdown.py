@@ -58,10 +58,10 @@ def read_markdown(raw: bytes, filename: str) -> Book:
     tokens = parser.parse(text)
     front = next((token.content for token in tokens if token.type == "front_matter"), "")
     html = parser.renderer.render(tokens, parser.options, {})
-    root = parse_text(f"<html><body>\n{html}</body></html>")
+    root, lost = parse_text(f"<html><body>\n{html}</body></html>")
     before = _front_block(front)
     return book_of_tree(
-        root, filename, read_front_matter(front), before=before, warnings=decoded.warnings
+        root, filename, read_front_matter(front), before=before, warnings=(*decoded.warnings, *lost)
     )
 
 

@@ -8,10 +8,12 @@ import unicodedata
 from typing import Any
 from urllib.parse import unquote
 
+from synth.books.book import count_chars
+
 # lxml declares no types here; an element is Any and is touched by the functions below only.
 Element = Any
 
-_OPS = "{http://www.idpf.org/2007/ops}type"
+OPS_TYPE = "{http://www.idpf.org/2007/ops}type"
 _XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
@@ -27,7 +29,11 @@ INLINE = _words(
     "wbr switch case default audio video iframe canvas noscript script style template"
 )
 # Their text is no text of the book, though its characters count.
-SILENT = _words("script style template head title noscript iframe audio video canvas")
+SILENT = _words("script style template title noscript iframe audio video canvas")
+# Of these, those that show their text where they cannot do what they are for.
+STANDS_IN = _words("template noscript iframe audio video canvas")
+
+_NO_TEXT = SILENT | {"head"}
 
 # Roles that decide what is spoken; an inner one wins over an outer one.
 MATTER = frozenset({"frontmatter", "bodymatter", "backmatter"})
@@ -38,6 +44,7 @@ ROLES = MATTER | _words(
     "imprimatur imprint index introduction landmarks link-list loi lot navigation note page-list "
     "part pg-footer pg-header preamble preface prologue seriespage titlepage toc volume"
 )
+SITE = "site"  # the role of what frames a page of the web; a reader of such gives it
 _ALIASES = {
     "title-page": "titlepage",
     "halftitle": "halftitlepage",
@@ -76,6 +83,9 @@ _STANZA_CLASSES = frozenset({"stanza", "linegroup", "lg", "verse-group"})
 _PAGE_CLASSES = frozenset({"pagenum", "pageno", "pagenumber", "page-number", "page_number"})
 _PERSONA_CLASSES = frozenset({"speaker", "persona"})
 
+CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
+_BLOCKS = _words("p div h1 h2 h3 h4 h5 h6 ul ol blockquote section article table")
+_MAX_MARK_CHARS = 100
 _INVISIBLE = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]")
 CJK = (  # Chinese and Japanese, which put no blanks between words
     "\u2e80-\u2fdf\u3000-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff00-\uff9f"
@@ -99,7 +109,7 @@ def name_of(element: Element) -> str:
 
 def types_of(element: Element) -> tuple[str, ...]:
     """Return the words of `epub:type` and `role`, without the prefixes of their vocabularies."""
-    found = f"{element.get(_OPS) or element.get('epub:type') or ''} {element.get('role') or ''}"
+    found = f"{element.get(OPS_TYPE) or element.get('epub:type') or ''} {element.get('role') or ''}"
     words = (word.rpartition(":")[2].lower() for word in found.split())
     return tuple(word.removeprefix("doc-") for word in words)
 
@@ -155,7 +165,18 @@ def is_block(element: Element, name: str) -> bool:
 
 def is_page_mark(element: Element) -> bool:
     """Say whether an element holds a page number of the printed book."""
-    return "pagebreak" in types_of(element) or bool(classes_of(element) & _PAGE_CLASSES)
+    is_called_so = "pagebreak" in types_of(element) or bool(classes_of(element) & _PAGE_CLASSES)
+    return is_called_so and is_mark(element)
+
+
+def is_mark(element: Element) -> bool:
+    """Say whether an element is so small that it can be a mark: one that is not closed is not."""
+    return count_chars(text_of(element)) <= _MAX_MARK_CHARS and not holds_blocks(element)
+
+
+def holds_blocks(element: Element) -> bool:
+    """Say whether there are paragraphs or headings in an element."""
+    return any(name_of(inner) in _BLOCKS for inner in element.iterdescendants())
 
 
 def is_verse(element: Element) -> bool:
@@ -205,6 +226,26 @@ def heading_level(element: Element, name: str) -> int:
         level = (element.get("aria-level") or "2").strip()
         return min(max(int(level), 1), 6) if level.isascii() and level.isdigit() else 2
     return 0
+
+
+def text_root(root: Element) -> Element:
+    """Return the element that holds all text of a document: its body, unless there is more."""
+    bodies = list(root.iter("{*}body"))
+    if not bodies:
+        return root
+    body = bodies[0]
+    inside = {body, *body.iterancestors()}
+    for element in inside - {body}:
+        before = element.text or ""
+        others = [child for child in element if child not in inside]
+        tails = "".join(child.tail or "" for child in element)
+        if (before + tails).strip():
+            return root
+        for child in others:
+            is_head = name_of(child) in _NO_TEXT
+            if not is_head and text_of(child).strip():
+                return root
+    return body
 
 
 def text_of(element: Element) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from synth.books import markup, txt_gutenberg
 from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry
 from synth.books.book import BookRejectedError as Rejected
+from synth.books.labels import is_label
 from synth.books.markup import Element
 from synth.books.notes import mark_notes
 from synth.books.parsing import parse_document
@@ -14,13 +15,16 @@ from synth.books.xhtml import document_of
 
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _NO_CONTENTS = frozenset({"toc", "navigation", "pg-header", "pg-footer", "hidden"})
+_APART = frozenset({BlockKind.FURNITURE, BlockKind.BREAK, BlockKind.ALT_TEXT})
 _CREDITS = 8  # blocks below a Gutenberg header that may say who made the file
 _UTF8_MARK = b"\xef\xbb\xbf"  # what is parsed has been decoded: no tag in it may say otherwise
 
 
-def parse_text(text: str) -> Element:
-    """Return the tree of HTML that has been decoded, whatever state it is in."""
-    return parse_document(_UTF8_MARK + text.encode("utf-8", "replace")).root
+def parse_text(text: str) -> tuple[Element, tuple[str, ...]]:
+    """Return the tree of HTML that has been decoded, whatever state it is in, and warnings."""
+    parsed = parse_document(_UTF8_MARK + text.encode("utf-8", "replace"))
+    lost = parsed.lost
+    return parsed.root, (f"{lost[:1].upper()}{lost[1:]}.",) if lost else ()
 
 
 def book_of_tree(
@@ -47,10 +51,39 @@ def book_of_tree(
     chars = document.source_chars + sum(block.source_chars for block in before)
     document = replace(document, blocks=(*before, *document.blocks), source_chars=chars)
     if not any(block.text for block in document.blocks if block not in before):
-        raise Rejected("book_empty", "There is no text in the file: send a book with words in it.")
+        raise Rejected("book_empty", "The file has no text; send a book with words in it.")
     check_complete(document)
+    if not metadata.title and (title := _only_title(document)) is not None:
+        metadata = replace(metadata, title=document.blocks[title].text)
+        document = _with_title_page(document, title)
     metadata = _completed(metadata, document, name)
     return Book(metadata, (document,), toc_of(document), warnings=(*warnings, *note_warnings))
+
+
+def _only_title(document: Document) -> int | None:
+    """Return the place of the one heading of level 1 that stands above all others, if there is one.
+
+    A label such as "Chapter 1" is the title of no book.
+    """
+    headings = [
+        (place, block)
+        for place, block in enumerate(document.blocks)
+        if block.kind is BlockKind.HEADING and block.role not in _NO_CONTENTS
+    ]
+    if len(headings) < 2 or [block.level for _, block in headings].count(1) != 1:
+        return None
+    place, first = headings[0]
+    return place if first.level == 1 and not is_label(first.text) else None
+
+
+def _with_title_page(document: Document, title: int) -> Document:
+    """Return a document of which the title is a title page, where nothing is told below it."""
+    below = next((b for b in document.blocks[title + 1 :] if b.text and b.kind not in _APART), None)
+    if below is None or below.kind is not BlockKind.HEADING:
+        return document
+    blocks = list(document.blocks)
+    blocks[title] = replace(blocks[title], role=blocks[title].role or "titlepage")
+    return replace(document, blocks=tuple(blocks))
 
 
 def toc_of(document: Document) -> tuple[TocEntry, ...]:
@@ -72,8 +105,9 @@ def check_complete(document: Document) -> None:
     if held != document.source_chars:
         raise Rejected(
             "book_incomplete",
-            f"{document.path} has {document.source_chars} characters, of which {held} were read. "
-            "Please report this file; an EPUB or UTF-8 text of the book may be read well.",
+            f"{document.path} has {document.source_chars} characters, but only {held} were "
+            "read. Please report this file as a defect, and send the book as EPUB or UTF-8 "
+            "text if you can.",
         )
 
 

@@ -59,7 +59,7 @@ def mark_notes(documents: tuple[Document, ...]) -> tuple[tuple[Document, ...], l
             if tuple(kept) != block.note_marks:
                 changed[number][place] = replace(changed[number][place], note_marks=tuple(kept))
     _take_rests(changed, marked)
-    warnings = [f"{num_lost} marks of notes lead to no note."] if num_lost else []
+    warnings = [f"{num_lost} note marks have no note."] if num_lost else []
     return tuple(
         replace(document, blocks=tuple(map(_without_own_mark, blocks)))
         for document, blocks in zip(documents, changed, strict=True)

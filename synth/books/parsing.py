@@ -10,20 +10,28 @@ from html import escape
 from lxml import etree
 from lxml import html as lxml_html
 
+from synth.books import markup
 from synth.books.charsets import codec_of, decode_mostly_utf8, is_wide
-from synth.books.markup import Element
+from synth.books.markup import CONTROLS, Element
+from synth.books.second_reading import missing_texts, read_again, sample_of
+from ttsweb.counted import counted
 
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _BARE_AMPERSAND = re.compile(r"&(?!(?:#[0-9]{1,7}|#x[0-9A-Fa-f]{1,6}|amp|lt|gt|quot|apos);)")
 _XML_NAMES = frozenset({"amp", "lt", "gt", "quot", "apos"})
-_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 _CONTROL_REFERENCE = re.compile(
     r"&#(?:x0*(?:[0-8bBcCeEfF]|1[0-9a-fA-F])|0*(?:[0-8]|1[124-9]|2\d|3[01]));"
 )
 _DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 _BLANKS = re.compile(r"\s*")
 _WIDE_START = 200  # bytes in which the first tag of a text in UTF-16 is looked for
-_MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+_MARKS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe\0\0", "utf-32-le"),
+    (b"\0\0\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
 _ENCODING = re.compile(rb"""<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9._:-]{1,40})["']""")
 _META_CHARSET = re.compile(
     rb"""<meta[^>]{0,300}?charset\s*=\s*["']?([A-Za-z0-9._:-]{1,40})""", re.I
@@ -31,7 +39,12 @@ _META_CHARSET = re.compile(
 # As HTML, <title/> or <a/> would be opened and never closed, and swallow what follows.
 _CLOSED = re.compile(r"<([A-Za-z][\w:-]*)(\s[^<>]*)?/>")
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # noqa: SIM905
-_TAG = re.compile(r"<[^<>]*>")
+# A quote that is not closed before the tag ends, nor before the next tag begins.
+_OPEN_QUOTE = re.compile(r"""(<[A-Za-z][^<>]*=\s*)(["'])((?:(?!\2)[^<>])*)>(?!(?:(?!\2)[^<])*\2)""")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
+# Elements of HTML in which no tag is found, so that each swallows what follows where its end is
+# missing; only their text matters here.
+_RAW = re.compile(r"</?(?:textarea|xmp|plaintext|listing|noembed|noframes)\b[^<>]*>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +53,52 @@ class Parsed:
 
     root: Element
     warning: str = ""
+    lost: str = ""  # what would be lost, had there been no second reading
 
 
 def parse_document(content: bytes) -> Parsed:
-    """Parse an XHTML or HTML document, whatever state it is in."""
+    """Parse an XHTML or HTML document, whatever state it is in.
+
+    A second reading, which follows the tags as they come, judges the tree: where it finds text that
+    the tree has lost, its own tree, which knows headings and paragraphs only, is returned.
+    """
     text, charset_warning = decode(content)
     text, has_entities = without_doctype(text)
     text = _DECLARATION.sub("", text, count=1)
     text = _NAMED.sub(_as_character, text)
     declared = "it declares entities, which are not expanded" if has_entities else ""
     try:
-        return Parsed(_xml(text), charset_warning or declared)
+        return _judged(Parsed(_xml(text), charset_warning or declared), text)
     except etree.XMLSyntaxError as error:
-        warning = f"it is no well-formed XHTML ({_line(error)}) and was read as HTML"
-    mended = _BARE_AMPERSAND.sub("&amp;", _CONTROL_REFERENCE.sub("", _CONTROLS.sub("", text)))
+        warning = f"it is not well-formed XHTML ({_line(error)}) and was read as HTML"
+    mended = _BARE_AMPERSAND.sub("&amp;", _CONTROL_REFERENCE.sub("", CONTROLS.sub("", text)))
     try:
-        return Parsed(_xml(mended), warning)
+        return _judged(Parsed(_xml(mended), warning), mended)
     except etree.XMLSyntaxError:
-        return Parsed(_html(mended), warning)
+        mended = _OPEN_QUOTE.sub(r"\1\2\3\2>", _without_open_comments(mended))
+        return _judged(Parsed(_html(mended), warning), mended)
+
+
+def _without_open_comments(text: str) -> str:
+    """Return a text without starts of comments that no end belongs to: their words are kept."""
+    first, *others = text.split("<!--")
+    # What holds no end before the next start is no comment.
+    return first + "".join(f"<!--{one}" if "-->" in one else one for one in others)
+
+
+def _judged(parsed: Parsed, text: str) -> Parsed:
+    """Return what was parsed, or the tree of the second reading where that has more."""
+    reading = read_again(text)
+    missing = [] if parsed.root is None else missing_texts(reading, parsed.root)
+    if parsed.root is not None and not missing:
+        return parsed
+    begins = f": {sample_of(missing)[:80]!r}" if missing else ""
+    warning = (
+        "its markup is broken in a way that loses text, so headings and paragraphs were "
+        f"read without their markup{begins}"
+    )
+    told = f"{parsed.warning}; {warning}" if parsed.warning else warning
+    return Parsed(reading.root, told, warning)
 
 
 def parse_xml(content: bytes) -> Element:
@@ -72,7 +113,7 @@ def parse_xml(content: bytes) -> Element:
     try:
         return _xml(text)
     except etree.XMLSyntaxError:
-        return _xml(_BARE_AMPERSAND.sub("&amp;", _CONTROLS.sub("", text)))
+        return _xml(_BARE_AMPERSAND.sub("&amp;", CONTROLS.sub("", text)))
 
 
 def decode(content: bytes) -> tuple[str, str]:
@@ -95,7 +136,7 @@ def decode(content: bytes) -> tuple[str, str]:
     except UnicodeError:
         return _decode_other(content, codec, declared)
     is_told = codec == "utf-8" or content.isascii()
-    return text, "" if is_told else f"it says that it is {declared}, but it is UTF-8"
+    return text, "" if is_told else f"it declares {declared}, but is UTF-8"
 
 
 def _decode_other(content: bytes, codec: str, declared: str) -> tuple[str, str]:
@@ -107,8 +148,10 @@ def _decode_other(content: bytes, codec: str, declared: str) -> tuple[str, str]:
             pass
     mixed = decode_mostly_utf8(content)
     if mixed is not None:
-        return mixed[0], f"{mixed[1]} bytes in it are no UTF-8 and were read as Windows-1252"
-    warning = f"its bytes are no {declared} and were read as Windows-1252"
+        return mixed[0], (
+            f"{counted(mixed[1], 'byte')} of it were read as Windows-1252, as they are not UTF-8"
+        )
+    warning = f"it declares {declared}, but its bytes are not; it was read as Windows-1252"
     return content.decode("cp1252", "replace"), warning
 
 
@@ -176,24 +219,22 @@ def _xml(text: str) -> Element:
     return etree.fromstring(text.encode("utf-8", "replace"), parser)
 
 
-def _html(text: str) -> Element:
-    """Parse broken markup as HTML; what even that cannot read is kept as text alone."""
-    opened = _CLOSED.sub(_with_end_tag, text)
+def _html(text: str) -> Element | None:
+    """Parse broken markup as HTML; return None where even that is too broken."""
+    opened = _CLOSED.sub(_with_end_tag, _RAW.sub(" ", text))
+    opened = _CDATA.sub(lambda found: escape(found[1], quote=False), opened)
+    opened = opened.replace("<![CDATA[", "")  # which never ends
+    for name in markup.STANDS_IN:
+        starts = len(re.findall(rf"<{name}\b", opened, re.IGNORECASE))
+        if starts != len(re.findall(rf"</{name}\b", opened, re.IGNORECASE)):
+            opened = re.sub(rf"</?{name}\b[^<>]*>", " ", opened, flags=re.IGNORECASE)
     parser = lxml_html.HTMLParser(
         encoding="utf-8", no_network=True, huge_tree=False, remove_comments=True, remove_pis=True
     )
     try:
-        root = etree.fromstring(opened.encode("utf-8", "replace"), parser)
+        return etree.fromstring(opened.encode("utf-8", "replace"), parser)
     except (etree.ParserError, etree.XMLSyntaxError):
-        root = None
-    if root is not None and _letters("".join(root.xpath("//text()"))) >= 0.98 * _letters(
-        _bare(opened)
-    ):
-        return root
-    body = etree.Element("body")
-    for paragraph in re.split(r"\n\s*\n", _bare(text)):
-        etree.SubElement(body, "p").text = paragraph
-    return body
+        return None
 
 
 def _with_end_tag(found: re.Match[str]) -> str:
@@ -202,13 +243,5 @@ def _with_end_tag(found: re.Match[str]) -> str:
     return f"<{found[1]}{found[2] or ''}></{found[1]}>"
 
 
-def _bare(text: str) -> str:
-    return html.unescape(_TAG.sub(" ", text))
-
-
-def _letters(text: str) -> int:
-    return sum(map(str.isalnum, text))
-
-
 def _line(error: etree.XMLSyntaxError) -> str:
-    return f"line {error.lineno}" if error.lineno else "no line known"
+    return f"line {error.lineno}" if error.lineno else "line unknown"

@@ -13,6 +13,7 @@ from synth.books.markup_book import check_complete
 from synth.books.pdf_blocks import blocks_of_pages
 from synth.books.pdf_lines import Page, read_page
 from synth.books.pdf_outline import Bookmark, with_contents
+from ttsweb.counted import counted
 
 MAX_PAGES = 5_000
 MAX_CHARS = 20_000_000
@@ -32,7 +33,7 @@ def read_pdf(raw: bytes, filename: str) -> Book:
     try:
         num_pages = len(document)
         if num_pages > MAX_PAGES:
-            raise _too_large(f"{num_pages} pages; {MAX_PAGES} are allowed")
+            raise _too_large(f"{num_pages} pages; at most {MAX_PAGES} are allowed")
         pages = _read_pages(document, num_pages)
         bookmarks = _bookmarks(document)
         metadata = _metadata(document)
@@ -58,11 +59,12 @@ def _open(raw: bytes) -> PdfDocument:
         if code == _PASSWORD_ERROR or "password" in str(error).lower():
             raise BookRejectedError(
                 "book_encrypted",
-                "The PDF is protected by a password: save an unprotected copy and send that.",
+                "The PDF is protected by a password; save an unprotected copy and send that.",
             ) from error
         if code == _SECURITY_ERROR or "security" in str(error).lower():
             raise BookRejectedError(
-                "book_drm", "The PDF is protected by DRM, which cannot be read."
+                "book_drm",
+                "The PDF is protected by DRM and cannot be read; send a file without DRM.",
             ) from error
         raise _broken(error) from error
 
@@ -96,20 +98,23 @@ def _check_text(pages: list[Page]) -> None:
     if letters == 0 or (len(pages) >= 3 and chars < _MIN_CHARS_A_PAGE * len(pages)):
         raise BookRejectedError(
             "pdf_without_text",
-            "The PDF holds pictures of pages and no text: run text recognition (OCR) over it "
+            "The PDF has pictures of pages but no text. Run text recognition (OCR) on it "
             "first, or send an EPUB.",
         )
 
 
 def _warnings(pages: list[Page]) -> tuple[str, ...]:
-    warnings = ["Paragraphs and headings of a PDF are guessed: look through the plan."]
+    warnings = ["Paragraphs and headings of a PDF are guessed, so check the plan."]
     empty = [page.number + 1 for page in pages if not page.source_chars]
     if empty:
         shown = ", ".join(map(str, empty[:10])) + (" ..." if len(empty) > 10 else "")
-        warnings.append(f"{len(empty)} pages hold no text: {shown}")
+        warnings.append(f"{counted(len(empty), 'page')} without text: {shown}")
     unknown = sum(page.num_unknown for page in pages)
     if unknown:
-        warnings.append(f"{unknown} characters of the PDF have no letter: its fonts are odd.")
+        warnings.append(
+            f"The PDF has {counted(unknown, 'character')} that no letter is known for: its "
+            "fonts are unusual."
+        )
     return tuple(warnings)
 
 

@@ -20,6 +20,9 @@ _FULL_STOP = re.compile(r"[.!?…:»”\"\u2019)\]]\Z")
 _LARGE = 1.15  # how much higher than the text a heading's letters are
 _WIDE = 1.45  # how much wider than between lines the gap between paragraphs is
 _INDENT = 6.0  # points
+_SMALL = 0.88  # how high the letters of a footnote are at most, of those of the text
+_NOTE_MARK = re.compile(r"(?:\[?\d{1,3}[\].)]?|[*†‡§¶]{1,3})\s*[^\W\d_\"'(“‘«]?[\w\"'(“‘«]")  # noqa: RUF001
+_NOTE = "footnote"
 _MAX_HEADING_LINES = 4
 _MAX_HEADING_CHARS = 200
 
@@ -66,7 +69,7 @@ def blocks_of_pages(pages: list[Page]) -> list[PageBlock]:
         return [PageBlock(_furniture(line), page.number) for page in pages for line in page.lines]
     measures = _measure(pages, text_lines)
     layout = Layout(0, soft_hyphens=True, words=_whole_words(text_lines))
-    pieces = _pieces(pages, running, measures)
+    pieces = _pieces(pages, running, _notes(pages, running, measures), measures)
     return list(_blocks(pieces, measures, layout))
 
 
@@ -103,8 +106,37 @@ def _measure(pages: list[Page], lines: list[PdfLine]) -> _Measures:
     )
 
 
-def _pieces(
+def _notes(
     pages: list[Page], running: set[tuple[int, int]], measures: _Measures
+) -> set[tuple[int, int]]:
+    """Return (number of page, of line) of footnotes: small lines below a column, from a mark on."""
+    found: set[tuple[int, int]] = set()
+    for page in pages:
+        below: PdfLine | None = None
+        small: list[int] = []
+        is_note = True  # nothing but what is small has followed in this column
+        for place in reversed(range(len(page.lines))):
+            line = page.lines[place]
+            if (page.number, place) in running:
+                continue
+            if below is None or below.middle > line.middle:  # the last line of a column
+                is_note, small = True, []
+            below = line
+            is_note = is_note and line.height <= _SMALL * measures.height
+            if not is_note:
+                continue
+            small.append(place)
+            if _NOTE_MARK.match(line.text):
+                found |= {(page.number, one) for one in small}
+                small = []
+    return found
+
+
+def _pieces(
+    pages: list[Page],
+    running: set[tuple[int, int]],
+    notes: set[tuple[int, int]],
+    measures: _Measures,
 ) -> Iterator[_Piece]:
     """Yield pieces in order; a paragraph that a page's end cuts is one piece."""
     open_piece: _Piece | None = None
@@ -114,6 +146,11 @@ def _pieces(
         for place, line in enumerate(page.lines):
             if (page.number, place) in running:
                 aside.append(_Piece(page.number, [line], "pagebreak"))
+                continue
+            if (page.number, place) in notes:
+                if _NOTE_MARK.match(line.text) or not aside or aside[-1].role != _NOTE:
+                    aside.append(_Piece(page.number, [], _NOTE))
+                aside[-1].lines.append(line)
                 continue
             is_new, is_apart = _begins(open_piece, before, line, measures)
             if open_piece is not None and not is_new:
@@ -171,7 +208,9 @@ def _blocks(pieces: Iterator[_Piece], measures: _Measures, layout: Layout) -> It
     for piece in pieces:
         chars = sum(count_chars(line.text) for line in piece.lines)
         text = _joined(piece.lines, layout)
-        if piece.role:
+        if piece.role == _NOTE:
+            yield PageBlock(Block(BlockKind.NOTE, text, chars, role=_NOTE), piece.page)
+        elif piece.role:
             yield PageBlock(_furniture(piece.lines[0]), piece.page)
         elif is_ornament(text):
             yield PageBlock(Block(BlockKind.BREAK, text, chars), piece.page)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from pypdfium2 import PdfDocument, PdfTextPage
@@ -13,6 +13,7 @@ from pypdfium2 import raw as pdfium
 
 from synth.books.book import count_chars
 from synth.books.labels import is_bare_number, is_label
+from synth.books.pdf_columns import Word, WordLine, in_reading_order
 
 SOFT_HYPHEN = "\u00ad"  # stands for a hyphen that the typesetter put at a line's end
 _LINE_HYPHENS = frozenset({0x02, 0xFFFE})  # PDFium's for a hyphen and the line end after it
@@ -82,14 +83,22 @@ def read_page(document: PdfDocument, number: int) -> Page:
     text = page.get_textpage()
     try:
         lines, num_unknown = _lines(text)
-        return Page(number, tuple(lines), float(page.get_height()), num_unknown)
+        return Page(number, tuple(_in_order(lines)), float(page.get_height()), num_unknown)
     finally:
         text.close()
         page.close()
 
 
-def _lines(text: PdfTextPage) -> tuple[list[PdfLine], int]:
-    lines: list[PdfLine] = []
+def _in_order(lines: list[WordLine]) -> list[PdfLine]:
+    """Return the lines of a page, column by column where it has several."""
+    return [
+        PdfLine(line.text, line.left, line.right, line.middle, line.height)
+        for line in in_reading_order(lines) or lines
+    ]
+
+
+def _lines(text: PdfTextPage) -> tuple[list[WordLine], int]:
+    lines: list[WordLine] = []
     parts: list[str] = []
     places: list[int] = []
     num_unknown = 0
@@ -113,13 +122,30 @@ def _lines(text: PdfTextPage) -> tuple[list[PdfLine], int]:
     return lines + _line(text, parts, places), num_unknown
 
 
-def _line(text: PdfTextPage, parts: list[str], places: list[int]) -> list[PdfLine]:
+def _line(text: PdfTextPage, parts: list[str], places: list[int]) -> list[WordLine]:
+    """Return the line of these characters, as words.
+
+    Args:
+        places: where the characters that are no blanks are in the page's text.
+    """
     joined = unicodedata.normalize("NFC", "".join(parts).translate(_LIGATURES)).strip()
     if not joined or not places:
         return []
-    left, low, _, high = text.get_charbox(places[0], loose=True)
-    right = text.get_charbox(places[-1], loose=True)[2]
-    return [PdfLine(joined, left, right, (low + high) / 2, abs(high - low))]
+    _, low, _, high = text.get_charbox(places[0], loose=True)
+    words: list[Word] = []
+    start = 0
+    for word in "".join(parts).split():
+        # A hyphen at the line's end is no character of the page.
+        end = min(start + len(word), len(places))
+        if start >= end:
+            words[-1] = replace(words[-1], text=words[-1].text + word)
+            break
+        left = text.get_charbox(places[start], loose=True)[0]
+        right = text.get_charbox(places[end - 1], loose=True)[2]
+        said = unicodedata.normalize("NFC", word.translate(_LIGATURES))
+        words.append(Word(said, left, right))
+        start = end
+    return [WordLine(tuple(words), (low + high) / 2, abs(high - low))]
 
 
 def find_running(pages: list[Page]) -> set[tuple[int, int]]:
@@ -154,7 +180,8 @@ def find_running(pages: list[Page]) -> set[tuple[int, int]]:
 
 def _returning(edges: list[_Edge]) -> list[_Edge]:
     """Return those of lines with the same words that are one running head."""
-    if len(edges) < _MIN_RETURNS:
+    # Lines of several columns are on one page.
+    if len({edge.page.number for edge in edges}) < _MIN_RETURNS:
         return []
     middle = median(edge.line.middle for edge in edges)
     near = [edge for edge in edges if abs(edge.line.middle - middle) <= _NEAR]

@@ -6,21 +6,28 @@ whenever a plan is made or edited.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from synth.books.book import Block, BlockKind, Book, Metadata
+from synth.books.book import Block, BlockKind, Book, Loss, Metadata
 from synth.books.chapters import Placed, Section, find_sections
+from synth.books.furnishings import Place, find_furnishings, reads_as_sentence
 from synth.books.moved_notes import move_notes
 from synth.books.rules import SENTENCES, Notes, Rules, SkipReason, block_reason
 from synth.books.warnings import warnings_of
+from synth.text.normalise import is_speakable
 
 CHARS_PER_SECOND = 15.0  # a calm reader of European languages, blanks counted
 MAX_WARNINGS = 300
-_EXCERPT_CHARS = 80
+_EXCERPT_CHARS = 120
+_MAX_TITLE_LINES_CHARS = 400
+_DEDICATION = re.compile(r"(?:to|for|in memory|dedicated|für|à|a|para|per)\b.{3}", re.IGNORECASE)
 
 
 class PlanIncompleteError(Exception):
@@ -29,11 +36,20 @@ class PlanIncompleteError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
-    """Hold a block, the document that it is from, and why it is skipped; None: it is spoken."""
+    """Hold a block, the document that it is from, and why it is skipped; None: it is spoken.
+
+    `usual` is why it would be skipped, had nobody included it.
+    """
 
     block: Block
     path: str
     reason: SkipReason | None
+    usual: SkipReason | None = None
+
+    @property
+    def can_be_spoken(self) -> bool:
+        """Return whether there is something in it that can be spoken."""
+        return self.block.kind is not BlockKind.BREAK and is_speakable(self.block.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +74,12 @@ class PlannedChapter:
         """Yield the blocks that are spoken, in order."""
         if self.included:
             yield from (planned.block for planned in self.blocks if planned.reason is None)
+
+    @property
+    def beginning(self) -> str:
+        """Return how the chapter's texts begin, for somebody to know it by."""
+        texts = (p.block.text for p in self.blocks if p.block.text and p.can_be_spoken)
+        return " ".join(itertools.islice(texts, 3))[:_EXCERPT_CHARS]
 
     @property
     def source_chars(self) -> int:
@@ -86,6 +108,7 @@ class Plan:
     source_chars: int
     warnings: tuple[str, ...] = ()
     chars_per_second: float = CHARS_PER_SECOND
+    losses: tuple[Loss, ...] = ()
 
     @property
     def included(self) -> tuple[PlannedChapter, ...]:
@@ -132,6 +155,8 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """Return the plan as what `json.dumps` takes, without the texts that are spoken."""
         skipped = self.skipped()
+        rows = list(self._skipped_json())
+        told = dict.fromkeys([*map(str, skipped), *(row["reason"] for row in rows)])
         return {
             "title": self.metadata.title,
             "authors": list(self.metadata.authors),
@@ -148,22 +173,27 @@ class Plan:
                 "source_chars": self.source_chars,
                 "spoken": self.spoken_source_chars,
                 "skipped": {str(reason): count for reason, count in skipped.items()},
-                "is_complete": self.spoken_source_chars + sum(skipped.values())
-                == self.source_chars,
+                "missing": [dataclasses.asdict(loss) for loss in self.losses],
+                "is_complete": not self.losses
+                and self.spoken_source_chars + sum(skipped.values()) == self.source_chars,
             },
-            "skipped": list(self._skipped_json()),
-            "reasons": {str(reason): SENTENCES[reason] for reason in skipped},
+            "skipped": rows,
+            "reasons": {reason: SENTENCES[SkipReason(reason)] for reason in told},
             "warnings": list(self.warnings),
         }
 
     def _skipped_json(self) -> Iterator[dict[str, Any]]:
-        """Yield what is skipped in chapters that are spoken, block by block."""
+        """Yield what is skipped in chapters that are spoken, or was, block by block."""
         for chapter in self.included:
-            for planned in chapter.blocks:
-                if planned.reason is not None:
+            for index, planned in enumerate(chapter.blocks):
+                reason = planned.reason or planned.usual
+                if reason is not None:
                     yield {
                         "chapter": chapter.id,
-                        "reason": str(planned.reason),
+                        "block": index,
+                        "included": planned.reason is None,
+                        "can_be_included": planned.can_be_spoken,
+                        "reason": str(reason),
                         "kind": str(planned.block.kind),
                         "source_chars": planned.block.source_chars,
                         "text": planned.block.text[:_EXCERPT_CHARS],
@@ -186,6 +216,7 @@ def _chapter_json(index: int, chapter: PlannedChapter, plan: Plan) -> dict[str, 
         "seconds": round(characters / plan.chars_per_second, 1),
         "source_chars": chapter.source_chars,
         "blocks": len(chapter.blocks),
+        "beginning": chapter.beginning,
         "speakers": sorted({block.speaker for block in chapter.spoken() if block.speaker}),
     }
 
@@ -205,29 +236,44 @@ def plan_book(
     sections, warnings = find_sections(book)
     if rules.notes is not Notes.SKIP:
         move_notes(book, sections, at_end=rules.notes is Notes.END)
-    chapters = tuple(_chapters(book, sections, rules))
-    plan = Plan(book.metadata, rules, chapters, book.source_chars, (), chars_per_second)
+    chapters = tuple(_chapters(book, sections, rules, find_furnishings(book)))
+    plan = Plan(
+        book.metadata, rules, chapters, book.source_chars, (), chars_per_second, book.losses
+    )
     told = [*book.warnings, *warnings, *warnings_of(plan)]
     if len(told) > MAX_WARNINGS:
-        told = [*told[:MAX_WARNINGS], f"{len(told) - MAX_WARNINGS} more warnings are left out."]
+        told = [*told[:MAX_WARNINGS], f"{len(told) - MAX_WARNINGS} more warnings are not shown."]
     plan = replace(plan, warnings=tuple(told))
     plan.check()
     return plan
 
 
-def _chapters(book: Book, sections: list[Section], rules: Rules) -> Iterator[PlannedChapter]:
+def _chapters(
+    book: Book, sections: list[Section], rules: Rules, furnishings: dict[Place, SkipReason]
+) -> Iterator[PlannedChapter]:
+    has_begun = False
+    title = book.metadata.title.casefold()
     seen: Counter[str] = Counter()
     for section in sections:
         first = section.blocks[0]
         key = f"{book.documents[first.document].path}\0{first.place}"
         seen[key] += 1
+        reason = section.reason
+        # What is left out as a whole is for one reason.
+        others = furnishings if reason is None else {}
         blocks = tuple(
-            PlannedBlock(p.block, book.documents[p.document].path, _block_reason(p, section, rules))
+            PlannedBlock(
+                p.block,
+                book.documents[p.document].path,
+                _block_reason(p, section, rules) or others.get((p.document, p.place)),
+            )
             for p in section.blocks
         )
-        reason = section.reason
+        if reason is None and not has_begun and _is_front_page(blocks):
+            reason = SkipReason.TITLE_PAGE
         if reason is None and all(planned.reason is not None for planned in blocks):
-            reason = SkipReason.EMPTY
+            reason = _common_reason(blocks)
+        has_begun = has_begun or reason is None
         yield PlannedChapter(
             id=_id_of(key if seen[key] == 1 else f"{key}\0{seen[key]}"),
             title=section.title,
@@ -236,8 +282,32 @@ def _chapters(book: Book, sections: list[Section], rules: Rules) -> Iterator[Pla
             reason=reason,
             language=_language(book, section),
             blocks=blocks,
-            parents=section.parents,
+            parents=tuple(part for part in section.parents if part.casefold() != title),
         )
+
+
+def _is_front_page(blocks: tuple[PlannedBlock, ...]) -> bool:
+    """Say whether all there is besides an imprint are the lines of a title page."""
+    rest = [planned.block for planned in blocks if planned.reason is None]
+    has_imprint = any(planned.reason is SkipReason.LICENCE for planned in blocks)
+    num_chars = sum(block.source_chars for block in rest)
+    return (
+        bool(rest)
+        and has_imprint
+        and num_chars <= _MAX_TITLE_LINES_CHARS
+        and not any(
+            reads_as_sentence(block.text) or _DEDICATION.match(block.text) for block in rest
+        )
+    )
+
+
+def _common_reason(blocks: tuple[PlannedBlock, ...]) -> SkipReason:
+    """Return why a chapter is left out of which each block is: the reason of most of its text."""
+    counts: Counter[SkipReason] = Counter()
+    for planned in blocks:
+        if planned.reason is not None and planned.can_be_spoken:
+            counts[planned.reason] += planned.block.source_chars
+    return counts.most_common(1)[0][0] if counts else SkipReason.EMPTY
 
 
 def _block_reason(placed: Placed, section: Section, rules: Rules) -> SkipReason | None:

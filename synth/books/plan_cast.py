@@ -10,6 +10,7 @@ from typing import Any
 from synth.books.cast import Casting, RoleKind, fold_name
 from synth.books.plan import Plan
 from synth.books.plan_units import Unit, persons_of, units_of
+from ttsweb.counted import counted
 
 MAX_CHARACTERS_TOLD = 500
 _EXAMPLE_CHARS = 80
@@ -109,16 +110,16 @@ def _warnings(plan: Plan, casting: Casting, told: _Told) -> Iterable[str]:
         is_other = bool(language and own) and _primary(language) != own
         if is_other and not told.by_language_voice[language]:
             yield (
-                f"{count} characters are in the language {language}, which the narrator speaks; "
-                "give `languages` of the casting a voice for it."
+                f"The narrator speaks {counted(count, 'character')} in the language "
+                f"{language}; choose a voice for it in the casting's `languages`."
             )
     for tag in casting.languages:
         if not any(Casting(languages={tag: "-"}).language(one) for one in told.languages):
-            yield f"Nothing that is spoken is in the language {tag}, which has a voice."
+            yield f"The language {tag} has a voice, but none of the spoken text is in it."
     if casting.detects_dialogue and not told.dialogue:
-        yield "No dialogue was found: all of it is the narrator's."
+        yield "No dialogue was found, so the narrator speaks everything."
     for name in unknown_characters(plan, casting):
-        yield f"The character {name!r}, who has a voice, says nothing in this book."
+        yield f"The character {name!r} has a voice, but does not speak in this book."
 
 
 def _voice_of(language: str, casting: Casting) -> str:

@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from synth.books.book import BlockKind
-from synth.books.plan import Plan, PlannedChapter
+from synth.books.plan import Plan, PlannedBlock, PlannedChapter
 from synth.books.rules import SkipReason
 from synth.language_tags import language_tag
+from ttsweb.counted import counted
 
 MAX_TITLE_CHARS = 200
 MAX_VOICE_CHARS = 100
@@ -23,29 +24,126 @@ class PlanEditError(Exception):
         self.code, self.message = code, message
 
 
-def include(plan: Plan, chapter: str) -> Plan:
-    """Speak a chapter that was left out; title pages, contents and notes can be spoken, too.
+def include(plan: Plan, chapter: str = "", block: int | None = None, reason: str = "") -> Plan:
+    """Speak what was left out: a chapter, a block of one, or all that was left out for a reason.
+
+    Args:
+        chapter: its id; may be empty with `reason`, for the whole book.
+        block: counted from 0 in the chapter.
+        reason: as the plan gives it, such as `hidden`.
 
     Raises:
-        PlanEditError: chapter_unknown, or chapter_empty: nothing in it can be spoken.
+        PlanEditError: chapter_unknown, block_unknown, edit_invalid, or chapter_empty: nothing in it
+            can be spoken.
     """
+    if reason:
+        return _switch_reason(plan, chapter, block, reason, is_on=True)
     found = _find(plan, chapter)
+    if block is not None:
+        return _with(plan, _with_block(found, block))
     if all(planned.reason is not None for planned in found.blocks):
-        raise PlanEditError(
-            "chapter_empty", f"Nothing in chapter {chapter!r} can be spoken, so it stays out."
-        )
+        # All of it was left out block by block, as page numbers are.
+        blocks = tuple(map(_switched_on, found.blocks))
+        if all(planned.reason is not None for planned in blocks):
+            raise PlanEditError(
+                "chapter_empty",
+                f"Chapter {chapter!r} has nothing that can be spoken, so it cannot be included.",
+            )
+        found = replace(found, blocks=blocks)
     return _with(plan, replace(found, included=True))
 
 
-def exclude(plan: Plan, chapter: str) -> Plan:
-    """Leave a chapter out.
+def exclude(plan: Plan, chapter: str = "", block: int | None = None, reason: str = "") -> Plan:
+    """Leave out a chapter, a block of one, or what was included although it has a reason.
+
+    Args:
+        chapter, block, reason: as `include` takes them.
 
     Raises:
-        PlanEditError: chapter_unknown.
+        PlanEditError: chapter_unknown, block_unknown, edit_invalid.
     """
+    if reason:
+        return _switch_reason(plan, chapter, block, reason, is_on=False)
     found = _find(plan, chapter)
-    reason = found.reason or SkipReason.EXCLUDED
-    return _with(plan, replace(found, included=False, reason=reason))
+    if block is not None:
+        _check_block(found, block)
+        blocks = list(found.blocks)
+        blocks[block] = _switched_off(blocks[block])
+        return _with(plan, replace(found, blocks=tuple(blocks)))
+    return _with(plan, _left_out(found))
+
+
+def _left_out(chapter: PlannedChapter) -> PlannedChapter:
+    return replace(chapter, included=False, reason=chapter.reason or SkipReason.EXCLUDED)
+
+
+def _switched_on(planned: PlannedBlock) -> PlannedBlock:
+    if planned.reason is None or not planned.can_be_spoken:
+        return planned
+    # Who left it out has no reason but their own, which is gone.
+    usual = None if planned.reason is SkipReason.EXCLUDED else planned.reason
+    return replace(planned, reason=None, usual=usual)
+
+
+def _switched_off(planned: PlannedBlock) -> PlannedBlock:
+    if planned.reason is not None:
+        return planned
+    return replace(planned, reason=planned.usual or SkipReason.EXCLUDED, usual=None)
+
+
+def _with_block(chapter: PlannedChapter, block: int) -> PlannedChapter:
+    """Return a chapter in which a block is spoken; of one that is left out, nothing else is."""
+    _check_block(chapter, block)
+    if not chapter.blocks[block].can_be_spoken:
+        raise PlanEditError(
+            "chapter_empty",
+            f"Block {block} of chapter {chapter.id!r} has nothing that can be spoken.",
+        )
+    blocks = list(chapter.blocks)
+    if not chapter.included:
+        why = chapter.reason or SkipReason.EXCLUDED
+        blocks = [replace(one, reason=one.reason or why, usual=None) for one in blocks]
+    blocks[block] = _switched_on(blocks[block])
+    return replace(chapter, included=True, blocks=tuple(blocks))
+
+
+def _check_block(chapter: PlannedChapter, block: int) -> None:
+    if not 0 <= block < len(chapter.blocks):
+        raise PlanEditError(
+            "block_unknown",
+            f"Chapter {chapter.id!r} has {counted(len(chapter.blocks), 'block')}, counted "
+            f"from 0; block {block} does not exist.",
+        )
+
+
+def _switch_reason(
+    plan: Plan, chapter: str, block: int | None, reason: str, *, is_on: bool
+) -> Plan:
+    """Include all that is left out for a reason, or leave it out again."""
+    if block is not None:
+        raise PlanEditError("edit_invalid", "Give a `block` or a `reason`, not both.")
+    if reason not in set(SkipReason):
+        known = ", ".join(SkipReason)
+        raise PlanEditError("edit_invalid", f"`reason` must be one of {known}.")
+    if chapter:
+        _find(plan, chapter)
+    chapters = tuple(
+        _with_reason(one, SkipReason(reason), is_on=is_on) if chapter in {"", one.id} else one
+        for one in plan.chapters
+    )
+    return _checked(replace(plan, chapters=chapters))
+
+
+def _with_reason(chapter: PlannedChapter, reason: SkipReason, *, is_on: bool) -> PlannedChapter:
+    if not is_on and chapter.included and chapter.reason is reason:
+        return _left_out(chapter)
+    if is_on:
+        blocks = tuple(_switched_on(one) if one.reason is reason else one for one in chapter.blocks)
+    else:
+        blocks = tuple(_switched_off(one) if one.usual is reason else one for one in chapter.blocks)
+    is_spoken = any(one.reason is None for one in blocks)
+    is_included = chapter.included or (is_on and chapter.reason is reason and is_spoken)
+    return replace(chapter, blocks=blocks, included=is_included)
 
 
 def rename(plan: Plan, chapter: str, title: str) -> Plan:
@@ -58,7 +156,7 @@ def rename(plan: Plan, chapter: str, title: str) -> Plan:
     is_text = cleaned.isprintable() and cleaned.encode("utf-8", "ignore").decode() == cleaned
     if not cleaned or len(cleaned) > MAX_TITLE_CHARS or not is_text:
         raise PlanEditError(
-            "title_invalid", f"A title has 1 to {MAX_TITLE_CHARS} characters of text in one line."
+            "title_invalid", f"A title must have 1 to {MAX_TITLE_CHARS} characters in one line."
         )
     return _with(plan, replace(_find(plan, chapter), title=cleaned))
 
@@ -71,17 +169,19 @@ def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
             are included and some are not.
     """
     if len(chapters) < 2:
-        raise PlanEditError("merge_too_few", "Name two chapters or more to merge.")
+        raise PlanEditError("merge_too_few", "Give at least two chapters to merge.")
     found = [_find(plan, chapter) for chapter in chapters]
     ids = [chapter.id for chapter in plan.chapters]
     start = ids.index(chapters[0])
     if ids[start : start + len(chapters)] != list(chapters):
         raise PlanEditError(
-            "merge_not_adjacent", "Only chapters that follow each other, in this order, can merge."
+            "merge_not_adjacent",
+            "Only chapters that follow each other can be merged, in their order.",
         )
     if len({chapter.included for chapter in found}) > 1:
         raise PlanEditError(
-            "merge_mixed", "Include or exclude all of these chapters before they are merged."
+            "merge_mixed",
+            "Include all of these chapters or exclude all of them before you merge them.",
         )
     blocks = tuple(planned for chapter in found for planned in chapter.blocks)
     merged = replace(found[0], blocks=blocks)
@@ -102,8 +202,8 @@ def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
     if not 0 < block < len(found.blocks):
         raise PlanEditError(
             "split_invalid",
-            f"Chapter {chapter!r} has {len(found.blocks)} blocks; split it at 1 to "
-            f"{len(found.blocks) - 1}.",
+            f"Chapter {chapter!r} has {counted(len(found.blocks), 'block')}"
+            + (f"; split it at 1 to {len(found.blocks) - 1}." if len(found.blocks) > 1 else "."),
         )
     ids = {one.id for one in plan.chapters}
     number = next(n for n in range(2, len(ids) + 3) if f"{chapter}.{n}" not in ids)
@@ -134,7 +234,7 @@ def reorder(plan: Plan, chapters: Sequence[str]) -> Plan:
         unknown = [one for one in chapters if one not in by_id]
         told = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
         told = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else told
-        raise PlanEditError("order_incomplete", f"Name every chapter once; {told}.")
+        raise PlanEditError("order_incomplete", f"Give every chapter exactly once; {told}.")
     return _checked(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
 
 
@@ -145,7 +245,7 @@ def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
         PlanEditError: chapter_unknown or voice_invalid.
     """
     if len(voice) > MAX_VOICE_CHARS or not voice.isprintable():
-        raise PlanEditError("voice_invalid", f"A voice has up to {MAX_VOICE_CHARS} characters.")
+        raise PlanEditError("voice_invalid", f"A voice has at most {MAX_VOICE_CHARS} characters.")
     return _with(plan, replace(_find(plan, chapter), voice=voice))
 
 
@@ -157,15 +257,16 @@ def set_language(plan: Plan, chapter: str, language: str) -> Plan:
     """
     tag = language_tag(language)
     if tag is None:
-        raise PlanEditError("language_invalid", "A language is a tag such as en, de or pt-BR.")
+        raise PlanEditError("language_invalid", "A language must be a tag such as en, de or pt-BR.")
     return _with(plan, replace(_find(plan, chapter), language=tag))
 
 
 _Edit = Callable[..., Plan]
 # Function, and the fields of each edit with their types; a field with "?" may be left out.
+_SWITCHED: dict[str, type] = {"chapter?": str, "block?": int, "reason?": str}
 _EDITS: dict[str, tuple[_Edit, dict[str, type]]] = {
-    "include": (include, {"chapter": str}),
-    "exclude": (exclude, {"chapter": str}),
+    "include": (include, _SWITCHED),
+    "exclude": (exclude, _SWITCHED),
     "rename": (rename, {"chapter": str, "title": str}),
     "merge": (merge, {"chapters": list}),
     "split": (split, {"chapter": str, "block": int, "title?": str}),
@@ -193,10 +294,10 @@ def apply_edits(plan: Plan, edits: Sequence[Mapping[str, Any]]) -> Plan:
 
 def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
     if not isinstance(edit, Mapping):
-        raise PlanEditError("edit_invalid", "An edit is an object.")
+        raise PlanEditError("edit_invalid", "Each edit must be an object.")
     name = edit.get("edit")
     if not isinstance(name, str) or name not in _EDITS:
-        raise PlanEditError("edit_invalid", f"`edit` is one of {', '.join(EDIT_NAMES)}.")
+        raise PlanEditError("edit_invalid", f"`edit` must be one of {', '.join(EDIT_NAMES)}.")
     function, fields = _EDITS[name]
     arguments = {key: value for key, value in edit.items() if key != "edit"}
     known = {field.rstrip("?") for field in fields}
@@ -210,6 +311,8 @@ def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
         elif not _is(arguments[key], kind):
             told = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
             raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {told}.")
+    if fields is _SWITCHED and not (arguments.get("chapter") or arguments.get("reason")):
+        raise PlanEditError("edit_invalid", f"{name} needs the field `chapter`, or `reason`.")
     return function(plan, **arguments)
 
 
@@ -223,7 +326,9 @@ def _find(plan: Plan, chapter: str) -> PlannedChapter:
     for found in plan.chapters:
         if found.id == chapter:
             return found
-    raise PlanEditError("chapter_unknown", f"The plan has no chapter {chapter!r}.")
+    raise PlanEditError(
+        "chapter_unknown", f"The plan has no chapter {chapter!r}; get the plan again."
+    )
 
 
 def _with(plan: Plan, changed: PlannedChapter) -> Plan:

@@ -18,6 +18,7 @@ class SkipReason(enum.StrEnum):
     LICENCE = "licence"
     INDEX = "index"
     BOILERPLATE = "boilerplate"
+    SITE = "site"
     NOTE = "note"
     NOTE_MARK = "note_mark"
     PAGE_NUMBER = "page_number"
@@ -33,23 +34,28 @@ class SkipReason(enum.StrEnum):
 
 
 SENTENCES = {
-    SkipReason.TITLE_PAGE: "A title page or cover: title and author are in the book's data.",
-    SkipReason.CONTENTS: "A contents list, or another list of places in the book.",
-    SkipReason.LICENCE: "Imprint, copyright, licence or colophon.",
-    SkipReason.INDEX: "An index: its page numbers mean nothing to a listener.",
-    SkipReason.BOILERPLATE: "What an archive put before or after the book, such as its licence.",
-    SkipReason.NOTE: "A footnote or endnote that the chosen rule for notes leaves out.",
-    SkipReason.NOTE_MARK: "The mark of a note, or the link from a note back to its place.",
+    SkipReason.TITLE_PAGE: (
+        "A title page or cover. The title and the author are in the book's metadata."
+    ),
+    SkipReason.CONTENTS: "A contents list or another list of places in the book.",
+    SkipReason.LICENCE: "An imprint, copyright notice, licence or colophon.",
+    SkipReason.INDEX: "An index. Its page numbers are useless to a listener.",
+    SkipReason.BOILERPLATE: (
+        "A text that an archive put before or after the book, such as its licence."
+    ),
+    SkipReason.SITE: "The header, footer, sidebar or banner of a web page.",
+    SkipReason.NOTE: "A footnote or endnote, which the setting for notes leaves out.",
+    SkipReason.NOTE_MARK: "The mark of a note, or the link from a note back to its mark.",
     SkipReason.PAGE_NUMBER: "A page number of the printed book.",
-    SkipReason.TABLE: "A table, which the chosen rule for tables leaves out.",
-    SkipReason.ALT_TEXT: "The description of a picture, which the chosen rule leaves out.",
-    SkipReason.CODE: "A program or another text for machines.",
-    SkipReason.HIDDEN: "The book hides it from its readers.",
-    SkipReason.BREAK: "The ornament of a scene's end: heard as a pause.",
-    SkipReason.UNSPEAKABLE: "There is no letter and no digit in it.",
-    SkipReason.NOT_LINEAR: "The book says that it does not belong to the order of reading.",
-    SkipReason.EMPTY: "There is nothing in it that can be spoken.",
-    SkipReason.EXCLUDED: "Somebody left it out.",
+    SkipReason.TABLE: "A table, which the setting for tables leaves out.",
+    SkipReason.ALT_TEXT: "The description of a picture, which the setting for images leaves out.",
+    SkipReason.CODE: "A program or another text for computers.",
+    SkipReason.HIDDEN: "The book hides this text from its readers.",
+    SkipReason.BREAK: "An ornament between scenes; it is heard as a pause.",
+    SkipReason.UNSPEAKABLE: "This text has no letter or digit.",
+    SkipReason.NOT_LINEAR: "The book marks this as outside its reading order.",
+    SkipReason.EMPTY: "This part has nothing that can be spoken.",
+    SkipReason.EXCLUDED: "A user left this out.",
 }
 
 
@@ -103,12 +109,14 @@ _ROLE_REASONS = {
     **dict.fromkeys(("footnotes", "endnotes"), SkipReason.NOTE),
     **dict.fromkeys(("pg-header", "pg-footer"), SkipReason.BOILERPLATE),
     "index": SkipReason.INDEX,
+    "hidden": SkipReason.HIDDEN,
 }
 _FURNITURE_REASONS = {
     "noteref": SkipReason.NOTE_MARK,
     "backlink": SkipReason.NOTE_MARK,
     "pagebreak": SkipReason.PAGE_NUMBER,
     "hidden": SkipReason.HIDDEN,
+    "site": SkipReason.SITE,
     "invisible": SkipReason.UNSPEAKABLE,
     "code": SkipReason.CODE,
     "link-list": SkipReason.CONTENTS,

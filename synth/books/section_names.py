@@ -36,6 +36,7 @@ _ROLE_TITLES = {
     "titlepage": "Title page",
     "copyright-page": "Copyright",
     "toc": "Contents",
+    "metadata": "Metadata",
     "pg-header": "Project Gutenberg: about this e-book",
     "pg-footer": "Project Gutenberg: licence",
 }
@@ -140,7 +141,9 @@ def _is_sentence(block: Block) -> bool:
 
 def _made_title(section: Section, document: Document) -> str:
     """Make a title for a section that has none: its role, or how it begins."""
-    role = section.blocks[0].block.role or document.role
+    first = section.blocks[0].block
+    role = first.role if first.kind is not BlockKind.FURNITURE or first.role in _ROLE_TITLES else ""
+    role = role or document.role
     if role and role not in {"chapter", "bodymatter", "frontmatter", "backmatter"}:
         return _ROLE_TITLES.get(role, role.replace("-", " ").capitalize())
     text = _first_text(section)

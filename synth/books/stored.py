@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry
+from synth.books.book import Block, BlockKind, Book, Document, Loss, Metadata, TocEntry
 
 VERSION = 1
 
@@ -23,6 +23,7 @@ def book_to_json(book: Book) -> dict[str, Any]:
         "toc": [dataclasses.asdict(entry) for entry in book.toc],
         "landmarks": dict(book.landmarks),
         "warnings": list(book.warnings),
+        "losses": [dataclasses.asdict(loss) for loss in book.losses],
     }
 
 
@@ -34,7 +35,7 @@ def book_from_json(data: dict[str, Any]) -> Book:
     """
     try:
         if data["version"] != VERSION:
-            raise StoredBookError(f"version {data['version']!r} is stored, not {VERSION}")
+            raise StoredBookError(f"the stored version is {data['version']!r}, not {VERSION}")
         metadata = data["metadata"]
         lists = {name: tuple(metadata[name]) for name in ("authors", "subjects")}
         return Book(
@@ -43,6 +44,7 @@ def book_from_json(data: dict[str, Any]) -> Book:
             toc=tuple(TocEntry(**one) for one in data["toc"]),
             landmarks=dict(data["landmarks"]),
             warnings=tuple(data["warnings"]),
+            losses=tuple(Loss(**one) for one in data.get("losses", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StoredBookError(f"the stored book is damaged: {error}") from error

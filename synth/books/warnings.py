@@ -7,6 +7,9 @@ import unicodedata
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from synth.books.rules import SkipReason
+from ttsweb.counted import counted
+
 if TYPE_CHECKING:
     from synth.books.plan import Plan
 
@@ -21,6 +24,7 @@ _UNKNOWN = frozenset({"und", "zxx", "mul", "mis", "un"})
 # What accents and quotes of UTF-8 become where they were read as Windows-1252.
 _MOJIBAKE = re.compile("[ÃÂ][\u0080-\u00bf]|â€[œ\u009d™˜“”¦]|Ã¢â‚¬")  # noqa: RUF001
 _MIN_MOJIBAKE = 2
+_MIN_HIDDEN_CHARS = 200  # fewer are titles and labels for machines
 
 
 def warnings_of(plan: Plan) -> Iterator[str]:
@@ -34,13 +38,33 @@ def warnings_of(plan: Plan) -> Iterator[str]:
         if len(longest) > LONG_PARAGRAPH_CHARS:
             beginning = longest[:_MAX_BEGINNING_CHARS].rsplit(" ", 1)[0]
             yield (
-                f"{title} has a paragraph of {len(longest)} characters ({beginning}…); it is cut "
-                "at its sentences, or at blanks where there are none."
+                f"{title} has a paragraph of {len(longest)} characters ({beginning}…). It "
+                "is cut between sentences, or at blanks if it has none."
             )
         if sum(len(block.text) for block in spoken) < SHORT_CHAPTER_CHARS:
-            yield f"{title} is very short; merge it with its neighbour or exclude it."
+            yield (
+                f"{title} is very short; merge it with the chapter before or after it, or "
+                "exclude it."
+            )
+    for path, (chars, text) in _hidden(plan).items():
+        yield (
+            f"{path} hides {counted(chars, 'character')} from its readers ({text}…). "
+            "Include them in the plan if they belong to the book."
+        )
     if not plan.included:
-        yield "No chapter is included: there is nothing to render."
+        yield "No chapter is included, so there is nothing to render."
+
+
+def _hidden(plan: Plan) -> dict[str, tuple[int, str]]:
+    """Return how much the files of a book hide, by their paths, and how it begins."""
+    found: dict[str, tuple[int, str]] = {}
+    for chapter in plan.chapters:
+        for planned in chapter.blocks:
+            if chapter.reason_of(planned) is SkipReason.HIDDEN:
+                chars, text = found.get(planned.path, (0, ""))
+                text = text or planned.block.text[:_MAX_TITLE_CHARS]
+                found[planned.path] = (chars + planned.block.source_chars, text)
+    return {path: one for path, one in found.items() if one[0] >= _MIN_HIDDEN_CHARS}
 
 
 def _shown(title: str) -> str:
@@ -65,11 +89,12 @@ def _of_characters(plan: Plan) -> Iterator[str]:
             f"U+{ord(character):04X} ({count}, first in {_shown(title)})"
             for character, (count, title) in most
         )
-        yield f"There are characters that are no text, perhaps of a wrong encoding: {shown}."
+        yield f"Some characters are not text, perhaps because of a wrong encoding: {shown}."
     if sum(garbled.values()) >= _MIN_MOJIBAKE:
         yield (
-            f"{sum(garbled.values())} letters look as if their charset had been mistaken ('Ã©' for "
-            f"'é'), first in {_shown(next(iter(garbled)))}: look for a better file."
+            f"{sum(garbled.values())} letters look as if they were read with a wrong "
+            f"encoding ('Ã©' for 'é'), first in {_shown(next(iter(garbled)))}. Look for a "
+            "better file."
         )
 
 
@@ -85,10 +110,10 @@ def _of_languages(plan: Plan) -> Iterator[str]:
             if block.language:
                 found.setdefault(block.language, chapter.title)
     if "" in found:
-        yield "The book does not say in which language it is; set it before rendering."
+        yield "The book does not name its language; set the language before you start the book."
     for language in sorted(found.keys() - {""}):
         if not _TAG.match(language) or language.lower().partition("-")[0] in _UNKNOWN:
             yield (
-                f"The language {language!r}, first in {_shown(found[language])}, is none that is "
-                "known; set it before rendering."
+                f"The language {language!r}, first in {_shown(found[language])}, is "
+                "unknown; set the language before you start the book."
             )

@@ -18,6 +18,9 @@ _CELLS = frozenset({"td", "th"})
 # Where two `br` in a row begin a new paragraph.
 _PROSE = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM, BlockKind.NOTE, BlockKind.SPEECH})
 _SPOKEN_BY = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE})
+HIDDEN = "hidden"
+_SPECIAL = frozenset({"img", "image", "svg", "math", "ruby"})
+_MAX_STAND_IN_SHARE = 0.5
 _NO_SEPARATOR = ".,;:!?…—–-"  # noqa: RUF001  # dashes
 
 
@@ -29,27 +32,34 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
         path: where the document is in its book; links are resolved against it.
         language: the tag of the book's language.
     """
-    body = next((found for found in root.iter("{*}body")), root)
+    body = markup.text_root(root)
     language = markup.language_of(body) or markup.language_of(root) or language
-    walker = _Walker(path)
     role = document_role(root, body)
     mark_link_lists(body, path)
     mark_display_headings(body)
     speakers.mark_speakers(body)
+    walker = _Walker(path, count_chars(markup.text_of(body)))
     walker.walk(body, Context(language=language, role=role), is_root=True)
+    if walker.is_all_hidden:  # then it is a chapter of its own, which may be spoken as others are
+        walker = _Walker(path, walker.num_chars, shows_hidden=True)
+        role = HIDDEN
+        walker.walk(body, Context(language=language), is_root=True)
     blocks = tuple(
         replace(block, language="" if block.language == language else block.language)
         for block in walker.finished()
     )
     blocks = with_label_headings(blocks)
-    return Document(path, blocks, count_chars(markup.text_of(body)), role=role, language=language)
+    return Document(path, blocks, walker.num_chars, role=role, language=language)
 
 
 class _Walker:
     """Walk one document; `blocks` grows in reading order."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, num_chars: int, *, shows_hidden: bool = False) -> None:
         self.path = path
+        self.num_chars = num_chars  # of the whole document, without blanks
+        self.shows_hidden = shows_hidden
+        self.apart = ""  # the role of what is being read, if that is no text of the book
         self.blocks: list[Block] = []
         self.run = Run()
         self.anchors: list[str] = []
@@ -59,6 +69,12 @@ class _Walker:
         self.said_by = ""  # whom a block of its own names as who speaks below it
         self.said_rows = ("", 0)  # who speaks in the next rows of a table, and in how many
         self.said_in: Element | None = None  # the element at whose end that is over
+
+    @property
+    def is_all_hidden(self) -> bool:
+        """Return whether the document hides all of its text from its readers."""
+        roles = {block.role for block in self.blocks if block.source_chars}
+        return roles == {HIDDEN} and not self.shows_hidden
 
     def finished(self) -> list[Block]:
         """Return the blocks; anchors at the very end lead to the last one."""
@@ -73,8 +89,10 @@ class _Walker:
         if not name:
             return  # a comment or an instruction
         self._anchor(element)
-        if name in markup.SILENT or markup.is_hidden(element):
-            self._aside(element, "hidden")
+        if name in markup.SILENT and not self._stands_in(element, name):
+            self._aside(element, HIDDEN)
+        elif role := self._role_apart(element):
+            self._set_apart(element, name, role, context, is_root=is_root)
         elif markup.is_page_mark(element):
             self._aside(element, "pagebreak", element.get("title") or element.get("aria-label"))
         elif name == "br":
@@ -83,7 +101,7 @@ class _Walker:
             self._flush(context)
             self._end_speech(context)
             self._emit(Block(BlockKind.BREAK, "", 0, role=context.role))
-        elif name in {"img", "image", "svg", "math", "ruby"}:
+        elif name in _SPECIAL and not markup.holds_blocks(element):
             self._special(element, name, context)
         elif name == "a" and (role := self._link_role(element)) and not context.is_flat:
             self._note_mark(element, role, context)
@@ -94,8 +112,36 @@ class _Walker:
             if is_root:
                 self._flush(context, is_last=True)
 
+    def _stands_in(self, element: Element, name: str) -> bool:
+        """Say whether what stands in for a film or a script is most of the document's text."""
+        if name not in markup.STANDS_IN:
+            return False
+        return count_chars(markup.text_of(element)) > _MAX_STAND_IN_SHARE * self.num_chars
+
+    def _role_apart(self, element: Element) -> str:
+        """Return the role of an element that is no text of the book, or an empty string."""
+        if self.shows_hidden or self.apart:
+            return ""
+        if element.get("role") == markup.SITE:
+            return markup.SITE
+        return HIDDEN if markup.is_hidden(element) else ""
+
+    def _set_apart(
+        self, element: Element, name: str, role: str, context: Context, *, is_root: bool
+    ) -> None:
+        """Keep what is no text of the book as furniture: block by block, where it has blocks."""
+        if not (is_root or markup.is_block(element, name)) or context.is_flat:
+            self._aside(element, role)
+            return
+        self._flush(context, is_last=True)
+        self.apart = role
+        self.walk(element, Context(language=context.language), is_root=True)
+        self._flush(context, is_last=True)
+        self.apart = ""
+
     def _link_role(self, element: Element) -> str:
-        return note_marks.link_role(element, self.run.before())
+        role = note_marks.link_role(element, self.run.before())
+        return role if markup.is_mark(element) else ""
 
     def _inline(self, element: Element, name: str, context: Context) -> None:
         before = self.run.before()
@@ -387,4 +433,6 @@ class _Walker:
         """Append a block; the ids that were passed since the last one lead to it."""
         anchors = tuple(dict.fromkeys((*self.anchors, *block.anchors)))
         self.anchors = []
+        if self.apart:
+            block = Block(BlockKind.FURNITURE, block.text, block.source_chars, role=self.apart)
         self.blocks.append(replace(block, anchors=anchors))

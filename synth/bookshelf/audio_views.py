@@ -36,8 +36,10 @@ class BookAudioQuerySerializer(StrictSerializer):
         high=MAX_CHAPTER,
         whole=True,
         required=False,
-        help_text="Index of a chapter, from 0 as in the proof: the newest file that was made of it "
-        "alone, by `files` of the kind `chapters`.",
+        help_text=(
+            "Index of a chapter, from 0 as in the proof. Returns the newest single-chapter "
+            "file, made by a POST to `files` with the kind `chapters`."
+        ),
     )
 
 
@@ -57,7 +59,7 @@ class BookAudioView(APIView):
         },
     )
     def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
-        """Return the file, or that of a chapter, or the range of it that was asked for."""
+        """Return the audio of a book or of one chapter, or a byte range of it."""
         check_query(request, ("chapter",))
         query = BookAudioQuerySerializer(
             data=request.query_params.dict(), context={"is_form": True}
@@ -82,7 +84,9 @@ class BookAudioView(APIView):
             return object_response(request._request, stored)
         except ObjectMissingError as error:
             raise ApiProblem(
-                410, "audio_gone", "The book's file is no longer stored; start the book again."
+                410,
+                "audio_gone",
+                "The book's audio file is no longer stored; start the book again.",
             ) from error
 
 
@@ -98,7 +102,7 @@ def _chapter_answer(
         raise ApiProblem(
             404,
             "chapter_not_made",
-            "No file was made of this chapter alone; ask for one by a POST to the book's `files` "
+            "This chapter has no file of its own; make one by a POST to the book's `files` "
             f'with {{"kind": "chapters", "chapter": {chapter}}}.',
         )
     return content_answer(request, row, book)
@@ -107,7 +111,10 @@ def _chapter_answer(
 def _why_no_audio(job: RenderJob) -> ApiProblem:
     if job.status in UNFINISHED:
         return ApiProblem(
-            409, "book_not_finished", "The book is not finished yet.", retry_after=POLL_SECONDS
+            409,
+            "book_not_finished",
+            "The book is not finished yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
         )
     reason = f": {job.error_message}" if job.error_message else "."
     return ApiProblem(404, "book_without_audio", f"The book is {job.status}{reason}")

@@ -29,12 +29,12 @@ class BlockQuerySerializer(serializers.Serializer[Any]):
     offset = DescribedField(
         schema={"type": "integer", "minimum": 0, "maximum": _MOST},
         required=False,
-        help_text="How many blocks of the chapter are passed over; none by default.",
+        help_text="How many blocks to skip; 0 if left out.",
     )
     limit = DescribedField(
         schema={"type": "integer", "minimum": 1, "maximum": MAX_BLOCKS},
         required=False,
-        help_text=f"How many blocks are answered at most; {MAX_BLOCKS} by default.",
+        help_text=f"How many blocks to return at most; {MAX_BLOCKS} if left out.",
     )
 
     def validate_offset(self, value: str) -> int:
@@ -49,13 +49,16 @@ class BlockQuerySerializer(serializers.Serializer[Any]):
 class BlockSerializer(serializers.Serializer[Any]):
     """One block of a chapter: a paragraph, a heading, a note, a line of verse."""
 
-    index = serializers.IntegerField(help_text="Its place; `split` takes it as `block`.")
+    index = serializers.IntegerField(help_text="The block's position; `split` takes it as `block`.")
     kind = serializers.CharField()
     text = serializers.CharField(help_text=f"Its first {EXCERPT_CHARS} characters.")
-    source_chars = serializers.IntegerField(help_text="Of the whole block, without blanks.")
+    source_chars = serializers.IntegerField(
+        help_text="Characters of the whole block, without blanks."
+    )
     reason = serializers.CharField(allow_null=True, help_text="Why it is not spoken.")
+    can_be_included = serializers.BooleanField(help_text="Whether it has text that can be spoken.")
     speaker = serializers.CharField()
-    language = serializers.CharField(help_text="Empty for the chapter's.")
+    language = serializers.CharField(help_text="Empty if it is the chapter's language.")
 
 
 class ChapterBlocksSerializer(serializers.Serializer[Any]):
@@ -69,7 +72,7 @@ class ChapterBlocksSerializer(serializers.Serializer[Any]):
 
 
 class ChapterBlocksView(APIView):
-    """What a chapter of a plan is made of."""
+    """The blocks of a chapter."""
 
     @extend_schema(
         operation_id="get_book_chapter",
@@ -77,7 +80,7 @@ class ChapterBlocksView(APIView):
         responses={200: ChapterBlocksSerializer, **problems(400, 401, 404, 409, 410)},
     )
     def get(self, request: Request, book_id: uuid.UUID, chapter: str) -> Response:
-        """Return how the blocks of a chapter begin, and which of them are not spoken and why."""
+        """List the blocks of a chapter: how each begins, and why some are not spoken."""
         check_query(request, tuple(BlockQuerySerializer().fields))
         check_not_repeated(request)
         query = BlockQuerySerializer(data=request.query_params.dict())
@@ -88,7 +91,9 @@ class ChapterBlocksView(APIView):
         found = next((one for one in plan.chapters if one.id == chapter), None)
         if found is None:
             raise ApiProblem(
-                404, "chapter_not_found", "The plan has no chapter with this id; read it again."
+                404,
+                "chapter_not_found",
+                "The plan has no chapter with this id; get the plan again for its present ids.",
             )
         told = {
             "plan_number": book.plan_number,
@@ -113,6 +118,7 @@ def _blocks(
                 "text": planned.block.text[:EXCERPT_CHARS],
                 "source_chars": planned.block.source_chars,
                 "reason": None if reason is None else str(reason),
+                "can_be_included": planned.can_be_spoken,
                 "speaker": planned.block.speaker,
                 "language": planned.block.language,
             }

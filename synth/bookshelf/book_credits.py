@@ -87,5 +87,5 @@ def credits_report(book: BookSource, voices: Sequence[str]) -> tuple[dict[str, s
         if chapter is not None:
             shown[field] = chapter.passages[0].text
         elif book.production.get("preset") == ACX and not found.templates[field]:
-            warnings.append(f"There are no {title.lower()}, which the preset acx asks for.")
+            warnings.append(f"The preset acx needs {title.lower()}; add them.")
     return shown, warnings

@@ -68,8 +68,8 @@ def _lengths(book: BookSource, job: RenderJob, by_kind: tuple[int, ...]) -> dict
             raise SubmitRejectedError(
                 409,
                 "pauses_unknown",
-                "This book was started by an earlier version, which did not note why its pauses "
-                "are there; upload it again: what was rendered is used.",
+                "This book was started by an earlier version that did not record its "
+                "pauses. Upload the book again; audio that was rendered is reused.",
             )
         length = by_kind[int(known[index])]
         if length != so_far:

@@ -29,18 +29,22 @@ _VOICE = {"type": "string", "minLength": 1, "maxLength": MAX_VOICE_CHARS, "patte
 _VOICES = {"type": "object", "additionalProperties": _VOICE}
 
 
-@extend_schema_field(
-    {
+def _describe(dialogue: str, **voice: Any) -> dict[str, Any]:
+    """Return the description of a casting with dialogue off or detected."""
+    return {
         "type": "object",
         "additionalProperties": False,
         "properties": {
-            "dialogue": {"type": "string", "enum": list(DIALOGUE_CHOICES)},
-            "dialogue_voice": _VOICE,
+            "dialogue": {"type": "string", "enum": [dialogue]},
+            **voice,
             "characters": _VOICES | {"maxProperties": MAX_CHARACTERS},
             "languages": _VOICES | {"maxProperties": MAX_CAST_LANGUAGES},
         },
+        **({"required": ["dialogue", *voice]} if voice else {}),
     }
-)
+
+
+@extend_schema_field({"oneOf": [_describe("off"), _describe("detect", dialogue_voice=_VOICE)]})
 class CastingField(JsonField):
     """Take who speaks beside the narrator: dialogue, characters, languages; null for nobody."""
 
@@ -63,7 +67,7 @@ class CastingField(JsonField):
         for name, value in data.items():
             if name not in readers:
                 known = ", ".join(readers)
-                sentence = f"There is no such field; there are {known}."
+                sentence = f"There is no such field; allowed fields are {known}."
                 errors[str(name)[:MAX_NAME_CHARS]] = [ErrorDetail(sentence, code="unknown_field")]
                 continue
             try:
@@ -81,7 +85,8 @@ class CastingField(JsonField):
             raise serializers.ValidationError("Give the id or name of a voice.", code="blank")
         if not voice.isprintable():
             raise serializers.ValidationError(
-                "No voice has a name with such characters in it.", code="text_invalid"
+                "A voice's name cannot have these characters; give the id or name of a voice.",
+                code="text_invalid",
             )
         return str(voice)
 
@@ -94,13 +99,15 @@ class CastingField(JsonField):
             is_name = is_speakable(name) and name.isprintable() and not set(name) & set("|<>")
             if not is_name or len(name) > MAX_NAME_CHARS or name.strip().isdecimal():
                 raise serializers.ValidationError(
-                    f"A character has a name of 1 to {MAX_NAME_CHARS} characters without |, < and "
-                    ">; numbers of <|speaker:N|> are given by `voices`.",
+                    f"A character's name has 1 to {MAX_NAME_CHARS} characters, without |, < "
+                    "and >. Voices for numbered tags such as <|speaker:1|> belong in "
+                    "`voices`.",
                     code="name_invalid",
                 )
             if folded in seen:
                 raise serializers.ValidationError(
-                    f"{seen[folded]!r} and {name!r} are the same name.", code="name_twice"
+                    f"{seen[folded]!r} and {name!r} are the same name; give each character once.",
+                    code="name_twice",
                 )
             seen[folded] = name
             return name
@@ -119,7 +126,7 @@ class CastingField(JsonField):
                 )
             if tag in seen:
                 raise serializers.ValidationError(
-                    f"The language {tag} is given twice.", code="name_twice"
+                    f"The language {tag} is given twice; give it once.", code="name_twice"
                 )
             seen.add(tag)
             return tag
@@ -131,7 +138,7 @@ class CastingField(JsonField):
             raise serializers.ValidationError("Expected an object.", code="invalid")
         if len(data) > most:
             raise serializers.ValidationError(
-                f"There are {len(data)} entries; at most {most} are taken.", code="too_many"
+                f"There are {len(data)} entries; at most {most} are allowed.", code="too_many"
             )
         found: dict[str, str] = {}
         errors: dict[str, Any] = {}
@@ -161,12 +168,14 @@ class CreditsField(StrictTextField):
             raise serializers.ValidationError(error.message, code=error.code) from error
         if "<|" in template:
             raise serializers.ValidationError(
-                "The narrator speaks the credits: leave out tags such as <|speaker:1|>.",
+                "The narrator speaks the credits; remove tags such as <|speaker:1|>.",
                 code="text_has_tags",
             )
         if template and not is_speakable(template):
             raise serializers.ValidationError(
-                "The credits have no letter and no digit to be spoken.", code="text_unspeakable"
+                "The credits have no letter or digit to speak; add some text, or leave the "
+                "field out.",
+                code="text_unspeakable",
             )
         return template
 
@@ -210,9 +219,15 @@ def _check_dialogue(found: Mapping[str, Any]) -> None:
     detects = found.get("dialogue", "off") == "detect"
     if detects and "dialogue_voice" not in found:
         raise serializers.ValidationError(
-            {"dialogue_voice": [ErrorDetail("Dialogue needs a voice.", code="required")]}
+            {
+                "dialogue_voice": [
+                    ErrorDetail(
+                        "Choose a voice for the dialogue in `dialogue_voice`.", code="required"
+                    )
+                ]
+            }
         )
     if not detects and "dialogue_voice" in found:
-        sentence = 'It is used with `"dialogue": "detect"` alone; give both or neither.'
+        sentence = '`dialogue_voice` works only with `"dialogue": "detect"`; send both or neither.'
         detail = ErrorDetail(sentence, code="casting_incomplete")
         raise serializers.ValidationError({"dialogue_voice": [detail]})

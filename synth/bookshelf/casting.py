@@ -101,7 +101,9 @@ def cast_book(
     check_options(order)
     if not script.chapters:
         raise SubmitRejectedError(
-            409, "book_nothing_to_speak", "Nothing of this book is to be spoken; include a chapter."
+            409,
+            "book_nothing_to_speak",
+            "Every chapter of this book is excluded; include at least one.",
         )
     stage = Stage(script, order, planner)
     cast = [stage.cast(chapter) for chapter in script.chapters]
@@ -127,11 +129,11 @@ def narrating_versions(order: Order, planner: Planner) -> dict[int, VoiceVersion
     wanted, references = speakers_of(order)
     if references:
         raise SubmitRejectedError(
-            400, "voice_required", "A book is spoken by voices; give one.", attr="voice"
+            400, "voice_required", "A book needs a voice; give one in `voice`.", attr="voice"
         )
     if 0 not in wanted:
         raise SubmitRejectedError(
-            400, "voice_required", "Give the voice of speaker 0, who reads the book.", attr="voices"
+            400, "voice_required", "Give a voice for speaker 0, who reads the book.", attr="voices"
         )
     return dict(planner.versions_of(wanted, order))
 
@@ -178,7 +180,7 @@ class Stage:
             raise SubmitRejectedError(
                 409,
                 "chapter_empty",
-                f"The chapter {chapter.title!r} has no words but the tags of speakers; exclude it.",
+                f"The chapter {chapter.title!r} has speaker tags but no words; exclude it.",
             )
         pieces = _with_last_pause(pieces, PAUSE_KINDS.chapter)
         return CastChapter(chapter, pieces, speakers, chars)
@@ -215,8 +217,8 @@ class Stage:
             raise SubmitRejectedError(
                 400,
                 "speaker_unknown",
-                f"The chapter {chapter.title!r} names the character {role.name!r} by a tag, who "
-                "has no voice here; give one by `characters` of the casting.",
+                f"The chapter {chapter.title!r} has a tag for the character {role.name!r}, "
+                "who has no voice; give one in the casting's `characters`.",
                 attr="casting.characters",
             )
         if role not in self._speakers:
@@ -257,8 +259,8 @@ class Stage:
             raise SubmitRejectedError(
                 500,
                 "book_text_lost",
-                f"Cutting the chapter {chapter.title!r} would lose some of its text, so that the "
-                "book was not started; please report this.",
+                f"The book was not started: cutting the chapter {chapter.title!r} into "
+                "segments would lose some of its text. Please report this as a defect.",
             )
         _check_speakers(chapter, pieces, roles)
         spoken = self._lexicons.speak(
@@ -284,8 +286,8 @@ def _check_speakers(
         raise SubmitRejectedError(
             400,
             "speaker_unknown",
-            f"The chapter {chapter.title!r} names speaker {unknown[0]}, who has no voice here; "
-            "give one by `voices`.",
+            f"The chapter {chapter.title!r} has a tag for speaker {unknown[0]}, who has no "
+            "voice; give one in `voices`.",
             attr="voices",
         )
 

@@ -25,7 +25,10 @@ from ttsweb.schema import problems
 
 
 class BookPausesSerializer(StrictSerializer):
-    """How long pauses are, in ms; null is the usual length, what is left out stays."""
+    """Lengths of pauses in ms.
+
+    Null restores the default, and fields that are left out do not change.
+    """
 
     def get_fields(self) -> dict[str, Any]:
         """Return a field for each pause of a book."""
@@ -38,7 +41,7 @@ class BookPausesSerializer(StrictSerializer):
 
 
 class BookPrioritySerializer(StrictSerializer):
-    """A class of priority."""
+    """A priority."""
 
     priority = serializers.ChoiceField(choices=list(PRIORITIES))
 
@@ -54,7 +57,10 @@ class BookPausesView(APIView):
         responses={200: BookSerializer, 202: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Change pauses; of a book that has its file only that is made again."""
+        """Change the pauses of a book.
+
+        A finished book's file is made again, and nothing is rendered again.
+        """
         check_query(request, ())
         book = find_book(request, book_id)
         serializer = BookPausesSerializer(data=request.data)
@@ -75,7 +81,7 @@ class BookPriorityView(APIView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Move a book to another class of priority; one that has ended has none any more."""
+        """Change the priority of a book that has not ended."""
         check_query(request, ())
         book = find_book(request, book_id)
         serializer = BookPrioritySerializer(data=request.data)

@@ -34,7 +34,9 @@ def read_plan(book: BookSource) -> Plan:
         return load_plan(book)
     except PlanEditError as error:  # another version of the program reads the book otherwise
         raise SubmitRejectedError(
-            409, error.code, f"The edits of the plan do not fit any more; reset them. {error}"
+            409,
+            error.code,
+            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
         ) from error
     except (FileNotFoundError, StoredBookError) as error:
         raise book_gone() from error
@@ -71,8 +73,8 @@ def edit_plan(
         raise SubmitRejectedError(
             400,
             "too_many_edits",
-            f"The plan would have {len(both)} edits; {MAX_EDITS} are kept. "
-            "Begin anew with `reset`.",
+            f"The plan would have {len(both)} edits, and at most {MAX_EDITS} are allowed. "
+            "Send `reset` to start again without edits.",
             attr="edits",
         )
     try:
@@ -112,11 +114,13 @@ def edit_plan(
 def book_gone() -> SubmitRejectedError:
     """Return the error for a book whose stored parts cannot be read any more."""
     return SubmitRejectedError(
-        410, "book_gone", "What was read of this book is no longer stored; upload it again."
+        410, "book_gone", "The text of this book is no longer stored; upload the book again."
     )
 
 
 def _changed() -> SubmitRejectedError:
     return SubmitRejectedError(
-        409, "plan_changed", "The plan was changed meanwhile; look at it and try again."
+        409,
+        "plan_changed",
+        "Somebody else changed the plan meanwhile; get the plan again, then repeat your change.",
     )

@@ -29,7 +29,7 @@ from ttsweb.schema import problems
 
 
 class CoverFormSerializer(StrictSerializer):
-    """A cover to be uploaded as a form."""
+    """A cover, sent as a form."""
 
     file = serializers.FileField(
         allow_empty_file=True, max_length=255, help_text="A JPEG, PNG or WebP image."
@@ -37,11 +37,11 @@ class CoverFormSerializer(StrictSerializer):
 
 
 class BookMetadataSerializer(serializers.Serializer[Any]):
-    """What is said of a book, and by whom."""
+    """The metadata of a book."""
 
-    file = MetadataSerializer(help_text="By its file.")
-    set = MetadataSerializer(help_text="By people, in place of it.")
-    shown = MetadataSerializer(help_text="What tags and names have.")
+    file = MetadataSerializer(help_text="From the book's file.")
+    set = MetadataSerializer(help_text="Set by users; these values replace those of the file.")
+    shown = MetadataSerializer(help_text="The values that tags and file names use.")
 
 
 class BookCoverView(APIView):
@@ -69,14 +69,14 @@ class BookCoverView(APIView):
         },
     )
     def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
-        """Return the cover that was uploaded, or that the book's file has."""
+        """Return the cover that was uploaded, or the cover in the book's file."""
         check_query(request, ())
         book = find_book(request, book_id)
         if not book.cover_key:
             raise ApiProblem(
                 404,
                 "book_without_cover",
-                "The book has no cover; its files show its title.",
+                "The book has no cover; its audio files show its title.",
             )
         ending = book.cover_key.rpartition(".")[2]
         etag = book.cover_key.rpartition("/")[2].partition(".")[0]
@@ -94,7 +94,7 @@ class BookCoverView(APIView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def put(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Give a book another cover; files that are made from now on have it."""
+        """Replace a book's cover; files that are made after this have it."""
         check_query(request, ())
         book = find_book(request, book_id)
         serializer = CoverFormSerializer(data=request.data)
@@ -107,7 +107,7 @@ class BookCoverView(APIView):
         operation_id="delete_book_cover", responses={204: None, **problems(400, 401, 404, 409)}
     )
     def delete(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Take a book's cover away; its files then get one with its title."""
+        """Remove a book's cover; files that are made after this show the title."""
         check_query(request, ())
         with rejections_as_problems():
             change_cover(find_book(request, book_id), None)
@@ -122,7 +122,7 @@ class BookMetadataView(APIView):
         responses={200: BookMetadataSerializer, **problems(400, 401, 404, 410)},
     )
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Return what a book's file says of it, what people say, and what of both is shown."""
+        """Return a book's metadata: from its file, set by users, and the values in use."""
         check_query(request, ())
         book = find_book(request, book_id)
         with rejections_as_problems():

@@ -41,7 +41,9 @@ class CoverLimitHandler(FileUploadHandler):
             request = self.request
             for handler in request.upload_handlers if request is not None else ():
                 handler.upload_interrupted()
-            raise CoverTooLargeError(f"A cover may have {MAX_COVER_BYTES} bytes at most.")
+            raise CoverTooLargeError(
+                f"The cover is too large: at most {MAX_COVER_BYTES} bytes are allowed."
+            )
         return raw_data
 
     def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
@@ -67,7 +69,9 @@ def change_cover(book: BookSource, content: bytes | None) -> None:
         key = default_storage.save(name, ContentFile(content))
     try:
         if not replace_cover(book.pk, key=key, media_type=media_type):
-            raise SubmitRejectedError(404, "book_not_found", "There is no such book.")
+            raise SubmitRejectedError(
+                404, "book_not_found", "No book that you may see has this id."
+            )
     except BaseException:
         delete_objects([key] if key else [])
         raise
@@ -84,15 +88,15 @@ def checked_format(content: bytes) -> str:
         raise SubmitRejectedError(
             400,
             "cover_unreadable",
-            "The file is no JPEG, PNG or WebP image; give the cover as a JPEG.",
+            "The file is not a JPEG, PNG or WebP image; send the cover as JPEG.",
             attr="file",
         )
     if size.width * size.height > MAX_COVER_PIXELS:
         raise SubmitRejectedError(
             413,
             "cover_too_large",
-            f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} are "
-            "taken. Give a smaller one.",
+            f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} "
+            "pixels are allowed. Send a smaller image.",
             attr="file",
         )
     return size.format

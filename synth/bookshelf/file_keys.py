@@ -43,8 +43,8 @@ def made_before(job_id: uuid.UUID, asking: Asking) -> BookFile | None:
             raise SubmitRejectedError(
                 422,
                 "idempotency_key_reused",
-                f"This Idempotency-Key has asked for the file {pk} by another body; use a new key "
-                "for a new file.",
+                f"This Idempotency-Key was used with another body, for the file {pk}. Use a "
+                "new key for a new file.",
             )
         return BookFile.objects.filter(pk=pk).first()
     return None

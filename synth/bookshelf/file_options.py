@@ -52,51 +52,59 @@ FORMATS: dict[str, tuple[str, ...]] = {
 
 
 class BookFileRequestSerializer(StrictSerializer):
-    """A file of a book that is wanted; options that its kind does not take are refused."""
+    """A file of a book to make; options that its kind does not take are refused."""
 
     kind = serializers.ChoiceField(choices=Kind.choices)
     format = serializers.ChoiceField(
         choices=(*ONE_FILE, OWN, MADE),
         required=False,
-        help_text="Of `chapters`: mp3 (usual), opus, flac, wav. Of `shelf` and `report`: also m4b, "
-        "which is usual (mp3 for a report by acx). Of `read_along`: `own` text of an EPUB, or "
-        "`made` of what is spoken.",
+        help_text=(
+            "`chapters`: mp3 (default), opus, flac or wav. `shelf` and `report`: also m4b, "
+            "which is their default (a report on the preset acx: mp3). `read_along`: `own` for "
+            "an EPUB with its own text, or `made` for an EPUB made from the spoken text."
+        ),
     )
     preset = serializers.ChoiceField(
-        choices=PRESETS, required=False, help_text="How it is mastered; the book's unless given."
+        choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
     )
     loudness = StrictNumberField(
         low=MIN_LOUDNESS,
         high=MAX_LOUDNESS,
         required=False,
-        help_text="LUFS of each chapter, in place of the standard's -18.",
+        help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
     )
     bit_rate = StrictNumberField(
         low=MIN_BIT_RATE,
         high=MAX_BIT_RATE,
         whole=True,
         required=False,
-        help_text="Bits per second, of coded formats.",
+        help_text="Bits per second, for formats that are compressed.",
     )
     sample_rate = StrictNumberField(
-        low=SAMPLE_RATES[0], high=SAMPLE_RATES[-1], whole=True, required=False, help_text="Hz."
+        low=SAMPLE_RATES[0],
+        high=SAMPLE_RATES[-1],
+        whole=True,
+        required=False,
+        help_text="Sample rate in Hz.",
     )
     minutes = StrictNumberField(
         low=LEAST_MINUTES,
         high=SAMPLE_MINUTES,
         required=False,
-        help_text="How long a sample is at most.",
+        help_text="Longest duration of a sample, in minutes.",
     )
     chapter = StrictNumberField(
         low=0,
         high=MAX_CHAPTER,
         whole=True,
         required=False,
-        help_text="Index of one chapter, from 0 as in the proof: of `chapters`, `srt` and `vtt` in "
-        "place of all; of `sample` the one that it is from.",
+        help_text=(
+            "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: use "
+            "this chapter instead of all. For `sample`: take the sample from this chapter."
+        ),
     )
     partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
-        default=False, help_text="Take the chapters that are complete, while others are not."
+        default=False, help_text="Use the chapters that are complete, although others are not."
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +118,10 @@ class BookFileRequestSerializer(StrictSerializer):
         }
         form = found.get("format")
         if "format" not in unfit and form is not None and form not in FORMATS[kind]:
-            sentence = f"A file of the kind {kind} has one of {', '.join(FORMATS[kind])}."
+            sentence = (
+                f"The format of a file of the kind {kind} must be one of "
+                f"{', '.join(FORMATS[kind])}."
+            )
             unfit["format"] = [ErrorDetail(sentence, code="option_unfit")]
         if unfit:
             raise serializers.ValidationError(unfit)
@@ -118,7 +129,10 @@ class BookFileRequestSerializer(StrictSerializer):
 
 
 def _not_taken(name: str, kind: str) -> str:
-    return f"A file of the kind {kind} takes no {name}; it takes {', '.join(TAKES[kind])}, partial."
+    return (
+        f"A file of the kind {kind} does not take {name}; it takes {', '.join(TAKES[kind])}, "
+        "partial."
+    )
 
 
 def full_options(kind: str, asked: dict[str, Any], book: BookSource) -> dict[str, Any]:
@@ -209,7 +223,7 @@ def check_preset(preset: str | None, form: str, loudness: float | None) -> None:
             {"loudness": [ErrorDetail(str(error), code=error.code)]}
         ) from error
     if preset is not None and form not in ONE_FILE:
-        sentence = f"A book of the format {form} is not mastered; choose {', '.join(ONE_FILE)}."
+        sentence = f"A book in the format {form} cannot be mastered; choose {', '.join(ONE_FILE)}."
         raise serializers.ValidationError({"preset": [ErrorDetail(sentence, code="preset_unfit")]})
 
 
@@ -223,7 +237,7 @@ def check_loudness(preset: str | None, loudness: float | None) -> None:
         raise SubmitRejectedError(
             400,
             "loudness_unfit",
-            "The preset acx asks for an RMS of -20 dBFS, which leaves no loudness to choose; leave "
-            "`loudness` out, or take the preset standard.",
+            "The preset acx sets an RMS of -20 dBFS, so loudness cannot be chosen. Leave "
+            "`loudness` out, or choose the preset standard.",
             attr="loudness",
         )

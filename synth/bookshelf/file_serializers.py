@@ -14,8 +14,8 @@ from synth.bookshelf.files import name_of
 from synth.models import BookFile, BookSource
 
 _MAKING = (
-    "Bit rates and sample rates are null where they are the format's usual ones, `chapter` where "
-    "it is all chapters."
+    "Bit rates and sample rates are null if the format's defaults are used; `chapter` is "
+    "null if the file has all chapters."
 )
 
 
@@ -28,16 +28,20 @@ class _OptionsField(serializers.DictField):
 
 
 class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
-    """A file of a book, beside its job's; `context` has the book."""
+    """A file of a book, besides the file of its job."""
 
     kind = serializers.ChoiceField(choices=BookFile.Kind.choices)
-    options = _OptionsField(help_text=f"All that its kind takes. {_MAKING}")
+    options = _OptionsField(help_text=f"All options of its kind. {_MAKING}")
     is_partial = serializers.BooleanField(
-        help_text="Whether it is, or may be, of some chapters while others were not complete."
+        help_text=(
+            "True: the file holds some chapters only, or may do so, as others were not complete."
+        )
     )
     is_current = serializers.BooleanField(
-        help_text="Whether it is of the takes and the metadata of now; asked for again, one that "
-        "is not is made anew."
+        help_text=(
+            "True: the file holds the present takes and metadata. If false, ask for it again to "
+            "make it again."
+        )
     )
     filename = serializers.SerializerMethodField()
     content_type = serializers.SerializerMethodField()
@@ -68,7 +72,7 @@ class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
         read_only_fields = fields
 
     def get_filename(self, row: BookFile) -> str:
-        """Return what the file is called."""
+        """Return the file's name."""
         return name_of(row, self._book()).name
 
     def get_content_type(self, row: BookFile) -> str:
@@ -95,7 +99,7 @@ class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
 
 
 class ChapterCheckSerializer(serializers.Serializer[Any]):
-    """One demand on a chapter's file, and what was found."""
+    """One requirement for a chapter's file, and the measured value."""
 
     code = serializers.ChoiceField(
         choices=("speech", "loudness", "rms", "peak", "floor", "duration")
@@ -105,7 +109,7 @@ class ChapterCheckSerializer(serializers.Serializer[Any]):
 
 
 class ChapterReportSerializer(serializers.Serializer[Any]):
-    """What was measured of a chapter after it was encoded; levels in dBFS, dBTP, LUFS."""
+    """The values measured in a chapter after encoding; levels in dBFS, dBTP and LUFS."""
 
     index = serializers.IntegerField()
     title = serializers.CharField()
@@ -125,45 +129,49 @@ class ChapterReportSerializer(serializers.Serializer[Any]):
 
 
 class VoiceLevelSerializer(serializers.Serializer[Any]):
-    """One gain that brings a voice to the narrator's level."""
+    """The gain that brings one voice to the narrator's level."""
 
     voice = serializers.CharField()
     speakers = serializers.ListField(child=serializers.IntegerField())
-    loudness_lufs = serializers.FloatField(allow_null=True, help_text="Of all that it says.")
+    loudness_lufs = serializers.FloatField(
+        allow_null=True, help_text="Loudness over all text of this voice."
+    )
     gain_db = serializers.FloatField()
-    is_bounded = serializers.BooleanField(help_text="Whether it would need more than is given.")
+    is_bounded = serializers.BooleanField(
+        help_text="True: the voice needs more gain than is allowed."
+    )
 
 
 class MissingChapterSerializer(serializers.Serializer[Any]):
-    """A chapter that is not in a file."""
+    """A chapter that is not in the file."""
 
     index = serializers.IntegerField()
     title = serializers.CharField()
 
 
 class BookFileReportSerializer(serializers.Serializer[Any]):
-    """What was measured of the chapters that a file is made of."""
+    """The values measured in the chapters of the file."""
 
-    mastering = serializers.DictField(help_text="What was asked for.")
-    passed = serializers.BooleanField(help_text="Whether every chapter is as it was asked for.")
+    mastering = serializers.DictField(help_text="The requirements.")
+    passed = serializers.BooleanField(help_text="Whether every chapter meets the requirements.")
     failed_chapters = serializers.ListField(child=serializers.IntegerField())
     seconds = serializers.FloatField()
     chapters = ChapterReportSerializer(many=True)
     chapters_missing = MissingChapterSerializer(many=True)
-    voices = VoiceLevelSerializer(many=True, help_text="Of books with several voices.")
+    voices = VoiceLevelSerializer(many=True, help_text="For books with several voices.")
     chapters_encoded = serializers.IntegerField()
     chapters_reused = serializers.IntegerField()
     assembly_realtime = serializers.FloatField(
-        allow_null=True, help_text="Seconds of audio for each second that making the file took."
+        allow_null=True, help_text="Seconds of audio per second of work that the file took."
     )
     cover_note = serializers.CharField()
     unplaced_segments = serializers.IntegerField(
-        required=False, help_text="Of a read-along EPUB: segments that its text does not have."
+        required=False, help_text="For a read-along EPUB: segments that are missing in its text."
     )
 
 
 class BookFileSerializer(BookFileListSerializer):
-    """A file of a book, with what was measured of it."""
+    """A file of a book, with its measured values."""
 
     report = serializers.SerializerMethodField()
 

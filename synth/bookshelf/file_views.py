@@ -89,10 +89,10 @@ class BookFilesView(generics.ListAPIView[BookFile]):
         },
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Have a file made of a book, or return the one that was made so before.
+        """Make a file of a book, or return the same file if it was made before.
 
-        The same request always names the same file, with an Idempotency-Key or without; with one
-        that has asked for it before, nothing is made anew.
+        The same request always returns the same file, with an Idempotency-Key or without. If the
+        same key asked for the file before, the file is not made again.
         """
         check_query(request, ())
         key = read_idempotency_key(request)
@@ -101,7 +101,7 @@ class BookFilesView(generics.ListAPIView[BookFile]):
         serializer.is_valid(raise_exception=True)
         asked = serializer.validated_data
         with rejections_as_problems():
-            row = request_file(
+            row, is_repeated = request_file(
                 book,
                 asked["kind"],
                 asked["options"],
@@ -109,7 +109,10 @@ class BookFilesView(generics.ListAPIView[BookFile]):
                 api_key=key_of(request),
                 asking=Asking(key, digest_of_body(request.data)) if key else Asking(),
             )
-        return _answer(row, book)
+        answer = _answer(row, book)
+        if is_repeated:
+            answer.status_code = 200
+        return answer
 
 
 class BookFileView(APIView):
@@ -123,7 +126,7 @@ class BookFileView(APIView):
         responses={200: BookFileSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> Response:
-        """Return a file of a book and how far it is."""
+        """Return a file of a book and its progress."""
         check_query(request, ())
         book, row = _find(request, book_id, file_id)
         answer = _shown(row, book)
@@ -135,7 +138,7 @@ class BookFileView(APIView):
         operation_id="delete_book_file", responses={204: None, **problems(400, 401, 404)}
     )
     def delete(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> Response:
-        """Delete a file of a book in whatever state; the book stays as it is."""
+        """Delete a file of a book in any state; the book does not change."""
         check_query(request, ())
         delete_file(_find(request, book_id, file_id)[1])
         return Response(status=204)
@@ -154,7 +157,7 @@ class BookFileContentView(APIView):
         },
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
-        """Return the file, or the range of it that was asked for."""
+        """Return the file, or a byte range of it."""
         check_query(request, ())
         book, row = _find(request, book_id, file_id)
         return content_answer(request, row, book)
@@ -173,7 +176,7 @@ class BookFilePlotView(APIView):
         },
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
-        """Return loudness, peak and floor of each chapter as a picture."""
+        """Return a picture of the loudness, peak and noise floor of each chapter."""
         check_query(request, ())
         book, row = _find(request, book_id, file_id)
         _check_there(row)
@@ -199,7 +202,7 @@ def content_answer(request: Request, row: BookFile, book: BookSource) -> HttpRes
         return object_response(request._request, stored)
     except ObjectMissingError as error:
         raise ApiProblem(
-            410, "audio_gone", "The file is no longer stored; ask for it again."
+            410, "audio_gone", "The file is no longer stored; make it again by a POST to `files`."
         ) from error
 
 
@@ -208,12 +211,15 @@ def _check_there(row: BookFile) -> None:
         raise ApiProblem(
             409,
             "book_file_failed",
-            f"The file could not be made: {row.error_message} Ask for it again, once that is "
-            "mended.",
+            f"The file could not be made: {row.error_message} Correct this, then ask for "
+            "the file again by a POST to `files`.",
         )
     if row.status != BookFile.Status.DONE:
         raise ApiProblem(
-            409, "book_file_not_ready", "The file is still being made.", retry_after=POLL_SECONDS
+            409,
+            "book_file_not_ready",
+            "The file is still being made; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
         )
 
 
@@ -222,7 +228,7 @@ def _find(request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> tuple[Boo
     book = find_book(request, book_id)
     row = BookFile.objects.filter(pk=file_id, job=book.job_id).first() if book.job_id else None
     if row is None:
-        raise ApiProblem(404, "book_file_not_found", "The book has no such file.")
+        raise ApiProblem(404, "book_file_not_found", "The book has no file with this id.")
     return book, row
 
 

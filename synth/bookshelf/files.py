@@ -20,6 +20,7 @@ from synth.rejections import SubmitRejectedError
 from synth.removal import drop_book_files, lock_jobs
 from synth.transitions import UNFINISHED
 from synth.transitions.book_files import MOST_FILES, TooManyFilesError, ask_for_file
+from ttsweb.counted import counted
 
 POLL_SECONDS = 2
 _NO_KEY = Asking()
@@ -49,7 +50,7 @@ def request_file(
     partial: bool = False,
     api_key: ApiKey | None = None,
     asking: Asking = _NO_KEY,
-) -> BookFile:
+) -> tuple[BookFile, bool]:
     """Return a file of a started book; it is made unless it is there and of the takes of now.
 
     Args:
@@ -57,6 +58,9 @@ def request_file(
         partial: take the chapters that are complete, while others are not.
         api_key: the key that asks for it, whose limits hold.
         asking: the request's Idempotency-Key; what it has asked for is returned as it is by now.
+
+    Returns:
+        The file, and whether this key had asked for it before.
 
     Raises:
         SubmitRejectedError: book_not_started, book_not_found, book_not_finished,
@@ -66,9 +70,11 @@ def request_file(
     """
     job = book.job
     if job is None:
-        raise SubmitRejectedError(409, "book_not_started", "The book was not started yet.")
+        raise SubmitRejectedError(
+            409, "book_not_started", "The book was not started yet; start it first."
+        )
     if (known := made_before(job.pk, asking)) is not None:
-        return known
+        return known, True
     options = full_options(kind, asked, book)
     content = content_of(book, job)
     check_content(content, job, options.get("chapter"), partial=partial)
@@ -80,7 +86,7 @@ def request_file(
         with transaction.atomic():
             lock_jobs(RenderJob.objects.filter(pk=job.pk))  # of two with one key the other waits
             if (known := made_before(job.pk, asking)) is not None:
-                return known
+                return known, True
             row = ask_for_file(
                 job.pk,
                 kind,
@@ -96,11 +102,11 @@ def request_file(
         raise SubmitRejectedError(
             409,
             "too_many_book_files",
-            f"The book has {MOST_FILES} files already; delete some that are not needed.",
+            f"The book has {MOST_FILES} files already; delete those that you do not need.",
         ) from error
     if row is None:
-        raise SubmitRejectedError(404, "book_not_found", "There is no such book.")
-    return row
+        raise SubmitRejectedError(404, "book_not_found", "No book that you may see has this id.")
+    return row, False
 
 
 def check_content(
@@ -115,8 +121,8 @@ def check_content(
         raise SubmitRejectedError(
             400,
             "chapter_unknown",
-            f"The book has {len(content.chapters)} chapters, counted from 0; there is no chapter "
-            f"{chapter}.",
+            f"The book has {counted(len(content.chapters), 'chapter')}, counted from 0; "
+            f"chapter {chapter} does not exist.",
             attr="chapter",
         )
     is_there = bool(content.there(chapter))
@@ -124,20 +130,22 @@ def check_content(
         return
     if content.is_whole(chapter):
         raise SubmitRejectedError(
-            404, "book_without_audio", "Nothing of this could be spoken; look at the book's proof."
+            404,
+            "book_without_audio",
+            "None of these chapters could be spoken; the book's proof gives the reasons.",
         )
     if job.status not in UNFINISHED:
         raise SubmitRejectedError(
             409,
             "book_not_finished",
-            f"The book is {job.status}, and not all of it was spoken. Retry it, or ask with "
-            "`partial` for the chapters that are complete.",
+            f"The book is {job.status} and some of its text was not spoken. Retry the book, "
+            "or send `partial` to use the chapters that are complete.",
         )
-    hint = " Ask with `partial` for the chapters that are complete." if is_there else ""
+    hint = " Send `partial` to use the chapters that are complete." if is_there else ""
     raise SubmitRejectedError(
         409,
         "book_not_finished",
-        f"Not all of it is spoken yet.{hint}",
+        f"Some of the text is not rendered yet.{hint}",
         retry_after=POLL_SECONDS,
     )
 

@@ -21,10 +21,12 @@ class BookFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of books, as a condition on books."""
 
     status = DescribedField(
-        schema=some_of(STATUSES), required=False, help_text="One or several, by commas."
+        schema=some_of(STATUSES),
+        required=False,
+        help_text="One or more states, separated by commas.",
     )
     ids = DescribedField(
-        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, by commas."
+        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, separated by commas."
     )
     batch = DescribedField(schema=UUID, required=False, help_text="Id of a batch of books.")
 
@@ -36,11 +38,13 @@ class BookFilterSerializer(serializers.Serializer[Any]):
         """Return the condition for ids."""
         texts = value.split(",")
         if len(texts) > MAX_IDS:
-            raise serializers.ValidationError(f"At most {MAX_IDS} ids are taken.")
+            raise serializers.ValidationError(f"At most {MAX_IDS} ids are allowed.")
         try:
             return Q(pk__in=[uuid.UUID(text.strip()) for text in texts])
         except ValueError as error:
-            raise serializers.ValidationError("Expected ids of books, by commas.") from error
+            raise serializers.ValidationError(
+                "Expected ids of books, separated by commas."
+            ) from error
 
     def validate_batch(self, value: str) -> Q:
         """Return the condition for the books of a batch."""

@@ -63,7 +63,7 @@ class NameField(LineField):
 
 
 class MetadataSerializer(StrictSerializer):
-    """What is said of a book; null takes back what was said, so that its file's holds again.
+    """Metadata that replaces the values of a book's file; null restores the file's value.
 
     An empty text or list says that there is none, whatever the file says.
     """
@@ -72,11 +72,17 @@ class MetadataSerializer(StrictSerializer):
     subtitle = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
     series = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
     series_index = LineField(
-        required=False, allow_null=True, max_length=10, help_text='As text: "2" or "2.5".'
+        required=False,
+        allow_null=True,
+        max_length=10,
+        help_text=('Position in the series, as text: "2" or "2.5".'),
     )
     publisher = LineField(required=False, allow_null=True, max_length=MAX_LINE_CHARS)
     date = LineField(
-        required=False, allow_null=True, max_length=10, help_text="1895, 1895-05 or 1895-05-07."
+        required=False,
+        allow_null=True,
+        max_length=10,
+        help_text="Such as 1895, 1895-05 or 1895-05-07.",
     )
     description = StrictTextField(required=False, allow_null=True, max_length=MAX_DESCRIPTION_CHARS)
     language = LanguageField(required=False, allow_null=True)
@@ -115,7 +121,7 @@ class MetadataSerializer(StrictSerializer):
         """Refuse what is no number."""
         if value and not _NUMBER.fullmatch(value):
             raise serializers.ValidationError(
-                'Expected a number as text, such as "2" or "2.5".', code="number_invalid"
+                'Send a number as text, such as "2" or "2.5".', code="number_invalid"
             )
         return value
 
@@ -143,11 +149,13 @@ class MetadataField(JsonField):
 
 
 class BookPatchSerializer(StrictSerializer):
-    """What can be changed of a book at any time."""
+    """The fields of a book that can be changed at any time."""
 
     metadata = MetadataField(
-        help_text="What is said of the book in place of its file; what is left out stays, null "
-        "takes back what was said."
+        help_text=(
+            "Metadata that replaces the file's own. Fields that are left out do not change; "
+            "null restores the file's value."
+        )
     )
 
 

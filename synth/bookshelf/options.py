@@ -32,7 +32,9 @@ class BookFormSerializer(OptionsSerializer):
     file = serializers.FileField(
         allow_empty_file=True,
         max_length=255,
-        help_text="EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES.",
+        help_text=(
+            "EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES."
+        ),
     )
     voice = StrictTextField(
         required=False, max_length=100, help_text="Id or name of the voice that reads the book."
@@ -40,63 +42,89 @@ class BookFormSerializer(OptionsSerializer):
     voices = SpeakersField(
         child=StrictTextField(max_length=100),
         required=False,
-        help_text="In place of `voice`: voices by the numbers of `<|speaker:N|>` tags in the text; "
-        "speaker 0 reads the book.",
+        help_text=(
+            "Instead of `voice`: a voice for each number in the text's `<|speaker:N|>` tags. "
+            "Speaker 0 reads the book."
+        ),
     )
     start = StrictBooleanField(
-        default=False, help_text="Start it as soon as it is planned, without a look at the plan."
+        default=False,
+        help_text=(
+            "Start rendering as soon as the book is planned, without waiting for a review of "
+            "the plan."
+        ),
     )
     notes = serializers.ChoiceField(
         choices=[str(one) for one in Notes],
         required=False,
-        help_text="Footnotes and endnotes: left out, after their paragraph, or at a chapter's end.",
+        help_text=(
+            "Footnotes and endnotes: left out, spoken after their paragraph, or spoken at the "
+            "end of the chapter."
+        ),
     )
     tables = serializers.ChoiceField(choices=[str(one) for one in Tables], required=False)
     alt_texts = serializers.ChoiceField(
         choices=[str(one) for one in AltTexts],
         required=False,
-        help_text="What images show, where the book says it.",
+        help_text="Whether the descriptions of images are spoken, if the book has any.",
     )
 
     speaker_names = serializers.ChoiceField(
         choices=[str(one) for one in SpeakerNames],
         required=False,
-        help_text="Whether the names of a play's persons are said before their speeches.",
+        help_text=(
+            "In a play, whether the names of the characters are spoken before their speeches."
+        ),
     )
     casting = CastingField(
         required=False,
-        help_text="Who speaks beside the narrator, as JSON: `dialogue` (`off`, `detect`) with "
-        "`dialogue_voice`, `characters` and `languages` with a voice for each.",
+        help_text=(
+            "Voices besides the narrator, as JSON: `dialogue` (`off` or `detect`) with "
+            "`dialogue_voice`, and `characters` and `languages` with a voice for each."
+        ),
     )
     opening_credits = CreditsField(
         required=False,
-        help_text="What is spoken before the book; {title}, {subtitle}, {authors}, {narrators}, "
-        "{publisher} and {year} are the book's.",
+        help_text=(
+            "Text that is spoken before the book. {title}, {subtitle}, {authors}, {narrators}, "
+            "{publisher} and {year} are replaced by the book's metadata."
+        ),
     )
-    closing_credits = CreditsField(required=False, help_text="What is spoken after the book.")
+    closing_credits = CreditsField(required=False, help_text="Text that is spoken after the book.")
 
     preset = serializers.ChoiceField(
         choices=PRESETS,
         required=False,
-        help_text="How its files are mastered: standard, -18 LUFS; acx, as that shop asks.",
+        help_text=(
+            "Mastering of the audio files. standard: -18 LUFS; acx: the requirements of the "
+            "shop ACX."
+        ),
     )
     metadata = MetadataField(
-        required=False, help_text="What is said of it in place of its file, as JSON."
+        required=False,
+        help_text="Title, authors and other metadata as JSON; they replace what the file says.",
     )
     book_batch = serializers.UUIDField(
         required=False,
-        help_text="Id of a batch of books, whose entry for this file then says all the rest.",
+        help_text=(
+            "Id of a batch of books. The batch's entry for this file then sets all other options."
+        ),
     )
     entry = StrictTextField(
         required=False,
         max_length=255,
-        help_text="With `book_batch`: which entry, where the file's name does not say it.",
+        help_text=(
+            "With `book_batch`: the path of the entry that this file belongs to, if several "
+            "entries have its name."
+        ),
     )
 
     pauses = BookPausesField(
         required=False,
-        help_text="How long pauses are, in ms: sentence, phrase, word, line, speaker, paragraph, "
-        "heading, scene, chapter. Nothing is rendered again for it.",
+        help_text=(
+            "Lengths of pauses in ms: sentence, phrase, word, line, speaker, paragraph, "
+            "heading, scene, chapter. A change does not render anything again."
+        ),
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -124,12 +152,12 @@ class BookFormSerializer(OptionsSerializer):
 
 
 class StartSerializer(StrictSerializer):
-    """What may be said when a book is started."""
+    """The options of starting a book."""
 
     voice = StrictTextField(
         required=False,
         max_length=100,
-        help_text="Id or name of the voice that reads the book, in place of the one that it has.",
+        help_text="Id or name of the voice that reads the book, instead of its present voice.",
     )
 
 

@@ -31,6 +31,7 @@ _TEXT = {"type": "string"}
             "voice": _TEXT,
             "language": _TEXT,
             "block": {"type": "integer"},
+            "reason": _TEXT,
         },
     }
 )
@@ -40,7 +41,7 @@ class EditField(serializers.Field[Any, Any, Any, Any]):
     def to_internal_value(self, data: Any) -> dict[str, Any]:
         """Return the edit."""
         if not isinstance(data, dict):
-            raise serializers.ValidationError("Expected an object.", code="invalid")
+            raise serializers.ValidationError("Send each edit as an object.", code="invalid")
         return data
 
     def to_representation(self, value: Any) -> Any:
@@ -49,32 +50,37 @@ class EditField(serializers.Field[Any, Any, Any, Any]):
 
 
 class PlanPatchSerializer(StrictSerializer):
-    """Edits of a plan, which are applied in their order; all of them hold or none."""
+    """Edits of a plan, applied in their order. All are applied or none."""
 
     edits = ListField(
         child=EditField(),
         most=MAX_EDITS,
         default=list,
-        help_text="Each has `edit` and its fields: include, exclude (chapter), rename (chapter, "
-        "title), merge (chapters), split (chapter, block, title), reorder (chapters), voice "
-        "(chapter, voice), language (chapter, language).",
+        help_text=(
+            "Each edit has `edit` and its fields: include, exclude (chapter; or chapter and "
+            "block; or reason, with or without chapter), rename (chapter, title), merge "
+            "(chapters), split (chapter, block, title), reorder (chapters), voice (chapter, "
+            "voice), language (chapter, language)."
+        ),
     )
     plan_number = StrictNumberField(
         low=1,
         high=2**31 - 1,
         whole=True,
         required=False,
-        help_text="Of the plan that was looked at; where it is another one by now, nothing is "
-        "changed.",
+        help_text=(
+            "The `plan_number` of the plan that you read. If the plan has changed since, the "
+            "request is refused and nothing changes."
+        ),
     )
-    reset = StrictBooleanField(default=False, help_text="Take all earlier edits back first.")
+    reset = StrictBooleanField(default=False, help_text="Remove all earlier edits first.")
     casting = CastingField(
         required=False,
         allow_null=True,
-        help_text="In place of the one so far; null lets the narrator speak all.",
+        help_text="Replaces the present casting; null: the narrator speaks everything.",
     )
     opening_credits = CreditsField(
-        required=False, allow_null=True, help_text="Null for none, as an empty text."
+        required=False, allow_null=True, help_text="Null or an empty text: none."
     )
     closing_credits = CreditsField(required=False, allow_null=True)
 
@@ -91,23 +97,24 @@ class PlanChapterSerializer(serializers.Serializer[Any]):
     """A chapter of a plan."""
 
     index = serializers.IntegerField()
-    id = serializers.CharField(help_text="Stays the same, whatever is edited.")
+    id = serializers.CharField(help_text="Stays the same when the plan is edited.")
     title = serializers.CharField()
     level = serializers.IntegerField()
     parts = serializers.ListField(child=serializers.CharField())
     included = serializers.BooleanField()
-    reason = serializers.CharField(allow_null=True, help_text="Why it is left out.")
+    reason = serializers.CharField(allow_null=True, help_text="Why the chapter is left out.")
     language = serializers.CharField()
-    voice = serializers.CharField(help_text="Empty for the book's.")
+    voice = serializers.CharField(help_text="Empty if it is the book's voice.")
     characters = serializers.IntegerField()
     seconds = serializers.FloatField()
     source_chars = serializers.IntegerField()
     blocks = serializers.IntegerField()
+    beginning = serializers.CharField(help_text="How the chapter's text begins.")
     speakers = serializers.ListField(child=serializers.CharField())
 
 
 class PlanTotalsSerializer(serializers.Serializer[Any]):
-    """What the included chapters come to."""
+    """Totals of the included chapters."""
 
     chapters = serializers.IntegerField()
     characters = serializers.IntegerField()
@@ -115,19 +122,38 @@ class PlanTotalsSerializer(serializers.Serializer[Any]):
     hours = serializers.FloatField()
 
 
+class PlanLossSerializer(serializers.Serializer[Any]):
+    """A part of the book that could not be read."""
+
+    path = serializers.CharField(help_text="Its expected path in the file.")
+    why = serializers.CharField()
+    source_chars = serializers.IntegerField(help_text="0 if unknown.")
+    text = serializers.CharField(help_text="How it begins; empty if unknown.")
+
+
 class PlanCompletenessSerializer(serializers.Serializer[Any]):
-    """Where all characters of the book are, blanks left out."""
+    """What happens to each character of the book, blanks not counted."""
 
     source_chars = serializers.IntegerField()
     spoken = serializers.IntegerField()
-    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
-    is_complete = serializers.BooleanField()
+    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
+    missing = PlanLossSerializer(many=True)
+    is_complete = serializers.BooleanField(
+        help_text=(
+            "True: each character is spoken or skipped for a known reason, and none is missing."
+        )
+    )
 
 
 class SkippedBlockSerializer(serializers.Serializer[Any]):
-    """Something in an included chapter that is not spoken."""
+    """A part of an included chapter that is not spoken unless somebody includes it."""
 
     chapter = serializers.CharField()
+    block = serializers.IntegerField(
+        help_text="Its position; `include` and `exclude` take it as `block`."
+    )
+    included = serializers.BooleanField(help_text="Whether somebody has included it.")
+    can_be_included = serializers.BooleanField(help_text="Whether it has text that can be spoken.")
     reason = serializers.CharField()
     kind = serializers.CharField()
     source_chars = serializers.IntegerField()
@@ -135,33 +161,33 @@ class SkippedBlockSerializer(serializers.Serializer[Any]):
 
 
 class PlanCharacterSerializer(serializers.Serializer[Any]):
-    """Somebody who speaks in a play, or whom a tag of the text names."""
+    """A character of a play, or one that a tag in the text names."""
 
     name = serializers.CharField()
-    voice = serializers.CharField(help_text="Empty where the casting has none.")
+    voice = serializers.CharField(help_text="Empty if the casting gives no voice.")
     speeches = serializers.IntegerField()
-    characters = serializers.IntegerField(help_text="Of all speeches.")
-    example = serializers.CharField(help_text="How one of them begins.")
+    characters = serializers.IntegerField(help_text="Characters of all speeches.")
+    example = serializers.CharField(help_text="How one of the speeches begins.")
 
 
 class PlanLanguageSerializer(serializers.Serializer[Any]):
-    """A language of what is spoken."""
+    """A language of the spoken text."""
 
-    language = serializers.CharField(help_text="Empty where the book names none.")
+    language = serializers.CharField(help_text="Empty if the book names no language.")
     characters = serializers.IntegerField()
     share = serializers.FloatField(min_value=0, max_value=1)
-    voice = serializers.CharField(help_text="Empty where the narrator speaks it.")
+    voice = serializers.CharField(help_text="Empty if the narrator speaks it.")
 
 
 class PlanDialogueSerializer(serializers.Serializer[Any]):
-    """How much of what is spoken was found to be dialogue."""
+    """How much of the spoken text was recognised as dialogue."""
 
     characters = serializers.IntegerField()
     share = serializers.FloatField(min_value=0, max_value=1)
 
 
 class PlanSerializer(serializers.Serializer[Any]):
-    """The plan of a book: what is spoken, what is skipped and why."""
+    """The plan of a book: what is spoken, and what is skipped and why."""
 
     plan_number = serializers.IntegerField()
     title = serializers.CharField()
@@ -172,35 +198,45 @@ class PlanSerializer(serializers.Serializer[Any]):
     totals = PlanTotalsSerializer()
     completeness = PlanCompletenessSerializer()
     skipped = SkippedBlockSerializer(many=True)
-    reasons = serializers.DictField(child=serializers.CharField(), help_text="In a sentence each.")
+    reasons = serializers.DictField(child=serializers.CharField(), help_text="One sentence each.")
     warnings = serializers.ListField(child=serializers.CharField())
     edits = serializers.ListField(child=EditField())
-    casting = CastingField(help_text="As it was given; empty where the narrator speaks all.")
+    casting = CastingField(
+        help_text="The casting that was sent; empty if the narrator speaks everything."
+    )
     characters = PlanCharacterSerializer(many=True)
     languages = PlanLanguageSerializer(many=True)
     dialogue = PlanDialogueSerializer(
-        allow_null=True, help_text="Null where dialogue is not looked for."
+        allow_null=True, help_text="Null if dialogue is not detected."
     )
-    opening_credits = serializers.CharField(help_text="The template; empty for none.")
+    opening_credits = serializers.CharField(help_text="The template; empty if there is none.")
     closing_credits = serializers.CharField()
     credits = serializers.DictField(
-        child=serializers.CharField(), help_text="The credits as they are spoken, by their field."
+        child=serializers.CharField(),
+        help_text="The credits with the metadata filled in, by field.",
     )
-    chars_per_second = serializers.FloatField(help_text="Of the voice, blanks counted.")
+    chars_per_second = serializers.FloatField(
+        help_text="Characters per second of this voice, blanks included."
+    )
     is_rate_measured = serializers.BooleanField(
-        help_text="Whether that was measured of this voice, and is not the usual one."
+        help_text="Whether the pace was measured for this voice; otherwise it is the usual pace."
     )
-    expected_seconds = serializers.FloatField(help_text="Of audio, without pauses.")
+    expected_seconds = serializers.FloatField(help_text="Seconds of audio, without pauses.")
     expected_render_seconds = serializers.IntegerField(
         allow_null=True,
-        help_text="Until the end, were it started now; null where nothing was rendered lately.",
+        help_text=(
+            "Estimated seconds until the end if the book starts now; null if nothing was "
+            "rendered lately."
+        ),
     )
     expected_finish = serializers.DateTimeField(allow_null=True)
     expected_segments = serializers.IntegerField(
         allow_null=True,
-        help_text="Of a book that was not started; about, where it is longer than a novel. Null "
-        "where nobody can tell.",
+        help_text=(
+            "For a book that was not started, an estimate if it is longer than a novel. Null if "
+            "no estimate is possible."
+        ),
     )
     expected_reused = serializers.IntegerField(
-        allow_null=True, help_text="How many of them were spoken before and are not rendered."
+        allow_null=True, help_text="Segments that were rendered before and are reused."
     )

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from synth.books.book import count_chars
 from synth.models import BookSource, RenderJob, Segment
 from synth.transitions.candidates import TOO_SHORT
+from ttsweb.counted import counted
 
 # Nobody speaks so fast, in whatever writing. The quality screen knows closer bounds for those
 # languages that it knows; this one holds where it says nothing, too.
@@ -84,17 +85,22 @@ def gap_of(job: RenderJob) -> Gap | None:
     if not proof["is_balanced"]:
         return Gap(
             "book_unbalanced",
-            "The characters of the book's segments are not those of its plan; look at its proof.",
+            "The segments do not hold exactly the characters of the plan; look at the "
+            "book's proof.",
         )
     short = proof["short_segments"]
     if short:
         return Gap(
             "book_segments_short",
-            f"{len(short)} segments are too short for their text, first the one with the id "
-            f"{short[0]}: listen to them, then render them again or choose their takes.",
+            f"{counted(len(short), 'segment')} may be too short for the text, the first "
+            f"with the id {short[0]}. Listen to them; render those that are wrong again, "
+            "and approve the others.",
         )
     if not proof["is_complete"]:
-        return Gap("book_incomplete", "Some of the book was not spoken; look at its proof.")
+        return Gap(
+            "book_incomplete",
+            "Some parts of the book were not spoken; the book's proof lists them.",
+        )
     return None
 
 

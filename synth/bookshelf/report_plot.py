@@ -6,13 +6,14 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from synth.bookshelf.file_names import safe_name
+from ttsweb.counted import counted
 
 _LOW, _HIGH = -80.0, 0.0  # dB, what the axis shows
 _HEIGHT, _LEFT, _TOP, _BOTTOM = 240, 44, 28, 40
 _SERIES = (
     ("loudness_lufs", "Loudness (LUFS)", "#2b6cb0"),
     ("true_peak_dbtp", "Peak (dBTP)", "#b7791f"),
-    ("floor_dbfs", "Floor (dBFS)", "#4a5568"),
+    ("floor_dbfs", "Noise floor (dBFS)", "#4a5568"),
 )
 _BAR = 8
 
@@ -23,7 +24,7 @@ def report_plot(report: dict[str, Any]) -> str:
     step = 3 * _BAR + 8
     width = _LEFT + max(10, len(rows)) * step + 12
     height = _TOP + _HEIGHT + _BOTTOM
-    title = f"Levels of {len(rows)} chapters"
+    title = f"Levels of {counted(len(rows), 'chapter')}"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label={quoteattr(title)} '
         f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '

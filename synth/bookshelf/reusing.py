@@ -16,7 +16,7 @@ from synth.bookshelf.casting import CastChapter, Stage
 from synth.bookshelf.options import order_of
 from synth.bookshelf.plans import script_of
 from synth.bookshelf.script import SpokenChapter
-from synth.contract import Reference, RenderSpec, Sampling
+from synth.contract import EngineClass, Reference, RenderSpec, Sampling
 from synth.models import BookSource, JobVoice, RenderJob, Take, WorkerStatus
 from synth.planning import Planner
 from synth.rejections import SubmitRejectedError
@@ -40,18 +40,19 @@ class Reuse(NamedTuple):
 
 
 class _Spoken(NamedTuple):
-    key: str
+    keys: list[str]  # one for each class of engines
     chars: int
 
 
 def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
     """Return what of a book that was not started has takes; None where that cannot be told.
 
-    It cannot while its voices are missing or not encoded, or no worker has said which model it has.
+    It cannot while its voices are missing or not encoded, or no worker has said which
+    engine it has. Where workers of several classes are there, what any of them spoke counts.
     """
-    model = WorkerStatus.objects.exclude(model_fingerprint="").order_by("-last_seen_at").first()
+    engines = _engines()
     script = script_of(plan, Casting.of(book.casting))
-    if model is None or not script.chapters:
+    if not engines or not script.chapters:
         return None
     chapters = _some_of(script.chapters)
     order, planner = order_of(book), Planner(book.owner)
@@ -67,15 +68,26 @@ def expected_reuse(book: BookSource, plan: Plan) -> Reuse | None:
         if found is None:
             return None
         voices[speaker] = found
-    pieces = list(_keys(job, cast, voices, model.model_fingerprint))
-    known = set() if _is_unused(stage.versions.values()) else _known([one.key for one in pieces])
+    pieces = list(_keys(job, cast, voices, engines))
+    every = itertools.chain.from_iterable(one.keys for one in pieces)
+    known = set() if _is_unused(stage.versions.values()) else _known(every)
     chars = sum(one.chars for one in pieces)
-    spoken_before = sum(one.chars for one in pieces if one.key in known)
+    spoken_before = [one.chars for one in pieces if not known.isdisjoint(one.keys)]
     scale = _chars_of(script.chapters) / max(1, _chars_of(chapters))
-    reused = sum(one.key in known for one in pieces)
+    reused = len(spoken_before)
     return Reuse(
-        round(len(pieces) * scale), round(reused * scale), spoken_before / chars if chars else 0.0
+        round(len(pieces) * scale),
+        round(reused * scale),
+        sum(spoken_before) / chars if chars else 0.0,
     )
+
+
+def _engines() -> list[EngineClass]:
+    """Return the classes of the engines that are ready, or else that of the last one seen."""
+    said = WorkerStatus.objects.exclude(engine_class={}).order_by("-last_seen_at")
+    ready = said.filter(state=WorkerStatus.State.READY).values_list("engine_class", flat=True)
+    stored = list(ready) or list(said.values_list("engine_class", flat=True)[:1])
+    return list({found for one in stored if (found := EngineClass.of(one)) is not None})
 
 
 def _some_of(chapters: Sequence[SpokenChapter]) -> list[SpokenChapter]:
@@ -89,7 +101,10 @@ def _chars_of(chapters: Sequence[SpokenChapter]) -> int:
 
 
 def _keys(
-    job: RenderJob, cast: Sequence[CastChapter], voices: dict[int, VoicesKey], model: str
+    job: RenderJob,
+    cast: Sequence[CastChapter],
+    voices: dict[int, VoicesKey],
+    engines: Sequence[EngineClass],
 ) -> Iterator[_Spoken]:
     for chapter in cast:
         for piece, speaker in zip(chapter.pieces, chapter.speakers, strict=True):
@@ -102,7 +117,8 @@ def _keys(
                 max_frames=frame_cap(text),
             )
             spec = RenderSpec(text, sampling=sampling)
-            yield _Spoken(content_key(spec, model, voices[speaker]), len(text))
+            keys = [content_key(spec, engine, voices[speaker]) for engine in engines]
+            yield _Spoken(keys, len(text))
 
 
 def _is_unused(versions: Iterable[VoiceVersion]) -> bool:
@@ -110,7 +126,7 @@ def _is_unused(versions: Iterable[VoiceVersion]) -> bool:
     return not JobVoice.objects.filter(version__in=list(versions)).exists()
 
 
-def _known(keys: Sequence[str]) -> set[str]:
+def _known(keys: Iterable[str]) -> set[str]:
     found: set[str] = set()
     coming = iter(keys)
     while some := list(itertools.islice(coming, _KEYS_AT_ONCE)):

@@ -76,7 +76,7 @@ def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
 
 
 class BookProgressSerializer(serializers.Serializer[Any]):
-    """How far a book's job is."""
+    """The progress of a book's job."""
 
     share = serializers.FloatField(min_value=0, max_value=1)
     chapters_total = serializers.IntegerField()
@@ -85,11 +85,13 @@ class BookProgressSerializer(serializers.Serializer[Any]):
     segments_done = serializers.IntegerField()
     segments_failed = serializers.IntegerField()
     segments_cancelled = serializers.IntegerField()
-    takes_rendered = serializers.IntegerField(help_text="Takes that were made for this job.")
-    takes_reused = serializers.IntegerField(help_text="Takes that were there already.")
-    audio_seconds = serializers.FloatField(help_text="Of the takes so far, without pauses.")
+    takes_rendered = serializers.IntegerField(help_text="Takes that were rendered for this job.")
+    takes_reused = serializers.IntegerField(help_text="Takes that existed already and were reused.")
+    audio_seconds = serializers.FloatField(
+        help_text="Seconds of audio of all takes that exist now, without pauses."
+    )
     real_time_factor = serializers.FloatField(
-        allow_null=True, help_text="Seconds of audio per second since the job began."
+        allow_null=True, help_text="Seconds of audio rendered per second since the job began."
     )
     eta_seconds = serializers.IntegerField(allow_null=True)
 
@@ -99,14 +101,14 @@ class BookFiguresSerializer(serializers.Serializer[Any]):
 
     chapters = serializers.IntegerField()
     included = serializers.IntegerField()
-    spine_chars = serializers.IntegerField(help_text="Characters that are no blanks.")
+    spine_chars = serializers.IntegerField(help_text="Characters, blanks not counted.")
     spoken_chars = serializers.IntegerField()
     expected_seconds = serializers.FloatField()
     warnings = serializers.IntegerField()
 
 
 class BookSerializer(serializers.ModelSerializer[BookSource]):
-    """A book: what it is, and how far it is."""
+    """A book and its progress."""
 
     status = serializers.SerializerMethodField()
     job = serializers.UUIDField(source="job_id", allow_null=True)
@@ -114,9 +116,9 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
     authors = serializers.SerializerMethodField()
     plan = serializers.SerializerMethodField()
     progress = serializers.SerializerMethodField()
-    options = serializers.DictField(help_text="Those of the job, as they were asked for.")
+    options = serializers.DictField(help_text="The voices of the job, as requested.")
     policies = serializers.DictField(child=serializers.CharField())
-    casting = CastingField(help_text="Who speaks beside the narrator, as it was asked for.")
+    casting = CastingField(help_text="The voices besides the narrator, as requested.")
     opening_credits = serializers.CharField(source="production.opening_credits", default="")
     closing_credits = serializers.CharField(source="production.closing_credits", default="")
     voices = serializers.SerializerMethodField()
@@ -167,7 +169,7 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
         return PAUSED if is_paused else str(book.job.status)
 
     def get_title(self, book: BookSource) -> str:
-        """Return what people or its file call it; empty until one of them did."""
+        """Return the title that users set or the file has; empty if there is none yet."""
         return str(book.metadata.get("title") or book.title)
 
     @extend_schema_field(serializers.ListField(child=serializers.CharField()))
@@ -218,22 +220,22 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
         return reverse("book-audio", args=[book.pk]) if is_there else None
 
     def get_error_code(self, book: BookSource) -> str:
-        """Return what went wrong with its import, its start or its job; empty for nothing."""
+        """Return the code of an error in its import, its start or its job; empty without one."""
         return book.error_code if book.job is None else book.job.error_code
 
     def get_error_message(self, book: BookSource) -> str:
-        """Return the sentence to the code."""
+        """Return the sentence that explains the error."""
         return book.error_message if book.job is None else book.job.error_message
 
 
 class ChapterProofSerializer(serializers.Serializer[Any]):
-    """What became of a chapter, in characters that are no blanks."""
+    """What happened to a chapter's text, in characters without blanks."""
 
     id = serializers.CharField()
     index = serializers.IntegerField()
     title = serializers.CharField()
-    source_chars = serializers.IntegerField(help_text="Of the book.")
-    text_chars = serializers.IntegerField(help_text="Of what was given to be spoken.")
+    source_chars = serializers.IntegerField(help_text="Characters of the book.")
+    text_chars = serializers.IntegerField(help_text="Characters that were given to the model.")
     spoken_chars = serializers.IntegerField()
     failed_chars = serializers.IntegerField()
     open_chars = serializers.IntegerField()
@@ -243,18 +245,20 @@ class ChapterProofSerializer(serializers.Serializer[Any]):
 
 
 class ProofSerializer(serializers.Serializer[Any]):
-    """Where all characters of a book are."""
+    """What happened to each character of the book."""
 
-    spine_chars = serializers.IntegerField(help_text="Of all that is in the order of reading.")
+    spine_chars = serializers.IntegerField(help_text="Characters of all text in reading order.")
     spoken_chars = serializers.IntegerField()
     skipped_chars = serializers.IntegerField()
     failed_chars = serializers.IntegerField()
     open_chars = serializers.IntegerField(help_text="Not rendered yet.")
-    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="By reason.")
-    is_balanced = serializers.BooleanField(help_text="Whether the sums are right.")
-    is_complete = serializers.BooleanField(help_text="Whether all that is to be spoken is.")
+    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
+    is_balanced = serializers.BooleanField(help_text="Whether all characters are accounted for.")
+    is_complete = serializers.BooleanField(
+        help_text="Whether everything that has to be spoken was spoken."
+    )
     short_segments = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Ids of takes that are too short."
+        child=serializers.IntegerField(), help_text="Ids of segments whose takes are too short."
     )
     chapters = ChapterProofSerializer(many=True)
 

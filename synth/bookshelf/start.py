@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from rest_framework import serializers
 
 from synth.books.cast import Casting
@@ -28,6 +28,7 @@ from synth.submit import bind_job
 from synth.transitions import enqueue_segments
 from synth.transitions.books import begin_book, note_failed_start
 from synth.voice_choice import note_use
+from ttsweb.database_errors import DATABASE_AWAY
 from voices.models import VoiceVersion
 
 logger = logging.getLogger(__name__)
@@ -66,10 +67,15 @@ def start_book(
     except ChangedMeanwhileError:
         found = BookSource.objects.filter(pk=book.pk).first()
         if found is None:
-            raise SubmitRejectedError(404, "book_not_found", "There is no such book.") from None
+            raise SubmitRejectedError(
+                404, "book_not_found", "No book that you may see has this id."
+            ) from None
         check_startable(found)
         raise SubmitRejectedError(
-            409, "plan_changed", "The plan was changed in this moment; look at it and start again."
+            409,
+            "plan_changed",
+            "Somebody changed the plan at the same time; look at the plan, then start the "
+            "book again.",
         ) from None
 
 
@@ -85,11 +91,13 @@ def read_script(book: BookSource) -> Script:
         plan = load_plan(book)
     except (FileNotFoundError, StoredBookError) as error:
         raise SubmitRejectedError(
-            410, "book_gone", "What was read of this book is no longer stored; upload it again."
+            410, "book_gone", "The text of this book is no longer stored; upload the book again."
         ) from error
     except PlanEditError as error:  # another version of the program reads the book otherwise
         raise SubmitRejectedError(
-            409, error.code, f"The edits of the plan do not fit any more; reset them. {error}"
+            409,
+            error.code,
+            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
         ) from error
     if unknown := unknown_characters(plan, casting):
         raise character_unknown(unknown[0], 409)
@@ -98,8 +106,8 @@ def read_script(book: BookSource) -> Script:
         raise SubmitRejectedError(
             500,
             "book_text_lost",
-            "The plan does not account for all characters of the book, so that it was not "
-            "started; please report this.",
+            "The book was not started: its plan does not account for every character of the "
+            "text. Please report this as a defect.",
         )
     return script
 
@@ -109,8 +117,8 @@ def character_unknown(name: str, status: int) -> SubmitRejectedError:
     return SubmitRejectedError(
         status,
         "character_unknown",
-        f"The casting has a voice for {name!r}, who says nothing in this book; the plan lists its "
-        "characters.",
+        f"The casting has a voice for {name!r}, who does not speak in this book; the plan "
+        "lists the characters who do.",
         attr=f"casting.characters.{name}",
     )
 
@@ -123,15 +131,18 @@ def check_startable(book: BookSource) -> None:
     """
     if book.state == BookSource.State.IMPORTING:
         raise SubmitRejectedError(
-            409, "book_not_planned", "The book is still being read.", retry_after=2
+            409,
+            "book_not_planned",
+            "The book is still being read; wait until its status is `planned`.",
+            retry_after=2,
         )
     if book.state == BookSource.State.FAILED:
         raise SubmitRejectedError(
-            409, "book_failed", f"The book was not read: {book.error_message}"
+            409, "book_failed", f"The book could not be read: {book.error_message}"
         )
     if book.job_id is not None:
         raise SubmitRejectedError(
-            409, "book_started", f"The book was started already; its job is {book.job_id}."
+            409, "book_started", f"The book was started already, as the job {book.job_id}."
         )
 
 
@@ -167,18 +178,18 @@ def start_wanted_book(book_id: uuid.UUID) -> bool:
         note_failed_start(
             book,
             code="options_invalid",
-            message="The options of this book are not valid any more; upload it again.",
+            message="The options of this book are no longer valid; upload the book again.",
         )
         return False
-    except (OperationalError, InterfaceError):
+    except DATABASE_AWAY:
         raise
     except Exception:
         # One book must not keep the sweep from all other work, round after round.
-        logger.exception("book not started")
+        logger.exception("cannot start a book")
         note_failed_start(
             book,
             code="unexpected_error",
-            message="Starting the book failed in a way nobody foresaw; the log has the traceback.",
+            message="Starting the book failed unexpectedly; the server's log has the details.",
         )
         return False
     logger.info("book started")
@@ -203,7 +214,7 @@ def write_cast(cast: CastBook, begin: Callable[[], bool]) -> RenderJob:
     if job.api_key is not None:
         check_job(job.api_key, job, chars=sum(one.text_chars for one in cast.chapters))
     for version in sorted(set(cast.versions.values()), key=lambda one: str(one.voice_id)):
-        note_use(version)
+        note_use(version, job.owner)
     voices, chapters, segments = cast.rows()
     JobVoice.objects.bulk_create(voices)
     Chapter.objects.bulk_create(chapters)

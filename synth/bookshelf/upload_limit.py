@@ -28,7 +28,8 @@ class BookLimitHandler(FileUploadHandler):
             for handler in request.upload_handlers if request is not None else ():
                 handler.upload_interrupted()
             raise BookTooLargeError(
-                f"A book may have {settings.MAX_BOOK_BYTES} bytes at most (TTS_MAX_BOOK_BYTES)."
+                f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are "
+                "allowed. TTS_MAX_BOOK_BYTES sets the limit."
             )
         return raw_data
 

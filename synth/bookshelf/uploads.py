@@ -39,12 +39,15 @@ def upload_book(
     idempotency_key: str = "",
     body_digest: str = "",
     on_saved: Callable[[BookSource], None] | None = None,
-) -> BookSource:
+) -> tuple[BookSource, bool]:
     """Store an uploaded book and have it read, or return the one that this key has made before.
 
     Args:
         asked: what `BookFormSerializer` returns.
         on_saved: called in the transaction that writes the book; what it raises takes it back.
+
+    Returns:
+        The book, and whether it was made by this call.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, book_empty, voice_not_found, voice_ambiguous,
@@ -54,7 +57,7 @@ def upload_book(
     """
     known = made_before(owner, idempotency_key, body_digest)
     if known is not None:
-        return known
+        return known, False
     _check(asked, owner)
     file: UploadedFile[bytes] = asked["file"]
     digest = _digest(file)
@@ -89,15 +92,15 @@ def upload_book(
         known = made_before(owner, idempotency_key, body_digest)
         if known is None:
             raise
-        return known
+        return known, False
     except BaseException:
         delete_objects([book.object_key])
         raise
-    return book
+    return book, True
 
 
 def delete_book(book: BookSource) -> None:
-    """Delete a book in whatever state, with its job and all files."""
+    """Delete a book in any state, with its job and all files."""
     with transaction.atomic():
         own = Q(book=book.pk) | Q(sampled_book=book.pk)
         lock_jobs(RenderJob.objects.filter(own))  # before its book, as everywhere
@@ -115,7 +118,9 @@ def delete_book(book: BookSource) -> None:
 def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
     """Refuse now what would be refused when the book is started."""
     if not asked["file"].size:
-        raise SubmitRejectedError(400, "book_empty", "The file is empty.", attr="file")
+        raise SubmitRejectedError(
+            400, "book_empty", "The file is empty; upload a file with text.", attr="file"
+        )
     order = order_from(asked["options"])
     check_options(order)
     if order.voice or order.voices:
@@ -123,7 +128,10 @@ def _check(asked: dict[str, Any], owner: AbstractBaseUser) -> None:
             find_voice(owner, str(voice))
     elif asked["start"]:
         raise SubmitRejectedError(
-            400, "voice_required", "A book that starts by itself needs a voice.", attr="voice"
+            400,
+            "voice_required",
+            "`start` needs a voice; give one in `voice`, or leave `start` out.",
+            attr="voice",
         )
     check_voices(owner, asked.get("casting", {}))
 
@@ -143,8 +151,8 @@ def made_before(
         raise SubmitRejectedError(
             422,
             "idempotency_key_reused",
-            f"This Idempotency-Key has made the book {book.pk} from another body; use a new key "
-            "for a new book.",
+            f"This Idempotency-Key was used with another body, for the book {book.pk}. Use "
+            "a new key for a new book.",
         )
     return book
 

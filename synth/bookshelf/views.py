@@ -98,7 +98,7 @@ class BooksView(generics.ListAPIView[BookSource]):
         },
     )
     def post(self, request: Request) -> Response:
-        """Upload a book, which a worker then reads and plans; it starts when it is told to.
+        """Upload a book, which a worker then reads and plans; send `start` to render it at once.
 
         The same Idempotency-Key and body return the book that was made first.
         """
@@ -109,9 +109,9 @@ class BooksView(generics.ListAPIView[BookSource]):
             # Before the entry of a batch is looked at, which by then has its file.
             known = made_before(request.user, key, digest)  # type: ignore[arg-type]  # never anonymous
             if known is not None:
-                return book_answer(find_book(request, known.pk))
+                return book_answer(find_book(request, known.pk), status=200)
             asked, on_saved = read_upload(request)
-            book = upload_book(
+            book, is_new = upload_book(
                 asked,
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
                 api_key=key_of(request),
@@ -119,7 +119,7 @@ class BooksView(generics.ListAPIView[BookSource]):
                 body_digest=digest,
                 on_saved=on_saved,
             )
-        return book_answer(find_book(request, book.pk))
+        return book_answer(find_book(request, book.pk), status=202 if is_new else 200)
 
 
 class BookView(APIView):
@@ -133,7 +133,7 @@ class BookView(APIView):
         responses={200: BookSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Return a book and how far it is."""
+        """Return a book and its progress."""
         check_query(request, ())
         book = find_book(request, book_id)
         answer = Response(BookSerializer(book).data)
@@ -147,7 +147,10 @@ class BookView(APIView):
         responses={200: BookSerializer, **problems(400, 401, 404)},
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Change what is said of a book; files that are made from now on have it."""
+        """Change a book's title, authors and other metadata.
+
+        Files that are made after this have them.
+        """
         check_query(request, ())
         book = find_book(request, book_id)
         serializer = BookPatchSerializer(data=request.data)
@@ -157,7 +160,7 @@ class BookView(APIView):
 
     @extend_schema(operation_id="delete_book", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Delete a book in whatever state, its job and all files."""
+        """Delete a book in any state, with its job and all files."""
         check_query(request, ())
         delete_book(find_book(request, book_id))
         return Response(status=204)
@@ -173,7 +176,7 @@ class BookPlanView(APIView):
         responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
     )
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Return what of a book is spoken, and what is skipped and why."""
+        """Return what will be spoken of a book, and what is skipped and why."""
         check_query(request, ())
         book = find_book(request, book_id)
         with rejections_as_problems():
@@ -185,7 +188,7 @@ class BookPlanView(APIView):
         responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Change the plan of a book that was not started; all edits hold or none."""
+        """Change the plan of a book that was not started; all edits are applied or none."""
         check_query(request, ())
         serializer = PlanPatchSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -207,7 +210,7 @@ class BookStartView(APIView):
         responses={202: BookSerializer, **problems(400, 401, 404, 409, 410, 413, 429)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Render a planned book as its plan stands; what was rendered before is not made again."""
+        """Render a planned book as its plan says; takes that exist already are reused."""
         check_query(request, ())
         serializer = StartSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -242,7 +245,7 @@ class BookPauseView(_BookActionView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Start no more segments of a book; one that has ended, or is paused, stays as it is."""
+        """Pause a book; a book that has ended or is paused already is not changed."""
         pause_job(self.job_of(request, book_id).pk)
         return Response(BookSerializer(find_book(request, book_id)).data)
 
@@ -256,7 +259,7 @@ class BookResumeView(_BookActionView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Go on with a paused book; any other stays as it is."""
+        """Resume a paused book; any other book is not changed."""
         resume_job(self.job_of(request, book_id).pk)
         return Response(BookSerializer(find_book(request, book_id)).data)
 
@@ -270,7 +273,7 @@ class BookCancelView(_BookActionView):
         responses={200: BookSerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Cancel a book's job; what is rendered is kept, and a retry goes on from there."""
+        """Cancel a book's job; rendered audio is kept for a retry."""
         cancel_job(self.job_of(request, book_id).pk)
         return Response(BookSerializer(find_book(request, book_id)).data)
 
@@ -285,7 +288,7 @@ class BookRetryView(_BookActionView):
         responses={202: BookSerializer, **problems(400, 401, 404, 409, 429)},
     )
     def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Queue what failed or was cancelled once more; what is finished is kept."""
+        """Queue failed and cancelled segments again; finished segments are kept."""
         job = self.job_of(request, book_id)
         try:
             retry(job, api_key=key_of(request))
@@ -302,7 +305,7 @@ class BookProofView(APIView):
         responses={200: ProofSerializer, **problems(400, 401, 404, 409)},
     )
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Say of each character whether it is spoken, skipped for a reason, or failed."""
+        """Return how many characters of each chapter were spoken, skipped or failed."""
         check_query(request, ())
         book = find_book(request, book_id)
         started_job(book)
@@ -313,7 +316,7 @@ def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
     """Return a book that this user may see, and how far it is, or raise the 404."""
     book = _shown(visible_books(request.user)).filter(pk=book_id).first()
     if book is None:
-        raise ApiProblem(404, "book_not_found", "There is no such book.")
+        raise ApiProblem(404, "book_not_found", "No book that you may see has this id.")
     return with_progress([book])[0]
 
 
@@ -324,7 +327,7 @@ def started_job(book: BookSource) -> RenderJob:
         ApiProblem: 409 book_not_started.
     """
     if book.job is None:
-        raise ApiProblem(409, "book_not_started", "The book was not started yet.")
+        raise ApiProblem(409, "book_not_started", "The book was not started yet; start it first.")
     return book.job
 
 
@@ -351,10 +354,10 @@ def _is_at_work(book: BookSource) -> bool:
     return book.job.status in UNFINISHED
 
 
-def book_answer(book: BookSource) -> Response:
-    """Return a book as work that goes on (202), or as one that waits or has ended (200)."""
-    is_open = _is_at_work(book)
-    answer = Response(BookSerializer(book).data, status=202 if is_open else 200)
+def book_answer(book: BookSource, *, status: int | None = None) -> Response:
+    """Return a book; without a status as work that goes on (202), or else (200)."""
+    is_open = status == 202 or _is_at_work(book)
+    answer = Response(BookSerializer(book).data, status=status or (202 if is_open else 200))
     answer["Location"] = reverse("book", args=[book.pk])
     if is_open:
         answer["Retry-After"] = str(POLL_SECONDS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,14 +13,12 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
     When `write` fails, as on a full disk, the temporary file is removed and `path` is untouched.
     """
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    temporary.touch(exist_ok=False)  # with the mode that the process's umask leaves
     try:
         write(temporary)
         with temporary.open("rb+") as opened:
             os.fsync(opened.fileno())
-        temporary.chmod(0o644)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

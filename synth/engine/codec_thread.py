@@ -22,7 +22,7 @@ from synth.engine.torch_threads import set_own_threads
 
 logger = logging.getLogger(__name__)
 
-_CLOSED = "The engine was closed before this request ended."
+_CLOSED = "The engine was closed before this request was done."
 
 
 class CodecThread:
@@ -175,7 +175,7 @@ class CodecThread:
             try:
                 self._passes.decode_chunks(first)
             except Exception as error:  # these streams' own, whatever it is
-                logger.exception("chunks could not be handed on")
+                logger.exception("cannot pass on chunks of audio")
                 for chunk in first:
                     give(chunk.future, error)
             self._on_progress()

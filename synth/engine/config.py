@@ -87,7 +87,7 @@ def load_config(checkpoint_dir: Path) -> LMConfig:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}.") from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds no JSON object.")
+        raise CheckpointError(f"{path} must contain a JSON object.")
     return parse_config(content)
 
 
@@ -100,7 +100,9 @@ def parse_config(content: Mapping[str, Any]) -> LMConfig:
     root = _Section(content)
     model_type = root.required_text("model_type")
     if model_type != MODEL_TYPE:
-        raise CheckpointError(f"config.json: model_type is {model_type!r}, not {MODEL_TYPE!r}.")
+        raise CheckpointError(
+            f"config.json: model_type is {model_type!r}, but must be {MODEL_TYPE!r}."
+        )
     text = _parse_text(root.section("text_config"))
     return LMConfig(
         model_type=model_type,
@@ -168,9 +170,12 @@ def _default_intermediate_size(dim: int) -> int:
 def _check_heads(config: TransformerConfig, section: _Section) -> None:
     """Refuse head counts no attention can be built from, and an odd rotary dimension."""
     for ok, sentence in (
-        (config.dim % config.n_head == 0, "dim is no multiple of n_head"),
+        (config.dim % config.n_head == 0, "dim is not a multiple of n_head"),
         (config.n_local_heads > 0, "n_local_heads is not positive"),
-        (config.n_head % max(config.n_local_heads, 1) == 0, "n_head / n_local_heads is not whole"),
+        (
+            config.n_head % max(config.n_local_heads, 1) == 0,
+            "n_head / n_local_heads is not a whole number",
+        ),
         (config.head_dim % 2 == 0, "head_dim is odd"),
     ):
         if not ok:

@@ -87,8 +87,8 @@ class DecodeState:
         """
         if not 0 < max_positions <= model.config.text_config.max_seq_len:
             raise InvalidSpecError(
-                f"A slot of {max_positions} positions was asked for; the model has "
-                f"{model.config.text_config.max_seq_len}."
+                f"A slot of {max_positions} positions was requested, but the model has only "
+                f"{model.config.text_config.max_seq_len}; lower TTS_ENGINE_MAX_POSITIONS."
             )
         device = model.device
         num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
@@ -276,8 +276,9 @@ class DecodeState:
             raise InvalidSpecError("With the last frame dropped nothing would be left.")
         if room < 1:
             raise InvalidSpecError(
-                f"The prompt's {prompt_positions} positions leave no room for a frame in "
-                f"{self.max_positions}."
+                f"The prompt's {prompt_positions} positions leave no room for a frame "
+                f"within {self.max_positions}; use a shorter text, a shorter clip, or a "
+                "larger TTS_ENGINE_MAX_POSITIONS."
             )
         if max_frames == 0 or max_frames > room:
             return room, CONTEXT_FULL

@@ -77,8 +77,7 @@ class DualAR(nn.Module):
         frame = importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
         if not frame.can_make_frames(self):
             raise CheckpointError(
-                "The model's layers are of a kind that no kernel is written for: "
-                "set TTS_ENGINE_KERNELS=off."
+                "There are no kernels for this model's layers; set TTS_ENGINE_KERNELS=off."
             )
         self.has_kernels = True
 
@@ -87,11 +86,13 @@ def _check_ids(config: LMConfig, special: SpecialIds) -> None:
     size = config.audio_decoder_config.vocab_size
     if special.num_semantic != size:
         raise CheckpointError(
-            f"tokenizer.json has {special.num_semantic} semantic tokens and the model codebooks of "
-            f"{size}: a token was taken out, or the two files are of different models."
+            f"tokenizer.json has {special.num_semantic} semantic tokens, but the model has "
+            f"codebooks of {size}: a token is missing, or the two files belong to different "
+            "models. Download the checkpoint again."
         )
     if max(special.semantic_end, special.im_end) >= config.text_config.vocab_size:
         raise CheckpointError(
             "tokenizer.json has ids beyond the model's vocab_size of "
-            f"{config.text_config.vocab_size}."
+            f"{config.text_config.vocab_size}; the two files belong to different models. "
+            "Download the checkpoint again."
         )

@@ -46,14 +46,16 @@ class EncodeThread:
         try:
             future = self._pool.submit(self._encode, encode)
         except RuntimeError as error:
-            raise EngineClosedError("The engine is closed; another worker can take it.") from error
+            raise EngineClosedError(
+                "The engine is closed; another worker can encode this clip."
+            ) from error
         with self._lock:
             self._unfinished += 1
         future.add_done_callback(self._note_done)
         try:
             return future.result()
         except CancelledError as error:
-            raise EngineClosedError("The engine was closed before this clip's turn.") from error
+            raise EngineClosedError("The engine was closed before it encoded this clip.") from error
 
     def close(self) -> None:
         """Wait for the encoding that runs; those that wait end with EngineClosedError."""
@@ -71,4 +73,7 @@ class EncodeThread:
                 if not is_out_of_memory(error):
                     raise
             free_cached_memory(self._device)
-            raise DeviceOutOfMemoryError("The device has no memory left for encoding this clip.")
+            raise DeviceOutOfMemoryError(
+                "The device has no memory left to encode this clip; use a shorter clip, or "
+                "lower TTS_ENGINE_SLOTS."
+            )

@@ -16,6 +16,7 @@ import torch
 from synth.contract import (
     AudioArray,
     CodesArray,
+    EngineClass,
     Reference,
     RenderSpec,
     Sampling,
@@ -29,7 +30,7 @@ from synth.engine.generate import prompt_builder
 from synth.engine.heap import keep_heap
 from synth.engine.held_memory import held_bytes, memory_report
 from synth.engine.live_audio import AudioStream, LiveAudio
-from synth.engine.loaded_models import LoadedModels, check_folder, load_models
+from synth.engine.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.memory import MemoryPlan
 from synth.engine.prefix_cache import PrefixKeys
 from synth.engine.prompt_parts import PromptParts
@@ -59,6 +60,7 @@ class Engine:
         self._threads = EngineThreads(config, models, self._plan)
         keys = PrefixKeys.of(models.model_fingerprint, models.dual_ar, self._threads.state)
         self._prompts = PromptParts(prompt_builder(models.dual_ar, models.tokenizer), keys)
+        self._class = engine_class(config, models)
         self._held_bytes = held_bytes(models, self._threads)
         logger.info(
             "engine memory: slots=%d max_positions=%d predicted_held_bytes=%d held_bytes=%d "
@@ -189,6 +191,11 @@ class Engine:
         return self._models.model_fingerprint
 
     @property
+    def engine_class(self) -> EngineClass:
+        """Return all of this engine that the sound of its takes depends on."""
+        return self._class
+
+    @property
     def codec_fingerprint(self) -> str:
         """Return the digest of what a voice's codes depend on besides its clip."""
         return self._models.codec_fingerprint
@@ -250,6 +257,8 @@ class Engine:
             "torch": torch.__version__,
             "slots": self.slots,
             **self._threads.describe(),
+            "backend": self._class.backend,
+            "sampler_version": self._class.sampler,
             "model_fingerprint": self.model_fingerprint,
             "codec_fingerprint": self.codec_fingerprint,
             "memory": memory_report(self._plan, self._models.device, self._held_bytes),
@@ -266,7 +275,9 @@ class Engine:
         if spec.sampling.max_frames < 1:
             raise InvalidSpecError("A segment needs room for at least one frame.")
         if deadline_seconds is not None and not deadline_seconds > 0:
-            raise InvalidSpecError(f"A deadline lies ahead: {deadline_seconds} s is none.")
+            raise InvalidSpecError(
+                f"A deadline must be more than 0 seconds, not {deadline_seconds} s."
+            )
         prefix, own = self._prompts.prefix(spec.references), self._prompts.own(spec.text)
         positions = prefix.columns.shape[1] + own.shape[1]
         limit = self._threads.state.max_positions - spec.sampling.max_frames

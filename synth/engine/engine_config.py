@@ -10,6 +10,7 @@ import torch
 from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.config import LMConfig, matrix_parameters
 from synth.engine.errors import InvalidSpecError
+from synth.engine.kernels import why_unavailable
 from synth.engine.linear import LinearForm, Processor, find_processor
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.library import native_library
@@ -77,15 +78,16 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InvalidSpecError(f"{name!r} is not a device: use auto, cpu or cuda:N.") from error
+        raise InvalidSpecError(f"{name!r} is not a device; use auto, cpu or cuda:N.") from error
     if device.type not in ("cpu", "cuda"):
-        raise InvalidSpecError(f"{name!r} is not supported: use auto, cpu or cuda:N.")
+        raise InvalidSpecError(f"{name!r} is not supported; use auto, cpu or cuda:N.")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if (device.index or 0) >= count:
             raise InvalidSpecError(
-                f"{name!r} was asked for and torch {torch.__version__} sees {count} CUDA devices: "
-                "use auto or cpu, or install a CUDA build with TTS_TORCH=cuda."
+                f"The device {name!r} was requested, but torch {torch.__version__} sees "
+                f"{count} CUDA devices. Use auto or cpu, or install a CUDA build with "
+                "TTS_TORCH=cuda."
             )
         return torch.device("cuda", device.index or 0)
     return torch.device("cpu")
@@ -98,10 +100,10 @@ def wants_graphs(name: str, device: torch.device) -> bool:
         InvalidSpecError: the name is unknown, or graphs were asked for and the device has none.
     """
     if name not in ("auto", "on", "off"):
-        raise InvalidSpecError(f"{name!r} is no choice about graphs: use auto, on or off.")
+        raise InvalidSpecError(f"{name!r} is not a setting for graphs; use auto, on or off.")
     if name == "on" and device.type != "cuda":
         raise InvalidSpecError(
-            f"TTS_ENGINE_GRAPHS=on needs a CUDA device and the engine is to run on {device}: "
+            f"TTS_ENGINE_GRAPHS=on needs a CUDA device, but the engine runs on {device}; "
             "use auto or off."
         )
     return name != "off" and device.type == "cuda"
@@ -129,9 +131,10 @@ def choose_numbers(
     """
     if device.type != "cpu":
         if name == "int8":
-            raise InvalidSpecError("int8 runs on a CPU only: set TTS_DTYPE to auto or bfloat16.")
+            raise InvalidSpecError("int8 works only on a CPU; set TTS_DTYPE to auto or bfloat16.")
         dtype = torch.bfloat16 if name == "auto" else named_dtype(name)
-        return Numbers(dtype, LinearForm.PLAIN, "the device's own kernels take plain matrices")
+        reason = "the device's own kernels take plain matrices"
+        return Numbers(dtype, LinearForm.PLAIN, reason, _frames_on_cuda(kernels, device))
     numbers = _processor_numbers(name, find_processor(), lm)
     if kernels == "off":
         return replace(numbers, frames="PyTorch (TTS_ENGINE_KERNELS=off)")
@@ -143,13 +146,21 @@ def choose_numbers(
     return replace(numbers, form=form, frames=f"compiled for {library.target}")
 
 
+def _frames_on_cuda(kernels: str, device: torch.device) -> str:
+    """Say what computes frames there, and why it is not our own kernels."""
+    if kernels == "off":
+        return "PyTorch (TTS_ENGINE_KERNELS=off)"
+    problem = why_unavailable(device)
+    return "Triton's kernels" if problem is None else f"PyTorch, slower: {problem}"
+
+
 def _processor_numbers(name: str, processor: Processor, lm: LMConfig) -> Numbers:
     """Return the number formats of a setting on a processor, as PyTorch multiplies them."""
     packed = LinearForm.PACKED if processor.packing else LinearForm.PLAIN
     if name == "int8":
-        return Numbers(torch.float32, LinearForm.INT8, "asked for with TTS_DTYPE=int8")
+        return Numbers(torch.float32, LinearForm.INT8, "chosen by TTS_DTYPE=int8")
     if name != "auto":
-        reason = f"asked for with TTS_DTYPE={name}"
+        reason = f"chosen by TTS_DTYPE={name}"
         if name == "bfloat16" and not processor.packs_bf16:
             return Numbers(
                 named_dtype(name), LinearForm.PLAIN, f"{reason}; PyTorch packs no bfloat16 here"
@@ -168,7 +179,7 @@ def _processor_numbers(name: str, processor: Processor, lm: LMConfig) -> Numbers
 def named_dtype(name: str) -> torch.dtype:
     """Return float32 or bfloat16 by its name; raise InvalidSpecError for any other."""
     if name not in _DTYPES:
-        raise InvalidSpecError(f"{name!r} is not a number format: use float32 or bfloat16.")
+        raise InvalidSpecError(f"{name!r} is not a number format; use float32 or bfloat16.")
     return _DTYPES[name]
 
 
@@ -178,5 +189,5 @@ def resampler_choice(name: str) -> ResamplerChoice:
         return ResamplerChoice(name)
     except ValueError as error:
         raise InvalidSpecError(
-            f"{name!r} is not a resampler: use auto, torchaudio or builtin."
+            f"{name!r} is not a resampler; use auto, torchaudio or builtin."
         ) from error

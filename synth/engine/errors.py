@@ -25,8 +25,8 @@ class PromptTooLongError(EngineError):
 
     def __init__(self, *, positions: int, limit: int) -> None:
         super().__init__(
-            f"The prompt takes {positions} positions and at most {limit} are allowed: "
-            "use a shorter text or a shorter reference clip."
+            f"The prompt needs {positions} positions, but at most {limit} are allowed; use "
+            "a shorter text or a shorter reference clip."
         )
         self.positions, self.limit = positions, limit
 
@@ -81,8 +81,8 @@ class DeadlineExceededError(EngineError):
 
     def __init__(self, *, seconds: float, where: str) -> None:
         super().__init__(
-            f"The deadline of {seconds:g} s passed {where}: "
-            "allow more time, or submit less at once."
+            f"The deadline of {seconds:g} s passed {where}; allow more time, or submit less "
+            "at once."
         )
         self.seconds = seconds
 

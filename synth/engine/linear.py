@@ -146,7 +146,7 @@ def _pack_int8(weight: Tensor, scale: Tensor) -> object:
     engines = torch.backends.quantized.supported_engines
     if "x86" not in engines:
         raise InvalidSpecError(
-            "int8 needs an x86 build of PyTorch: set TTS_DTYPE to float32 or bfloat16."
+            "int8 needs an x86 build of PyTorch; set TTS_DTYPE to float32 or bfloat16."
         )
     before = torch.backends.quantized.engine
     zeros = torch.zeros(weight.shape[0], dtype=torch.int64)

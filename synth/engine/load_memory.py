@@ -79,7 +79,7 @@ def measure_load(part: str, config: EngineConfig) -> LoadMemory:
         if child.stdin is None or child.stdout is None:
             raise RuntimeError("a process was started without pipes")
         if child.stdout.readline() != "ready\n":
-            raise EngineError(f"The process that was to load the {part} did not start.")
+            raise EngineError(f"The process that should load the {part} did not start.")
         before = _resident(child.pid)
         child.stdin.write("\n")
         child.stdin.flush()

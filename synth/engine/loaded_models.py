@@ -8,8 +8,11 @@ from pathlib import Path
 
 import torch
 
+from synth.contract import EngineClass
 from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
-from synth.engine.codec.fusing import wants_kernels
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.fingerprint import half_digest
+from synth.engine.codec.fusing import uses_kernels, wants_kernels
 from synth.engine.codec.precision import decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.config import load_config
@@ -22,7 +25,10 @@ from synth.engine.engine_config import (
 )
 from synth.engine.errors import CheckpointError
 from synth.engine.fingerprint import model_fingerprint
+from synth.engine.linear import find_processor
+from synth.engine.native.library import native_library
 from synth.engine.prompt import PROMPT_VERSION
+from synth.engine.sampling import SAMPLER_VERSION
 from synth.engine.tokenizer import Tokenizer
 from synth.engine.weights import load_dual_ar
 
@@ -42,6 +48,7 @@ class LoadedModels:
     resampler_name: str
     model_fingerprint: str
     codec_fingerprint: str
+    decoder_fingerprint: str
 
     @property
     def sample_rate(self) -> int:
@@ -58,7 +65,7 @@ def check_folder(checkpoint: Path) -> None:
     """Raise CheckpointError when a checkpoint is no folder."""
     if not checkpoint.is_dir():
         raise CheckpointError(
-            f"{checkpoint} is not a folder: set TTS_CHECKPOINT to the model's folder."
+            f"{checkpoint} is not a folder; set TTS_CHECKPOINT to the model's folder."
         )
 
 
@@ -98,7 +105,36 @@ def load_models(config: EngineConfig) -> LoadedModels:
         codec_fingerprint=codec_fingerprint(
             config.checkpoint, encode.dtype, tf32=encode.tf32, cache_dir=config.cache_dir
         ),
+        decoder_fingerprint=half_digest(
+            open_codec(config.checkpoint), CodecDecoder, cache_dir=config.cache_dir
+        ),
     )
+
+
+def engine_class(config: EngineConfig, models: LoadedModels) -> EngineClass:
+    """Return what takes of an engine over these models depend on."""
+    model, decoder, device = models.dual_ar, models.decoder, models.device
+    compiled = f"compiled {native_library().target}" if _has_compiled(models) else ""
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        by_kernels, by_pytorch = f"Triton sm_{major}{minor}", f"PyTorch sm_{major}{minor}"
+    else:
+        by_kernels, by_pytorch = compiled, f"PyTorch {find_processor().simd}"
+    return EngineClass(
+        model=models.model_fingerprint,
+        sampler=SAMPLER_VERSION,
+        numbers=f"{str(model.dtype).removeprefix('torch.')} {model.weight_format}",
+        backend=by_kernels if model.has_own_frames else f"{by_pytorch} {model.form.value}",
+        strict=config.strict,
+        decoder=models.decoder_fingerprint,
+        decoder_numbers=config.codec_decode_dtype,
+        decoder_backend=by_kernels if uses_kernels(decoder) else by_pytorch,
+    )
+
+
+def _has_compiled(models: LoadedModels) -> bool:
+    """Return whether compiled code of ours computes frames or audio."""
+    return models.dual_ar.native is not None or models.decoder.compiled is not None
 
 
 def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualAR, Tokenizer]:
@@ -111,8 +147,7 @@ def load_transformers(config: EngineConfig, device: torch.device) -> tuple[DualA
         kernels=config.kernels,
         cache_dir=config.cache_dir,
     )
-    if numbers.frames:
-        logger.info("frames on the CPU: %s", numbers.frames)
+    logger.info("frames on %s: %s", device, numbers.frames)
     model, tokenizer = load_dual_ar(
         config.checkpoint, device=device, dtype=numbers.dtype, form=numbers.form
     )
@@ -126,12 +161,12 @@ def _check_fit(dual_ar: DualAR, encoder: CodecEncoder) -> None:
     ours, codec = dual_ar.slow.num_codebooks, encoder.config.num_codebooks
     if ours != codec:
         raise CheckpointError(
-            f"The model speaks {ours} codebooks and the codec has {codec}: "
-            "codec.pth belongs to another model."
+            f"The model uses {ours} codebooks, but the codec has {codec}: codec.pth belongs "
+            "to another model. Download the checkpoint again."
         )
     size, semantic = dual_ar.slow.codebook_size, encoder.config.semantic_codebook_size
     if size != semantic:
         raise CheckpointError(
-            f"The model has {size} semantic codes and the codec {semantic}: "
-            "codec.pth belongs to another model."
+            f"The model has {size} semantic codes, but the codec has {semantic}: codec.pth "
+            "belongs to another model. Download the checkpoint again."
         )

@@ -45,8 +45,8 @@ SLOT_PARTS: Mapping[str, str] = MappingProxyType(
 )
 SHARED_PARTS: Mapping[str, str] = MappingProxyType(
     {
-        "prompt_work": "prompts on their way through",
-        "codec_work": "codec on its way through",
+        "prompt_work": "prompts that are being processed",
+        "codec_work": "audio that is being decoded",
         "codec_graphs": "recorded chunks of live audio",
         "prefix_cache": "kept voice prefixes",
         "reserve": "reserve",

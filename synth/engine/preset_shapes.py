@@ -51,7 +51,7 @@ def preset(name: str) -> Preset:
     """Return a preset by its name; InvalidSpecError names those that exist."""
     if name not in PRESETS:
         known = ", ".join(PRESETS)
-        raise InvalidSpecError(f"{name!r} is not a preset: use one of {known}.")
+        raise InvalidSpecError(f"{name!r} is not a preset; use one of {known}.")
     return PRESETS[name]
 
 
@@ -123,7 +123,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         "tiny": Preset(
             "tiny",
-            "two layers of 64: a quick look at a command, no figure to quote",
+            "two layers of 64: to try a command quickly; its figures mean nothing",
             _lm(
                 1024,
                 256,
@@ -134,7 +134,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "mid": Preset(
             "mid",
-            "slow 14 x 768, fast 4 x 768, codec of quarter width: figures on a CPU",
+            "slow 14 x 768, fast 4 x 768, codec of quarter width: for figures on a CPU",
             _lm(
                 20_480,
                 4096,
@@ -145,7 +145,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         ),
         "full": Preset(
             "full",
-            "the published S2-Pro shape, 4.56 billion parameters: figures on a GPU",
+            "the published S2-Pro shape, 4.56 billion parameters: for figures on a GPU",
             _lm(
                 155_776,
                 4096,

@@ -112,6 +112,7 @@ def preset_models(
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),
         model_fingerprint=name_and_seed,
         codec_fingerprint=f"{name_and_seed}-{codec_encode_dtype}",
+        decoder_fingerprint=name_and_seed,
     )
 
 
@@ -139,7 +140,7 @@ def write_preset_checkpoint(
     if _read_stamp(folder) == stamp:
         return folder
     if folder.exists() and any(folder.iterdir()) and not (folder / _STAMP).exists():
-        raise CheckpointError(f"{folder} is not empty and holds no preset: name another folder.")
+        raise CheckpointError(f"{folder} is not empty and contains no preset; give another folder.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Empty until all is there: what a stop in between leaves behind is then made anew.
@@ -171,8 +172,9 @@ def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch
     memory = find_memory(device)
     if needed > memory.free:
         raise InvalidSpecError(
-            f"Preset {shape.name} needs {gigabytes(needed)} for its weights and {memory.source} "
-            f"has {gigabytes(memory.free)} free: use a smaller preset or another device."
+            f"Preset {shape.name} needs {gigabytes(needed)} for its weights, but "
+            f"{memory.source} has only {gigabytes(memory.free)} free; use a smaller preset "
+            "or another device."
         )
 
 

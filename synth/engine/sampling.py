@@ -10,6 +10,9 @@ from torch import Tensor
 from synth.contract import MAX_TOP_K, Sampling
 from synth.engine.errors import InvalidSpecError
 
+# Goes into the keys of takes. Raise it, and record the new version's draws, when the same logits,
+# seed and frame can give other tokens in any sampler: here, the kernels' torch form, Triton's, C's.
+SAMPLER_VERSION = 2
 SECOND_TEMPERATURE = 1.0  # the draw that replaces a repeated token has its own two values
 SECOND_TOP_P = 0.9
 RAS_WINDOW = 10
@@ -41,21 +44,27 @@ def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient
     """
     low = 0 if lenient else 1
     for ok, sentence in (
-        (0 < sampling.top_p <= 1, f"top_p is {sampling.top_p}; it must lie in (0, 1]."),
+        (
+            0 < sampling.top_p <= 1,
+            f"top_p is {sampling.top_p}; it must be greater than 0 and at most 1.",
+        ),
         (
             0 < sampling.temperature < MAX_TEMPERATURE,
-            f"temperature is {sampling.temperature}; it must lie in (0, {MAX_TEMPERATURE:g}).",
+            (
+                f"temperature is {sampling.temperature}; it must be greater than 0 and less "
+                f"than {MAX_TEMPERATURE:g}."
+            ),
         ),
         (sampling.top_k >= low, f"top_k is {sampling.top_k}; it must be {low} or more."),
         (
             sampling.top_k <= max_top_k or max_top_k >= num_rows,
-            f"top_k is {sampling.top_k}; this engine keeps {max_top_k} candidates at most.",
+            f"top_k is {sampling.top_k}; this engine allows at most {max_top_k}.",
         ),
         (
             sampling.max_frames >= low,
             f"max_frames is {sampling.max_frames}; it must be {low} or more.",
         ),
-        (0 <= sampling.seed < 2**63, f"seed is {sampling.seed}; it must lie in 0..2**63-1."),
+        (0 <= sampling.seed < 2**63, f"seed is {sampling.seed}; it must be from 0 to 2**63-1."),
     ):
         if not ok:
             raise InvalidSpecError(sentence)

@@ -75,8 +75,8 @@ def give(future: Future[SegmentAudio], outcome: SegmentAudio | Exception) -> Non
     """Set a future's outcome unless it has one already, as when it was cancelled."""
     if isinstance(outcome, Exception) and is_out_of_memory(outcome):
         outcome = DeviceOutOfMemoryError(
-            "The device has no memory left for this segment even alone: "
-            "use fewer slots, fewer positions, or a device with more memory."
+            "The device has no memory for this segment, even alone. Lower TTS_ENGINE_SLOTS "
+            "or TTS_ENGINE_MAX_POSITIONS, or use a device with more memory."
         )
     try:
         if isinstance(outcome, Exception):
@@ -84,4 +84,4 @@ def give(future: Future[SegmentAudio], outcome: SegmentAudio | Exception) -> Non
         else:
             future.set_result(outcome)
     except InvalidStateError:
-        logger.debug("an outcome came after its request was over")
+        logger.debug("a result came after its request had ended")

@@ -83,7 +83,9 @@ class SlotLoop:
         """
         with self._wake:
             if self._closed:
-                raise EngineClosedError("The engine is closed; another worker can take it.")
+                raise EngineClosedError(
+                    "The engine is closed; another worker can render this segment."
+                )
             self._queue.push(request)
             self._deadlines.push(request)
             self._unfinished += 1
@@ -112,7 +114,10 @@ class SlotLoop:
         with self._wake:
             waiting = self._queue.drain()
         for request in [*(slot.request for slot in self.batch.running), *waiting]:
-            give(request.future, EngineClosedError("The engine was closed before this one ended."))
+            give(
+                request.future,
+                EngineClosedError("The engine was closed before this segment was rendered."),
+            )
 
     def _note_done(self, future: Future[SegmentAudio]) -> None:
         with self._wake:
@@ -166,7 +171,11 @@ class SlotLoop:
             late = self._deadlines.pop_passed()
         in_slots = {id(slot.request) for slot in self.batch.running} if late else set()
         for request in late:
-            where = "while it was spoken" if id(request) in in_slots else "while it waited"
+            where = (
+                "while the segment was rendered"
+                if id(request) in in_slots
+                else "while the segment waited"
+            )
             give(
                 request.future,
                 DeadlineExceededError(seconds=request.deadline_seconds, where=where),

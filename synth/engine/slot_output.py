@@ -86,6 +86,6 @@ class SlotOutput:
 
 def _changed() -> DeviceOutOfMemoryError:
     return DeviceOutOfMemoryError(
-        "Memory ran out while this stream was heard, and begun anew with fewer neighbours it takes "
-        "another course: ask again."
+        "Memory ran out while somebody listened to this stream. The same audio cannot be "
+        "continued, so request it again."
     )

@@ -176,22 +176,23 @@ def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, aske
     """Return the sentence about slots that do not fit into the `left` bytes."""
     others = memory.free - left - demand.weight_bytes - reserve
     taken = (
-        f"the weights take {gigabytes(demand.weight_bytes)}, working memory {gigabytes(others)} "
-        f"and the reserve {gigabytes(reserve)} of {gigabytes(memory.free)} free"
+        f"the weights need {gigabytes(demand.weight_bytes)}, working memory "
+        f"{gigabytes(others)} and the reserve {gigabytes(reserve)} of "
+        f"{gigabytes(memory.free)} free"
     )
     slots, positions = max(asked, 1), demand.max_positions
     per_position = demand.slot_bytes / positions
     fewer, shorter = left // demand.slot_bytes, int(left / slots / per_position)
     if fewer < 1 and shorter < MIN_POSITIONS:
         return (
-            f"The model does not fit on {memory.source}: {taken}. "
-            "Use a device with more memory, or set TTS_DTYPE to a smaller number format."
+            f"The model does not fit into the memory of {memory.source}: {taken}. Use a "
+            "device with more memory, or set TTS_DTYPE to a smaller number format."
         )
     advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer else []
     if shorter >= MIN_POSITIONS:
         advice.append(f"TTS_ENGINE_MAX_POSITIONS to {shorter} or fewer")
     return (
         f"{slots} slot{'s' if slots > 1 else ''} of {positions} positions need "
-        f"{gigabytes(slots * demand.slot_bytes)} and {memory.source} has {gigabytes(left)} left "
-        f"for them: {taken}. Set {', or '.join(advice)}."
+        f"{gigabytes(slots * demand.slot_bytes)}, but {memory.source} has only "
+        f"{gigabytes(left)} left for them: {taken}. Set {', or '.join(advice)}."
     )

@@ -80,13 +80,16 @@ class Tokenizer:
         """
         path = checkpoint_dir / "tokenizer.json"
         if not path.is_file():
-            raise CheckpointError(f"{path} is missing: without it no prompt can be built.")
+            raise CheckpointError(
+                f"{path} is missing, and no prompt can be built without it; download the "
+                "checkpoint again."
+            )
         try:
             from tokenizers import Tokenizer as Library
         except ImportError as error:
             raise CheckpointError(
-                f"{path} is read by the package tokenizers, which cannot be imported here "
-                f"({error}): install what the extra `engine` lists."
+                f"{path} needs the package tokenizers, which cannot be imported ({error}); "
+                "install the extra `engine`."
             ) from error
         try:
             backend: Backend = Library.from_file(str(path))
@@ -99,7 +102,9 @@ class Tokenizer:
         try:
             ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         except (UnicodeEncodeError, TypeError) as error:
-            raise InvalidSpecError("The text holds a half of a surrogate pair.") from error
+            raise InvalidSpecError(
+                "The text contains half of a surrogate pair; remove it."
+            ) from error
         return ids
 
     def encode_user_text(self, text: str, *, live_special_tokens: bool = False) -> list[int]:
@@ -111,7 +116,9 @@ class Tokenizer:
             return self.encode(text)
         ids = [token for piece in self._pieces(text) for token in self.encode(piece)]
         if not self._reserved_ids.isdisjoint(ids):  # a spelling that only normalisation completes
-            raise InvalidSpecError("The text spells a reserved token such as <|im_end|>.")
+            raise InvalidSpecError(
+                "The text contains a reserved token such as <|im_end|>; remove it."
+            )
         return ids
 
     def id_of(self, token: str) -> int | None:
@@ -146,8 +153,9 @@ def _find_special_ids(backend: Backend) -> SpecialIds:
     for code in range(len(codes)):
         if begin is None or codes.get(code) != begin + code:
             raise CheckpointError(
-                f"tokenizer.json: <|semantic:{code}|> is missing or not next to its neighbour, "
-                "so codes would mean other tokens than the model was trained with."
+                f"tokenizer.json: <|semantic:{code}|> is missing or not beside the token "
+                "before it, so codes would mean other tokens than in training. Download the "
+                "checkpoint again."
             )
     first = codes[0]
     return SpecialIds(vocabulary["<|im_end|>"], first, first + len(codes) - 1)

@@ -101,7 +101,8 @@ def find_weight_files(checkpoint_dir: Path) -> list[Path]:
         if (checkpoint_dir / name).is_file():
             return [checkpoint_dir / name]
     raise CheckpointError(
-        f"{checkpoint_dir} holds none of {INDEX_NAME}, {SINGLE_NAME} and {PICKLE_NAME}."
+        f"{checkpoint_dir} contains none of {INDEX_NAME}, {SINGLE_NAME} and {PICKLE_NAME}; "
+        "set TTS_CHECKPOINT to a complete checkpoint."
     )
 
 
@@ -109,14 +110,16 @@ def _indexed_files(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is no index of weight files: {error!r}.") from error
+        raise CheckpointError(f"{index} is not an index of weight files: {error!r}.") from error
     if not names:
-        raise CheckpointError(f"{index} names no file.")
+        raise CheckpointError(f"{index} names no file; download the checkpoint again.")
     for name in names:
         if not isinstance(name, str) or Path(name).name != name:
-            raise CheckpointError(f"{index} names {name!r}, which is no file beside it.")
+            raise CheckpointError(f"{index} names {name!r}, which is not a file beside it.")
         if not (index.parent / name).is_file():
-            raise CheckpointError(f"{index} names {name}, which is not there.")
+            raise CheckpointError(
+                f"{index} names {name}, which is missing; download the checkpoint again."
+            )
     return [index.parent / name for name in names]
 
 
@@ -163,11 +166,11 @@ def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor
             mmap=zipfile.is_zipfile(path) and not is_meta,
         )
     except Exception as error:  # a broken pickle raises almost anything
-        raise CheckpointError(f"{path} is no file of plain tensors: {error}.") from error
+        raise CheckpointError(f"{path} does not contain plain tensors only: {error}.") from error
     if isinstance(content, dict) and "state_dict" in content:
         content = content["state_dict"]
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} holds no dictionary of tensors.")
+        raise CheckpointError(f"{path} does not contain a dictionary of tensors.")
     prefixed = next(iter(content), "").startswith("model.")
     for name in list(content):
         tensor = content.pop(name)
@@ -214,7 +217,7 @@ class _Assigner:
     def take(self, name: str, tensor: Tensor) -> None:
         """Assign one tensor; wq, wk and wv wait for each other and are then joined."""
         if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise CheckpointError(f"Weight {name} is no tensor of floating-point numbers.")
+            raise CheckpointError(f"Weight {name} is not a tensor of floating-point numbers.")
         # On a CPU the tensor is the file's own memory.
         tensor = tensor.to(self._dtype, copy=tensor.device.type == "cpu")
         split = _SPLIT_PROJECTION.fullmatch(name)
@@ -232,7 +235,7 @@ class _Assigner:
         """Raise CheckpointError naming what did not come."""
         for joined, parts in self._parts.items():
             absent = ", ".join(f"w{part}" for part in "qkv" if part not in parts)
-            raise CheckpointError(f"Weight {joined} comes in parts, without {absent}.")
+            raise CheckpointError(f"Weight {joined} is in parts, but {absent} is missing.")
         if self._missing:
             first = sorted(map(_disk_name, self._missing))
             raise CheckpointError(
@@ -248,14 +251,14 @@ class _Assigner:
                 f"Weight {_disk_name(name)} is unknown to this model's configuration."
             )
         if name not in self._missing:
-            raise CheckpointError(f"Weight {_disk_name(name)} comes twice.")
+            raise CheckpointError(f"Weight {_disk_name(name)} is there twice.")
         owner_path, _, attribute = path.rpartition(".")
         owner = self._model.get_submodule(owner_path)
         wanted = getattr(owner, attribute).shape
         if tensor.shape != wanted:
             raise CheckpointError(
-                f"Weight {_disk_name(name)} has shape {tuple(tensor.shape)}, the "
-                f"configuration asks for {tuple(wanted)}."
+                f"Weight {_disk_name(name)} has the shape {tuple(tensor.shape)}, but the "
+                f"configuration needs {tuple(wanted)}."
             )
         setattr(owner, attribute, nn.Parameter(tensor, requires_grad=False))
         self._missing.discard(name)

@@ -205,7 +205,8 @@ def _too_slow(rule: Rule, seconds: float) -> SubmitRejectedError:
     return SubmitRejectedError(
         400,
         "lexicon_too_slow",
-        f"Applying lexicons took more than {seconds:g} seconds, at the entry {rule.find[:100]!r}; "
-        "make it simpler, switch it off, or raise TTS_LEXICON_SECONDS.",
+        f"Applying lexicons took more than {seconds:g} seconds, at the entry "
+        f"{rule.find[:100]!r}. Make this entry simpler, switch it off, or raise "
+        "TTS_LEXICON_SECONDS.",
         attr="text",
     )

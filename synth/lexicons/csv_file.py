@@ -9,6 +9,7 @@ from typing import Any
 
 from synth.lexicons.files import BadLine, FileEntry, FileRefusedError, Reading, decoded, one_of
 from synth.models import LexiconEntry
+from ttsweb.counted import counted
 
 COLUMNS = ("find", "say", "kind", "case_sensitive", "language", "enabled")
 _NEEDED = ("find", "say")
@@ -52,9 +53,9 @@ def read_csv(content: bytes) -> Reading:
                         break
             line = reader.line_num + 1
     except csv.Error as error:
-        reading.bad.append(BadLine(line, "", "csv_invalid", f"This is not CSV: {error}."))
+        reading.bad.append(BadLine(line, "", "csv_invalid", f"The file is not CSV: {error}."))
     if names is None and not reading.bad:
-        raise _bad_columns("there is no line of column names")
+        raise _bad_columns("the file has no line of column names")
     return reading
 
 
@@ -62,25 +63,28 @@ def _column_names(row: list[str]) -> list[str]:
     names = [cell.strip().lower() for cell in row]
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
-        raise _bad_columns(f"{unknown[0][:50]!r} is none of them")
+        raise _bad_columns(f"{unknown[0][:50]!r} is not one of them")
     missing = [name for name in _NEEDED if name not in names]
     if missing:
         raise _bad_columns(f"{missing[0]!r} is missing")
     if len(set(names)) < len(names):
-        raise _bad_columns("one is there twice")
+        raise _bad_columns("a column is given twice")
     return names
 
 
 def _bad_columns(what: str) -> FileRefusedError:
     return FileRefusedError(
         "csv_columns",
-        f"The first line must name the columns, parted by commas: {one_of(COLUMNS)}; {what}.",
+        f"The first line must name the columns, separated by commas: {one_of(COLUMNS)}; {what}.",
     )
 
 
 def _read_row(reading: Reading, line: int, names: list[str], row: list[str]) -> None:
     if len(row) != len(names):
-        sentence = f"The line has {len(row)} cells; there are {len(names)} columns."
+        sentence = (
+            f"The line has {counted(len(row), 'cell')}, but the first line names "
+            f"{counted(len(names), 'column')}."
+        )
         reading.bad.append(BadLine(line, "", "csv_cells", sentence))
         return
     values: dict[str, Any] = {

@@ -73,8 +73,8 @@ def checked(reading: Reading) -> list[tuple[Rule, bool]]:
     if len(reading.entries) > settings.MAX_LEXICON_ENTRIES:
         raise FileRefusedError(
             "too_many_entries",
-            f"The file has more entries than the {settings.MAX_LEXICON_ENTRIES} that are allowed "
-            "in a lexicon.",
+            f"The file has more than {settings.MAX_LEXICON_ENTRIES} entries, which is the limit of "
+            "a lexicon (TTS_MAX_LEXICON_ENTRIES). Split it into several lexicons.",
         )
     seconds = _REQUESTS_TIMES * settings.LEXICON_SECONDS
     until = time.monotonic() + seconds
@@ -85,8 +85,8 @@ def checked(reading: Reading) -> list[tuple[Rule, bool]]:
         if time.monotonic() > until:
             raise FileRefusedError(
                 "file_too_slow",
-                f"Trying the file's patterns took more than {seconds:g} seconds, up to line "
-                f"{entry.line}; make them simpler, or bring them in several files.",
+                f"Testing the file's patterns took more than {seconds:g} seconds, up to "
+                f"line {entry.line}. Make them simpler, or split them into several files.",
             )
         values = dict(entry.values)
         tag = language_tag(values["language"]) if values.get("language") else ""
@@ -102,7 +102,9 @@ def checked(reading: Reading) -> list[tuple[Rule, bool]]:
             continue
         if values.get("kind", "word") not in KINDS:
             known = ", ".join(KINDS)
-            reading.bad.append(BadLine(entry.line, "kind", "invalid", f"The kinds are {known}."))
+            reading.bad.append(
+                BadLine(entry.line, "kind", "invalid", f"The kind must be one of {known}.")
+            )
             continue
         enabled = bool(values.pop("enabled", True))
         try:
@@ -121,7 +123,8 @@ def decoded(content: bytes) -> str:
     """
     if len(content) > max_file_bytes():
         raise FileRefusedError(
-            "file_too_large", f"The file has more than {max_file_bytes()} bytes."
+            "file_too_large",
+            f"The file is too large: at most {max_file_bytes()} bytes are allowed.",
         )
     try:
         text = content.decode("utf-8-sig")
@@ -131,7 +134,9 @@ def decoded(content: bytes) -> str:
             f"The file is not UTF-8 text (byte {error.start}); save it as CSV in UTF-8.",
         ) from error
     if not text.strip():
-        raise FileRefusedError("file_empty", "The file is empty.")
+        raise FileRefusedError(
+            "file_empty", "The file is empty; choose a CSV or PLS file with entries."
+        )
     return text
 
 

@@ -9,13 +9,14 @@ from synth.lexicons.files import BadLine, checked
 from synth.lexicons.keeping import Mode, put_entries
 from synth.lexicons.pls_file import read_pls
 from synth.models import Lexicon
+from ttsweb.counted import counted
 
 
 class BadLinesError(Exception):
     """Lines of a file that cannot be used; nothing was changed."""
 
     def __init__(self, lines: list[BadLine]) -> None:
-        super().__init__(f"{len(lines)} lines cannot be used")
+        super().__init__(f"{counted(len(lines), 'line')} cannot be used")
         self.lines = lines
 
 

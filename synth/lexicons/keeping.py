@@ -32,7 +32,7 @@ class LexiconError(Exception):
 
 def not_found() -> LexiconError:
     """Return the error for a lexicon that does not exist, or that the user may not see."""
-    return LexiconError(404, "lexicon_not_found", "There is no such lexicon.")
+    return LexiconError(404, "lexicon_not_found", "No lexicon that you may use has this id.")
 
 
 def check_may_change(user: AbstractBaseUser | AnonymousUser, lexicon: Lexicon) -> None:
@@ -45,8 +45,8 @@ def check_may_change(user: AbstractBaseUser | AnonymousUser, lexicon: Lexicon) -
         raise LexiconError(
             403,
             "lexicon_shared",
-            "This lexicon is everybody's; only an administrator changes it. Make one of your own: "
-            "its entries come before those of everybody's.",
+            "Only an administrator can change this lexicon, as it applies to all users. "
+            "Make a lexicon of your own: its entries take precedence.",
         )
 
 
@@ -61,11 +61,17 @@ def save_lexicon(lexicon: Lexicon, values: Mapping[str, Any]) -> Lexicon:
         setattr(lexicon, name, value)
     if lexicon.scope == Lexicon.Scope.VOICE and lexicon.voice is None:
         raise LexiconError(
-            400, "voice_required", "A lexicon of the scope voice needs its voice.", attr="voice"
+            400,
+            "voice_required",
+            "Choose a voice: a lexicon of the scope `voice` needs one.",
+            attr="voice",
         )
     if lexicon.scope != Lexicon.Scope.VOICE and values.get("voice") is not None:
         raise LexiconError(
-            400, "voice_unfit", "Only a lexicon of the scope voice has a voice.", attr="voice"
+            400,
+            "voice_unfit",
+            "Leave the voice out: only a lexicon of the scope `voice` has one.",
+            attr="voice",
         )
     if lexicon.scope != Lexicon.Scope.VOICE:
         lexicon.voice = None
@@ -78,7 +84,7 @@ def save_lexicon(lexicon: Lexicon, values: Mapping[str, Any]) -> Lexicon:
         raise LexiconError(
             409,
             "lexicon_name_taken",
-            f"There is a lexicon {lexicon.name!r} already; give this one another name.",
+            f"There is already a lexicon named {lexicon.name!r}; choose another name.",
             attr="name",
         ) from error
     return lexicon
@@ -117,7 +123,7 @@ def change_entry(entry: LexiconEntry, values: Mapping[str, Any]) -> LexiconEntry
     rule = _rule(whole)
     _lock(entry.lexicon_id)
     if not LexiconEntry.objects.filter(pk=entry.pk).exists():
-        raise LexiconError(404, "entry_not_found", "There is no such entry.")
+        raise LexiconError(404, "entry_not_found", "The lexicon has no entry with this id.")
     entry.index = values.get("index", entry.index)
     _write(entry, rule, enabled=values.get("enabled", entry.enabled))
     return entry
@@ -197,6 +203,7 @@ def _check_room(total: int) -> None:
         raise LexiconError(
             409,
             "too_many_entries",
-            f"The lexicon would have {total} entries; {settings.MAX_LEXICON_ENTRIES} are allowed "
-            "(TTS_MAX_LEXICON_ENTRIES). Make a second one.",
+            f"The lexicon would have {total} entries; at most "
+            f"{settings.MAX_LEXICON_ENTRIES} are allowed (TTS_MAX_LEXICON_ENTRIES). Make a "
+            "second lexicon.",
         )

@@ -37,7 +37,7 @@ class _FileParser(BaseParser):
         limit = max_file_bytes()
         content = stream.read(limit + 1)
         if len(content) > limit:
-            raise RequestDataTooBig(f"The file has more than {limit} bytes.")
+            raise RequestDataTooBig(f"The file is too large: at most {limit} bytes are allowed.")
         return LexiconFile(content, self.format)
 
 

@@ -73,7 +73,7 @@ def read_pls(content: bytes, *, language: str = "") -> Reading:
     try:
         parser.Parse(text.encode(), True)
     except expat.ExpatError as error:
-        raise FileRefusedError("pls_invalid", f"This is not XML: {error}.") from error
+        raise FileRefusedError("pls_invalid", f"The file is not XML: {error}.") from error
     return reader.reading
 
 
@@ -106,7 +106,7 @@ class _Reader:
         if not self._path:
             if name != f"{PLS} lexicon":
                 raise FileRefusedError(
-                    "pls_invalid", f"The first element must be lexicon of the namespace {PLS}."
+                    "pls_invalid", f"The first element must be `lexicon` in the namespace {PLS}."
                 )
             given = attributes.get(_XML_LANG, "")
             is_other = given.lower() not in ("", "und", self._own_language.lower())
@@ -154,8 +154,8 @@ class _Reader:
             self._bad(lexeme, "find", "pls_lexeme", "The lexeme has no grapheme.")
         elif not lexeme.aliases and lexeme.has_phonemes:
             self._warn(
-                f"Line {lexeme.line}: {names} is said by phonemes alone, which the model does not "
-                "read; give it an alias, spelled as it sounds."
+                f"Line {lexeme.line}: {names} has only phonemes, which the model does not "
+                "read; add an alias that spells the sound."
             )
         elif not lexeme.aliases:
             self._bad(lexeme, "say", "pls_lexeme", f"The lexeme {names} has no alias.")
@@ -185,10 +185,10 @@ class _Reader:
         if len(warnings) < _MAX_WARNINGS:
             warnings.append(sentence)
         elif len(warnings) == _MAX_WARNINGS:
-            warnings.append("And more of the same kind.")
+            warnings.append("There are more of the same kind.")
 
 
 def _refuse_doctype(*_: Any) -> None:
     raise FileRefusedError(
-        "pls_doctype", "The file has a document type or entities; take them out and send it again."
+        "pls_doctype", "The file has a document type or entities; remove them and send it again."
     )

@@ -17,13 +17,13 @@ from ttsweb.api import StrictSerializer
 from ttsweb.query_filters import DescribedField, read_choices, some_of
 
 _KINDS_HELP = (
-    "`word` stands between the edges of words, `literal` anywhere; `regex` is a pattern of the "
-    "Python library of that name."
+    "`word`: whole words; `literal`: this text anywhere; `regex`: a pattern of the Python "
+    "library regex."
 )
 
 
 class LexiconVoiceSerializer(serializers.Serializer[Any]):
-    """The voice whose words a lexicon is for."""
+    """The voice that a lexicon belongs to."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -34,7 +34,9 @@ class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
 
     scope = serializers.ChoiceField(choices=Lexicon.Scope.choices)
     voice = LexiconVoiceSerializer(allow_null=True)
-    shared = serializers.SerializerMethodField(help_text="Whether it is everybody's.")
+    shared = serializers.SerializerMethodField(
+        help_text="True: it applies to the texts of all users."
+    )
     may_change = serializers.SerializerMethodField()
     entries_total = serializers.IntegerField()
 
@@ -60,20 +62,23 @@ class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
         return lexicon.owner_id is None
 
     def get_may_change(self, lexicon: Lexicon) -> bool:
-        """Return whether the user who asks may change it."""
+        """Return whether you may change it."""
         return may_change(self.context["user"], lexicon)
 
 
 class LexiconChangeSerializer(StrictSerializer):
-    """What can be changed of a lexicon; with `partial`, what is not given stays."""
+    """Changes of a lexicon; with PATCH, fields that are left out do not change."""
 
     name = StrictTextField(max_length=100, pattern=NOT_BLANK_AT_ENDS)
     scope = serializers.ChoiceField(choices=Lexicon.Scope.choices, default="named")
     voice = StrictTextField(
-        required=False, allow_null=True, max_length=100, help_text="Id or name; scope `voice` only."
+        required=False,
+        allow_null=True,
+        max_length=100,
+        help_text="Id or name of the voice; only for the scope `voice`.",
     )
     language = LanguageField(
-        required=False, allow_blank=True, help_text="Empty: it applies to texts in any language."
+        required=False, allow_blank=True, help_text="Language of the texts; empty: any language."
     )
     enabled = StrictBooleanField(default=True)
 
@@ -81,21 +86,21 @@ class LexiconChangeSerializer(StrictSerializer):
         """Refuse a name that nobody can read."""
         if not value.strip() or value != value.strip():
             raise serializers.ValidationError(
-                "Give a name without blanks at its ends.", code="name_invalid"
+                "Give a name without blanks at its start or end.", code="name_invalid"
             )
         return value
 
 
 class LexiconCreateSerializer(LexiconChangeSerializer):
-    """A lexicon to be made."""
+    """A lexicon to create."""
 
     shared = StrictBooleanField(
-        default=False, help_text="Make it everybody's; only an administrator does."
+        default=False, help_text="True: it applies to all users; only an administrator may set it."
     )
 
 
 class EntryRowSerializer(serializers.ModelSerializer[LexiconEntry]):
-    """An entry: where `find` stands, `say` is spoken."""
+    """An entry: each `find` in a text is spoken as `say`."""
 
     kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices)
 
@@ -106,16 +111,20 @@ class EntryRowSerializer(serializers.ModelSerializer[LexiconEntry]):
 
 
 class EntryChangeSerializer(StrictSerializer):
-    """What can be changed of an entry; with `partial`, what is not given stays."""
+    """Changes of an entry; with PATCH, fields that are left out do not change."""
 
     find = StrictTextField(max_length=MAX_RULE_CHARS, pattern=NOT_BLANK)
-    say = StrictTextField(max_length=MAX_RULE_CHARS, help_text="May be empty: nothing is said.")
+    say = StrictTextField(
+        max_length=MAX_RULE_CHARS, help_text="What is spoken instead; empty: nothing is spoken."
+    )
     kind = serializers.ChoiceField(
         choices=LexiconEntry.Kind.choices, default="word", help_text=_KINDS_HELP
     )
     case_sensitive = StrictBooleanField(default=False)
     language = LanguageField(
-        required=False, allow_blank=True, help_text="Empty: that of the lexicon."
+        required=False,
+        allow_blank=True,
+        help_text="Language of the texts; empty: that of the lexicon.",
     )
     enabled = StrictBooleanField(default=True)
     index = StrictNumberField(
@@ -123,19 +132,21 @@ class EntryChangeSerializer(StrictSerializer):
         high=MAX_INDEX,
         whole=True,
         required=False,
-        help_text="Place among the entries; at the end unless given.",
+        help_text="Position among the entries; at the end if left out.",
     )
 
 
 class LexiconFilterSerializer(StrictSerializer):
-    """What a list of lexicons can be narrowed to."""
+    """The filters of the list of lexicons."""
 
     scope = DescribedField(
         schema=some_of(Lexicon.Scope.values),
         required=False,
-        help_text=f"Some of {', '.join(Lexicon.Scope.values)}, with commas.",
+        help_text=f"One or more of {', '.join(Lexicon.Scope.values)}, separated by commas.",
     )
-    name = serializers.CharField(required=False, max_length=100, help_text="In any case.")
+    name = serializers.CharField(
+        required=False, max_length=100, help_text="Upper and lower case are the same."
+    )
 
     def validate_scope(self, value: str) -> Q:
         """Return what rows have to meet."""
@@ -147,29 +158,30 @@ class LexiconFilterSerializer(StrictSerializer):
 
 
 class ExportQuerySerializer(StrictSerializer):
-    """How a lexicon is written."""
+    """The format of a lexicon's file."""
 
     format = serializers.ChoiceField(choices=("csv", "pls"), default="csv")
 
 
 class ImportQuerySerializer(StrictSerializer):
-    """How a file joins what is there."""
+    """Whether a file's entries are added or replace the present ones."""
 
     mode = serializers.ChoiceField(choices=MODES, default="append")
 
 
 class ImportFormSerializer(StrictSerializer):
-    """A file of a form, CSV or PLS by its first character."""
+    """A form with a file, CSV or PLS; the format is found by its first character."""
 
     file = serializers.FileField(max_length=255, allow_empty_file=True)
     mode = serializers.ChoiceField(choices=MODES, required=False)
 
 
 class ImportedSerializer(serializers.Serializer[Any]):
-    """What came of a file."""
+    """The result of an import."""
 
     added = serializers.IntegerField()
     entries_total = serializers.IntegerField()
     warnings = serializers.ListField(
-        child=serializers.CharField(), help_text="What was left out of the file, and why."
+        child=serializers.CharField(),
+        help_text="The lines of the file that were left out, and the reasons.",
     )

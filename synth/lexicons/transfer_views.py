@@ -46,8 +46,10 @@ class LexiconExportView(APIView):
                 int,
                 OpenApiParameter.HEADER,
                 response=[200],
-                description="How many entries PLS cannot say: patterns, entries that say nothing "
-                "or are switched off. A CSV holds all.",
+                description=(
+                    "Number of entries that PLS cannot hold: patterns, entries that speak "
+                    "nothing, and entries that are switched off. CSV holds all entries."
+                ),
             ),
         ],
         responses={
@@ -83,7 +85,7 @@ class LexiconImportView(APIView):
         responses={200: ImportedSerializer, **problems(400, 401, 404, 409, 413, 415)},
     )
     def post(self, request: Request, lexicon_id: uuid.UUID) -> Response:
-        """Take all entries of a file, behind those that are there or in their place.
+        """Import all entries of a file; they are added to the present entries or replace them.
 
         Where one line cannot be used nothing is changed; `errors` name each such line, up to 20.
         """
@@ -124,7 +126,12 @@ def _file_of(request: Request, mode: Any) -> tuple[LexiconFile, Any]:
         return request.data, mode
     if not request.content_type.startswith("multipart/"):
         # No parser is asked to read a body without a byte.
-        raise ApiProblem(400, "file_empty", "The file is empty.", attr="file")
+        raise ApiProblem(
+            400,
+            "file_empty",
+            "The file is empty; send a CSV or PLS file with entries.",
+            attr="file",
+        )
     form = ImportFormSerializer(data=request.data)
     form.is_valid(raise_exception=True)
     content = form.validated_data["file"].read()

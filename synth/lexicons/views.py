@@ -72,7 +72,7 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
         responses={201: LexiconSerializer, **problems(400, 401, 404, 409, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Make a lexicon without entries."""
+        """Create a lexicon without entries."""
         check_query(request, ())
         serializer = LexiconCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -80,9 +80,11 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
         is_shared = values.pop("shared")
         if is_shared and not getattr(request.user, "is_superuser", False):
             raise ApiProblem(
-                403, "lexicon_shared", "Only an administrator makes a lexicon that is everybody's.",
+                403,
+                "lexicon_shared",
+                "Only an administrator can create a lexicon for all users; leave `shared` out.",
                 attr="shared",
-            )  # fmt: skip
+            )
         with refusals_as_problems():
             lexicon = keeping.save_lexicon(
                 Lexicon(owner_id=None if is_shared else request.user.pk),
@@ -104,7 +106,7 @@ class LexiconView(APIView):
         responses={200: LexiconSerializer, **UNCHANGED, **problems(400, 401, 404)},
     )
     def get(self, request: Request, lexicon_id: uuid.UUID) -> Response:
-        """Return a lexicon; its entries are a list of their own."""
+        """Return a lexicon; GET its `entries` for the entries."""
         check_query(request, ())
         return conditional(request, Response(_view_of(request, lexicon_id)))
 
@@ -114,7 +116,7 @@ class LexiconView(APIView):
         responses={200: LexiconSerializer, **problems(400, 401, 404, 409, 415)},
     )
     def patch(self, request: Request, lexicon_id: uuid.UUID) -> Response:
-        """Change a lexicon; jobs that are there already stay as they are."""
+        """Change a lexicon; existing jobs are not changed."""
         check_query(request, ())
         lexicon = find_to_change(request, lexicon_id)
         serializer = LexiconChangeSerializer(data=request.data, partial=True)
@@ -125,7 +127,7 @@ class LexiconView(APIView):
 
     @extend_schema(operation_id="delete_lexicon", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, lexicon_id: uuid.UUID) -> Response:
-        """Delete a lexicon and its entries; jobs that are there already stay as they are."""
+        """Delete a lexicon and its entries; existing jobs are not changed."""
         check_query(request, ())
         keeping.delete_lexicon(find_to_change(request, lexicon_id))
         return Response(status=204)
@@ -161,7 +163,7 @@ class EntriesView(generics.ListAPIView[LexiconEntry]):
         responses={201: EntryRowSerializer, **problems(400, 401, 404, 409, 415)},
     )
     def post(self, request: Request, lexicon_id: uuid.UUID) -> Response:
-        """Add an entry. A pattern that would take too long is refused: `pattern_too_slow`."""
+        """Add an entry. A pattern that takes too long is refused with `pattern_too_slow`."""
         check_query(request, ())
         lexicon = find_to_change(request, lexicon_id)
         serializer = EntryChangeSerializer(data=request.data)
@@ -241,7 +243,7 @@ def _find_entry(request: Request, lexicon_id: uuid.UUID, entry_id: int) -> Lexic
     lexicon = find_to_change(request, lexicon_id)
     entry = lexicon.entries.filter(pk=entry_id).first() if entry_id < 2**63 else None
     if entry is None:
-        raise ApiProblem(404, "entry_not_found", "There is no such entry.")
+        raise ApiProblem(404, "entry_not_found", "The lexicon has no entry with this id.")
     return entry
 
 

@@ -57,8 +57,8 @@ async def send_bytes(send: Send, body: bytes, *, more: bool = True) -> None:
 async def send_not_started(send: Send, job_id: uuid.UUID, seconds: float) -> None:
     """Answer that there is no audio yet, and that it may be asked for again."""
     sentence = (
-        f"The job {job_id} has had no audio within {seconds:g} s: it waits behind others or no "
-        "worker runs. It goes on; ask again."
+        f"The job {job_id} had no audio within {seconds:g} s: other jobs are before it, or "
+        "no worker is running. The job continues; try again later."
     )
     await _send_problem(send, "live_not_started", sentence)
 
@@ -66,8 +66,8 @@ async def send_not_started(send: Send, job_id: uuid.UUID, seconds: float) -> Non
 async def send_no_room(send: Send, max_streams: int) -> None:
     """Answer that there are too many listeners."""
     sentence = (
-        f"This server has {max_streams} listeners at most (TTS_MAX_LIVE_STREAMS); come again, or "
-        "fetch the file when the job has ended."
+        f"This server has {max_streams} live listeners, which is its limit "
+        "(TTS_MAX_LIVE_STREAMS). Try again later, or fetch the file when the job has ended."
     )
     await _send_problem(send, "too_many_live_streams", sentence)
 

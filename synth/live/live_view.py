@@ -23,14 +23,18 @@ class LiveQuerySerializer(StrictSerializer):
     live = serializers.ChoiceField(
         choices=(*_YES, *_NO),
         required=False,
-        help_text="`1`: send audio while it is rendered, from the text's beginning on. A job that "
-        "has ended sends its file, unless `format` is given as well.",
+        help_text=(
+            "`1`: send the audio while it is rendered, from the beginning of the text. A job "
+            "that has ended sends its file, unless `format` is given too."
+        ),
     )
     format = serializers.ChoiceField(
         choices=LIVE_FORMATS,
         required=False,
-        help_text="Only with `live=1`: a WAV file of unknown length (default), or bare samples, "
-        "s16le, mono, at the rate that the header TTS-Sample-Rate says.",
+        help_text=(
+            "Only with `live=1`: a WAV file of unknown length (default), or raw samples: s16le, "
+            "mono, with the sample rate in the header TTS-Sample-Rate."
+        ),
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
@@ -38,7 +42,12 @@ class LiveQuerySerializer(StrictSerializer):
         is_live = attrs.get("live") in _YES
         if "format" in attrs and not is_live:
             raise serializers.ValidationError(
-                {"format": ["A format can be chosen with live=1 only."]}, code="live_required"
+                {
+                    "format": [
+                        "`format` works only with `live=1`; send both, or leave `format` out."
+                    ]
+                },
+                code="live_required",
             )
         return {"is_live": is_live, "format": attrs.get("format")}
 
@@ -75,6 +84,7 @@ def _check_possible(job: RenderJob) -> None:
         raise ApiProblem(
             409,
             "live_not_possible",
-            f"This job's speed is {job.speed:g}, which is applied to the finished file alone: "
-            "fetch that, or submit the text with speed 1 to listen while it is rendered.",
+            f"This job has the speed {job.speed:g}, which changes only the finished file. "
+            "Fetch that file, or submit the text with speed 1 to listen while it is "
+            "rendered.",
         )

@@ -106,7 +106,7 @@ class LiveWatcher:
                 self._note(heard)
             return self._look_up(new, wanted)
         except Exception:
-            logger.warning("jobs that are listened to could not be looked up", exc_info=True)
+            logger.warning("cannot look up the jobs of live listeners", exc_info=True)
             return None
 
     def _hand_out(

@@ -21,17 +21,17 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='apikey',
             name='max_queued_chars',
-            field=models.PositiveIntegerField(blank=True, help_text='Of the texts of this key that are not rendered yet; empty does not limit.', null=True, verbose_name='most queued characters'),
+            field=models.PositiveIntegerField(blank=True, help_text="Limits the characters in this key's texts that are not rendered yet; empty: no limit.", null=True, verbose_name='most queued characters'),
         ),
         migrations.AddField(
             model_name='apikey',
             name='max_requests_per_minute',
-            field=models.PositiveIntegerField(blank=True, help_text='Counted per minute of the clock; empty does not limit.', null=True, verbose_name='most requests per minute'),
+            field=models.PositiveIntegerField(blank=True, help_text='Limits the requests per clock minute; empty: no limit.', null=True, verbose_name='most requests per minute'),
         ),
         migrations.AddField(
             model_name='apikey',
             name='max_unfinished_jobs',
-            field=models.PositiveIntegerField(blank=True, help_text='Jobs of this key that are queued or running; empty does not limit.', null=True, verbose_name='most unfinished jobs'),
+            field=models.PositiveIntegerField(blank=True, help_text='Limits the jobs of this key that are queued or running; empty: no limit.', null=True, verbose_name='most unfinished jobs'),
         ),
         migrations.AddField(
             model_name='apikey',

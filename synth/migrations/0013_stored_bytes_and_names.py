@@ -17,8 +17,8 @@ class Migration(migrations.Migration):
             name="max_stored_bytes",
             field=models.PositiveBigIntegerField(
                 blank=True,
-                help_text="Clips, finished files and uploaded books of the key's user together; "
-                "empty does not limit.",
+                help_text="Limits the bytes of the user's clips, finished files and uploaded books "
+                "together; empty: no limit.",
                 null=True,
                 verbose_name="most stored bytes",
             ),

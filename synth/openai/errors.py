@@ -34,7 +34,10 @@ def error_response(exc: Exception, context: Mapping[str, Any]) -> Response:
     if problem is None:
         logger.error("a request below /v1/ failed unexpectedly", exc_info=exc)
         return Response(
-            error_body(500, "server_error", "The server failed; its log says more."), status=500
+            error_body(
+                500, "server_error", "The server failed unexpectedly; its log has the details."
+            ),
+            status=500,
         )
     told = problem.data
     attr = next((item["attr"] for item in told["errors"] if item["attr"]), None)

@@ -17,7 +17,7 @@ class ModelsView(OpenAIView):
     """All models."""
 
     def get(self, request: Request) -> Response:
-        """List the checkpoint and the names that TTS_OPENAI_ALIASES gives it."""
+        """List the model's own name and the names that TTS_OPENAI_ALIASES gives it."""
         check_query(request, ())
         return Response({"object": "list", "data": [_shown(name) for name in model_names()]})
 
@@ -51,7 +51,7 @@ def check_model(name: str) -> str:
         raise ApiProblem(
             404,
             "model_not_found",
-            f"There is no model {name[:100]!r}; GET /v1/models lists: {', '.join(names)}.",
+            f"There is no model {name[:100]!r}; GET /v1/models lists these: {', '.join(names)}.",
             attr="model",
         )
     return name

@@ -56,7 +56,10 @@ def speech_answer(
         answer = _events(job, export) if stream_format == "sse" else _file(request, job, export)
     except (ObjectMissingError, FileNotFoundError) as error:
         raise _error(
-            410, "audio_gone", f"The file of the job {job.pk} is gone; send the request again.", job
+            410,
+            "audio_gone",
+            f"The audio file of the job {job.pk} is no longer stored; send the request again.",
+            job,
         ) from error
     answer.headers[JOB_HEADER] = str(job.pk)
     return answer
@@ -71,7 +74,7 @@ def _file(request: HttpRequest, job: RenderJob, export: Export) -> HttpResponseB
     )
     answer = object_response(request, stored)
     if answer.status_code == 416:
-        message = f"The file has {export.size_bytes} bytes; the range lies outside of them."
+        message = f"The range lies outside the file, which has {export.size_bytes} bytes."
         raise _error(416, "range_not_satisfiable", message, job)
     return answer
 
@@ -129,8 +132,9 @@ def _waiting(job: RenderJob, stream_format: str, is_live: bool) -> ApiProblem:
     return ApiProblem(
         503,
         "too_many_waiting",
-        f"The job {job.pk} is queued, but too many requests wait for their audio now. Send the "
-        f"same request again, which joins the job, or poll GET {reverse('job', args=[job.pk])}.",
+        f"The job {job.pk} is queued, but too many requests are waiting for audio. Send the "
+        "same request again, which then waits for this job, or poll GET "
+        f"{reverse('job', args=[job.pk])}.",
         retry_after=RETRY_SECONDS,
         headers={
             JOB_HEADER: str(job.pk),
@@ -142,9 +146,10 @@ def _waiting(job: RenderJob, stream_format: str, is_live: bool) -> ApiProblem:
 
 def _not_finished(job: RenderJob) -> ApiProblem:
     message = (
-        f"The job {job.pk} is not finished yet, and goes on. Poll GET "
-        f"{reverse('job', args=[job.pk])}, then fetch {reverse('job-audio', args=[job.pk])}; the "
-        "same request sent again waits for this job once more."
+        f"The job {job.pk} is not finished yet and continues. Poll GET "
+        f"{reverse('job', args=[job.pk])}, then fetch "
+        f"{reverse('job-audio', args=[job.pk])}; or send the same request again, which "
+        "waits for this job again."
     )
     return _error(504, "job_not_finished", message, job)
 
@@ -155,7 +160,7 @@ def _without_audio(job: RenderJob) -> ApiProblem:
         return _error(409, "job_cancelled", f"The job {job.pk} was cancelled.", job)
     message = f"The job {job.pk} is {job.status}: {job.error_message or 'it has no audio.'}"
     if job.status == RenderJob.Status.PARTIAL:
-        message += f" What there is can be had at {reverse('job-audio', args=[job.pk])}."
+        message += f" Fetch the audio that exists from {reverse('job-audio', args=[job.pk])}."
     return _error(500, job.error_code or "job_failed", message, job)
 
 

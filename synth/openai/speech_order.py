@@ -85,8 +85,8 @@ def find_named_voice(owner: AbstractBaseUser, wanted: str) -> Voice:
     raise SubmitRejectedError(
         404,
         "voice_not_found",
-        f"There is no voice {wanted!r}; GET /v1/audio/voices lists the voices, and the setting "
-        "TTS_OPENAI_VOICE_ALIASES can give one of them this name.",
+        f"There is no voice {wanted!r}. GET /v1/audio/voices lists the voices; the setting "
+        "TTS_OPENAI_VOICE_ALIASES can give a voice this name as well.",
         attr="voice",
     )
 

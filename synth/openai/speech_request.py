@@ -28,7 +28,7 @@ class VoiceField(serializers.Field[Any, Any, Any, Any]):
             data = data["id"]
         if not isinstance(data, str) or not 1 <= len(data) <= _MAX_NAME_CHARS or _NO_NAME(data):
             raise serializers.ValidationError(
-                'Expected the name or id of a voice, or {"id": …}.', code="invalid"
+                'Send the name or id of a voice as a text, or {"id": …}.', code="invalid"
             )
         return data
 
@@ -49,8 +49,9 @@ class SpeechSerializer(StrictSerializer):
         limit = settings.OPENAI_MAX_INPUT_CHARS
         if len(value) > limit:
             raise serializers.ValidationError(
-                f"The text has {len(value)} characters; {limit} are allowed here. POST "
-                f"/api/v1/jobs takes up to {settings.MAX_TEXT_CHARS} and is not waited for.",
+                f"The text has {len(value)} characters; at most {limit} are allowed here. "
+                f"POST /api/v1/jobs takes up to {settings.MAX_TEXT_CHARS} and answers at "
+                "once.",
                 code="input_too_long",
             )
         return value
@@ -59,8 +60,8 @@ class SpeechSerializer(StrictSerializer):
         """Refuse what would not be heard."""
         if value and value.strip():
             raise serializers.ValidationError(
-                "This model takes no instructions; leave them out. The voice's clip decides how "
-                "it speaks.",
+                "This model does not follow instructions; leave them out. The voice's clip "
+                "decides how it speaks.",
                 code="instructions_not_supported",
             )
         return value

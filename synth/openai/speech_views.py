@@ -59,5 +59,5 @@ class SpeechResultView(OpenAIView):
         stream_format = read_result_query(request)
         job = visible_jobs(request.user).filter(pk=job_id).first()
         if job is None:
-            raise ApiProblem(404, "job_not_found", "There is no such job.")
+            raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
         return speech_answer(request._request, job, stream_format=stream_format)

@@ -34,7 +34,9 @@ class VoiceSampleSerializer(StrictSerializer):
     transcript = serializers.CharField(
         trim_whitespace=False,
         error_messages={
-            "required": "Say what is spoken in audio_sample: this model needs the transcript.",
+            "required": (
+                "Give the words that are spoken in audio_sample: this model needs the transcript."
+            ),
         },
     )
     language = serializers.CharField(
@@ -48,7 +50,7 @@ class VoiceSampleSerializer(StrictSerializer):
             for name in data:
                 if len(data.getlist(name)) > 1:
                     raise serializers.ValidationError(
-                        {name: ["Send this field once."]}, code="repeated"
+                        {name: ["Send this field only once."]}, code="repeated"
                     )
         return super().to_internal_value(data)
 
@@ -70,7 +72,11 @@ class VoicesView(OpenAIView):
         check_query(request, ())
         is_known = request.user.is_authenticated
         voices = visible_voices(request.user) if is_known else public_voices()
-        found = list(voices.filter(archived=False).order_by("name").prefetch_related("versions"))
+        found = list(
+            voices.filter(archived=False, consent_withdrawn_at=None)
+            .order_by("name")
+            .prefetch_related("versions")
+        )
         return Response(
             {
                 "object": "list",
@@ -135,7 +141,7 @@ def _find(request: Request, voice_id: str) -> Voice:
 
 
 def _not_found() -> ApiProblem:
-    return ApiProblem(404, "voice_not_found", "There is no voice with this id.")
+    return ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
 
 
 def _shown(voice: Voice) -> dict[str, Any]:

@@ -32,10 +32,10 @@ def approve(
 def _refusal(segment: Segment | None) -> RetryRefusedError:
     """Say why a segment was not approved."""
     if segment is None:
-        return RetryRefusedError("segment_not_found", "There is no such segment.")
+        return RetryRefusedError("segment_not_found", "No segment that you may see has this id.")
     if segment.job.cancel_requested or segment.job.status == RenderJob.Status.CANCELLED:
         return RetryRefusedError(
-            "job_cancelled", "The job was cancelled: retry it before its takes are approved."
+            "job_cancelled", "The job was cancelled; retry the job before you approve its takes."
         )
     if segment.status in (Segment.Status.QUEUED, Segment.Status.CLAIMED):
         return RetryRefusedError(
@@ -44,9 +44,9 @@ def _refusal(segment: Segment | None) -> RetryRefusedError:
     if segment.take_id is None:
         return RetryRefusedError(
             "segment_without_audio",
-            "The segment has no take: render it again, or say it in other words.",
+            "The segment has no take to approve; render it again, or edit its text.",
         )
     return RetryRefusedError(
         "take_changed",
-        f"The segment keeps another take by now, {segment.take_id}: listen to that one.",
+        f"The segment now has another chosen take, {segment.take_id}; listen to that one first.",
     )

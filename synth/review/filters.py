@@ -21,15 +21,27 @@ class ReviewFilterSerializer(serializers.Serializer[Any]):
     book = DescribedField(schema=UUID, required=False, help_text="Id of a book.")
     job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
     flag = DescribedField(
-        schema=some_of(list(FLAGS)), required=False, help_text="One or several, by commas."
+        schema=some_of(list(FLAGS)),
+        required=False,
+        help_text="One or more flags, separated by commas.",
     )
     status = DescribedField(
-        schema=some_of(STATUSES), required=False, help_text="`failed`, `done` or both, by commas."
+        schema=some_of(STATUSES),
+        required=False,
+        help_text="`failed`, `done` or both, separated by commas.",
+    )
+    heard = DescribedField(
+        schema={"type": "string", "enum": ["true", "false"]},
+        required=False,
+        help_text=(
+            "`true`: only segments with a take that can be heard; `false`: only segments "
+            "without one."
+        ),
     )
     approved = DescribedField(
         schema={"type": "string", "enum": ["true", "false"]},
         required=False,
-        help_text="`true` lists what was approved or chosen in place of what needs to be.",
+        help_text="`true`: list approved and chosen takes instead of those that need a review.",
     )
 
     def validate_book(self, value: str) -> Q:
@@ -51,6 +63,12 @@ class ReviewFilterSerializer(serializers.Serializer[Any]):
     def validate_status(self, value: str) -> Q:
         """Return the condition for statuses."""
         return Q(status__in=read_choices(value, STATUSES))
+
+    def validate_heard(self, value: str) -> Q:
+        """Return the condition for segments that can be listened to."""
+        if value not in ("true", "false"):
+            raise serializers.ValidationError("Expected true or false.")
+        return Q(take__isnull=value == "false")
 
     def validate_approved(self, value: str) -> Q:
         """Return no condition: the list is another one; see `wants_approved`."""

@@ -39,7 +39,9 @@ class ReviewPagination(CreatedCursorPagination):
         """
         cursor = super().decode_cursor(request)
         if cursor is not None and cursor.position is not None and not _is_rank(cursor.position):
-            sentence = "This is no cursor of this list; take it from `next` or `previous`."
+            sentence = (
+                "This cursor does not belong to this list; use the URL in `next` or `previous`."
+            )
             detail = [ErrorDetail(sentence, code="cursor_invalid")]
             raise ValidationError({self.cursor_query_param: detail})
         return cursor
@@ -54,7 +56,7 @@ class ReviewPagination(CreatedCursorPagination):
         """Describe a page."""
         found: dict[str, Any] = super().get_paginated_response_schema(schema)
         found["properties"] = {
-            "left": {"type": "integer", "description": "How many there are on all pages."},
+            "left": {"type": "integer", "description": "The number of segments on all pages."},
             **found["properties"],
         }
         found["required"] = ["left", *found.get("required", [])]

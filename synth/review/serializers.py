@@ -22,19 +22,19 @@ from synth.transitions.candidates import candidate_of
 NEIGHBOURS = 2  # on each side, within the chapter
 _SHORT_FLAG = {
     "name": "too_short",
-    "sentence": "It is shorter than anybody speaks its text.",
+    "sentence": "The take is too short for its text.",
 }
 
 
 class FlagSerializer(serializers.Serializer[Any]):
-    """One flag of a take, and what it means."""
+    """One flag of a take, and its meaning."""
 
     name = serializers.CharField()
     sentence = serializers.CharField()
 
 
 class NeighbourSerializer(serializers.Serializer[Any]):
-    """A segment before or after the one that is reviewed."""
+    """A segment before or after the reviewed one."""
 
     id = serializers.IntegerField()
     index = serializers.IntegerField()
@@ -50,11 +50,11 @@ class ReviewChapterSerializer(serializers.Serializer[Any]):
 
 
 class ReviewTakeSerializer(CandidateSerializer):
-    """One take of a segment that can be kept."""
+    """One take of a segment that can be chosen."""
 
     is_kept = serializers.BooleanField()
     heard = serializers.CharField(
-        allow_null=True, help_text="What a transcriber heard in it; null where none listened."
+        allow_null=True, help_text="The words that a transcriber heard; null if none is set up."
     )
     audio_url = serializers.CharField()
 
@@ -71,7 +71,7 @@ class ReviewPageSerializer(serializers.ListSerializer[Any]):
 
 
 class ReviewItemSerializer(serializers.Serializer[Any]):
-    """A segment with all that a person needs to judge it."""
+    """A segment with everything that a person needs to judge it."""
 
     id = serializers.IntegerField()
     job = serializers.UUIDField(source="job_id")
@@ -99,7 +99,7 @@ class ReviewItemSerializer(serializers.Serializer[Any]):
 
     def look_up(self, segments: Sequence[Segment]) -> None:
         """Find books and neighbours, with a query each for all of them."""
-        self._books = _books_of({segment.job_id for segment in segments})
+        self._books = books_of({segment.job_id for segment in segments})
         self._neighbours = _neighbours_of(segments)
 
     def to_representation(self, instance: Segment) -> dict[str, Any]:
@@ -115,7 +115,9 @@ class ReviewItemSerializer(serializers.Serializer[Any]):
         return str(found[0]) if found else None
 
     @extend_schema_field(
-        serializers.CharField(help_text="Of the book, else the job's first 80 characters.")
+        serializers.CharField(
+            help_text="Title of the book, or else the first 80 characters of the job's text."
+        )
     )
     def get_title(self, segment: Any) -> str:
         """Return what a person knows the job by."""
@@ -124,7 +126,9 @@ class ReviewItemSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(
         serializers.ChoiceField(
-            choices=REASONS, allow_null=True, help_text="Why it is listed; null where it is not."
+            choices=REASONS,
+            allow_null=True,
+            help_text="Why the segment is listed for review; null if it is not.",
         )
     )
     def get_reason(self, segment: Any) -> str | None:
@@ -133,7 +137,7 @@ class ReviewItemSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(
         serializers.FloatField(
-            allow_null=True, help_text="0 for a failed one; null where nothing was screened."
+            allow_null=True, help_text="0 for a failed segment; null if it was not checked."
         )
     )
     def get_score(self, segment: Any) -> float | None:
@@ -208,7 +212,7 @@ def _audio_url(job_id: uuid.UUID, segment_id: int) -> str:
     return reverse("job-segment-audio", args=[job_id, segment_id])
 
 
-def _books_of(job_ids: set[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, str]]:
+def books_of(job_ids: set[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, str]]:
     """Return id and title of the books of jobs, by the job; a sample's is that of its book."""
     books = BookSource.objects.filter(Q(job__in=job_ids) | Q(sample_job__in=job_ids))
     found: dict[uuid.UUID, tuple[uuid.UUID, str]] = {}

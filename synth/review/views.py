@@ -29,36 +29,44 @@ _MOST_ID = 2**63 - 1
 
 
 class ApproveSerializer(StrictSerializer):
-    """Which take was listened to."""
+    """The take that was listened to."""
 
-    take = TakeIdField(help_text="The `take` that the segment keeps; another one is refused.")
+    take = TakeIdField(help_text="The `take` that the segment has now; any other take is refused.")
 
 
 class ApprovalSerializer(ApproveSerializer):
-    """Which take of which segment was listened to."""
+    """A segment, and the take of it that was listened to."""
 
     segment = StrictNumberField(low=1, high=_MOST_ID, whole=True)
+
+
+class ApprovalsField(serializers.ListField):
+    """Take a list of which no two entries are equal."""
+
+    unique_items = True  # for the API's description
 
 
 class ApproveManySerializer(StrictSerializer):
     """Takes that were listened to."""
 
-    takes = serializers.ListField(
+    takes = ApprovalsField(
         child=ApprovalSerializer(),
         allow_empty=False,
         max_length=MAX_APPROVALS,
-        help_text="Up to 200.",
+        help_text="Up to 200 takes.",
     )
 
     def validate_takes(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Refuse a segment that comes twice: it keeps one take."""
         if len({one["segment"] for one in value}) < len(value):
-            raise serializers.ValidationError("A segment comes twice.", code="repeated")
+            raise serializers.ValidationError(
+                "A segment is listed twice; list each once.", code="repeated"
+            )
         return value
 
 
 class RefusedApprovalSerializer(serializers.Serializer[Any]):
-    """A segment that was not approved, and why."""
+    """A segment that was not approved, and the reason."""
 
     segment = serializers.IntegerField()
     code = serializers.CharField()
@@ -66,14 +74,14 @@ class RefusedApprovalSerializer(serializers.Serializer[Any]):
 
 
 class ApprovedManySerializer(serializers.Serializer[Any]):
-    """What came of a list of approvals."""
+    """The result of approving several takes."""
 
     approved = serializers.ListField(child=serializers.IntegerField())
     refused = RefusedApprovalSerializer(many=True)
 
 
 class ReviewView(generics.ListAPIView[Segment]):
-    """What needs somebody's ears."""
+    """What a person should listen to."""
 
     serializer_class = ReviewItemSerializer
     pagination_class = ReviewPagination
@@ -92,7 +100,7 @@ class ReviewView(generics.ListAPIView[Segment]):
         responses={200: ReviewItemSerializer(many=True), **problems(400, 401)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List segments that failed, are suspicious or too short, over all jobs, worst first."""
+        """List segments of all jobs that failed or may sound wrong, worst first."""
         check_list_query(request, ReviewFilterSerializer)
         return super().get(request, *args, **kwargs)
 
@@ -105,7 +113,7 @@ class ReviewSegmentView(APIView):
         responses={200: ReviewItemSerializer, **problems(400, 401, 404)},
     )
     def get(self, request: Request, segment_id: int) -> Response:
-        """Return a segment, whether or not it needs somebody's ears."""
+        """Return a segment, whether it is listed for review or not."""
         check_query(request, ())
         return _answer(request, segment_id)
 
@@ -121,7 +129,7 @@ class ReviewApproveView(APIView):
         responses={200: ReviewItemSerializer, **problems(400, 401, 404, 409, 415)},
     )
     def post(self, request: Request, segment_id: int) -> Response:
-        """Keep the take that was listened to as good; nothing is rendered, and no file made anew.
+        """Approve the take that was listened to; nothing is rendered, and no file is made again.
 
         A book that is `partial` for short takes alone has `succeeded` with the last of them. Sent
         twice, it changes nothing.
@@ -148,7 +156,7 @@ class ReviewApproveManyView(APIView):
         responses={200: ApprovedManySerializer, **problems(400, 401, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Approve up to 200 takes; those that cannot be are named, with the reason of each."""
+        """Approve up to 200 takes; those that are refused are listed with the reason."""
         check_query(request, ())
         body = ApproveManySerializer(data=request.data)
         body.is_valid(raise_exception=True)
@@ -168,5 +176,5 @@ class ReviewApproveManyView(APIView):
 def _answer(request: Request, segment_id: int) -> Response:
     segment = reviewable(request.user).filter(pk=segment_id).first()
     if segment is None:
-        raise ApiProblem(404, "segment_not_found", "There is no such segment.")
+        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
     return Response(ReviewItemSerializer(segment).data)

@@ -38,17 +38,18 @@ def clean_text(text: str, *, max_chars: int) -> str:
     if len(text) > max_chars:
         raise TextRejectedError(
             "text_too_long",
-            f"The text has {len(text)} characters; {max_chars} are allowed. Split it into several "
-            "jobs, or raise TTS_MAX_TEXT_CHARS.",
+            f"The text has {len(text)} characters; at most {max_chars} are allowed. Split "
+            "it into several jobs, or raise TTS_MAX_TEXT_CHARS.",
         )
     if _is_binary(text):
         raise TextRejectedError(
-            "text_not_text", "This is not text: send characters as UTF-8, not a file's bytes."
+            "text_not_text",
+            "This is not text; send characters in UTF-8, not the bytes of another kind of file.",
         )
     text = _LINE_ENDS.sub("\n", _PARAGRAPH_ENDS.sub("\n\n", text))
     text = unicodedata.normalize("NFC", _CONTROL.sub("", _INVISIBLE.sub("", text)))
     if not text.strip():
-        raise TextRejectedError("text_empty", "The text is empty: send at least one word.")
+        raise TextRejectedError("text_empty", "The text is empty; send at least one word.")
     return text
 
 

@@ -85,8 +85,8 @@ def respeak(
         if allowed < 0:
             raise TextRejectedError(
                 "spoken_too_long",
-                f"What is said for this text is more than {MAX_GROWTH} times as long as the text; "
-                "let the lexicon's entries say less.",
+                f"With the lexicons applied, the spoken text is more than {MAX_GROWTH} "
+                "times as long as the text. Make the entries' replacements shorter.",
             )
         spoken += parts
     return _without_silent(spoken)
@@ -99,7 +99,9 @@ def _changed(
     said, origins, spelled = _apply(piece.spoken_text, changes)
     if _SPEAKER_TAG.search(said):  # put together of a group and what stands beside it
         raise TextRejectedError(
-            "spoken_invalid", "What a lexicon says for this text names a speaker; texts alone may."
+            "spoken_invalid",
+            "A lexicon's replacement contains a speaker tag; only the text itself may "
+            "contain such tags.",
         )
     offset = max(0, piece.text.rfind(piece.spoken_text))
     inside = _together(said, spelled, speech.language)
@@ -194,7 +196,7 @@ def _without_silent(pieces: Sequence[Piece]) -> list[Piece]:
     if not kept:
         raise TextRejectedError(
             "text_unspeakable",
-            "With the lexicon applied there is no letter and no digit left: nothing to speak.",
+            "With the lexicons applied, no letter or digit is left to speak.",
         )
     if kept[-1].pause_after_ms:
         kept[-1] = replace(kept[-1], pause_after_ms=0)

@@ -91,10 +91,10 @@ def checked_rule(rule: Rule) -> Rule:
         find = " ".join(find.split())
     say = " ".join(say.split())
     if not find.strip():
-        raise RuleError("find", "find_empty", "Say what is to be found; this is empty.")
+        raise RuleError("find", "find_empty", "This is empty; write the text to find.")
     if "<|" in say:
         raise RuleError(
-            "say", "say_invalid", "What is said cannot hold marks such as <|speaker:1|>."
+            "say", "say_invalid", "The replacement cannot contain tags such as <|speaker:1|>."
         )
     kept = Rule(find, say, rule.kind, rule.case_sensitive, rule.language)
     if kept.kind == "regex":
@@ -112,7 +112,11 @@ def compile_pattern(rule: Rule) -> regex.Pattern[str]:
         RuleError: pattern_invalid, with the position of the fault.
     """
     if _RECURSION.search(rule.find):
-        raise RuleError("find", "pattern_invalid", "A pattern cannot call itself or its groups.")
+        raise RuleError(
+            "find",
+            "pattern_invalid",
+            "A pattern cannot call itself or its groups; write it without recursion.",
+        )
     flags = regex.V0 if rule.case_sensitive else regex.V0 | regex.IGNORECASE
     try:
         return regex.compile(rule.find, flags)
@@ -124,7 +128,9 @@ def compile_pattern(rule: Rule) -> regex.Pattern[str]:
         ) from error
     except (RecursionError, OverflowError, MemoryError, ValueError, TypeError) as error:
         raise RuleError(
-            "find", "pattern_invalid", "The pattern is not valid: it is nested too deeply."
+            "find",
+            "pattern_invalid",
+            "The pattern is not valid: it is nested too deeply; make it simpler.",
         ) from error
 
 
@@ -147,11 +153,13 @@ def _clean(attr: str, text: str) -> str:
         raise RuleError(
             attr,
             "too_long",
-            f"This has {len(text)} characters; {MAX_RULE_CHARS} are allowed.",
+            f"This has {len(text)} characters; at most {MAX_RULE_CHARS} are allowed.",
         )
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
         raise RuleError(
-            attr, "text_invalid", "This holds a control character, or half of a surrogate pair."
+            attr,
+            "text_invalid",
+            "This contains a control character, or half of a surrogate pair; remove it.",
         )
     return unicodedata.normalize("NFC", text)
 
@@ -164,8 +172,8 @@ def _check_references(compiled: regex.Pattern[str], say: str) -> None:
             raise RuleError(
                 "say",
                 "say_invalid",
-                f"The backslash at character {part.start() + 1} begins no reference such as \\1 "
-                r"or \g<name>; write \\ for a backslash.",
+                f"The backslash at character {part.start() + 1} does not begin a reference "
+                "such as \\1 or \\g<name>; write \\\\ for a backslash.",
             )
         is_known = (number is None or int(number) <= compiled.groups) and (
             name is None or name in compiled.groupindex
@@ -174,7 +182,7 @@ def _check_references(compiled: regex.Pattern[str], say: str) -> None:
             raise RuleError(
                 "say",
                 "say_invalid",
-                f"{part[0]} names no group; the pattern has {compiled.groups}.",
+                f"{part[0]} refers to no group; the pattern has {compiled.groups}.",
             )
 
 
@@ -188,7 +196,7 @@ def _check_never_empty(compiled: regex.Pattern[str]) -> None:
             raise RuleError(
                 "find",
                 "pattern_empty",
-                "The pattern matches where nothing stands; let it take one character at least.",
+                "The pattern matches an empty text; let it match at least one character.",
             )
 
 
@@ -220,7 +228,7 @@ def _too_slow() -> RuleError:
     return RuleError(
         "find",
         "pattern_too_slow",
-        f"The pattern took more than {PROBE_SECONDS:g} seconds for {PROBE_CHARS} characters: it "
-        "can match the same text in too many ways. Repeat nothing that is repeated inside, as "
-        "(a+)+ does; a+ says the same.",
+        f"The pattern took more than {PROBE_SECONDS:g} seconds for {PROBE_CHARS} "
+        "characters, as it can match the same text in too many ways. Do not repeat a "
+        "repetition, as (a+)+ does; a+ matches the same.",
     )

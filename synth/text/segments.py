@@ -94,7 +94,7 @@ def cut_text(
         raise ValueError(f"max_chars is {max_chars}; it must be 1 or more")
     if not is_speakable(SPEAKER_TAG.sub("", text)):
         raise TextRejectedError(
-            "text_unspeakable", "The text has no letter and no digit: there is nothing to speak."
+            "text_unspeakable", "The text has no letter or digit, so there is nothing to speak."
         )
     pieces = _absorb_ornaments(_parts(text, max_chars, language, pauses, speaker), pauses)
     pieces[-1] = replace(pieces[-1], pause_after_ms=0)

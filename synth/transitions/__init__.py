@@ -34,10 +34,13 @@ from synth.transitions.deadlines import stop_overdue_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.exports import (
     FileFacts,
+    StoredFile,
     claim_export,
+    claim_exports,
     claimable_exports,
     fail_export,
     finish_export,
+    finish_exports,
     free_lost_exports,
     release_export,
 )
@@ -46,10 +49,16 @@ from synth.transitions.jobs import (
     cancel_job,
     close_cancelled_jobs,
     fail_jobs_of_failed_versions,
-    fail_unfinished_segments,
+    fail_open_segments,
     retry_job,
 )
-from synth.transitions.segment_claims import claim_segments, claimable_segments, note_claims
+from synth.transitions.segment_claims import (
+    begin_takes,
+    claim_segments,
+    claimable_segments,
+    note_claims,
+    wait_for_takes,
+)
 from synth.transitions.segments import (
     cancel_segment,
     fail_segment,
@@ -59,6 +68,7 @@ from synth.transitions.segments import (
     release_segment,
     reopen_segments,
 )
+from synth.transitions.silenced import stop_silenced_jobs
 from synth.transitions.webhooks import (
     claim_delivery,
     claimable_deliveries,
@@ -77,6 +87,8 @@ __all__ = [
     "Claim",
     "FileFacts",
     "SegmentClaim",
+    "StoredFile",
+    "begin_takes",
     "cancel_batch",
     "cancel_job",
     "cancel_segment",
@@ -84,6 +96,7 @@ __all__ = [
     "claim_book_file",
     "claim_delivery",
     "claim_export",
+    "claim_exports",
     "claim_segments",
     "claimable_book_files",
     "claimable_books",
@@ -100,12 +113,13 @@ __all__ = [
     "fail_export",
     "fail_gone_delivery",
     "fail_jobs_of_failed_versions",
+    "fail_open_segments",
     "fail_segment",
-    "fail_unfinished_segments",
     "finish_book",
     "finish_book_file",
     "finish_delivery",
     "finish_export",
+    "finish_exports",
     "finish_segment",
     "finish_segments",
     "free_lost_book_files",
@@ -131,4 +145,6 @@ __all__ = [
     "settle_batch",
     "settle_stalled_batches",
     "stop_overdue_jobs",
+    "stop_silenced_jobs",
+    "wait_for_takes",
 ]

@@ -15,11 +15,20 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
-from synth.models import Export, RenderJob, Segment
+from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
-from synth.transitions.jobs import UNFINISHED, JobStatus, complete_job, end_job
+from synth.transitions.jobs import (
+    UNFINISHED,
+    JobStatus,
+    close_segments,
+    complete_job,
+    complete_jobs,
+    end_job,
+)
+from synth.transitions.silenced import SILENCED
 from ttsweb import leases
+from ttsweb.counted import counted
 from voices.models import VoiceVersion
 
 CANCELLED_AT_ONCE = 2_000  # items in one transaction
@@ -84,7 +93,10 @@ def finish_batch(batch: RenderJob, *, audio_seconds: float) -> None:
         JobStatus.PARTIAL,
         audio_seconds=audio_seconds,
         error_code="items_failed",
-        error_message=f"{total - whole} of {total} items are not whole; {_first_bad(batch)}",
+        error_message=(
+            f"{total - whole} of {counted(total, 'item')} "
+            f"{'is' if total - whole == 1 else 'are'} incomplete; {_first_bad(batch)}"
+        ),
     )
 
 
@@ -109,7 +121,7 @@ def retryable_items(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
     """Return the items that have something to do again, and a voice that can do it."""
     return (
         RenderJob.objects.filter(batch=batch_id, status__in=_AGAIN, segments_total__gt=0)
-        .exclude(voices__version__voice__deleted_at__isnull=False)
+        .exclude(Exists(JobVoice.objects.filter(SILENCED, job=OuterRef("pk"))))
         .exclude(voices__version__status=VoiceVersion.Status.FAILED)
     )
 
@@ -211,8 +223,10 @@ def _complete(batch: RenderJob, counts: dict[str, int]) -> None:
             batch.pk,
             JobStatus.FAILED,
             error_code="items_failed",
-            error_message=f"None of the {sum(counts.values())} items has audio; "
-            f"{_first_bad(batch)}",
+            error_message=(
+                f"None of the {counted(sum(counts.values()), 'item')} has audio; "
+                f"{_first_bad(batch)}"
+            ),
         )
     else:
         export, made = Export.objects.get_or_create(job=batch, format=ZIP)
@@ -225,7 +239,7 @@ def _first_bad(batch: RenderJob) -> str:
     items = batch.items.exclude(status=JobStatus.SUCCEEDED).order_by("item_index")
     found = items.values_list("custom_id", "status", "error_message").first()
     if found is None:
-        return "none is known any more."
+        return "the reason is not known."
     custom_id, status, message = found
     return f"the first is {custom_id!r}, {status}: {message}" if message else (
         f"the first is {custom_id!r}, {status}."
@@ -258,9 +272,7 @@ def _cancel_some(batch_id: uuid.UUID, places: tuple[int | None, int | None]) -> 
     lock_jobs(items)
     now = leases.database_now()
     drop_exports(Export.objects.filter(job__in=items))
-    Segment.objects.filter(job__in=items, status=Segment.Status.QUEUED).update(
-        status=Segment.Status.CANCELLED, finished_at=now
-    )
+    close_segments(Segment.objects.filter(job__in=items), Segment.Status.CANCELLED)
     cancelled = (
         Segment.objects.filter(job=OuterRef("pk"), status=Segment.Status.CANCELLED)
         .order_by()
@@ -302,8 +314,8 @@ def _queue_again(item_ids: Sequence[uuid.UUID]) -> None:
         error_message="",
         finished_at=None,
         attempts=0,
+        losses=0,
         not_before=now,
     )
     enqueue_segments([pk for _, pk in opened])
-    for item_id in set(item_ids) - {job_id for job_id, _ in opened}:
-        complete_job(item_id)  # where only the file was missing
+    complete_jobs(set(item_ids) - {job_id for job_id, _ in opened})  # only the file was missing

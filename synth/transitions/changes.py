@@ -47,8 +47,8 @@ def change_job(job_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
         if at_work and job.status not in UNFINISHED:
             raise ChangeRefusedError(
                 "job_ended",
-                f"The job is {job.status}: its priority and its deadline mean nothing any more. "
-                "How long it is kept can still be changed.",
+                f"The job is {job.status}, so its priority and deadline cannot be changed; "
+                "its retention can.",
             )
         if "retention_seconds" in changes:
             _keep(job, changes["retention_seconds"])
@@ -65,8 +65,8 @@ def _keep(job: RenderJob, seconds: int | None) -> None:
     if job.batch_id is not None:
         raise ChangeRefusedError(
             "item_of_batch",
-            f"The job is an item of the batch {job.batch_id} and is kept as long as that; change "
-            "the retention of the batch.",
+            f"The job is an item of the batch {job.batch_id} and is kept as long as the "
+            "batch; change the batch's retention instead.",
         )
     columns: dict[str, Any] = {"retention_seconds": seconds, "updated_at": leases.database_now()}
     if job.status not in UNFINISHED and job.finished_at is not None:

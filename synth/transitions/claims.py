@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 WORKER_LOST_MESSAGE = (
-    "Every worker that took this work stopped before it was done. Look at the worker's log, "
-    "then retry the job."
+    "Every worker that took this segment stopped before it was done. Look at the workers' "
+    "logs, then retry the job."
 )
+
+# A segment whose worker ended this often was always held by others too; from then on it runs alone.
+LOSSES_IN_COMPANY = 2
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ changes later moves no other segment.
 from __future__ import annotations
 
 import statistics
+import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -32,26 +33,28 @@ FASTEST_SHARE, SLOWEST_SHARE = 0.5, 2.0  # of the middle one's time for its text
 _FACTOR = 0.5  # of the score: worse than a take without a flag, better than half a sentence
 
 
-def retake_outliers(job: RenderJob) -> bool:
-    """Queue again the segments whose takes stand out among those of their speaker in this job.
+def retake_outliers(jobs: Sequence[RenderJob]) -> set[uuid.UUID]:
+    """Queue again the segments whose takes stand out among those of their speaker in their job.
 
-    Call it with all of a job's segments closed and its row locked. Where no further take may
+    Call it with all of the jobs' segments closed and their rows locked. Where no further take may
     follow, the best of a segment's takes is kept.
 
     Returns:
-        Whether segments were queued, so that the job is not complete.
+        The jobs of which segments were queued, so that they are not complete.
     """
-    if job.takes_compared:
-        return False
-    again: list[int] = []
-    if job.segments_done >= FEWEST_TAKES:
+    fresh = [job for job in jobs if not job.takes_compared]
+    again: dict[uuid.UUID, list[int]] = {}
+    for job in fresh:
+        if job.segments_done < FEWEST_TAKES:
+            continue
         for segment, flags in _outliers(job):
             if _note(segment, flags, job):
-                again.append(segment.pk)
-    if not again:
-        RenderJob.objects.filter(pk=job.pk).update(takes_compared=True)
-    enqueue_segments(again)
-    return bool(again)
+                again.setdefault(job.pk, []).append(segment.pk)
+    compared = [job.pk for job in fresh if job.pk not in again]
+    RenderJob.objects.filter(pk__in=compared).update(takes_compared=True)
+    for ids in again.values():
+        enqueue_segments(ids)
+    return set(again)
 
 
 def _outliers(job: RenderJob) -> Iterator[tuple[Segment, dict[str, float]]]:
@@ -108,6 +111,7 @@ def _note(segment: Segment, flags: dict[str, float], job: RenderJob) -> bool:
             retakes=segment.retakes + 1,
             candidates=candidates,
             attempts=0,
+            losses=0,
             finished_at=None,
             not_before=leases.database_now(),
         )

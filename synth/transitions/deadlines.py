@@ -10,11 +10,8 @@ from django.db.models import Exists, OuterRef
 
 from synth.models import RenderJob, Segment
 from synth.removal import lock_jobs
-from synth.transitions.jobs import DEADLINE_PASSED, UNFINISHED, count_closed
-from synth.transitions.keeping import keep_candidates
+from synth.transitions.jobs import DEADLINE_PASSED, OPEN, UNFINISHED, fail_open_segments
 from ttsweb import leases
-
-_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 
 
 def stop_overdue_jobs() -> int:
@@ -23,7 +20,7 @@ def stop_overdue_jobs() -> int:
     A segment that is being rendered loses its claim: its worker notices within about a second, and
     whatever it still writes is refused. A job whose segments are all rendered gets its file.
     """
-    open_segments = Segment.objects.filter(job=OuterRef("pk"), status__in=_OPEN)
+    open_segments = Segment.objects.filter(job=OuterRef("pk"), status__in=OPEN)
     overdue = RenderJob.objects.filter(
         Exists(open_segments),
         deadline_at__lte=leases.database_now(),
@@ -46,24 +43,12 @@ def _stop(job_id: uuid.UUID) -> bool:
         if not lock_jobs(still):
             return False
         deadline = RenderJob.objects.values_list("deadline_at", flat=True).get(pk=job_id)
-        kept = keep_candidates(job_id, _OPEN)
-        columns = leases.free(spend_attempt=True)
-        columns.pop("claimed_by")  # stays: pages show who was at it
-        closed = Segment.objects.filter(job_id=job_id, status__in=_OPEN).update(
-            status=Segment.Status.FAILED,
-            error_code=DEADLINE_PASSED,
-            error_message=_sentence(deadline),
-            finished_at=now,
-            **columns,
-        )
-        if closed or kept["segments_done"]:
-            count_closed(job_id, segments_failed=closed, **kept)
-    return bool(closed or kept["segments_done"])
+        return fail_open_segments(job_id, OPEN, code=DEADLINE_PASSED, message=_sentence(deadline))
 
 
 def _sentence(deadline: dt.datetime | None) -> str:
     moment = f"{deadline.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC" if deadline else "its moment"
     return (
-        f"The job's deadline, {moment}, passed before this text was spoken. "
-        "A retry goes on from what is finished, without a deadline."
+        f"The job's deadline, {moment}, passed before this text was rendered. Retry the job "
+        "to render the rest without a deadline."
     )

@@ -1,43 +1,58 @@
-"""Send messages for rows after their transaction has committed, and note when."""
+"""Send messages for rows after their transaction has committed, and note when.
+
+That a message is sent is written with the row itself: a commit of its own would cost every request
+and every file a further wait for the disk. What could not be sent is noted afterwards, and what a
+killed process did not send, the sweep sends again as any message that nobody heard.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from synth import queue
 from synth.models import BookSource, Export, Segment
 from ttsweb import leases
 
+MOST_FILE_MESSAGES = 8  # enough to wake the workers; their pumps find the rest
+
 
 def enqueue_segments(segment_ids: Sequence[int]) -> None:
     """Send the segments' messages once the current transaction has committed."""
-    transaction.on_commit(partial(_send_segments, list(segment_ids)))
-
-
-def _send_segments(segment_ids: list[int]) -> None:
-    if segment_ids and queue.send_segments(segment_ids):
-        Segment.objects.filter(pk__in=segment_ids).update(sent_at=leases.database_now())
+    ids = list(segment_ids)
+    if ids:
+        _enqueue(Segment.objects.filter(pk__in=ids), partial(queue.send_segments, ids))
 
 
 def enqueue_export(export_id: uuid.UUID) -> None:
     """Send the export's message once the current transaction has committed."""
-    transaction.on_commit(partial(_send_export, export_id))
+    enqueue_exports([export_id])
 
 
-def _send_export(export_id: uuid.UUID) -> None:
-    if queue.send_assemble(export_id):
-        Export.objects.filter(pk=export_id).update(sent_at=leases.database_now())
+def enqueue_exports(export_ids: Sequence[uuid.UUID]) -> None:
+    """Wake workers for exports once the current transaction has committed."""
+    named = list(export_ids[:MOST_FILE_MESSAGES])
+    if named:
+        rows = Export.objects.filter(pk__in=list(export_ids))
+        _enqueue(rows, lambda: all(queue.send_assemble(one) for one in named))
 
 
 def enqueue_book(book_id: uuid.UUID) -> None:
     """Send the message that has a book read once the current transaction has committed."""
-    transaction.on_commit(partial(_send_book, book_id))
+    rows = BookSource.objects.filter(pk=book_id)
+    _enqueue(rows, partial(queue.send_import_book, book_id))
 
 
-def _send_book(book_id: uuid.UUID) -> None:
-    if queue.send_import_book(book_id):
-        BookSource.objects.filter(pk=book_id).update(sent_at=leases.database_now())
+def _enqueue(rows: QuerySet[Any], send: Callable[[], bool]) -> None:
+    rows.update(sent_at=leases.database_now())
+    transaction.on_commit(partial(_send, rows, send))
+
+
+def _send(rows: QuerySet[Any], send: Callable[[], bool]) -> None:
+    if not send():
+        rows.update(sent_at=None)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db import connection, transaction
+from django.db.models import F, Q, QuerySet
 
 from synth.bookshelf.proof import gap_of
 from synth.models import Export, ExportCues, RenderJob
 from synth.removal import lock_jobs
 from synth.transitions.batches import finish_batch
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
-from synth.transitions.jobs import DEADLINE_PASSED, JobStatus, end_job, telling_failure
+from synth.transitions.jobs import (
+    STOPPING,
+    JobStatus,
+    end_job,
+    end_whole_jobs,
+    telling_failure,
+)
 from ttsweb import leases
+from ttsweb.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,51 +49,99 @@ def claimable_exports() -> QuerySet[Export]:
     ).order_by("job__priority", "created_at")
 
 
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A job's file that is in the storage: its object, and what is known of it."""
+
+    key: str
+    size_bytes: int
+    sha256: str
+    duration_seconds: float
+    facts: FileFacts = field(default_factory=FileFacts)
+
+
 def claim_export(export_id: uuid.UUID, *, worker: str) -> Claim | None:
     """Move an export QUEUED -> CLAIMED; of many callers exactly one gets the claim."""
-    token = leases.claim(
-        claimable_exports().order_by().filter(pk=export_id),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=leases.database_now(),
-        status=Export.Status.CLAIMED,
-    )
-    return Claim(export_id, token) if token else None
+    return next(iter(claim_exports([export_id], worker=worker)), None)
 
 
-def finish_export(
-    claim: Claim,
-    *,
-    key: str,
-    size_bytes: int,
-    sha256: str,
-    duration_seconds: float,
-    facts: FileFacts | None = None,
-) -> bool:
-    """Publish a job's file and end the job; False when the claim is gone."""
-    facts = facts or FileFacts()
+def claim_exports(export_ids: Sequence[uuid.UUID], *, worker: str) -> list[Claim]:
+    """Move those of the exports that still wait QUEUED -> CLAIMED, in one step, in this order.
+
+    Of many callers exactly one gets each of them. They share a token, and each may be lost alone.
+    """
+    token, now = uuid.uuid4(), leases.database_now()
+    rows = Export.objects.filter(pk__in=export_ids, claim_token=token)
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(exports=claim.pk))
-        done = _held_export(claim).update(
-            status=Export.Status.DONE,
-            key=key,
-            size_bytes=size_bytes,
-            sha256=sha256,
-            duration_seconds=duration_seconds,
-            report=facts.report,
-            peaks=list(facts.peaks),
-            finished_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
+        waiting = claimable_exports().order_by().filter(pk__in=export_ids)
+        if connection.features.has_select_for_update_skip_locked:
+            # Two workers that claim many at once would else wait for each other.
+            free = waiting.select_for_update(skip_locked=True).values_list("pk", flat=True)
+            waiting = Export.objects.filter(pk__in=list(free))
+        waiting.update(
+            status=Export.Status.CLAIMED,
+            claimed_by=worker,
+            claim_token=token,
+            lease_until=now + dt.timedelta(seconds=settings.LEASE_SECONDS),
+            attempts=F("attempts") + 1,
         )
-        if not done:
-            return False
-        if facts.cues:
-            ExportCues.objects.update_or_create(
-                export_id=claim.pk,
-                defaults={"sample_rate": facts.sample_rate, "cues": list(facts.cues)},
-            )
-        _end_with_file(RenderJob.objects.defer("text").get(exports=claim.pk), duration_seconds)
-    return True
+        won = set(rows.values_list("pk", flat=True))
+    return [Claim(pk, token) for pk in export_ids if pk in won]
+
+
+def finish_export(claim: Claim, **file: Any) -> bool:
+    """Publish a job's file, a `StoredFile`, and end the job; False when the claim is gone."""
+    return bool(finish_exports({claim: StoredFile(**file)}))
+
+
+def finish_exports(files: Mapping[Claim, StoredFile]) -> set[Claim]:
+    """Publish the files of many jobs and end the jobs, in one transaction.
+
+    Returns:
+        The claims that were settled; the others are gone, and nothing was changed for them.
+    """
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(exports__in=[claim.pk for claim in files]))
+        now = leases.database_now()
+        done = {claim: file for claim, file in files.items() if _publish(claim, file, now)}
+        cues = {claim.pk: file.facts for claim, file in done.items() if file.facts.cues}
+        ExportCues.objects.bulk_create(
+            [
+                ExportCues(export_id=pk, sample_rate=facts.sample_rate, cues=list(facts.cues))
+                for pk, facts in cues.items()
+            ],
+            update_conflicts=True,
+            unique_fields=["export"],
+            update_fields=["sample_rate", "cues"],
+        )
+        seconds = {claim.pk: file.duration_seconds for claim, file in done.items()}
+        made = dict(Export.objects.filter(pk__in=seconds).values_list("job", "pk"))
+        jobs = list(RenderJob.objects.defer("text").filter(pk__in=made))
+        end_whole_jobs({job.pk: seconds[made[job.pk]] for job in jobs if _is_plain(job)})
+        for job in jobs:
+            if not _is_plain(job):
+                _end_with_file(job, seconds[made[job.pk]])
+    return set(done)
+
+
+def _publish(claim: Claim, file: StoredFile, now: dt.datetime) -> bool:
+    done = _held_export(claim).update(
+        status=Export.Status.DONE,
+        key=file.key,
+        size_bytes=file.size_bytes,
+        sha256=file.sha256,
+        duration_seconds=file.duration_seconds,
+        report=file.facts.report,
+        peaks=list(file.facts.peaks),
+        finished_at=now,
+        **leases.free(spend_attempt=True),
+    )
+    return bool(done)
+
+
+def _is_plain(job: RenderJob) -> bool:
+    """Say whether a job needs only its file to have succeeded."""
+    return job.kind == RenderJob.Kind.SPEECH and job.segments_failed == 0
 
 
 def _end_with_file(job: RenderJob, seconds: float) -> None:
@@ -108,9 +163,12 @@ def _end_with_file(job: RenderJob, seconds: float) -> None:
     if failure is None:
         end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)
         return
-    missing = f"{job.segments_failed} of {job.segments_total} segments have no audio"
-    if failure.error_code == DEADLINE_PASSED:
-        code, message = DEADLINE_PASSED, f"{missing}: {failure.error_message}"
+    missing = (
+        f"{job.segments_failed} of {counted(job.segments_total, 'segment')} "
+        f"{'has' if job.segments_failed == 1 else 'have'} no audio"
+    )
+    if failure.error_code in STOPPING:
+        code, message = failure.error_code, f"{missing}: {failure.error_message}"
     else:
         code = "segments_failed"
         message = f"{missing}; the first is number {failure.index}: {failure.error_message}"

@@ -22,35 +22,42 @@ from dataclasses import dataclass, field
 from django.db.models import Count, Exists, F, Min, OuterRef, Q, QuerySet, Value
 from django.db.models.functions import Coalesce
 
-from synth.models import JobVoice, LaneTurn, RenderJob, Segment
+from synth.models import LaneTurn, RenderJob, Segment
 from synth.transitions.jobs import UNFINISHED
+from synth.transitions.silenced import unready_voices
 from ttsweb import leases
-from voices.models import VoiceVersion
 
 JOBS_AT_ONCE = 64  # of one lane; each further look is at four times as many, up to the most
 MOST_JOBS_AT_ONCE = 4096
+
+
+def rendering_keys() -> frozenset[str]:
+    """Return the keys of the takes that are being rendered, each under one claim."""
+    rows = Segment.objects.filter(status=Segment.Status.CLAIMED).exclude(content_key="")
+    return frozenset(rows.order_by().values_list("content_key", flat=True))
 
 
 @dataclass(frozen=True)
 class Want:
     """Say which segments are looked for.
 
-    `attempts_below`: only those that were tried less often. `is_locking`: lock the rows that are
-    chosen, leaving out those that somebody else has locked; inside a transaction.
+    `attempts_below`: only those that were tried less often; `losses_below`: whose workers ended
+    less often. `is_locking`: lock the rows that are chosen, leaving out those that somebody else
+    has locked; inside a transaction. `rendering` are the takes that are being rendered: segments
+    that wait for one of them are left out.
     """
 
     codec_fingerprint: str
     attempts_below: int | None = None
+    losses_below: int | None = None
     is_locking: bool = False
     now: dt.datetime = field(default_factory=leases.database_now)
+    rendering: frozenset[str] = field(default_factory=rendering_keys)
 
 
 def claimable_jobs(want: Want) -> Q:
     """Return the condition of jobs of which something may be rendered now."""
-    unready = JobVoice.objects.filter(job=OuterRef("pk")).exclude(
-        version__status=VoiceVersion.Status.READY,
-        version__codec_fingerprint=want.codec_fingerprint,
-    )
+    unready = unready_voices(want.codec_fingerprint).filter(job=OuterRef("pk"))
     queued = _queued(Segment.objects.filter(job=OuterRef("pk")), want)
     in_time = Q(deadline_at__isnull=True) | Q(deadline_at__gt=want.now)
     is_open = Q(cancel_requested=False, paused_at__isnull=True)
@@ -107,7 +114,7 @@ def in_flight(priority: int) -> dict[uuid.UUID, tuple[str, int]]:
 
 def _lanes(priority: int, want: Want) -> list[_Lane]:
     """Return the lanes with unfinished jobs: whose turn is the longest ago first, then by age."""
-    jobs = RenderJob.objects.filter(status__in=UNFINISHED, priority=priority)
+    jobs = _queued_jobs().filter(priority=priority)
     oldest = dict(jobs.order_by().values_list("lane").annotate(oldest=Min("created_at")))
     if not oldest:
         return []
@@ -121,6 +128,12 @@ def _lanes(priority: int, want: Want) -> list[_Lane]:
     never = dt.datetime.min.replace(tzinfo=dt.UTC)
     names = sorted(oldest, key=lambda name: (last.get(name, never), oldest[name], name))
     return [_Lane(name, priority, per_lane[name], per_job, want) for name in names]
+
+
+def _queued_jobs() -> QuerySet[RenderJob]:
+    """Return the unfinished jobs with queued segments; many more may wait for their files alone."""
+    queued = Segment.objects.filter(job=OuterRef("pk"), status=Segment.Status.QUEUED)
+    return RenderJob.objects.filter(Exists(queued), status__in=UNFINISHED)
 
 
 def _shares(lanes: Sequence[_Lane], left: int) -> list[tuple[_Lane, int]]:
@@ -165,9 +178,8 @@ class _Lane:
     def _find_jobs(self) -> bool:
         """Find the next jobs that have something to claim; False when there are none."""
         while True:
-            jobs = RenderJob.objects.filter(
-                status__in=UNFINISHED, priority=self.priority, lane=self.name
-            ).order_by("created_at", "pk")
+            jobs = _queued_jobs().filter(priority=self.priority, lane=self.name)
+            jobs = jobs.order_by("created_at", "pk")
             if self._seen is not None:
                 at, pk = self._seen
                 jobs = jobs.filter(Q(created_at__gt=at) | Q(created_at=at, pk__gt=pk))
@@ -227,8 +239,14 @@ def _queued(segments: QuerySet[Segment], want: Want) -> QuerySet[Segment]:
     for the better condition and reads the index of all queued segments, not the one of the job's.
     """
     rows = segments.filter(status=Segment.Status.QUEUED).alias(
-        free_from=Coalesce("not_before", Value(want.now)), tries=F("attempts") + 0
+        free_from=Coalesce("not_before", Value(want.now)),
+        tries=F("attempts") + 0,
+        lost=F("losses") + 0,
     )
+    if want.losses_below is not None:
+        rows = rows.filter(lost__lt=want.losses_below)
     if want.attempts_below is not None:
         rows = rows.filter(tries__lt=want.attempts_below)
+    if want.rendering:
+        rows = rows.exclude(content_key__in=want.rendering)
     return rows.filter(free_from__lte=want.now)

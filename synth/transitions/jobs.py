@@ -2,64 +2,103 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models.expressions import CombinedExpression
 
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.comparing import retake_outliers
-from synth.transitions.enqueue import enqueue_export, enqueue_segments
-from synth.transitions.expiry import expiry_of_ended
+from synth.transitions.enqueue import enqueue_exports, enqueue_segments
+from synth.transitions.expiry import expiry, expiry_of_ended
 from synth.transitions.keeping import keep_candidates
-from synth.webhooks.events import tell_of_job
+from synth.transitions.silenced import CODES, silenced_among
+from synth.webhooks.events import heard_jobs, tell_of_job
 from ttsweb import leases
 from voices.models import VoiceVersion
 
 JobStatus = RenderJob.Status
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
+OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 DEADLINE_PASSED = "deadline_passed"
+STOPPING = (DEADLINE_PASSED, *CODES)  # what ends all that is left of a job
 
 
 def count_closed(job_id: uuid.UUID, **amounts: float) -> None:
     """Add to a job's counters, which also locks its row; complete the job when all is closed."""
-    RenderJob.objects.filter(pk=job_id).update(
-        updated_at=leases.database_now(), **{name: F(name) + n for name, n in amounts.items()}
+    count_all_closed({job_id: amounts})
+
+
+def count_all_closed(amounts: Mapping[uuid.UUID, Mapping[str, float]]) -> None:
+    """Do for many jobs what `count_closed` does, in few queries; lock them before."""
+    columns = {name for added in amounts.values() for name in added}
+    RenderJob.objects.filter(pk__in=amounts).update(
+        updated_at=leases.database_now(), **{name: _added(name, amounts) for name in columns}
     )
-    complete_job(job_id)
+    complete_jobs(amounts)
+
+
+def _added(name: str, amounts: Mapping[uuid.UUID, Mapping[str, float]]) -> CombinedExpression:
+    """Return a counter with what each of the jobs adds to it."""
+    added = {pk: one.get(name, 0) for pk, one in amounts.items()}
+    if len(same := set(added.values())) == 1:
+        return F(name) + same.pop()
+    cases = [When(pk=pk, then=Value(amount)) for pk, amount in added.items()]
+    column: Any = RenderJob._meta.get_field(name)
+    return F(name) + Case(*cases, output_field=column)
 
 
 def complete_job(job_id: uuid.UUID) -> None:
     """Once every segment is closed: end the job, or order its file and end it when that is made."""
-    job = RenderJob.objects.defer("text").get(pk=job_id)  # of a book it is long
-    closed = job.segments_done + job.segments_failed + job.segments_cancelled
-    if job.status not in UNFINISHED or closed < job.segments_total:
-        return
-    if job.cancel_requested:
-        end_job(job_id, JobStatus.CANCELLED)
-    elif job.segments_done == 0:
-        first = telling_failure(job)
-        end_job(
-            job_id,
-            JobStatus.FAILED,
-            error_code=first.error_code if first else "no_audio",
-            error_message=first.error_message if first else "No segment of this job has audio.",
-        )
-    elif not retake_outliers(job):
-        export, made = Export.objects.get_or_create(job=job, format=job.format)
-        if made:
-            enqueue_export(export.pk)
+    complete_jobs([job_id])
+
+
+def complete_jobs(job_ids: Collection[uuid.UUID]) -> None:
+    """Do for many jobs what `complete_job` does; their rows are locked."""
+    rows = RenderJob.objects.filter(pk__in=job_ids, status__in=UNFINISHED)
+    whole: list[RenderJob] = []
+    for job in rows.order_by("created_at", "pk").defer("text"):  # of a book it is long
+        closed = job.segments_done + job.segments_failed + job.segments_cancelled
+        if closed < job.segments_total:
+            continue
+        if job.cancel_requested:
+            end_job(job.pk, JobStatus.CANCELLED)
+        elif job.segments_done == 0:
+            first = telling_failure(job)
+            end_job(
+                job.pk,
+                JobStatus.FAILED,
+                error_code=first.error_code if first else "no_audio",
+                error_message=first.error_message if first else "No segment of this job has audio.",
+            )
+        else:
+            whole.append(job)
+    if whole:
+        _order_files(whole)
+
+
+def _order_files(jobs: Sequence[RenderJob]) -> None:
+    """Order the files of jobs whose takes are all there, unless some are to be made once more."""
+    silenced = silenced_among([job.pk for job in jobs])
+    again = retake_outliers([job for job in jobs if job.pk not in silenced])
+    ready = [job for job in jobs if job.pk not in again]
+    ordered = Export.objects.filter(job__in=ready, format=F("job__format"))
+    known = set(ordered.values_list("job_id", flat=True))
+    missing = [Export(job=job, format=job.format) for job in ready if job.pk not in known]
+    enqueue_exports([export.pk for export in Export.objects.bulk_create(missing)])
 
 
 def telling_failure(job: RenderJob) -> Segment | None:
-    """Return the failed segment that says why a job failed: the first, but a deadline before all.
-
-    A deadline stops whatever is left, so that its sentence explains the most.
+    """Return the failed segment that says why a job failed: the first that the whole job stopped
+    for, such as a deadline, whose sentence explains the most; else the first of all.
     """
     failed = job.segments.filter(status=Segment.Status.FAILED).order_by("pk")
-    return failed.filter(error_code=DEADLINE_PASSED).first() or failed.first()
+    return failed.filter(error_code__in=STOPPING).first() or failed.first()
 
 
 def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
@@ -73,10 +112,39 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
         **changes,
     )
     if ended:
-        drop_inline_references(job_id)
+        drop_inline_references([job_id])
         settle_batch_of(job_id)
         tell_of_job(job_id)
     return bool(ended)
+
+
+def end_whole_jobs(seconds: Mapping[uuid.UUID, float]) -> None:
+    """Move unfinished jobs to SUCCEEDED, each with so many seconds of audio, as `end_job` does.
+
+    For jobs of texts, alone or of a batch, whose segments all have audio, with their rows locked.
+    """
+    from synth.transitions.batches import settle_batch_on_commit  # it imports this module
+
+    now = leases.database_now()
+    rows = RenderJob.objects.filter(pk__in=seconds, status__in=UNFINISHED)
+    ended = list(rows.only("retention_seconds", "batch_id", "owner_id", "webhook_url"))
+    kept_until: dict[dt.datetime | None, list[uuid.UUID]] = {}
+    for job in ended:
+        until = None if job.batch_id else expiry(job.retention_seconds, now)
+        kept_until.setdefault(until, []).append(job.pk)
+    for until, ids in kept_until.items():
+        RenderJob.objects.filter(pk__in=ids).update(
+            status=JobStatus.SUCCEEDED,
+            finished_at=now,
+            updated_at=now,
+            expires_at=until,
+            audio_seconds=Case(*[When(pk=pk, then=Value(seconds[pk])) for pk in ids]),
+        )
+    drop_inline_references([job.pk for job in ended])
+    for batch_id in {job.batch_id for job in ended if job.batch_id is not None}:
+        settle_batch_on_commit(batch_id)
+    for job_id in heard_jobs(ended):
+        tell_of_job(job_id)
 
 
 def settle_batch_of(job_id: uuid.UUID) -> None:
@@ -91,22 +159,38 @@ def settle_batch_of(job_id: uuid.UUID) -> None:
         advance_batch_of_job(job_id)
 
 
-def fail_unfinished_segments(job_id: uuid.UUID, *, code: str, message: str) -> None:
-    """Fail every queued segment of a job at once: its voice was deleted or could not be encoded.
+def close_segments(segments: QuerySet[Segment], status: Segment.Status, **columns: Any) -> int:
+    """Move open segments to a final status, with their jobs locked; return how many.
+
+    Whoever renders one of them loses its claim: the worker notices within a moment and stops, and
+    whatever it still writes is refused.
+    """
+    freed = leases.free(spend_attempt=True)
+    freed.pop("claimed_by")  # stays: pages show who was at it
+    return segments.filter(status__in=OPEN).update(
+        status=status, finished_at=leases.database_now(), **freed, **columns
+    )
+
+
+def fail_open_segments(
+    job_id: uuid.UUID, statuses: Collection[str], *, code: str, message: str
+) -> bool:
+    """Fail the segments of a job that are in one of these states; False when there are none.
 
     One that waits for another take than a suspicious one keeps the best that there is.
     """
     with transaction.atomic():
         lock_jobs(RenderJob.objects.filter(pk=job_id))
-        kept = keep_candidates(job_id, [Segment.Status.QUEUED])
-        failed = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
-            status=Segment.Status.FAILED,
+        kept = keep_candidates(job_id, statuses)
+        failed = close_segments(
+            Segment.objects.filter(job_id=job_id, status__in=statuses),
+            Segment.Status.FAILED,
             error_code=code,
             error_message=message,
-            finished_at=leases.database_now(),
         )
         if failed or kept["segments_done"]:
             count_closed(job_id, segments_failed=failed, **kept)
+    return bool(failed or kept["segments_done"])
 
 
 def fail_jobs_of_failed_versions() -> int:
@@ -116,44 +200,45 @@ def fail_jobs_of_failed_versions() -> int:
     ).select_related("version")
     found = list(waiting)
     for row in found:
-        fail_unfinished_segments(
-            row.job_id, code=row.version.error_code, message=row.version.error_message
+        fail_open_segments(
+            row.job_id,
+            [Segment.Status.QUEUED],
+            code=row.version.error_code,
+            message=row.version.error_message,
         )
     return len(found)
 
 
 def cancel_job(job_id: uuid.UUID) -> bool:
-    """Cancel an unfinished job: what is queued ends now, what is rendered within a frame or two.
+    """Cancel an unfinished job, which ends it at once: whoever renders some of it loses its claim.
 
     Returns False when the job had already ended.
     """
     with transaction.atomic():
-        now = leases.database_now()
         asked = RenderJob.objects.filter(pk=job_id, status__in=UNFINISHED).update(
-            cancel_requested=True, updated_at=now
+            cancel_requested=True, updated_at=leases.database_now()
         )
         if not asked:
             return False
         Export.objects.filter(job_id=job_id).delete()
-        cancelled = Segment.objects.filter(job_id=job_id, status=Segment.Status.QUEUED).update(
-            status=Segment.Status.CANCELLED, finished_at=now
-        )
+        cancelled = close_segments(Segment.objects.filter(job_id=job_id), Segment.Status.CANCELLED)
         count_closed(job_id, segments_cancelled=cancelled)
     return True
 
 
 def close_cancelled_jobs() -> int:
-    """Cancel what a worker gave back in the moment its job was cancelled; return how many."""
+    """Cancel what was opened again in the moment its job was cancelled; return how many."""
     count = 0
     left = RenderJob.objects.filter(
-        cancel_requested=True, status__in=UNFINISHED, segments__status=Segment.Status.QUEUED
+        cancel_requested=True, status__in=UNFINISHED, segments__status__in=OPEN
     )
     for job_id in set(left.values_list("pk", flat=True)):
         with transaction.atomic():
             lock_jobs(RenderJob.objects.filter(pk=job_id))
-            cancelled = Segment.objects.filter(
-                job_id=job_id, status=Segment.Status.QUEUED, job__cancel_requested=True
-            ).update(status=Segment.Status.CANCELLED, finished_at=leases.database_now())
+            cancelled = close_segments(
+                Segment.objects.filter(job_id=job_id, job__cancel_requested=True),
+                Segment.Status.CANCELLED,
+            )
             if cancelled:
                 count_closed(job_id, segments_cancelled=cancelled)
         count += cancelled
@@ -191,6 +276,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
             error_message="",
             finished_at=None,
             attempts=0,
+            losses=0,
             not_before=leases.database_now(),
         )
         RenderJob.objects.filter(pk=job_id).update(

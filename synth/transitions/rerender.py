@@ -159,6 +159,8 @@ def _queue(segment: Segment, **changes: Any) -> None:
         error_message="",
         finished_at=None,
         attempts=0,
+        content_key="",
+        losses=0,
         not_before=leases.database_now(),
         sent_at=None,
         **changes,

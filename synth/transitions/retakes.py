@@ -76,6 +76,7 @@ def _retake(claim: Claim, take: Take) -> bool:
         seed=next_seed(segment.seed, candidates),
         retakes=segment.retakes + 1,
         candidates=candidates,
+        content_key="",
         **leases.free(spend_attempt=False),
     )
     if moved:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from django.conf import settings
-from django.db import connection, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet, Value
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
-from synth.models import JobVoice, RenderJob, Segment
+from synth.models import RenderJob, Segment
 from synth.removal import update_jobs
 from synth.transitions.batches import start_batches
-from synth.transitions.claims import SegmentClaim
-from synth.transitions.fair_order import Want, choose_fairly, note_turns
+from synth.transitions.claims import Claim, SegmentClaim
+from synth.transitions.fair_order import Want, choose_fairly, note_turns, rendering_keys
 from synth.transitions.jobs import UNFINISHED, JobStatus
+from synth.transitions.silenced import unready_voices
 from ttsweb import leases
-from voices.models import VoiceVersion
 
 INTERACTIVE = RenderJob.Priority.INTERACTIVE
 
@@ -29,11 +29,10 @@ def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
     What a worker takes is in another order where several lanes have some: see `fair_order`.
     """
     now = leases.database_now()
-    unready = JobVoice.objects.filter(job=OuterRef("job")).exclude(
-        version__status=VoiceVersion.Status.READY, version__codec_fingerprint=codec_fingerprint
-    )
+    unready = unready_voices(codec_fingerprint).filter(job=OuterRef("job"))
     return Segment.objects.filter(
         ~Exists(unready),
+        ~Q(content_key__in=rendering_keys()),
         Q(job__deadline_at__isnull=True) | Q(job__deadline_at__gt=now),
         status=Segment.Status.QUEUED,
         not_before__lte=now,
@@ -51,21 +50,22 @@ def claim_segments(
     interactive_limit: int = 0,
     ids: Sequence[int] | None = None,
     attempts_below: int | None = None,
+    losses_below: int | None = None,
     hold: Callable[[Sequence[SegmentClaim]], None] | None = None,
 ) -> list[SegmentClaim]:
     """Move segments QUEUED -> CLAIMED and their jobs to RUNNING, most urgent first.
 
     Up to `limit` of any class; those of interactive jobs up to `interactive_limit` where that is
-    more. Within a class lanes get equal shares. With `attempts_below`, only those tried less often;
-    with `ids`, which name what is to run whatever else waits, only among those. Of many workers
-    exactly one gets each segment.
+    more. Within a class lanes get equal shares. With `attempts_below`, only those tried less often,
+    with `losses_below`, those whose workers ended less often; with `ids`, which name what is to run
+    whatever else waits, only among those. Of many workers exactly one gets each segment.
 
     Args:
         hold: called with the claims once they are committed, before `note_claims`: a database that
             goes away between the two must not leave claims that nobody renews.
     """
     has_locks = connection.features.has_select_for_update_skip_locked
-    want = Want(codec_fingerprint, attempts_below, is_locking=has_locks)
+    want = Want(codec_fingerprint, attempts_below, losses_below, is_locking=has_locks)
     if has_locks:
         with transaction.atomic():
             claims = _claim(_choose(want, limit, interactive_limit, ids), worker)
@@ -73,6 +73,8 @@ def claim_segments(
         # One writer at a time: looking for candidates would keep all others waiting. Whoever takes
         # one of them meanwhile has moved it out of QUEUED.
         chosen = _choose(want, limit, interactive_limit, ids)
+        if not chosen:
+            return []
         with transaction.atomic():
             claims = _claim(chosen, worker)
     if claims:
@@ -82,6 +84,7 @@ def claim_segments(
     return claims
 
 
+@transaction.atomic
 def note_claims(claims: Sequence[SegmentClaim]) -> None:
     """Move the jobs of claims to RUNNING and note whose turn it was; it may be done again.
 
@@ -97,6 +100,80 @@ def note_claims(claims: Sequence[SegmentClaim]) -> None:
         turns.setdefault(priority, set()).add(lane)
     for priority, lanes in turns.items():
         note_turns(priority, lanes)
+
+
+def begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
+    """Note which takes are rendered under which claims; return the claims that may render.
+
+    Of all claims with one key, here and in every other worker, one may: the others wait, see
+    `wait_for_takes`. A job that is more urgent than the one whose segment renders does not wait.
+    Whether a take has come since it was looked for is to be looked at afterwards.
+
+    Args:
+        wanted: the content keys of takes that are not there.
+    """
+    chosen: dict[str, Claim] = {}
+    for claim, key in wanted.items():
+        chosen.setdefault(key, claim)
+    if not chosen:
+        return set()
+    try:
+        with transaction.atomic():
+            return _begin_takes({claim: key for key, claim in chosen.items()})
+    except IntegrityError:  # another worker has begun one of them in this moment
+        begun = set()
+        for key, claim in chosen.items():
+            try:
+                with transaction.atomic():
+                    begun |= _begin_takes({claim: key})
+            except IntegrityError:
+                continue
+        return begun
+
+
+def _begin_takes(wanted: Mapping[Claim, str]) -> set[Claim]:
+    rendering = Segment.objects.filter(status=Segment.Status.CLAIMED)
+    ours = [claim.pk for claim in wanted]
+    others = rendering.filter(content_key__in=wanted.values()).exclude(pk__in=ours)
+    found = others.values_list("content_key", "pk", "job__priority")
+    held = {key: (pk, priority) for key, pk, priority in found}
+    if held:
+        urgency = Segment.objects.filter(pk__in=ours)
+        priorities = dict(urgency.values_list("pk", "job__priority"))
+        slower = [
+            held.pop(key)[0]
+            for claim, key in wanted.items()
+            if key in held and held[key][1] > priorities.get(claim.pk, INTERACTIVE)
+        ]
+        rendering.filter(pk__in=slower).update(content_key="")
+    mine = {claim: key for claim, key in wanted.items() if key not in held}
+    if mine:
+        _held(rendering, mine).update(content_key=_keys_of(mine))
+    return set(mine)
+
+
+def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
+    """Move CLAIMED -> QUEUED, to be claimed again once nobody renders the take of that key.
+
+    The claim costs no attempt. Segments of cancelled jobs stay claimed; returns how many moved.
+    """
+    now = leases.database_now()
+    rows = _held(Segment.objects.filter(job__cancel_requested=False), waiting)
+    return rows.filter(status=Segment.Status.CLAIMED).update(
+        status=Segment.Status.QUEUED,
+        content_key=_keys_of(waiting),
+        **leases.free(spend_attempt=False, not_before=now),
+    )
+
+
+def _held(rows: QuerySet[Segment], claims: Collection[Claim]) -> QuerySet[Segment]:
+    """Return those of the rows that are still held under these claims."""
+    tokens = {claim.token for claim in claims}
+    return rows.filter(pk__in=[claim.pk for claim in claims], claim_token__in=tokens)
+
+
+def _keys_of(claims: Mapping[Claim, str]) -> Case:
+    return Case(*[When(pk=claim.pk, then=Value(key)) for claim, key in claims.items()])
 
 
 def _choose(want: Want, limit: int, interactive_limit: int, ids: Sequence[int] | None) -> list[int]:
@@ -128,6 +205,7 @@ def _claim(chosen: Sequence[int], worker: str) -> list[SegmentClaim]:
         claim_token=token,
         lease_until=leases.database_now() + dt.timedelta(seconds=settings.LEASE_SECONDS),
         attempts=F("attempts") + 1,
+        content_key="",
     )
     won = {
         pk: SegmentClaim(pk, token, job_id, priority)

@@ -10,12 +10,12 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, Q, QuerySet, Value, When
+from django.db.models import Case, F, Q, QuerySet, Value, When
 
 from synth.models import RenderJob, Segment, Take
 from synth.removal import lock_jobs
-from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
-from synth.transitions.jobs import count_closed
+from synth.transitions.claims import LOSSES_IN_COMPANY, WORKER_LOST_MESSAGE, Claim
+from synth.transitions.jobs import count_all_closed, count_closed
 from synth.transitions.keeping import HeldRow, keep_best
 from synth.transitions.rendered_days import count_rendered
 from ttsweb import leases
@@ -70,8 +70,7 @@ def finish_segments(
             amount["segments_done"] += 1
             amount["takes_reused" if claim in reused else "takes_rendered"] += 1
             amount["audio_seconds"] += takes[claim].audio_seconds + row.pause_ms / 1000
-        for job_id in sorted(amounts):
-            count_closed(job_id, **amounts[job_id])
+        count_all_closed(amounts)
         count_rendered(rendered, segments=len(settled))
     return set(settled)
 
@@ -99,16 +98,19 @@ def cancel_segment(claim: Claim) -> bool:
 
 
 def release_segment(
-    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False
+    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False, is_lost: bool = False
 ) -> bool:
-    """Move CLAIMED -> QUEUED: shutdown, a passing error; False when the claim is gone."""
+    """Move CLAIMED -> QUEUED: shutdown, a passing error; False when the claim is gone.
+
+    Args:
+        is_lost: the worker that held it is gone; its name stays, so that it knows when it is back.
+    """
     not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
-    return bool(
-        _held(claim).update(
-            status=Segment.Status.QUEUED,
-            **leases.free(spend_attempt=spend_attempt, not_before=not_before),
-        )
-    )
+    columns = leases.free(spend_attempt=spend_attempt, not_before=not_before)
+    if is_lost:
+        columns.pop("claimed_by")
+        columns["losses"] = F("losses") + 1
+    return bool(_held(claim).update(status=Segment.Status.QUEUED, **columns))
 
 
 def reopen_segments(segment_ids: Iterable[int]) -> int:
@@ -121,7 +123,7 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
             moved = Segment.objects.filter(pk=segment.pk, status=Segment.Status.DONE).update(
                 status=Segment.Status.QUEUED,
                 take=None,
-                **(leases.free(spend_attempt=True) | {"attempts": 0}),
+                **(leases.free(spend_attempt=True) | {"attempts": 0, "losses": 0}),
             )
             if moved:
                 seconds = segment.pause_after_ms / 1000
@@ -132,29 +134,32 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
 
 
 def free_lost_segments(lost: Q) -> int:
-    """Give back segments whose claim meets `lost`; those tried too often fail.
+    """Give back segments whose claim meets `lost`, with no attempt spent.
 
-    One with suspicious takes gets the best of them instead.
+    A worker's end says little of a segment that was one of many. After the first it is tried in
+    smaller company, after the second alone; what was lost alone `TTS_MAX_ATTEMPTS` times fails, or
+    gets the best of its suspicious takes.
     """
     from synth.transitions.retakes import finish_with_candidate  # it imports this module
 
     count = 0
     rows = Segment.objects.filter(lost, status=Segment.Status.CLAIMED)
-    for pk, token, attempts, cancelled in rows.values_list(
-        "pk", "claim_token", "attempts", "job__cancel_requested"
+    most = LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS
+    for pk, token, losses, cancelled in rows.values_list(
+        "pk", "claim_token", "losses", "job__cancel_requested"
     ):
         if token is None:  # freed by somebody else meanwhile
             continue
         claim = Claim(pk, token)
         if cancelled:
             count += cancel_segment(claim)
-        elif attempts >= settings.MAX_ATTEMPTS:
+        elif losses + 1 >= most:
             if finish_with_candidate(claim):
                 count += 1
                 continue
             count += fail_segment(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
         else:
-            count += release_segment(claim, spend_attempt=True)
+            count += release_segment(claim, is_lost=True)
     return count
 
 

@@ -120,8 +120,8 @@ def fail_delivery(
 def fail_gone_delivery(claim: Claim, *, response_status: int) -> bool:
     """Fail a delivery whose URL wants no more, and switch off its owner's endpoints there."""
     message = (
-        f"The URL answered with {response_status}: it wants no more messages. An endpoint that has "
-        "it was switched off; switch it on again once the URL takes messages."
+        f"The URL answered with {response_status}: it takes no more messages. The endpoint "
+        "with this URL was switched off; switch it on when the URL takes messages again."
     )
     with transaction.atomic():
         failed = fail_delivery(
@@ -144,7 +144,7 @@ def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
     return waiting.update(
         status=Status.FAILED,
         error_code="endpoint_disabled",
-        error_message="The endpoint was switched off or deleted before this was delivered.",
+        error_message="The endpoint was switched off or deleted before this message was delivered.",
         finished_at=leases.database_now(),
     )
 
@@ -188,7 +188,7 @@ def free_lost_deliveries(lost: Q) -> int:
     failed = rows.filter(give_up_at__lt=leases.database_now()).update(
         status=Status.FAILED,
         error_code="worker_lost",
-        error_message="The workers that sent this stopped before there was an answer.",
+        error_message="The worker that sent this message stopped before the URL answered.",
         finished_at=leases.database_now(),
         **leases.free(spend_attempt=True),
     )

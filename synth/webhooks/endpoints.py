@@ -21,7 +21,8 @@ class TooManyEndpointsError(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            f"There are {MOST_ENDPOINTS} endpoints already, and no user may have more; delete one."
+            f"There are {MOST_ENDPOINTS} endpoints already, which is the limit for each "
+            "user; delete one."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,14 @@ def tell_of_job(job_id: uuid.UUID) -> int:
     if not urls:
         return 0
     return _queue(urls, job.owner_id, event, _job_data(job), job=job)
+
+
+def heard_jobs(jobs: Collection[RenderJob]) -> list[uuid.UUID]:
+    """Return those of the jobs of whose end somebody may want to be told."""
+    owners = {job.owner_id for job in jobs if job.owner_id is not None}
+    rows = WebhookEndpoint.objects.filter(owner_id__in=owners, enabled=True)
+    listening = set(rows.values_list("owner_id", flat=True))
+    return [job.pk for job in jobs if job.webhook_url or job.owner_id in listening]
 
 
 def tell_of_book_batch(batch_id: uuid.UUID) -> int:

@@ -16,5 +16,5 @@ def forget_webhooks() -> int:
     now = leases.database_now()
     ended = WebhookDelivery.objects.filter(finished_at__lt=now - KEPT_FOR)
     deleted, _ = ended.delete()
-    old = WebhookSecret.objects.filter(rotated_at__lt=now - PREVIOUS_SIGNS_FOR).exclude(previous="")
-    return deleted + old.update(previous="")
+    rotated = WebhookSecret.objects.filter(rotated_at__lt=now - PREVIOUS_SIGNS_FOR)
+    return deleted + rotated.exclude(encrypted_previous="").update(encrypted_previous="")

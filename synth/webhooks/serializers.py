@@ -60,7 +60,9 @@ class EventsField(serializers.Field[Any, Any, Any, Any]):
             raise serializers.ValidationError("Expected a list of at least one event.")
         unknown = [one for one in data if one not in EVENTS]
         if unknown:
-            raise serializers.ValidationError(f"Events are {', '.join(EVENTS)}, nothing else.")
+            raise serializers.ValidationError(
+                f"Unknown event; the allowed events are {', '.join(EVENTS)}."
+            )
         if len(set(data)) < len(data):
             raise serializers.ValidationError("Name each event once.", code="repeated")
         return data
@@ -71,25 +73,26 @@ class EventsField(serializers.Field[Any, Any, Any, Any]):
 
 
 class EndpointCreateSerializer(StrictSerializer):
-    """A URL that is to get events."""
+    """A URL that receives events."""
 
     url = WebhookUrlField()
-    events = EventsField(required=False, help_text="All unless some are named.")
+    events = EventsField(required=False, help_text="The events to send; all events if left out.")
     enabled = StrictBooleanField(required=False)
 
 
 class EndpointChangeSerializer(StrictSerializer):
-    """What is to be changed of an endpoint."""
+    """Changes of an endpoint."""
 
     url = WebhookUrlField(required=False)
     events = EventsField(required=False)
     enabled = StrictBooleanField(
-        required=False, help_text="Off sends nothing more, also of what waits."
+        required=False,
+        help_text="False: nothing more is sent to this URL, not even waiting messages.",
     )
 
 
 class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
-    """A URL that gets events."""
+    """A URL that receives events."""
 
     events = EventsField()
 
@@ -100,7 +103,7 @@ class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
 
 
 class DeliveryListSerializer(serializers.ModelSerializer[WebhookDelivery]):
-    """One message to one URL, and how far it is."""
+    """One message to one URL, and its state."""
 
     job = serializers.UUIDField(source="job_id", allow_null=True, read_only=True)
     next_attempt_at = serializers.SerializerMethodField()
@@ -125,14 +128,16 @@ class DeliveryListSerializer(serializers.ModelSerializer[WebhookDelivery]):
         read_only_fields = fields
 
     def get_next_attempt_at(self, row: WebhookDelivery) -> dt.datetime | None:
-        """Return from when on it is tried again; null when it is not."""
+        """Return when it is sent again; null if it is not."""
         return row.not_before if row.status == WebhookDelivery.Status.QUEUED else None
 
 
 class DeliverySerializer(DeliveryListSerializer):
-    """One message to one URL, how far it is, and what it says."""
+    """One message to one URL, its state and its content."""
 
-    body = serializers.CharField(read_only=True, help_text="JSON, byte for byte as it is sent.")
+    body = serializers.CharField(
+        read_only=True, help_text="The JSON body, byte for byte as it is sent."
+    )
 
     class Meta(DeliveryListSerializer.Meta):
         fields = (*DeliveryListSerializer.Meta.fields, "body")
@@ -142,9 +147,11 @@ class DeliverySerializer(DeliveryListSerializer):
 class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
     """The secret that signs a user's messages."""
 
-    secret = serializers.CharField(help_text="`whsec_` and base64, as Standard Webhooks has it.")
+    secret = serializers.CharField(
+        help_text="`whsec_` and base64, in the format of Standard Webhooks."
+    )
     previous_valid_until = serializers.SerializerMethodField(
-        help_text="Until then messages carry the signature of the secret before as well."
+        help_text="Until this time, messages are also signed with the previous secret."
     )
 
     class Meta:
@@ -163,10 +170,10 @@ class DeliveryFilterSerializer(serializers.Serializer[Any]):
     status = DescribedField(
         schema=some_of(WebhookDelivery.Status.values),
         required=False,
-        help_text="One or several, by commas.",
+        help_text="One or more statuses, separated by commas.",
     )
     event = DescribedField(
-        schema=some_of(EVENTS), required=False, help_text="One or several, by commas."
+        schema=some_of(EVENTS), required=False, help_text="One or more events, separated by commas."
     )
     job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
 

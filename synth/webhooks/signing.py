@@ -14,6 +14,7 @@ from django.db import transaction
 
 from synth.models import WebhookSecret
 from ttsweb import leases
+from ttsweb.encryption import SecretUnreadableError, encrypt, reencrypt
 
 SECRET_START = "whsec_"
 SECRET_BYTES = 32
@@ -22,7 +23,8 @@ PREVIOUS_SIGNS_FOR = dt.timedelta(hours=24)
 
 def secret_of(user: AbstractBaseUser) -> WebhookSecret:
     """Return a user's secret; it is made when it is first asked for."""
-    row, _ = WebhookSecret.objects.get_or_create(user_id=user.pk, defaults={"secret": new_secret()})
+    made = {"encrypted_secret": encrypt(new_secret())}
+    row, _ = WebhookSecret.objects.get_or_create(user_id=user.pk, defaults=made)
     return row
 
 
@@ -31,10 +33,19 @@ def rotate_secret(user: AbstractBaseUser) -> WebhookSecret:
     with transaction.atomic():
         secret_of(user)
         row = WebhookSecret.objects.select_for_update(of=("self",)).get(user_id=user.pk)
-        row.previous, row.secret = row.secret, new_secret()
+        row.encrypted_previous = _kept(row)
+        row.secret = new_secret()
         row.rotated_at = leases.database_now()
-        row.save(update_fields=["previous", "secret", "rotated_at"])
+        row.save(update_fields=["encrypted_previous", "encrypted_secret", "rotated_at"])
     return row
+
+
+def _kept(row: WebhookSecret) -> str:
+    """Return what is kept of a secret that is rotated: nothing, where no key reads it any more."""
+    try:
+        return reencrypt(row.encrypted_secret, what="The webhook secret")
+    except SecretUnreadableError:
+        return ""
 
 
 def new_secret() -> str:
@@ -45,11 +56,15 @@ def new_secret() -> str:
 def previous_until(row: WebhookSecret) -> dt.datetime | None:
     """Return until when the secret before this one signs too; None when it does not any more."""
     end = row.rotated_at + PREVIOUS_SIGNS_FOR
-    return end if row.previous and leases.database_now() < end else None
+    return end if row.encrypted_previous and leases.database_now() < end else None
 
 
 def signing_secrets(row: WebhookSecret) -> list[str]:
-    """Return the secrets that sign a message sent now, the newest first."""
+    """Return the secrets that sign a message sent now, the newest first.
+
+    Raises:
+        SecretUnreadableError: this process has another key than the one that they were kept with.
+    """
     return [row.secret, row.previous] if previous_until(row) else [row.secret]
 
 

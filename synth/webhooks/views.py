@@ -34,6 +34,7 @@ from synth.webhooks.serializers import (
 )
 from synth.webhooks.signing import rotate_secret, secret_of
 from ttsweb.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.encryption import SecretUnreadableError
 from ttsweb.query_filters import check_list_query, read_condition
 from ttsweb.schema import problems
 
@@ -48,12 +49,15 @@ class SecretView(APIView):
 
     @extend_schema(
         operation_id="get_webhook_secret",
-        responses={200: SecretSerializer, **problems(400, 401)},
+        responses={200: SecretSerializer, **problems(400, 401, 503)},
     )
     def get(self, request: Request) -> Response:
         """Return the user's secret."""
         check_query(request, ())
-        return Response(SecretSerializer(secret_of(_user(request))).data)
+        try:
+            return Response(SecretSerializer(secret_of(_user(request))).data)
+        except SecretUnreadableError as error:
+            raise ApiProblem(503, error.code, str(error)) from error
 
 
 class SecretRotateView(APIView):
@@ -67,7 +71,7 @@ class SecretRotateView(APIView):
         responses={200: SecretSerializer, **problems(400, 401)},
     )
     def post(self, request: Request) -> Response:
-        """Make another secret; for 24 hours the one before signs as well."""
+        """Make a new secret; for 24 hours, messages are also signed with the previous secret."""
         _check_no_fields(request)
         return Response(SecretSerializer(rotate_secret(_user(request))).data)
 
@@ -98,7 +102,7 @@ class EndpointsView(generics.ListAPIView[WebhookEndpoint]):
         responses={201: EndpointSerializer, **problems(400, 401, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
-        """Have a URL told what happens to all jobs and voices of the user."""
+        """Send the events of all your jobs and voices to a URL."""
         check_query(request, ())
         serializer = EndpointCreateSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
@@ -131,7 +135,7 @@ class EndpointView(APIView):
         responses={200: EndpointSerializer, **problems(400, 401, 404, 413, 415)},
     )
     def patch(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Change an endpoint; what waits for a URL that is not wanted any more is not sent."""
+        """Change an endpoint; messages that wait for a URL that you replaced are not sent."""
         check_query(request, ())
         endpoint = _endpoint(request, endpoint_id)
         serializer = EndpointChangeSerializer(data=request.data)
@@ -143,7 +147,7 @@ class EndpointView(APIView):
         operation_id="delete_webhook_endpoint", responses={204: None, **problems(400, 401, 404)}
     )
     def delete(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Delete an endpoint; what waits for it is not sent."""
+        """Delete an endpoint; messages that wait for it are not sent."""
         check_query(request, ())
         delete_endpoint(_endpoint(request, endpoint_id))
         return Response(status=204)
@@ -161,7 +165,7 @@ class EndpointTestView(APIView):
         responses={202: DeliverySerializer, **problems(400, 401, 404)},
     )
     def post(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Send the event `test` to an endpoint, whichever it wants, and also while it is off."""
+        """Send the event `test` to an endpoint, even if it is off or does not want this event."""
         _check_no_fields(request)
         return _accepted(tell_test(_endpoint(request, endpoint_id)))
 
@@ -184,7 +188,7 @@ class DeliveriesView(generics.ListAPIView[WebhookDelivery]):
         responses={200: DeliveryListSerializer(many=True), **problems(400, 401)},
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List deliveries, newest first; they are kept for 30 days after they ended."""
+        """List deliveries, newest first; they are kept for 30 days after their end."""
         check_list_query(request, DeliveryFilterSerializer)
         return super().get(request, *args, **kwargs)
 
@@ -197,7 +201,7 @@ class DeliveryView(APIView):
         responses={200: DeliverySerializer, **problems(400, 401, 404)},
     )
     def get(self, request: Request, delivery_id: uuid.UUID) -> Response:
-        """Return a delivery and what it says."""
+        """Return a delivery and its content."""
         check_query(request, ())
         return Response(DeliverySerializer(_delivery(request, delivery_id)).data)
 
@@ -214,11 +218,14 @@ class DeliveryResendView(APIView):
         responses={202: DeliverySerializer, **problems(400, 401, 404, 409)},
     )
     def post(self, request: Request, delivery_id: uuid.UUID) -> Response:
-        """Send a delivery at once, whether it arrived or not, with the same id and body."""
+        """Send a delivery again at once, delivered or not, with the same id and body."""
         _check_no_fields(request)
         if not resend_delivery(_delivery(request, delivery_id).pk):
             raise ApiProblem(
-                409, "delivery_in_progress", "It is being sent at this moment.", retry_after=2
+                409,
+                "delivery_in_progress",
+                "The delivery is being sent right now; try again in a moment.",
+                retry_after=2,
             )
         return _accepted(_delivery(request, delivery_id))
 
@@ -233,7 +240,7 @@ def _endpoint(request: Request, endpoint_id: uuid.UUID) -> WebhookEndpoint:
     """Return an endpoint of the user, or raise the 404."""
     row = own_endpoints(request.user).filter(pk=endpoint_id).first()
     if row is None:
-        raise ApiProblem(404, "endpoint_not_found", "There is no such endpoint.")
+        raise ApiProblem(404, "endpoint_not_found", "No endpoint of yours has this id.")
     return row
 
 
@@ -241,7 +248,7 @@ def _delivery(request: Request, delivery_id: uuid.UUID) -> WebhookDelivery:
     """Return a delivery of the user, or raise the 404."""
     row = own_deliveries(request.user).filter(pk=delivery_id).first()
     if row is None:
-        raise ApiProblem(404, "delivery_not_found", "There is no such delivery.")
+        raise ApiProblem(404, "delivery_not_found", "No delivery of yours has this id.")
     return row
 
 

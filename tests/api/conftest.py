@@ -13,9 +13,12 @@ from tests.synth.conftest import (  # noqa: F401  # fixtures are found by their 
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A served project with one thing of each kind; nothing in it may fail unforeseen."""
+    """A served project with one thing of each kind; nothing in it may fail unforeseen.
+
+    Generated requests rename and delete what is in it, so each module has one of its own.
+    """
     with serve(tmp_path_factory.mktemp("served")) as made:
         made.fill()
         yield made

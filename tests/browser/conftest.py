@@ -1,11 +1,10 @@
-"""Give the tests of this folder a browser that can reach nobody else, and a served project."""
+"""Give the tests of this folder a served project, and log the browser in."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,8 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.browser.pages import console_errors, requested_urls, set_dark, set_desktop
-from tests.services import find_browser
+from tests.browser.pages import console_errors, requested_urls
 from tests.workers.commands import (
     PATIENCE_SECONDS,
     PROJECT,
@@ -41,21 +39,6 @@ migrate_once(settings.DATA_DIR)
 user = get_user_model().objects.create_superuser({USER!r}, password={PASSWORD!r})
 print(create_key(user, "test", scopes=("read", "voices", "jobs", "admin"))[1])
 """
-_OPTIONS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--autoplay-policy=no-user-gesture-required",
-    "--use-fake-device-for-media-stream",  # a microphone that beeps
-    "--use-fake-ui-for-media-stream",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",  # no name leads anywhere
-    "--window-size=1280,1600",
-)
 
 
 @dataclass(frozen=True)
@@ -91,67 +74,55 @@ class Site:
         return voice_id
 
 
-@pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The project with a web process and a worker on the built-in model, once for all tests."""
-    environment = environment_for(tmp_path_factory.mktemp("browser"))
-    environment |= {"TTS_PUMP_SECONDS": "0.5"}
-    key = run_python(environment, _MAKE_USER)
-    with start(environment, "serve", "--port", _free_port(), "--json") as process:
+@contextlib.contextmanager
+def served(environment: dict[str, str], port: str) -> Iterator[str]:
+    """Start the web process and a worker, and stop them at the end; the value is their address."""
+    with start(environment, "serve", "--port", port, "--json") as process:
         try:
             assert process.stdout is not None
-            url = json.loads(process.stdout.readline())["url"].rstrip("/")
-            headers = {"Authorization": f"Bearer {key}"}
-            with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as api:
-                yield Site(url, api, environment)
+            yield json.loads(process.stdout.readline())["url"].rstrip("/")
         finally:
             process.terminate()
             process.communicate(timeout=PATIENCE_SECONDS)
 
 
+@contextlib.contextmanager
+def site_in(folder: Path, port: str) -> Iterator[Site]:
+    """Serve a project of its own in a folder, with a worker on the built-in model."""
+    environment = environment_for(folder) | {"TTS_PUMP_SECONDS": "0.5"}
+    headers = {"Authorization": f"Bearer {run_python(environment, _MAKE_USER)}"}
+    with (
+        served(environment, port) as url,
+        httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as api,
+    ):
+        yield Site(url, api, environment)
+
+
 @pytest.fixture(scope="session")
-def chrome() -> Iterator[webdriver.Chrome]:
-    """A headless Chromium with a profile of its own, and a log of all that it asks for."""
-    options = webdriver.ChromeOptions()
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for option in (*_OPTIONS, f"--user-data-dir={profile}"):
-            options.add_argument(option)
-        options.binary_location = find_browser() or ""
-        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        try:
-            yield driver
-        finally:
-            driver.quit()
-
-
-@pytest.fixture
-def browser(chrome: webdriver.Chrome) -> webdriver.Chrome:
-    """The browser as if it had just been opened: light, wide, its logs empty.
-
-    To start one for every test takes longer than most of what they do; the log-in is kept.
-    """
-    chrome.get("about:blank")
-    set_dark(chrome, False)
-    set_desktop(chrome)
-    console_errors(chrome), requested_urls(chrome)
-    return chrome
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The served project, once for all tests."""
+    with site_in(tmp_path_factory.mktemp("browser"), free_port()) as found:
+        yield found
 
 
 @pytest.fixture
 def admin(browser: webdriver.Chrome, site: Site) -> webdriver.Chrome:
     """The browser, logged in as the operator."""
     if not _is_logged_in(browser, site):
-        browser.get(f"{site.url}/admin/")
-        browser.find_element(By.NAME, "username").send_keys(USER)
-        browser.find_element(By.NAME, "password").send_keys(PASSWORD)
-        browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
-        WebDriverWait(browser, PATIENCE_SECONDS).until(
-            expected.presence_of_element_located((By.ID, "main"))
-        )
-        console_errors(browser), requested_urls(browser)
+        log_in(browser, site)
     return browser
+
+
+def log_in(browser: webdriver.Chrome, site: Site) -> None:
+    """Log in as the operator."""
+    browser.get(f"{site.url}/admin/")
+    browser.find_element(By.NAME, "username").send_keys(USER)
+    browser.find_element(By.NAME, "password").send_keys(PASSWORD)
+    browser.find_element(By.CSS_SELECTOR, "form [type=submit]").click()
+    WebDriverWait(browser, PATIENCE_SECONDS).until(
+        expected.presence_of_element_located((By.ID, "main"))
+    )
+    console_errors(browser), requested_urls(browser)
 
 
 def _is_logged_in(browser: webdriver.Chrome, site: Site) -> bool:
@@ -159,7 +130,8 @@ def _is_logged_in(browser: webdriver.Chrome, site: Site) -> bool:
     return any(cookie["name"] == "sessionid" for cookie in found["cookies"])
 
 
-def _free_port() -> str:
+def free_port() -> str:
+    """Return the number of a port that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return str(probe.getsockname()[1])

@@ -16,8 +16,8 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.small_png import small_png
+from tests.workers.commands import PATIENCE_SECONDS
 
-PATIENCE_SECONDS = 60
 PHONE = (390, 844)
 _AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
 _DARKEN = """
@@ -31,6 +31,33 @@ const done = arguments[arguments.length - 1];
 const rules = {runOnly: ["wcag2a", "wcag2aa"], resultTypes: ["violations"]};
 axe.run(rules).then((found) => done(found.violations.map(
   (one) => `${one.id} (${one.impact}): ${one.nodes.map((node) => node.html).join(" | ")}`)));
+"""
+_BROKEN_WORDS = """
+const broken = [];
+for (const cell of document.querySelectorAll("#result_list tbody :is(td, th)")) {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const word of texts.currentNode.data.matchAll(/[^\\s-]+/g)) {
+      const range = document.createRange();
+      range.setStart(texts.currentNode, word.index);
+      range.setEnd(texts.currentNode, word.index + word[0].length);
+      const seen = [...range.getClientRects()].filter((box) => box.width);
+      if (new Set(seen.map((box) => Math.round(box.top))).size > 1) broken.push(word[0]);
+    }
+  }
+}
+return broken;
+"""
+_CUT = """
+const list = document.querySelector("#result_list");
+const right = Math.min(innerWidth, list.closest(".tts-list-frame")
+  .getBoundingClientRect().right);
+return [...list.querySelectorAll("tbody :is(a, button, span, progress)")].filter(
+  (one) => one.getBoundingClientRect().right > right + 1).map((one) => one.outerHTML);
+"""
+_SCROLLED = """
+const frame = document.querySelector("#result_list").closest(".tts-list-frame");
+return frame.scrollWidth - frame.clientWidth;
 """
 _DROP = """
 const [target, name, type, content] = arguments;
@@ -64,6 +91,11 @@ def wait_for(browser: webdriver.Chrome, selector: str) -> WebElement:
             or False
         )
     )
+
+
+def log_out(browser: webdriver.Chrome) -> None:
+    """Forget every log-in; WebDriver's own way forgets only those of the page that is open."""
+    browser.execute_cdp_cmd("Network.clearBrowserCookies", {})
 
 
 def drop_file(browser: webdriver.Chrome, selector: str, path: Path, media_type: str) -> None:
@@ -136,6 +168,13 @@ def assert_fit_for_all(browser: webdriver.Chrome, site_url: str, name: str) -> N
     picture(browser, f"{name}-phone")
     assert console_errors(browser) == []
     assert [url for url in requested_urls(browser) if not url.startswith(site_url)] == []
+
+
+def assert_whole_list(browser: webdriver.Chrome) -> None:
+    """Hold a list of the admin to whole words, all of it in its frame."""
+    assert browser.execute_script(_BROKEN_WORDS) == []
+    assert browser.execute_script(_CUT) == []
+    assert browser.execute_script(_SCROLLED) <= 0
 
 
 def overflow(browser: webdriver.Chrome) -> int:

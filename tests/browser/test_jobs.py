@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import Site
-from tests.browser.pages import PATIENCE_SECONDS, console_errors, patient, picture, wait_for
+from tests.browser.pages import (
+    console_errors,
+    patient,
+    picture,
+    set_desktop,
+    set_phone,
+    wait_for,
+)
+from tests.workers.commands import PATIENCE_SECONDS
 
 TEXT = "I came back to the long room. The lamp was out, and the wind was at the door."
+# A phone's window grows with a page that is too wide; its screen does not.
+_TOO_WIDE = """
+const page = document.documentElement;
+return page.scrollWidth - (screen.width < 600 ? screen.width : page.clientWidth);
+"""
 LONG = " ".join(f"This is sentence number {number} of a long text." for number in range(300))
 
 
@@ -45,14 +61,20 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
     Select(admin.find_element(By.NAME, "voice")).select_by_visible_text(voice)
     admin.find_element(By.NAME, "_save").click()
     job_id = wait_for(admin, "[data-job]").get_attribute("data-job") or ""
+    assert admin.current_url == f"{site.url}/admin/synth/renderjob/{job_id}/change/"
+    admin.get(f"{site.url}/admin/synth/renderjob/")
     admin.execute_script("window.stays = true")
 
     patient(admin).until(lambda it: badge(it, job_id) == "succeeded")
-    player = wait_for(admin, f'[data-job="{job_id}"] audio')
+    row = wait_for(admin, f'[data-job="{job_id}"] [data-listen]')
 
     assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
     assert admin.find_element(By.CSS_SELECTOR, "progress").get_attribute("value") == "1"
     picture(admin, "jobs")
+    row.click()
+    patient(admin).until(lambda _: row.get_attribute("aria-pressed") == "true")
+    admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
+    player = wait_for(admin, "[data-whole-player]")
     place = admin.execute_async_script(
         """
         const [player, done] = arguments;
@@ -83,6 +105,122 @@ def test_a_job_is_cancelled_and_retried_from_the_list(
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
 
 
+def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    text = " ".join(f"The gate number {number} was open again." for number in range(12))
+    job_id = submit(site, text, voice)
+    admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
+    wait_for(admin, "[data-segment]")
+    admin.execute_script("window.stays = true")
+
+    patient(admin).until(lambda it: badge(it, job_id) == "succeeded")
+    total = len(segments(site, job_id))
+    patient(admin).until(
+        lambda it: len(it.find_elements(By.CSS_SELECTOR, "[data-segment] [data-listen]")) == total
+    )
+    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    assert len(admin.find_elements(By.TAG_NAME, "audio")) == 1  # of the whole file
+    assert (
+        admin.find_elements(By.CSS_SELECTOR, '[data-action="cancel"], [data-action="retry"]') == []
+    )
+    picture(admin, "job")
+
+    rows = admin.find_elements(By.CSS_SELECTOR, "[data-listen]")
+    rows[0].click()
+    patient(admin).until(lambda _: rows[0].get_attribute("aria-pressed") == "true")
+    patient(admin).until(lambda _: rows[1].get_attribute("aria-pressed") == "true")  # it follows
+    assert rows[0].get_attribute("aria-pressed") == "false"
+    rows[1].click()
+    patient(admin).until(lambda _: rows[1].get_attribute("aria-pressed") == "false")
+
+    wave = admin.find_element(By.CSS_SELECTOR, "[data-timeline] canvas")
+    marks = json.loads(wave.get_attribute("data-marks") or "")
+    assert [number for number, _, _ in marks] == list(range(1, total + 1))
+    wave.click()  # the middle of it
+    player = admin.find_element(By.CSS_SELECTOR, "[data-whole-player]")
+    seconds = float(wave.get_attribute("data-seconds") or 0)
+    patient(admin).until(
+        lambda it: it.execute_script("return arguments[0].currentTime", player) >= seconds / 2 - 1
+    )
+    patient(admin).until(
+        lambda it: len(it.find_elements(By.CSS_SELECTOR, "tr[data-mark][aria-current]")) == 1
+    )
+    wave.send_keys(Keys.HOME)
+    patient(admin).until(
+        lambda it: it.execute_script("return arguments[0].currentTime", player) < seconds / 2 - 1
+    )
+    assert console_errors(admin) == []
+
+
+def test_page_goes_on_after_the_connection_broke(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    job_id = submit(site, LONG, voice)
+    admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
+    wait_for(admin, '[data-action="cancel"]')
+    offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    admin.execute_cdp_cmd("Network.enable", {})
+    admin.execute_cdp_cmd("Network.emulateNetworkConditions", offline)
+
+    assert "does not answer" in wait_for(admin, "[data-away]").text
+    site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
+    online = offline | {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
+    admin.execute_cdp_cmd("Network.emulateNetworkConditions", online)
+
+    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
+    patient(admin).until(
+        lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
+    )
+    assert wait_for(admin, '[data-action="retry"]')
+    console_errors(admin)  # of the time without a connection
+
+
+def test_job_is_stopped_and_retried_on_its_page(
+    admin: webdriver.Chrome, site: Site, voice: str
+) -> None:
+    job_id = submit(site, LONG, voice)
+    admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
+
+    wait_for(admin, '[data-action="cancel"]').click()
+    answers = wait_for(admin, "dialog[open]").find_elements(By.TAG_NAME, "button")
+    assert [answer.text for answer in answers] == ["Stop the job", "Keep rendering"]
+    answers[1].click()
+    patient(admin).until(lambda it: not it.find_elements(By.CSS_SELECTOR, "dialog"))
+    assert site.api.get(f"/jobs/{job_id}").json()["cancel_requested"] is False
+    wait_for(admin, '[data-action="cancel"]').click()
+    wait_for(admin, "dialog[open] .tts-primary").click()
+    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
+
+    wait_for(admin, '[data-action="retry"]').click()
+    patient(admin).until(lambda it: badge(it, job_id) in ("queued", "running"))
+    site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
+    assert console_errors(admin) == []
+
+
+@pytest.mark.parametrize("page", ["list", "job", "review"])
+def test_long_word_widens_no_page(
+    admin: webdriver.Chrome, site: Site, voice: str, page: str
+) -> None:
+    word = "Donaudampfschifffahrtsgesellschaftskapitaenswitwe" * 4
+    job_id = submit(site, f"{word} is a word.", voice)
+    assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
+    paths = {"list": "renderjob/", "job": f"renderjob/{job_id}/change/", "review": "segment/"}
+    for set_width in (set_desktop, set_phone):
+        set_width(admin)
+        admin.get(f"{site.url}/admin/synth/{paths[page]}")
+        wait_for(admin, "#main")
+        assert admin.execute_script(_TOO_WIDE) <= 0
+    if page == "list":
+        set_desktop(admin)
+        cut = """
+            const table = document.querySelector("#result_list");
+            return [...table.querySelectorAll("[data-listen]")].filter(
+              (one) => one.getBoundingClientRect().right > innerWidth).length;
+        """
+        assert admin.execute_script(cut) == 0
+
+
 def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     job_id = submit(site, TEXT, voice)
     assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
@@ -91,7 +229,7 @@ def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voic
     assert wait_for(admin, "canvas[data-peaks]")
     picture(admin, "job-segments")
 
-    wait_for(admin, "[data-again]").click()
+    wait_for(admin, '[data-action="again"]').click()
     patient(admin).until(lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"])
     assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
 

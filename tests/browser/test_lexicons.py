@@ -71,7 +71,7 @@ def test_page_of_a_lexicon_is_accessible_and_takes_a_file(
     chooser.find_element(By.XPATH, "ancestor::form//button").click()
     wait_for(admin, "[value=GIF]")
 
-    assert "1 entries were imported." in admin.page_source
+    assert "Imported 1 entry." in admin.page_source
     set_phone(admin)
     admin.get(page)
     assert overflow(admin) <= 0

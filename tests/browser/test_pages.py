@@ -11,7 +11,11 @@ from tests.browser.conftest import Site
 from tests.browser.pages import (
     assert_fit_for_all,
     console_errors,
+    patient,
+    picture,
     requested_urls,
+    set_dark,
+    set_phone,
     wait_for,
 )
 
@@ -45,7 +49,7 @@ PAGES = {
     "worker": "/admin/synth/workerstatus/{worker}/change/",
     "password": "/admin/password_change/",
     "licences": "/licences",
-    "start": "/",
+    "about": "/about",
 }
 
 
@@ -84,6 +88,32 @@ def test_description_of_the_api_is_shown_without_asking_anybody_else(
     assert [url for url in requested_urls(admin) if not url.startswith(site.url)] == []
 
 
+def test_the_page_of_the_api_has_its_groups_in_order_summaries_and_a_dark_mode(
+    admin: webdriver.Chrome, site: Site
+) -> None:
+    set_dark(admin, True)
+    admin.get(f"{site.url}/api/v1/docs")
+    wait_for(admin, ".opblock")
+
+    groups = [
+        one.get_attribute("data-tag")
+        for one in admin.find_elements(By.CSS_SELECTOR, "h3.opblock-tag")
+    ]
+    summaries = [
+        one.text for one in admin.find_elements(By.CSS_SELECTOR, ".opblock-summary-description")
+    ]
+    back = "return getComputedStyle(document.body).backgroundColor"
+    assert groups[:4] == ["voices", "jobs", "preview", "batches"]
+    assert "List voices, newest first" in summaries and all(summaries)
+    assert admin.execute_script(back) == "rgb(28, 32, 34)"
+    picture(admin, "docs-dark")
+    set_dark(admin, False)
+    patient(admin).until(lambda it: it.execute_script(back) == "rgb(250, 250, 250)")
+    picture(admin, "docs")
+    set_phone(admin)
+    picture(admin, "docs-phone")
+
+
 def test_a_voice_is_opened_by_keyboard_alone(
     admin: webdriver.Chrome, site: Site, places: dict[str, str]
 ) -> None:
@@ -99,3 +129,35 @@ def test_a_voice_is_opened_by_keyboard_alone(
 
     assert wait_for(admin, "[name=name]").get_attribute("value") == "Looked at"
     assert admin.find_elements(By.CSS_SELECTOR, "[data-try-it] button")
+
+
+# A button says "Copied" for a moment, which a look from time to time may miss.
+_NOTE_TEXTS = """
+const button = arguments[0];
+window.said = [];
+new MutationObserver(() => window.said.push(button.textContent)).observe(
+  button, {childList: true, characterData: true, subtree: true});
+"""
+
+
+@pytest.mark.parametrize("write", [["clipboardSanitizedWrite"], []], ids=["granted", "refused"])
+def test_new_key_is_copied_by_its_button(
+    admin: webdriver.Chrome, site: Site, write: list[str]
+) -> None:
+    permissions = {"origin": site.url, "permissions": ["clipboardReadWrite", *write]}
+    admin.execute_cdp_cmd("Browser.grantPermissions", permissions)
+    admin.get(f"{site.url}/admin/synth/apikey/add/")
+    wait_for(admin, "[name=name]").send_keys("phone", Keys.ENTER)
+
+    button = wait_for(admin, "[data-copy]")
+    key = admin.find_element(By.CSS_SELECTOR, "code").text
+    assert len(key) > 20 and button.text == "Copy the key"
+    admin.execute_script(_NOTE_TEXTS, button)
+    button.click()
+    patient(admin).until(lambda it: it.execute_script("return window.said.length"))
+
+    assert admin.execute_script("return window.said[0]") == "Copied"
+    read = "navigator.clipboard.readText().then(arguments[arguments.length - 1])"
+    assert admin.execute_async_script(read) == key
+    assert site.api.get("/voices", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+    assert console_errors(admin) == []

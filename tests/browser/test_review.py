@@ -144,7 +144,7 @@ def test_a_job_is_reviewed_by_keyboard_alone(page: webdriver.Chrome, site: Site,
     assert [one["text"] for one in items(site, job, approved="true")] == [SENTENCES[1]]
 
     press(page, "r")
-    until(page, lambda: "new take" in text_of(page, "said"))
+    until(page, lambda: "has a new take" in text_of(page, "said"))
     assert len(page.find_elements(By.CSS_SELECTOR, "[data-takes] li")) == 2
     page.execute_script("window.heard.length = 0")
     ActionChains(page).key_down(Keys.SHIFT).send_keys("1").key_up(Keys.SHIFT).perform()
@@ -160,10 +160,10 @@ def test_a_job_is_reviewed_by_keyboard_alone(page: webdriver.Chrome, site: Site,
     press(page, Keys.END, " Jar.")  # j and a are letters here
     ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
     until(page, lambda: items_of(site, rows[SENTENCES[3]]["id"])["spoken_text"].endswith("Jar."))
-    until(page, lambda: "new take" in text_of(page, "said"))
+    until(page, lambda: "has a new take" in text_of(page, "said"))
     assert text_of(page, "spoken").endswith("Jar.")
     press(page, "a")
-    until(page, lambda: text_of(page, "heading") == "All of it is reviewed.")
+    until(page, lambda: text_of(page, "heading") == "Everything is reviewed.")
 
     assert items(site, job) == []
     assert console_errors(page) == []
@@ -217,7 +217,7 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
 
     press(page, "a")
 
-    until(page, lambda: "keeps another take by now" in text_of(page, "said"))
+    until(page, lambda: "now has another chosen take" in text_of(page, "said"))
     now_at(page, SENTENCES[1])
 
 
@@ -239,7 +239,7 @@ def test_page_is_accessible_with_a_segment_in_it(
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
     admin.get(f"{site.url}/admin/synth/segment/?flag=stuck")
 
-    until(admin, lambda: text_of(admin, "heading") == "Nothing needs your ears.")
+    until(admin, lambda: text_of(admin, "heading") == "There is nothing to review.")
     assert text_of(admin, "left") == "0"
     press(admin, "j", "a", " ", "r", "e", "1")
     assert console_errors(admin) == []
@@ -249,3 +249,56 @@ def test_filter_that_the_server_refuses_is_said(admin: webdriver.Chrome, site: S
     admin.get(f"{site.url}/admin/synth/segment/?job=nothing")
 
     until(admin, lambda: "Expected the id of a job" in text_of(admin, "said"))
+
+
+# A job whose deadline passed before anything was spoken has rows, and nothing to listen to.
+_OVERDUE = """
+from synth.models import RenderJob, Segment
+done = RenderJob.objects.get(pk={job!r})
+from tests.factories import make_job
+job = make_job(segments=0, owner=done.owner, version=done.voices.get().version, status="failed",
+  error_code="deadline_passed", error_message="The deadline passed.", text="A long catalogue.")
+chapter = job.chapters.get()
+Segment.objects.bulk_create([
+  Segment(job=job, chapter=chapter, index=n, text=f"Item {{n}}.", spoken_text=f"Item {{n}}.",
+    seed=n, pause_after_ms=300, status="failed", error_code="deadline_passed") for n in range({n})])
+RenderJob.objects.filter(pk=job.pk).update(segments_total={n}, segments_failed={n})
+print(job.pk)
+"""
+
+
+def test_job_without_audio_floods_nothing_and_whole_jobs_are_acted_on(
+    admin: webdriver.Chrome, site: Site, job: str
+) -> None:
+    overdue = site.run(_OVERDUE.format(job=job, n=300)).strip()
+    heard = site.api.get("/review", params={"heard": "true", "limit": 1}).json()["left"]
+    assert site.api.get("/review", params={"limit": 1}).json()["left"] >= heard + 300
+    admin.get(f"{site.url}/admin/synth/segment/")
+    until(admin, lambda: text_of(admin, "left") == str(heard))
+    texts = [row.text for row in admin.find_elements(By.CSS_SELECTOR, ".tts-review-start")]
+    assert texts and not [text for text in texts if text.startswith("Item ")]
+    assert wait_for(admin, "[data-takes] audio")
+    picture(admin, "review-jobs")
+
+    admin.find_element(By.CSS_SELECTOR, f'[data-group="{overdue}"] [data-key="see"]').click()
+    until(admin, lambda: text_of(admin, "left") == "300")
+    assert "Item 0." in wait_for(admin, ".tts-review-this").text
+    admin.get(f"{site.url}/admin/synth/segment/")
+    act_on(admin, job, "approve", "Approve 3 takes of this job, heard or not?")
+    assert len(items(site, job, approved="true")) == 3
+    assert items(site, job) == []
+
+    act_on(admin, overdue, "retry", "Render the 300 segments without audio again?")
+    assert site.api.get(f"/jobs/{overdue}").json()["segments_failed"] == 0
+    assert console_errors(admin) == []
+    site.api.post(f"/jobs/{overdue}/cancel").raise_for_status()
+
+
+def act_on(browser: webdriver.Chrome, job: str, action: str, question: str) -> None:
+    """Press a button of a job's row, say yes, and wait until the row is gone."""
+    row = f'[data-group="{job}"]'
+    wait_for(browser, f'{row} [data-action="{action}"]').click()
+    dialog = wait_for(browser, "dialog[open]")
+    assert question in dialog.text
+    dialog.find_element(By.CSS_SELECTOR, ".tts-primary").click()
+    patient(browser).until(lambda it: not it.find_elements(By.CSS_SELECTOR, row))

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from selenium import webdriver
 from selenium.webdriver.common.by import By
-from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.conftest import CLIP, TRANSCRIPT, Site
 from tests.browser.pages import (
-    PATIENCE_SECONDS,
     console_errors,
     drop_file,
     patient,
@@ -38,16 +36,17 @@ def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
     admin.find_element(By.NAME, "_continue").click()
     wait_for(admin, ".tts-state")
 
-    def is_ready(driver: webdriver.Chrome) -> bool:
-        driver.refresh()
-        return driver.find_element(By.CSS_SELECTOR, ".tts-state .tts-badge").text == "ready"
+    admin.execute_script("window.stays = true")
 
-    WebDriverWait(admin, PATIENCE_SECONDS, poll_frequency=1).until(is_ready)
-    measures = admin.find_element(By.CSS_SELECTOR, ".tts-measures").text
+    patient(admin).until(
+        lambda it: it.find_element(By.CSS_SELECTOR, ".tts-state .tts-badge").text == "ready"
+    )
+    measures = wait_for(admin, ".tts-measures").text
+    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
     assert "22050 Hz" in measures and "Noise floor" in measures
     assert admin.find_elements(By.CSS_SELECTOR, ".tts-clip canvas[data-peaks]")
 
-    admin.find_element(By.CSS_SELECTOR, "[data-try-it] button").click()
+    wait_for(admin, "[data-try-it] button").click()
     wait_for(admin, "[data-try-it] audio")
     assert "s of audio" in admin.find_element(By.CSS_SELECTOR, "[data-try-it] [data-state]").text
     picture(admin, "voice-try-it")

@@ -71,7 +71,7 @@ def test_list_says_how_far_each_book_is(browser: Client, operator: User) -> None
 
     assert "Waiting" in page and "3 of 5 chapters" in page
     assert "At Work" in page and "0 of 3 chapters" in page
-    assert f'data-book="{started.pk}" data-status="queued"' in page
+    assert f'data-live="book-{started.pk}-state" data-book="{started.pk}" data-open' in page
 
 
 def test_list_costs_as_many_queries_for_many_books_as_for_few(
@@ -126,7 +126,7 @@ def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
     assert "2 books: paused." in act(browser, "pause_chosen", *books)
     assert RenderJob.objects.filter(paused_at__isnull=False).count() == 2
     assert "2 books: resumed." in act(browser, "resume_chosen", *books)
-    assert "rendered before bulk work now." in act(browser, "make_interactive", *books)
+    assert "2 books: moved to interactive priority." in act(browser, "make_interactive", *books)
     assert RenderJob.objects.filter(priority=RenderJob.Priority.INTERACTIVE).count() == 2
     assert "2 books: cancelled." in act(browser, "cancel_chosen", *books)
     assert "2 books: queued again." in act(browser, "retry_chosen", *books)
@@ -139,7 +139,7 @@ def test_books_that_cannot_be_started_say_why(browser: Client, operator: User) -
 
     assert "1 book: started." in page
     assert "Mute: " in page and "no voice with this id or name" in page
-    assert "it was not started yet" in act(browser, "pause_chosen", nobody)
+    assert "it was not started yet; start it first" in act(browser, "pause_chosen", nobody)
 
 
 def test_chosen_books_are_deleted_with_their_jobs(browser: Client, operator: User) -> None:
@@ -215,7 +215,7 @@ def test_proof_has_every_chapter_sums_and_the_segments_to_look_at(
     page = browser.get(pages_of(book)["proof"]).content.decode()
 
     assert all(title in page for title, _ in CHAPTERS)
-    assert "The sums are right" in page and "not complete" in page
+    assert "Every character of the book is accounted for." in page and "not complete" in page
     assert "It stayed silent." in page
     assert reverse("admin:synth_renderjob_change", args=[bad.job_id]) + "?segments-page=1" in page
     assert "title page" in page and reverse("book-proof", args=[book.pk]) in page
@@ -224,7 +224,7 @@ def test_proof_has_every_chapter_sums_and_the_segments_to_look_at(
 def test_proof_of_a_book_that_was_not_started_says_so(browser: Client, operator: User) -> None:
     page = browser.get(pages_of(store_book(operator))["proof"]).content.decode()
 
-    assert "was not started yet" in page
+    assert "the book was not started" in page
 
 
 def test_plan_can_be_edited_until_the_start(browser: Client, operator: User) -> None:
@@ -307,7 +307,7 @@ def test_batch_shows_its_books_worst_first(browser: Client, operator: User) -> N
 
     assert page.index("No text in it.") < page.index("later.epub") < page.index(">Fine</a>")
     assert 'data-action="pause"' in page and 'data-action="close"' in page
-    assert 'hx-trigger="every 5s"' in page
+    assert 'data-live="book-batch" data-open' in page
 
 
 def test_batches_are_listed_paused_and_deleted(browser: Client, operator: User) -> None:

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob
-from tests.factories import make_voice
+from tests.factories import make_lexicon, make_voice
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,6 +101,7 @@ def test_job_without_options_shows_that_it_has_none(api: APIClient, ada: Voice) 
         ("sample_rate", 44_101), ("sample_rate", 7999), ("sample_rate", 96_000),
         ("sample_rate", "16000"), ("sample_rate", True), ("sample_rate", 16000.0),
         ("sample_rate", [16000]),
+        ("webhook", ""),
         ("bit_rate", 128), ("bit_rate", 0), ("bit_rate", "128k"), ("bit_rate", {}),
         ("loudness", -37), ("loudness", -5.9), ("loudness", "-16"), ("loudness", [-16]),
         ("loudness", False),
@@ -150,7 +151,7 @@ def test_wrong_value_of_an_option_is_a_400_that_names_it(
     [
         ("pauses", "{"), ("pauses", "[" * 100_000), ("pauses", "[]"),
         ("pauses", '{"word": NaN}'), ("pauses", '{"word": ' + "9" * 5000 + "}"),
-        ("voices", "Ada"), ("voices", "[]"), ("voices", '{"0": 5}'), ("lexicons", "Names"),
+        ("voices", "Ada"), ("voices", "[]"), ("voices", '{"0": 5}'), ("lexicons", "[Names"),
         ("lexicon", "{}"), ("references", '{"0": "x"}'),
         ("normalise", "yes"), ("normalise", "1"), ("live", "True"),
         ("sample_rate", "16000.0"), ("deadline", "soon"), ("retention", "1e5"),
@@ -174,6 +175,18 @@ def test_empty_field_of_a_form_is_one_that_was_left_out(api: APIClient, ada: Voi
 
     assert response.status_code == 202, response.json()
     assert (response.json()["pauses"], response.json()["sample_rate"]) == ({}, None)
+
+
+@pytest.mark.parametrize("spelled", ["one field of JSON", "a field each"])
+def test_list_in_a_form_is_taken_whole(api: APIClient, ada: Voice, spelled: str) -> None:
+    names = [make_lexicon(name=name).name for name in ("First", "Second")]
+    lexicons = json.dumps(names) if spelled == "one field of JSON" else names
+
+    form = {"text": TEXT, "voice": "Ada", "lexicons": lexicons}
+    response = api.post(URL, form, format="multipart")
+
+    assert response.status_code == 202, response.json()
+    assert len(response.json()["lexicons"]) == 2
 
 
 @pytest.mark.parametrize("scrap", [r"\ud800", r"\u0000", r"x\udfffy"])
@@ -309,7 +322,7 @@ def test_repeated_request_is_answered_although_its_deadline_has_passed(
         patch.setattr("synth.planning.timezone.now", lambda: later)
         again = api.post(URL, body, format="json", headers=headers)
 
-    assert (again.status_code, again.json()["id"]) == (202, first["id"])
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
 
 
 @pytest.mark.parametrize("form", [False, True])

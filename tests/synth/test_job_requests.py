@@ -293,7 +293,9 @@ def test_same_key_and_body_return_the_same_job(api: APIClient) -> None:
     again = post_raw(api, json.dumps({"seed": 1, "voice": "Ada", "text": TEXT}), **key)
 
     assert first.json()["id"] == again.json()["id"]
-    assert (first.status_code, again.status_code) == (202, 202)
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.headers["Location"] == first.headers["Location"]
+    assert "Retry-After" in again.headers  # the job goes on
     assert RenderJob.objects.count() == 1
 
 

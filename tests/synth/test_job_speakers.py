@@ -92,7 +92,7 @@ def test_speaker_without_a_voice_is_named_with_those_that_have_one(
         "detail"
     ]
 
-    assert "speaker 4" in detail
+    assert "<|speaker:4|>" in detail
     assert "0, 1" in detail
 
 

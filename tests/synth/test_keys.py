@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import Permission
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from synth.key_rights import SCOPES
 from synth.keys import KeyRejectedError, create_key, find_key, revoke_key
 from synth.models import ApiKey
 from tests.factories import make_user
+from ttsweb.command_errors import CommandError
 
 pytestmark = pytest.mark.django_db
 
@@ -299,3 +301,7 @@ def test_the_admin_revokes_keys_and_renames_them() -> None:
     page.post("/admin/synth/apikey/", {"action": "revoke", "_selected_action": [str(row.pk)]})
 
     assert code_of(key) == "key_revoked"
+
+
+def test_command_line_offers_every_scope() -> None:
+    assert list(SCOPES) == ApiKey.Scope.values

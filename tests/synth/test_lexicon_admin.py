@@ -80,10 +80,10 @@ def test_lexicon_with_entries_is_made_and_changed(browser: Client, editor: User)
     [
         ({"entries-0-find": "(a+)+$", "entries-0-kind": "regex"}, "in too many ways"),
         ({"entries-0-find": "(", "entries-0-kind": "regex"}, "at character 2"),
-        ({"entries-0-find": "a*", "entries-0-kind": "regex"}, "matches where nothing stands"),
+        ({"entries-0-find": "a*", "entries-0-kind": "regex"}, "matches an empty text"),
         ({"entries-0-language": "not a tag"}, "language tag"),
         ({"language": "not a tag"}, "language tag"),
-        ({"scope": "voice"}, "needs its voice"),
+        ({"scope": "voice"}, "Choose a voice"),
     ],
 )
 def test_what_cannot_be_used_is_said_beside_its_field(
@@ -101,7 +101,7 @@ def test_name_that_is_taken_is_said(browser: Client, editor: User) -> None:
 
     answer = browser.post(ADD, fields())
 
-    assert "of this name already" in answer.content.decode()
+    assert "Another lexicon has this name" in answer.content.decode()
 
 
 def test_entries_over_the_limit_are_refused_with_a_message(
@@ -169,7 +169,7 @@ def test_file_is_imported_and_exported(browser: Client, editor: User) -> None:
     csv = browser.get(page_of(lexicon, "export", "csv"))
     pls = browser.get(page_of(lexicon, "export", "pls"))
 
-    assert "1 entries were imported." in page.content.decode()
+    assert "Imported 1 entry." in page.content.decode()
     assert b"GIF,jif,word" in csv.content
     assert b"<alias>jif</alias>" in pls.content
     assert browser.get(page_of(lexicon, "export", "exe")).status_code == 404

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from synth.models import RenderJob
-from synth.queue_places import queue_positions
+from synth.queue_places import before_in_lane, queue_positions
 from synth.transitions import claim_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 
@@ -63,3 +63,17 @@ def test_one_lane_is_ordered_by_age() -> None:
     jobs = [make_job(voice=voice, lane="a").pk for _ in range(4)]
 
     assert positions() == {pk: place for place, pk in enumerate(jobs, 1)}
+
+
+def test_job_by_itself_has_the_place_that_it_has_on_a_page() -> None:
+    voice = make_voice()
+    for lane in ("a", "b", "a", "a", "b", "c", "a"):
+        make_job(voice=voice, lane=lane)
+    same = RenderJob.objects.filter(lane="a").order_by("-created_at")[:2]
+    RenderJob.objects.filter(pk=same[0].pk).update(created_at=same[1].created_at)
+    jobs = list(RenderJob.objects.filter(status="queued"))
+
+    page = before_in_lane(jobs)
+
+    assert {job.pk: before_in_lane([job])[job.pk] for job in jobs} == page
+    assert any(before.queued_jobs and before.segments for before in page.values())

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
+from synth import queue
 from synth.models import JobVoice, RenderJob, Segment
 from synth.rejections import SubmitRejectedError
 from synth.submit import Order, segment_seed, submit_job
@@ -78,6 +81,24 @@ def test_messages_carry_all_segments_of_a_ready_voice(
     ids = list(job.segments.values_list("pk", flat=True))
     assert sent_tasks("render_segments") == [f"[{ids}]"]
     assert not Segment.objects.filter(sent_at=None).exists()
+
+
+def test_job_is_written_with_one_commit_its_message_noted_in_it() -> None:
+    voice = make_voice()
+
+    with CaptureQueriesContext(connection) as queries:
+        submit_job(Order(TEXT, voice), owner=None)
+
+    assert sum(one["sql"] == "COMMIT" for one in queries.captured_queries) == 1
+    assert queries.captured_queries[-1]["sql"] == "COMMIT"
+
+
+def test_message_that_could_not_be_sent_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "send_segments", lambda ids: False)
+
+    submit_job(Order(TEXT, make_voice()), owner=None)
+
+    assert not Segment.objects.exclude(sent_at=None).exists()
 
 
 def test_job_of_a_voice_that_is_encoded_again_is_taken_and_waits(

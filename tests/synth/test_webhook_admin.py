@@ -78,8 +78,8 @@ def test_deliveries_are_sent_again(
 
     page = browser.post(DELIVERIES, data, follow=True).content.decode()
 
-    assert "1 deliveries are sent again." in page
-    assert "1 are being sent at this moment." in page
+    assert "Deliveries to be sent again: 1." in page
+    assert "Not sent again, as they are being sent right now: 1." in page
     failed.refresh_from_db()
     assert failed.status == Status.QUEUED
     assert len(sent_tasks("deliver")) == 1
@@ -176,7 +176,7 @@ def test_one_endpoint_too_many_is_refused_in_words(browser: Client, staff: User)
 
     page = browser.post(ADD, values, follow=True).content.decode()
 
-    assert "no user may have more" in page
+    assert "the limit for each user" in page
     assert WebhookEndpoint.objects.count() == MOST_ENDPOINTS
 
 

@@ -101,7 +101,7 @@ def test_the_decoder_comes_nearer_to_the_wave(space: LatentSpace, books: list[Bo
 def test_codes_of_other_clips_are_refused(space: LatentSpace, books: list[Book]) -> None:
     codes = [torch.zeros(3, clip.num_frames + 1, dtype=torch.int64) for clip in CLIPS]
 
-    with pytest.raises(RunFolderError, match="other shards"):
+    with pytest.raises(RunFolderError, match="other speech"):
         DecoderStage(CLIPS, codes, books, DecoderRecipe(layers=1), CPU)
 
 

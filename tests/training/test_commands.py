@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from training.evaluation import report
 from training.evaluation.report import KEYS, table
+from ttsweb.command_errors import CommandError
 
 RESULT: dict[str, Any] = {
     **{key: 0.5 for key in KEYS},

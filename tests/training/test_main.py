@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from training.arguments import PLAN_NAMES, STAGES, add_arguments
 from training.check import has_fallen
-from training.main import add_arguments, minutes_of, run
+from training.main import minutes_of, run
 from training.plan import PLANS
 from training.run_folder import RunFolder
-from training.stages import STAGES, GateError, Options, check_gate, run_stage
+from training.stages import GateError, Options, check_gate, run_stage
 
 
 def options(*words: str) -> argparse.Namespace:
@@ -84,3 +85,7 @@ def test_a_loss_that_rises_fails_the_check(tmp_path: Path) -> None:
 
     assert not has_fallen(folder, "lm", "semantic", lambda line: None)
     assert has_fallen(folder, "lm", "residual", lambda line: None)
+
+
+def test_command_line_offers_every_plan() -> None:
+    assert list(PLAN_NAMES) == sorted(PLANS)

@@ -85,5 +85,5 @@ def test_a_folder_keeps_its_plan(tmp_path: Path) -> None:
 
     assert settle_plan(run, "toy", frozen_blocks=None) == PLANS["toy"]
     assert settle_plan(run, None, frozen_blocks=2).encoder.frozen_blocks == 2
-    with pytest.raises(RunFolderError, match="begun with the plan 'toy'"):
+    with pytest.raises(RunFolderError, match="started with the plan 'toy'"):
         settle_plan(run, "gpu", frozen_blocks=None)

@@ -86,7 +86,7 @@ def test_deletion_of_a_user_tells_no_rows_without_names(page: Client) -> None:
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("query", "said"),
-    [("", "There are no lexicons yet"), ("?q=nothing", "No lexicon fits what was searched for")],
+    [("", "There are no lexicons yet"), ("?q=nothing", "No lexicon matches this search")],
 )
 def test_a_list_without_rows_says_why(page: Client, query: str, said: str) -> None:
     assert said in page.get(f"/admin/synth/lexicon/{query}").content.decode()
@@ -135,4 +135,4 @@ def test_filter_by_language_has_words_for_none(page: Client) -> None:
 
     shown = page.get("/admin/synth/lexicon/").content.decode()
 
-    assert "not said" in " ".join(shown.split())
+    assert "not set" in " ".join(shown.split())

@@ -12,7 +12,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.test import APIRequestFactory
+from rest_framework.test import APIClient, APIRequestFactory
 from rest_framework.views import APIView
 
 from ttsweb.api import ApiProblem, StrictSerializer, check_query
@@ -168,6 +168,51 @@ def test_another_method_is_a_405() -> None:
 
     assert (response.status_code, response.data["code"]) == (405, "method_not_allowed")
     assert response["Allow"] == "GET, POST, HEAD, OPTIONS"
+
+
+@pytest.mark.parametrize(
+    ("method", "content_type", "sentence"),
+    [
+        (
+            "POST",
+            "text/xml",
+            "'text/xml' is not accepted here; set the header `Content-Type` to ",
+        ),
+        (
+            "POST",
+            "",
+            "A body without content type is not accepted here; set the header `Content-Type` to ",
+        ),
+        ("DELETE", "application/json", "DELETE is not possible at this address; use GET, POST, "),
+    ],
+)
+def test_what_is_refused_says_what_to_send_instead(
+    method: str, content_type: str, sentence: str
+) -> None:
+    response = serve(factory.generic(method, "/", "<name/>", content_type=content_type))
+
+    assert sentence in response.data["detail"]
+
+
+@pytest.mark.django_db
+def test_a_request_without_a_key_is_told_the_header() -> None:
+    for headers in ({}, {"authorization": "Token x"}):
+        answer = APIClient().get("/api/v1/jobs", headers=headers)
+
+        assert answer.status_code == 401
+        assert "`Authorization: Bearer tts_…`" in answer.json()["detail"]
+
+
+def test_a_choice_that_is_none_is_told_with_those_there_are() -> None:
+    class FormatSerializer(StrictSerializer):
+        format = serializers.ChoiceField(choices=["wav", "{odd}"])
+        kinds = serializers.ListField(child=serializers.ChoiceField(choices=["a"]))
+
+    checked = FormatSerializer(data={"format": "ogg{}", "kinds": ["b"]})
+
+    assert not checked.is_valid()
+    assert str(checked.errors["format"][0]) == "'ogg{}' is not one of: wav, {odd}."
+    assert "'b' is not one of: a." in str(checked.errors["kinds"])
 
 
 def test_what_accept_asks_for_does_not_matter() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +48,26 @@ def test_job_is_made_of_a_text_a_voice_and_the_options_that_were_given(
     assert json.loads(request.body) == {
         "text": "Hé\n", "voice": "Ada", "format": "mp3", "seed": 7,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["job", "batch", "book", "book batch"])
+def test_repeated_key_returns_what_was_made_first(
+    client: Client, faulty: FaultyServer, tmp_path: Path, kind: str
+) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("Some words.")
+    create: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "job": lambda: client.jobs.create("Hi.", voice="Ada", idempotency_key="k"),
+        "batch": lambda: client.batches.submit([{"text": "Hi."}], idempotency_key="k"),
+        "book": lambda: client.books.upload(book, idempotency_key="k"),
+        "book batch": lambda: client.book_batches.create([{"file": "a"}], idempotency_key="k"),
+    }
+    faulty.script = [json_answer({"id": ID}, 202), json_answer({"id": ID}, 200)]
+
+    first, again = create[kind](), create[kind]()
+
+    assert first["id"] == again["id"] == ID
+    assert [one.headers["idempotency-key"] for one in faulty.requests] == ["k", "k"]
 
 
 def test_reference_is_uploaded_with_its_text(
@@ -204,7 +226,7 @@ def test_time_of_a_wait_is_bounded(client: Client, faulty: FaultyServer) -> None
 @pytest.mark.parametrize("wrong", ["", "..", "1/../../voices", "Ada", "?x=1"])
 def test_what_is_no_id_reaches_no_address(client: Client, faulty: FaultyServer, wrong: str) -> None:
     for call in (client.jobs.get, client.jobs.delete, client.voices.delete, client.jobs.cancel):
-        with pytest.raises(NotFoundError, match="no id of a"):
+        with pytest.raises(NotFoundError, match="is not the id of a"):
             call(wrong)
 
     assert faulty.requests == []

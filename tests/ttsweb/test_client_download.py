@@ -120,7 +120,7 @@ def test_file_that_ends_early_each_time_is_told(
 ) -> None:
     faulty.script = [whole(etag="", cut=1000)]
 
-    with pytest.raises(DownloadError, match="did not arrive whole"):
+    with pytest.raises(DownloadError, match="was not downloaded completely"):
         client.jobs.download(JOB_ID, tmp_path / "out.wav")
 
     assert not (tmp_path / "out.wav").exists()

@@ -192,7 +192,7 @@ def test_answer_of_another_program_is_told(
 ) -> None:
     faulty.script = [Answer(200, body)]
 
-    with pytest.raises(ApiError, match="address right") as caught:
+    with pytest.raises(ApiError, match="check the address") as caught:
         client.jobs.get(JOB_ID)
 
     assert caught.value.code == "not_ttsweb"

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -16,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.services import find_browser
+from tests.browser.pages import console_errors
 
 URL = "/api/v1/docs"
 
@@ -29,7 +25,7 @@ def test_the_page_names_files_of_this_site_alone() -> None:
     assert len(addresses) >= 5
     for address in addresses:
         assert address.startswith("/") and not address.startswith("//")
-        assert client.get(address.replace("&amp;", "&")).status_code == 200, address
+        assert client.get(address.replace("&amp;", "&"), follow=True).status_code == 200, address
     assert "<style" not in text
     assert re.search(r"<script(?![^>]*src=)", text) is None
 
@@ -39,32 +35,6 @@ def test_its_script_reads_the_description() -> None:
 
     assert response.headers["Content-Type"].startswith("application/javascript")
     assert "schema" in response.content.decode()
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    """A headless Chromium that finds no host but this machine."""
-    options = webdriver.ChromeOptions()
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for option in (
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-            f"--user-data-dir={profile}",
-        ):
-            options.add_argument(option)
-        options.binary_location = find_browser() or ""
-        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        try:
-            yield driver
-        finally:
-            driver.quit()
 
 
 @pytest.mark.browser
@@ -79,8 +49,7 @@ def test_a_browser_shows_the_operations_without_a_violation_or_a_request_elsewhe
     browser.find_element(By.CSS_SELECTOR, "#operations-jobs-create_job button").click()
     wait.until(expected.visibility_of_element_located((By.CLASS_NAME, "try-out__btn"))).click()
 
-    log: Any = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium's
-    assert [line for line in log if line["level"] in ("SEVERE", "WARNING")] == []
+    assert console_errors(browser) == []
     script = "return performance.getEntriesByType('resource').map(entry => entry.name)"
     urls: list[str] = browser.execute_script(script)
     assert len(urls) >= 5

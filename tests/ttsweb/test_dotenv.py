@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
 from ttsweb.dotenv import read_dotenv
+from ttsweb.setting_specs import SettingError
 
 
 def read(tmp_path: Path, text: str) -> dict[str, str]:
@@ -39,14 +39,14 @@ def test_line_gives_the_value_that_a_shell_would(tmp_path: Path, line: str, valu
 
 @pytest.mark.parametrize("line", ["A", "=1", "2A=1", "A='one", "A='one' two", "A-B=1"])
 def test_line_of_another_form_is_refused_by_number_and_not_shown(tmp_path: Path, line: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"\.env, line 2: expected") as caught:
+    with pytest.raises(SettingError, match=r"\.env, line 2: expected") as caught:
         read(tmp_path, f"B=1\n{line}\n")
 
     assert "one" not in str(caught.value).removesuffix("expected one quoted value")
 
 
 def test_name_that_comes_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ImproperlyConfigured, match="line 2: A is set a second time"):
+    with pytest.raises(SettingError, match="line 2: A is set a second time"):
         read(tmp_path, "A=1\nA=2\n")
 
 
@@ -57,7 +57,7 @@ def test_absent_file_is_empty(tmp_path: Path) -> None:
 def test_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".env").write_bytes(b"A=\xff\n")
 
-    with pytest.raises(ImproperlyConfigured, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         read_dotenv(tmp_path / ".env")
-    with pytest.raises(ImproperlyConfigured, match="cannot be read"):
+    with pytest.raises(SettingError, match="cannot be read"):
         read_dotenv(tmp_path)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
 from ttsweb import env, setting_specs
 from ttsweb.env import (
@@ -21,6 +20,7 @@ from ttsweb.env import (
     env_str,
     env_url,
 )
+from ttsweb.setting_specs import SettingError
 
 Reader = Callable[[], Any]
 
@@ -63,7 +63,7 @@ def read_list() -> list[str]:
 def test_bad_number_is_refused_with_name_value_and_range(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "abc")
 
-    with pytest.raises(ImproperlyConfigured) as caught:
+    with pytest.raises(SettingError) as caught:
         read_float()
 
     assert str(caught.value) == "TTS_X='abc': expected a number from 3.0 to 120.0"
@@ -95,7 +95,7 @@ def test_value_outside_its_type_or_range_is_refused(
 ) -> None:
     monkeypatch.setenv("TTS_X", value)
 
-    with pytest.raises(ImproperlyConfigured) as caught:
+    with pytest.raises(SettingError) as caught:
         read()
 
     assert str(caught.value) == f"TTS_X={value!r}: expected {expected}"
@@ -165,7 +165,7 @@ def test_path_of_a_home_folder_is_expanded(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_password_of_a_bad_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "mysql://admin:topsecret@host/db")
 
-    with pytest.raises(ImproperlyConfigured) as caught:
+    with pytest.raises(SettingError) as caught:
         read_url()
 
     assert "topsecret" not in str(caught.value)
@@ -192,7 +192,7 @@ def test_secret_file_without_a_secret_is_refused(
         (tmp_path / "secret").write_bytes(content)
     monkeypatch.setenv("TTS_X_FILE", str(tmp_path / "secret"))
 
-    with pytest.raises(ImproperlyConfigured, match=r"TTS_X_FILE=.*: expected a file"):
+    with pytest.raises(SettingError, match=r"TTS_X_FILE=.*: expected a (readable )?file"):
         env_secret("TTS_X", help="A secret.")
 
 
@@ -202,7 +202,7 @@ def test_secret_given_twice_is_refused_without_being_shown(
     monkeypatch.setenv("TTS_X", "topsecret")
     monkeypatch.setenv("TTS_X_FILE", "/some/file")
 
-    with pytest.raises(ImproperlyConfigured) as caught:
+    with pytest.raises(SettingError) as caught:
         env_secret("TTS_X", help="A secret.")
 
     assert str(caught.value) == "TTS_X and TTS_X_FILE are both set: keep one of them"
@@ -236,7 +236,7 @@ def test_other_env_file_can_be_named_and_has_to_be_there(
 
     assert read_int() == 9
     monkeypatch.setenv("TTS_ENV_FILE", str(tmp_path / "missing"))
-    with pytest.raises(ImproperlyConfigured, match=r"TTS_ENV_FILE=.*expected a file that is there"):
+    with pytest.raises(SettingError, match=r"TTS_ENV_FILE=.*expected an existing file"):
         env.load_dotenv(tmp_path / ".env")
 
 
@@ -246,7 +246,7 @@ def test_name_that_is_needed_before_the_env_file_is_refused_in_it(
 ) -> None:
     (tmp_path / ".env").write_text(f"{name}=cpu\n")
 
-    with pytest.raises(ImproperlyConfigured, match=f"{name} is needed before this file is read"):
+    with pytest.raises(SettingError, match=f"{name} is needed before this file is read"):
         env.load_dotenv(tmp_path / ".env")
 
 
@@ -261,8 +261,9 @@ def test_unknown_variable_is_named_with_the_nearest_setting(
 
     found = [line for line in env.unknown_variables() if "THREAD" in line or "QQQQ" in line]
     assert found == [
-        "TTS_QQQQ is set, but there is no such setting",
-        "TTS_WORKER_THREAD is set, but there is no such setting; did you mean TTS_WORKER_THREADS?",
+        "TTS_QQQQ is set, but this setting does not exist",
+        "TTS_WORKER_THREAD is set, but this setting does not exist; "
+        "did you mean TTS_WORKER_THREADS?",
     ]
 
 
@@ -270,12 +271,12 @@ def test_one_name_with_two_meanings_is_refused() -> None:
     read_int()
     read_int()
 
-    with pytest.raises(ImproperlyConfigured, match="TTS_X: read in two places"):
+    with pytest.raises(SettingError, match="TTS_X: read in two places"):
         read_float()
 
 
 def test_name_without_the_prefix_is_refused() -> None:
-    with pytest.raises(ImproperlyConfigured, match="starts with TTS_"):
+    with pytest.raises(SettingError, match="starts with TTS_"):
         env_str("DATABASE_URL", default="", help="Not ours.")
 
 

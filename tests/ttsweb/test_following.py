@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.ttsweb.faulty_server import FaultyServer, json_answer, problem
+from tests.ttsweb.faulty_server import Answer, FaultyServer, json_answer, problem
 from ttsweb.client import Client, ClientError, Job
 from ttsweb.following import Followed, follow, outcome, submit, summary
 from ttsweb.job_bars import JobBars, Speed
@@ -28,6 +30,7 @@ def job_of(number: int, status: str = "running", **fields: Any) -> Job:
         "segments_done": 2,
         "segments_failed": 0,
         "queue_position": None,
+        "eta_seconds": None,
         "audio_seconds": 5.0,
         "error_code": "",
         "error_message": "",
@@ -172,10 +175,11 @@ def test_voice_that_was_never_encoded_is_waited_for(client: Client, faulty: Faul
         json_answer(job_of(2), 202),
     ]
     told: list[str] = []
+    jobs: list[Job] = []
 
-    job = submit(client, "Hello.", "Ada", tell=told.append, format="mp3")
+    submit(client, "Hello.", "Ada", tell=told.append, keep=jobs.append, format="mp3")
 
-    assert job["id"] == job_of(2)["id"]
+    assert [job["id"] for job in jobs] == [job_of(2)["id"]]
     assert len(told) == 1 and "'Ada' is being encoded" in told[0]
     first, last = faulty.requests[0], faulty.requests[-1]
     assert first.body == last.body
@@ -193,7 +197,7 @@ def test_voices_of_all_speakers_are_waited_for(client: Client, faulty: FaultySer
     ]  # fmt: skip
     told: list[str] = []
 
-    submit(client, "Hello.", {0: "Ada", 1: "Bob"}, tell=told.append)
+    submit(client, "Hello.", {0: "Ada", 1: "Bob"}, tell=told.append, keep=print)
 
     assert told == ["The voice 'Bob' is being encoded; waiting for it."]
     assert json.loads(faulty.requests[-1].body)["voices"] == {"0": "Ada", "1": "Bob"}
@@ -211,16 +215,40 @@ def test_voice_that_stays_unready_is_not_asked_for_again_and_again(
     ]
 
     with pytest.raises(ClientError, match="sentence"):
-        submit(client, "Hello.", "Ada", tell=print)
+        submit(client, "Hello.", "Ada", tell=print, keep=print)
 
     assert len(faulty.requests) == 4
+
+
+def test_a_signal_before_the_answer_leaves_no_job_that_the_command_does_not_know(
+    client: Client, faulty: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faulty.script = [json_answer(job_of(1), 202)]
+    give = faulty.next_answer
+
+    def give_after_a_signal() -> Answer:
+        os.kill(os.getpid(), signal.SIGINT)
+        return give()
+
+    monkeypatch.setattr(faulty, "next_answer", give_after_a_signal)
+    jobs: list[Job] = []
+    # A shell starts what runs in its background with SIGINT ignored, and tests may run there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            submit(client, "Hello.", "Ada", tell=print, keep=jobs.append)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert [job["id"] for job in jobs] == [job_of(1)["id"]]
 
 
 def test_other_conflicts_are_not_waited_for(client: Client, faulty: FaultyServer) -> None:
     faulty.script = [problem(409, "voice_failed")]
 
     with pytest.raises(ClientError, match="sentence"):
-        submit(client, "Hello.", "Ada", tell=print)
+        submit(client, "Hello.", "Ada", tell=print, keep=print)
 
     assert len(faulty.requests) == 1
 

@@ -172,3 +172,12 @@ def test_a_database_that_is_away_is_a_503_without_its_address(
 def test_only_reading_is_served() -> None:
     assert Client().post("/healthz").status_code == 405
     assert Client().post("/readyz").status_code == 405
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_probe_is_answered_whatever_host_it_names(path: str, settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["tts.example.org"]
+
+    assert Client().get(path, headers={"host": "127.0.0.1:8000"}).status_code in (200, 503)
+    assert Client().get("/api/v1/jobs", headers={"host": "127.0.0.1:8000"}).status_code == 400

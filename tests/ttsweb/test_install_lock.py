@@ -57,11 +57,11 @@ def test_lock_file_that_lies_about_holds_nobody_up(tmp_path: Path) -> None:
 
     process = start(tmp_path / "lock", "/bin/sh", "-c", "echo done")
 
-    assert process.communicate(timeout=10) == ("done\n", "")
+    assert process.communicate(timeout=180) == ("done\n", "")
 
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_exit_code_of_the_command_is_passed_on(tmp_path: Path, code: int) -> None:
     process = start(tmp_path / "lock", "/bin/sh", "-c", f"exit {code}")
 
-    assert process.wait(timeout=10) == code
+    assert process.wait(timeout=180) == code

@@ -68,7 +68,7 @@ def test_voices_are_those_of_their_speakers(words: list[str], voices: object) ->
 
 
 def test_two_voices_of_one_speaker_are_an_error() -> None:
-    with pytest.raises(ValueError, match="speaker 0 has two voices, Ada and Bob"):
+    with pytest.raises(ValueError, match="speaker 0 has two voices, Ada and Bob; give one"):
         read("--voice", "Ada", "--voice", "0=Bob")
 
 

@@ -49,7 +49,7 @@ def test_a_folder_that_is_missing_is_not_theirs(tmp_path: Path) -> None:
     assert not is_fish_audio(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("path", ["/", "/licences"])
+@pytest.mark.parametrize("path", ["/about", "/licences"])
 def test_their_weights_are_named_on_both_public_pages(
     settings: Settings, tmp_path: Path, path: str
 ) -> None:
@@ -61,7 +61,7 @@ def test_their_weights_are_named_on_both_public_pages(
     assert BUILT_WITH in response.content.decode()
 
 
-@pytest.mark.parametrize("path", ["/", "/licences"])
+@pytest.mark.parametrize("path", ["/about", "/licences"])
 def test_with_the_built_in_model_no_page_speaks_of_fish_audio_s_licence(
     settings: Settings, path: str
 ) -> None:
@@ -101,9 +101,10 @@ def test_it_is_only_read() -> None:
 
 
 @pytest.mark.django_db
-def test_start_page_and_admin_lead_to_it() -> None:
+def test_every_page_of_the_site_leads_to_it() -> None:
     page = Client()
     page.force_login(make_user(is_superuser=True))
 
-    assert 'href="/licences"' in page.get("/").content.decode()
+    assert 'href="/licences"' in page.get("/about").content.decode()
     assert 'href="/licences"' in page.get("/admin/").content.decode()
+    assert 'href="/licences"' in page.get("/studio").content.decode()

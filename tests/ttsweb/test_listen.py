@@ -30,6 +30,8 @@ def test_loopback_needs_no_allowed_hosts(host: str) -> None:
 def test_every_address_needs_allowed_hosts_and_the_error_names_the_setting(host: str) -> None:
     with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS") as caught:
         check_address(host, LOOPBACK)
+    with pytest.raises(ListenError, match="TTS_ALLOWED_HOSTS"):
+        check_address(host, [*LOOPBACK, "host.docker.internal"])
 
     assert caught.value.code == "allowed_hosts_missing"
     check_address(host, [*LOOPBACK, "tts.example.org"])
@@ -89,4 +91,4 @@ def _free_port() -> int:
 
 
 def test_hosts_that_nobody_chose_are_those_of_the_settings() -> None:
-    assert SETTINGS["TTS_ALLOWED_HOSTS"].default.split(",") == LOOPBACK
+    assert SETTINGS["TTS_ALLOWED_HOSTS"].default.split(",") == [*LOOPBACK, "host.docker.internal"]

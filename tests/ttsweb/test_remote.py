@@ -6,11 +6,11 @@ import io
 import json
 
 import pytest
-from django.core.management.base import CommandError, OutputWrapper
-from pytest_django import Settings
 
+from ttsweb import settings
 from ttsweb.client import ApiError, ServerUnreachableError
-from ttsweb.command_errors import StepError
+from ttsweb.command import Output
+from ttsweb.command_errors import CommandError, StepError
 from ttsweb.remote import open_client, remote_errors_told, server_url
 
 
@@ -26,21 +26,24 @@ from ttsweb.remote import open_client, remote_errors_told, server_url
     ],
 )
 def test_without_an_address_it_is_the_server_of_this_machine(
-    settings: Settings, host: str, url: str
+    monkeypatch: pytest.MonkeyPatch, host: str, url: str
 ) -> None:
-    settings.SERVER_URL, settings.HOST, settings.PORT = None, host, 8123
+    monkeypatch.setattr(settings, "SERVER_URL", None)
+    monkeypatch.setattr(settings, "HOST", host)
+    monkeypatch.setattr(settings, "PORT", 8123)
 
     assert server_url() == url
 
 
-def test_address_that_is_set_wins(settings: Settings) -> None:
-    settings.SERVER_URL = "https://tts.example.org/speech"
+def test_address_that_is_set_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SERVER_URL", "https://tts.example.org/speech")
 
     assert server_url() == "https://tts.example.org/speech"
 
 
-def test_missing_key_names_the_server_and_the_command(settings: Settings) -> None:
-    settings.SERVER_URL, settings.API_KEY = "https://tts.example.org", None
+def test_missing_key_names_the_server_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "SERVER_URL", "https://tts.example.org")
+    monkeypatch.setattr(settings, "API_KEY", None)
 
     with pytest.raises(StepError, match=r"https://tts\.example\.org.*create_key") as caught:
         open_client()
@@ -57,14 +60,14 @@ def test_missing_key_names_the_server_and_the_command(settings: Settings) -> Non
     ],
 )
 def test_error_is_told_with_what_to_do_and_as_an_object(
-    settings: Settings, error: Exception, code: str, words: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: str, words: str
 ) -> None:
-    settings.SERVER_URL = None
+    monkeypatch.setattr(settings, "SERVER_URL", None)
     printed = io.StringIO()
 
     with (
         pytest.raises(CommandError, match=f"^{code}: ") as caught,
-        remote_errors_told(OutputWrapper(printed), as_json=True),
+        remote_errors_told(Output(printed), as_json=True),
     ):
         raise error
 

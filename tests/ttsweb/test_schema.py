@@ -49,3 +49,26 @@ def test_the_schema_is_served_without_a_key() -> None:
 
     assert response.status_code == 200
     assert b"openapi: 3." in response.content
+
+
+@pytest.mark.parametrize("accept", ["image/png", "text/html", "application/problem+json"])
+def test_an_accept_that_cannot_be_met_is_told_what_can_be_had(accept: str) -> None:
+    response = Client().get("/api/v1/schema", headers={"accept": accept})
+
+    problem = response.json()  # whatever the view has besides, a problem is JSON
+    assert (response.status_code, problem["code"]) == (406, "not_acceptable")
+    assert response["Content-Type"] == "application/problem+json"
+    assert "application/yaml" in problem["detail"]
+    assert " or application/json." in problem["detail"]
+    for offered in ("application/yaml", "application/json"):
+        found = Client().get("/api/v1/schema", headers={"accept": offered})
+        assert found.status_code == 200
+        assert found["Content-Type"].startswith(offered)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/schema", "/api/v1/docs"])
+def test_errors_of_views_that_answer_otherwise_are_json(path: str) -> None:
+    response = Client().delete(path, headers={"accept": "application/yaml, text/html"})
+
+    assert response["Content-Type"] == "application/problem+json"
+    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")

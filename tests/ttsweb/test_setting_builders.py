@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 
 from ttsweb.log_format import LineFormatter, log_context
 from ttsweb.setting_builders import (
@@ -19,6 +18,7 @@ from ttsweb.setting_builders import (
     read_or_make_secret_key,
     voice_aliases,
 )
+from ttsweb.setting_specs import SettingError
 
 PROJECT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def test_the_embedded_key_is_made_once_and_readable_by_its_owner_alone(tmp_path:
 
 
 def test_a_production_start_without_a_key_stops_with_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ImproperlyConfigured, match="TTS_SECRET_KEY is not set"):
+    with pytest.raises(SettingError, match="TTS_SECRET_KEY is not set"):
         read_or_make_secret_key(None, path=tmp_path / "key", is_embedded=False)
     assert not (tmp_path / "key").exists()
 
@@ -47,7 +47,7 @@ def test_a_given_key_wins_and_nothing_is_written(tmp_path: Path) -> None:
 
 def test_a_damaged_key_file_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("short")
-    with pytest.raises(ImproperlyConfigured, match="too short"):
+    with pytest.raises(SettingError, match="too short"):
         read_or_make_secret_key(None, path=tmp_path / "key", is_embedded=True)
 
 
@@ -109,7 +109,7 @@ def test_a_database_url_of_another_project_is_never_used(tmp_path: Path) -> None
 
     result = start(strangers, tmp_path, code)
 
-    assert result.stdout.strip() == "django.db.backends.sqlite3", result.stderr
+    assert result.stdout.strip() == "ttsweb.sqlite", result.stderr
 
 
 def test_a_log_line_carries_the_ids_at_work() -> None:
@@ -170,7 +170,7 @@ def test_other_names_of_voices_are_read_as_pairs_in_any_case() -> None:
 
 @pytest.mark.parametrize("pairs", [["alloy"], ["=Ada"], ["alloy="], ["alloy=Ada", "ALLOY=Bob"]])
 def test_pair_that_is_none_or_comes_twice_stops_the_start(pairs: list[str]) -> None:
-    with pytest.raises(ImproperlyConfigured, match="TTS_OPENAI_VOICE_ALIASES"):
+    with pytest.raises(SettingError, match="TTS_OPENAI_VOICE_ALIASES"):
         voice_aliases(pairs)
 
 

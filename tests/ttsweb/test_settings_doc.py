@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from ttsweb import settings_doc
+from ttsweb.command_errors import CommandError
 from ttsweb.dotenv import read_dotenv
 from ttsweb.setting_specs import SETTINGS, SettingSpec
 from ttsweb.settings_doc import (

@@ -1,12 +1,14 @@
 """The way to PyTorch that is taken on each kind of machine, with a stand-in for the installers."""
 
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from synth.engine.codec import torchaudio_import
 from ttsweb import torch_install
 from ttsweb.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
 
@@ -26,10 +28,15 @@ class StubInstallers:
     plain: tuple[str, ...] | None
     own_index: tuple[str, ...] | None = None
     fails: frozenset[str] = frozenset()
+    imports: tuple[tuple[int, str], ...] = ((0, "torchaudio 2.11.0 imports"),)  # one a check
     calls: list[str] = field(default_factory=list)
 
     def __call__(self, command: Sequence[str]) -> Outcome:
         """Answer one command, and note the installations it would have made."""
+        if command[1] == str(torch_install.TORCHAUDIO_IMPORT):
+            code, line = self.imports[0]
+            self.imports = self.imports[1:] or self.imports
+            return Outcome(code, f"{line}\n", "")
         words = list(command[2:])  # without the interpreter and its -m
         if "--dry-run" in words:
             return self._trial(words)
@@ -175,7 +182,7 @@ def test_mac_with_apple_silicon_takes_plain_pip(constraints: Path) -> None:
 def test_intel_mac_is_told_that_no_build_exists_and_nothing_is_installed(constraints: Path) -> None:
     stub = StubInstallers(plain=CPU_PACKAGES)
 
-    with pytest.raises(InstallError, match=r"no 2\.13\.0 for Macs with an Intel processor"):
+    with pytest.raises(InstallError, match=r"no version 2\.13\.0 for Macs with an Intel processor"):
         install(constraints, stub, INTEL_MAC)
 
     assert stub.calls == []
@@ -192,7 +199,7 @@ def test_forced_cpu_on_a_machine_with_nvidia_asks_uv_for_the_cpu_build(constrain
 def test_forced_cpu_never_ends_with_the_cuda_build(constraints: Path) -> None:
     stub = StubInstallers(plain=CUDA_PACKAGES, own_index=None)
 
-    with pytest.raises(InstallError, match="unset TTS_TORCH"):
+    with pytest.raises(InstallError, match="Unset TTS_TORCH"):
         install(constraints, stub, forced="cpu")
 
     assert stub.calls == ["pip uv"]
@@ -250,8 +257,58 @@ def test_missing_torchaudio_is_said_and_stops_nothing(constraints: Path) -> None
     result = install(constraints, stub)
 
     assert result.said == [
-        "PyTorch: torchaudio could not be installed; the built-in resampler is used"
+        "PyTorch: torchaudio could not be installed, so the built-in resampler is used"
     ]
+
+
+WITHOUT_BINARY = (
+    3,
+    "torchaudio 2.11.0 without its binary part, which cannot be loaded (OSError: x)",
+)
+
+
+def test_torchaudio_that_does_not_fit_is_replaced_by_the_build_of_the_own_index(
+    constraints: Path,
+) -> None:
+    stub = StubInstallers(
+        plain=CUDA_PACKAGES,
+        own_index=CPU_PACKAGES,
+        imports=(WITHOUT_BINARY, (0, "torchaudio 2.11.0+cpu imports")),
+    )
+
+    result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
+
+    assert result.calls == [
+        "pip --no-deps torchaudio==2.11.0",
+        "pip uv",
+        "uv --torch-backend=auto --no-deps --force-reinstall torchaudio==2.11.0",
+    ]
+    assert result.said == []
+
+
+@pytest.mark.parametrize(
+    ("found", "used"),
+    [
+        (WITHOUT_BINARY, "its resampling is used"),
+        ((1, "torchaudio cannot be imported (x)"), "the built-in resampling is used"),
+    ],
+)
+def test_torchaudio_is_imported_after_installing_and_what_does_not_work_is_said(
+    constraints: Path, found: tuple[int, str], used: str
+) -> None:
+    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=None, imports=(found,))
+
+    result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
+
+    assert result.calls == ["pip --no-deps torchaudio==2.11.0", "pip uv"]
+    assert result.said == [f"PyTorch: {found[1]}; {used}"]
+
+
+def test_the_installers_check_is_the_engines_own_import() -> None:
+    checked = torch_install.call([sys.executable, str(torch_install.TORCHAUDIO_IMPORT)])
+
+    assert checked.returncode in (0, torch_install.EXIT_WITHOUT_BINARY)
+    assert torch_install.EXIT_WITHOUT_BINARY == torchaudio_import.EXIT_WITHOUT_BINARY
 
 
 def test_constraints_without_a_torch_pin_are_refused(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_saved_form_makes_a_voice_that_waits_for_the_encoder(
 
     response = page.post(ADD, form(*rows), follow=True)
 
-    assert "waiting for the encoder" in response.content.decode()
+    assert "being encoded" in response.content.decode()
     voice = Voice.objects.get()
     assert (voice.owner, voice.consent_by, voice.language) == (staff, "boss", "en")
     version = VoiceVersion.objects.get()
@@ -211,7 +211,7 @@ def test_a_taken_name_is_refused_in_whatever_case(page: Client, staff: User) -> 
 
     response = page.post(ADD, form({"audio": upload(), "transcript": "Hi."}, name="ADA"))
 
-    assert "Another voice has this name." in errors_of(response)
+    assert "Another voice has this name; choose another name." in errors_of(response)
 
 
 def test_too_many_clips_are_refused(page: Client, settings: Settings) -> None:
@@ -292,8 +292,8 @@ def test_encode_again_enqueues_ready_voices_and_names_waiting_ones(
     text = page.post(LIST, data, follow=True).content.decode()
 
     assert sent_encodings() == [str(ready.versions.get().pk)]
-    assert f"Waiting for the encoder again: {ready.name}." in text
-    assert f"Waiting for the encoder already: {waiting.name}." in text
+    assert f"Queued to be encoded again: {ready.name}." in text
+    assert f"Already waiting to be encoded: {waiting.name}." in text
 
 
 def test_deleting_one_voice_removes_its_bytes_and_keeps_the_row(

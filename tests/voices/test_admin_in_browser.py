@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pytest_django.live_server_helper import LiveServer
@@ -15,41 +11,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
+from tests.browser.pages import console_errors
 from tests.factories import make_user
-from tests.services import find_browser
 from tests.voices.clips import clip_bytes
 from voices.models import Voice
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-_OPTIONS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--window-size=1280,1600",
-)
-
-
-@pytest.fixture
-def browser() -> Iterator[webdriver.Chrome]:
-    """Return a headless Chromium with a profile of its own."""
-    options = webdriver.ChromeOptions()
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for option in (*_OPTIONS, f"--user-data-dir={profile}"):
-            options.add_argument(option)
-        options.binary_location = find_browser() or ""
-        service = webdriver.ChromeService(executable_path=shutil.which("chromedriver"))
-        driver = webdriver.Chrome(options=options, service=service)
-        try:
-            yield driver
-        finally:
-            driver.quit()
 
 
 def test_a_person_logs_in_uploads_a_clip_and_sees_the_voice_wait(
@@ -75,5 +42,4 @@ def test_a_person_logs_in_uploads_a_clip_and_sees_the_voice_wait(
     ).text
     assert "pending" in row.lower()
     assert Voice.objects.get().current_version is not None
-    log: Any = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium's
-    assert [line for line in log if line["level"] == "SEVERE"] == []
+    assert console_errors(browser) == []

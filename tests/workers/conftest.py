@@ -23,11 +23,12 @@ from voices.models import Voice
 from voices.submit import NewClip, create_voice
 from workers.held_claims import HeldClaim
 from workers.render import settle_rendered
+from workers.rendered import RenderedQueue
 from workers.worker_process import WorkerProcess
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 TINY = GOLDEN / "tiny-s2"
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 class MiniatureProcess(WorkerProcess):
@@ -42,9 +43,9 @@ class MiniatureProcess(WorkerProcess):
         """Keep the work for `run_next`."""
         self.waiting.put((work, arguments))
 
-    def _settle_soon(self) -> None:
+    def _settle_soon(self, queue: RenderedQueue) -> None:
         """Keep the settling for `run_next`; the engine calls this from its own thread."""
-        self.waiting.put((settle_rendered, ()))
+        self.waiting.put((settle_rendered, (queue,)))
 
     def run_next(self) -> None:
         """Do one piece of waiting work here and now."""

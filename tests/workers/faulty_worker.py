@@ -6,8 +6,9 @@ there, and no file for people while `no-room-for-files` is. storing: the process
 after it stores what it read of a book, as `die-storing` says.
 
 moments: it is killed, once for each file in the folder `die-at`, at the moment that the file is
-named for, and started again at once, which `deaths.txt` counts. Whatever its engine is asked to
-render is written to `asked.txt`.
+named for, and started again at once, which `deaths.txt` counts; `done-14`: with 14 segments done,
+another one is given to the engine. Whatever its engine is asked to render is written to
+`asked.txt`.
 """
 
 from __future__ import annotations
@@ -129,6 +130,16 @@ def _die_at(moment: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _die_when_done() -> None:
+    """Kill this process, once for each file `done-N`, if N segments are done."""
+    from synth.models import Segment
+
+    folder = Path(os.environ["TTS_DATA_DIR"]) / "die-at"
+    counts = sorted(int(path.name.removeprefix("done-")) for path in folder.glob("done-*"))
+    if counts and Segment.objects.filter(status="done").count() >= counts[0]:
+        _die_at(f"done-{counts[0]}")
+
+
 def _die_around_takes() -> None:
     """claimed: segments are claimed, and nothing else. rendering: some are done, and others are in
     the engine. rendered: a take is stored that no row names. stored: it has its row, and no
@@ -228,6 +239,7 @@ def _note_asked() -> None:
         with path.open("a") as file:  # one short write: lines of two workers do not mix
             file.write(f"{request.content_key} {int(is_stored)}\n")
         submit(process, claim, request)
+        _die_when_done()
 
     render._submit = noted
 

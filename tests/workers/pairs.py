@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connections
 from pytest_django import Settings
@@ -36,7 +37,6 @@ CLOCKS = {
     "TTS_ENGINE_SLOTS": "4",
     "TTS_MIN_FREE_BYTES": "0",
     "TTS_TORCH_THREADS": "1",
-    "TTS_SECRET_KEY": "only-for-tests-" + "x" * 40,
 }
 SENTENCE = "Ox {}."  # short: the tiny model never says the end and runs into the frame cap
 
@@ -62,14 +62,14 @@ class RunningWorker:
         """End it at once, as a lack of memory or of power would."""
         if self.popen.poll() is None:
             self.send(signal.SIGKILL)
-        self.popen.wait(10)
+        self.popen.wait(180)
 
     def stop(self) -> int:
         """Ask it to stop; return its exit status."""
         self.send(signal.SIGTERM)
-        return self.popen.wait(40)  # longer than any drain that the tests allow
+        return self.popen.wait(180)  # longer than any drain that the tests allow
 
-    def wait_ready(self, seconds: float = 120.0) -> RunningWorker:
+    def wait_ready(self, seconds: float = 300.0) -> RunningWorker:
         """Return once its engine is warm and it takes work."""
         deadline = time.monotonic() + seconds
         while f"worker {self.name} ready" not in self.log:
@@ -91,12 +91,12 @@ class Pair:
     workers: list[RunningWorker] = field(default_factory=list)
 
     @contextmanager
-    def entered(self, settings: Settings) -> Iterator[None]:
+    def entered(self, changed: Settings) -> Iterator[None]:
         """Use this pair's database, storage and broker in this process."""
         from workers.celery import app, make_app
 
         self.data_dir.mkdir(parents=True, exist_ok=True)
-        settings.CELERY = self.broker
+        changed.CELERY = self.broker
         kept, own = connections.databases["default"], connections["default"]
         own.close()
         connections.databases["default"] = connections.configure_settings(
@@ -138,6 +138,11 @@ class Pair:
             worker.kill()
 
 
+def _shared(data_dir: Path) -> dict[str, str]:
+    """Return the settings of a worker: it reads the secrets that this process encrypts."""
+    return CLOCKS | {"TTS_DATA_DIR": str(data_dir), "TTS_SECRET_KEY": settings.SECRET_KEY}
+
+
 def file_pair(environment: dict[str, str], data_dir: Path) -> Pair:
     """Return SQLite and messages as files: what runs when nothing is configured."""
 
@@ -147,7 +152,7 @@ def file_pair(environment: dict[str, str], data_dir: Path) -> Pair:
             path.unlink(missing_ok=True)
 
     return Pair(
-        environment=environment | CLOCKS | {"TTS_DATA_DIR": str(data_dir)},
+        environment=environment | _shared(data_dir),
         data_dir=data_dir,
         database=database_settings(None, data_dir=data_dir),
         broker=broker_settings(None, data_dir=data_dir),
@@ -166,12 +171,21 @@ def service_pair(
 
     urls = {"TTS_DATABASE_URL": postgres_url, "TTS_REDIS_URL": redis_url}
     return Pair(
-        environment=environment | CLOCKS | urls | {"TTS_DATA_DIR": str(data_dir)},
+        environment=environment | urls | _shared(data_dir),
         data_dir=data_dir,
         database=database_settings(postgres_url, data_dir=data_dir),
         broker=broker_settings(redis_url, data_dir=data_dir),
         lose_messages=lose_messages,
     )
+
+
+def wait_all_slots_busy(worker: RunningWorker, slots: int) -> None:
+    """Return once a worker has claimed at least as many segments as its engine has slots.
+
+    The rows say so at once; the worker's own figures are of moments and may miss each of these.
+    """
+    held = Segment.objects.filter(claimed_by=worker.name, status=Segment.Status.CLAIMED)
+    wait_for(lambda: held.count() >= slots, what=f"{slots} segments are claimed")
 
 
 def new_voice(name: str = "Ada", *, content: bytes | None = None) -> Voice:
@@ -185,7 +199,7 @@ def new_voice(name: str = "Ada", *, content: bytes | None = None) -> Voice:
 
 
 def wait_for(
-    condition: Callable[[], Any], *, what: str, seconds: float = 100.0, poll: float = 0.03
+    condition: Callable[[], Any], *, what: str, seconds: float = 300.0, poll: float = 0.03
 ) -> Any:
     """Return the condition's value once it is true."""
     deadline = time.monotonic() + seconds
@@ -218,7 +232,7 @@ def submit(voice: Voice | None = None, *, sentences: int = 1, **order: Any) -> R
     return job
 
 
-def wait_ended(*jobs: RenderJob, seconds: float = 150.0) -> None:
+def wait_ended(*jobs: RenderJob, seconds: float = 300.0) -> None:
     """Return once every job has ended, with the rows refreshed."""
 
     def ended() -> bool:

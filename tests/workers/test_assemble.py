@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,21 @@ import numpy as np
 import pytest
 import soundfile
 from django.core.files.storage import default_storage
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from synth import transitions
 from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Export, RenderJob, Segment, Take
-from tests.factories import CODEC_FINGERPRINT, make_job
-from tests.workers.conftest import MiniatureProcess
+from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
+from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.stored_takes import save_take
 from workers import assemble as assemble_module
 from workers import joined_takes, mastering
 from workers.audio_writers import FileTooLongError
 from workers.claiming import take_exports
+from workers.held_claims import Kind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 8_000
@@ -224,3 +229,146 @@ def test_long_take_goes_through_in_blocks(
     render_all([0.4])
 
     assert assemble(process).duration_seconds == pytest.approx(0.8)
+
+
+def short_jobs(count: int, **fields: Any) -> list[RenderJob]:
+    """Return jobs of one segment that is rendered, whose files are to be made."""
+    voice = make_voice()
+    jobs = [make_job(segments=1, format="wav", voice=voice, **fields) for _ in range(count)]
+    render_all([0.1] * count)
+    return jobs
+
+
+def commits(queries: CaptureQueriesContext) -> int:
+    return sum(one["sql"] == "COMMIT" for one in queries.captured_queries)
+
+
+def test_short_files_are_made_together_with_few_queries_and_one_commit(
+    process: MiniatureProcess,
+) -> None:
+    jobs = short_jobs(16, priority=RenderJob.Priority.BULK)
+
+    with CaptureQueriesContext(connection) as queries:
+        assert take_exports(process) == 16
+        process.run_all()
+
+    assert not RenderJob.objects.exclude(status=RenderJob.Status.SUCCEEDED).exists()
+    assert Export.objects.filter(status="done", job__in=jobs).exclude(key="").count() == 16
+    assert commits(queries) == 2  # one for all claims, one for all ends
+    assert len(queries) <= 16 * 2 + 20
+
+
+def test_damaged_take_fails_no_other_file_of_its_run(process: MiniatureProcess) -> None:
+    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
+    lost = save_take("ff" * 32, rendered(0.3))
+    Segment.objects.filter(job=jobs[1]).update(take=lost)
+    default_storage.delete(lost.audio_key)
+
+    take_exports(process)
+    process.run_all()
+
+    ends = {job.pk: job.status for job in RenderJob.objects.all()}
+    assert [ends[job.pk] for job in jobs] == ["succeeded", "running", "succeeded"]
+    assert Segment.objects.get(job=jobs[1]).status == Segment.Status.QUEUED
+
+
+def test_lost_claim_loses_no_other_file_of_its_run(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
+    take_exports(process)
+    Export.objects.filter(job=jobs[0]).update(claim_token=uuid.uuid4())
+
+    process.run_all()
+
+    ends = {job.pk: job.status for job in RenderJob.objects.all()}
+    files = [path for path in (settings.STORAGE_DIR / "exports").rglob("*") if path.is_file()]
+    assert [ends[job.pk] for job in jobs] == ["running", "succeeded", "succeeded"]
+    assert len(files) == 2
+
+
+def test_job_whose_end_cannot_be_written_holds_up_no_other(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
+    finish = transitions.finish_exports
+    bad = Export.objects.get(job=jobs[2]).pk
+
+    def refuse(files: dict[Any, Any]) -> set[Any]:
+        if any(claim.pk == bad for claim in files):
+            raise RuntimeError("surprise")
+        return finish(files)
+
+    monkeypatch.setattr(transitions, "finish_exports", refuse)
+    take_exports(process)
+    process.run_all()
+
+    ends = {job.pk: job.status for job in RenderJob.objects.all()}
+    assert [ends[job.pk] for job in jobs] == ["succeeded", "succeeded", "running"]
+    assert Export.objects.get(pk=bad).status == Export.Status.QUEUED
+
+
+def test_file_that_was_tried_before_is_made_alone(process: MiniatureProcess) -> None:
+    jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
+    Export.objects.filter(job=jobs[0]).update(attempts=1)
+
+    take_exports(process)
+
+    tokens = dict(Export.objects.values_list("job", "claim_token"))
+    assert tokens[jobs[0].pk] != tokens[jobs[1].pk] == tokens[jobs[2].pk]
+
+
+def test_bulk_leaves_a_thread_for_a_file_that_somebody_waits_for(
+    process: MiniatureProcess, settings: Settings
+) -> None:
+    settings.WORKER_THREADS = 2
+    short_jobs(40, priority=RenderJob.Priority.BULK)
+
+    assert take_exports(process) == 16
+    assert take_exports(process) == 0
+    urgent = short_jobs(1, priority=RenderJob.Priority.INTERACTIVE)
+
+    assert take_exports(process) == 1
+    assert Export.objects.get(job=urgent[0]).status == Export.Status.CLAIMED
+
+
+def test_urgent_file_goes_before_bulk_that_waits_longer(process: MiniatureProcess) -> None:
+    bulk = short_jobs(2, priority=RenderJob.Priority.BULK)
+    urgent = short_jobs(1, priority=RenderJob.Priority.INTERACTIVE)
+
+    take_exports(process)
+    process.run_next()
+
+    ends = {job.pk: job.status for job in RenderJob.objects.all()}
+    assert ends[urgent[0].pk] == RenderJob.Status.SUCCEEDED
+    assert {ends[job.pk] for job in bulk} == {RenderJob.Status.RUNNING}
+
+
+def test_bulk_file_waits_until_what_is_urgent_has_ended(
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assemble_module, "URGENT_SECONDS", 600.0)
+    urgent = process.held.add(Kind.SEGMENT, 1, uuid.uuid4(), priority=0)
+    bulk = process.held.add(Kind.EXPORT, uuid.uuid4(), uuid.uuid4(), priority=10)
+    waiting = threading.Thread(target=assemble_module.let_urgent_pass, args=(process, bulk))
+
+    waiting.start()
+    assert waiting.is_alive()
+    process.held.drop(urgent)
+    waiting.join(WAIT_SECONDS)
+
+    assert not waiting.is_alive()
+
+
+def test_many_jobs_that_end_together_get_their_files_with_one_commit() -> None:
+    voice = make_voice()
+    for _ in range(8):
+        make_job(segments=1, voice=voice)
+    claims = transitions.claim_segments(worker="gpu", limit=8, codec_fingerprint=CODEC_FINGERPRINT)
+    take = save_take("aa" * 32, rendered(0.1))
+
+    with CaptureQueriesContext(connection) as queries:
+        transitions.finish_segments([(claim, take) for claim in claims])
+
+    assert Export.objects.filter(status="queued").exclude(sent_at=None).count() == 8
+    assert commits(queries) == 1

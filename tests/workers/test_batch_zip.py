@@ -34,7 +34,7 @@ def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = ""
     name = voice or make_voice().name
     entries = entries_of_list(items, max_items=1000)
     options = BatchOptions(defaults={"voice": name, "format": "wav"})
-    return submit_batch(entries, options, owner=None, skip_bad=skip_bad)
+    return submit_batch(entries, options, owner=None, skip_bad=skip_bad)[0]
 
 
 def render(*, bad: str = "") -> None:

@@ -6,15 +6,16 @@ import io
 import json
 import subprocess
 import sys
+from argparse import ArgumentParser
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-from django.core.management.base import CommandError
 
 from synth.engine.bench.machine import FIGURES
+from ttsweb.command_errors import CommandError
 from workers.management.commands.bench import BENCHES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,16 +132,19 @@ def test_cold_tells_every_part_of_a_start_and_the_memory(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("ar", "--batch", "0"), "0 is too small: the least is 1"),
-        (("ar", "--batch", "1,x"), "expected whole numbers with commas"),
-        (("ar", "--preset", "huge"), "is not a preset: use one of tiny, mid, full"),
-        (("ar", "--preset", "tiny", "--context", "40000"), "has 32768: ask for a shorter context"),
+        (("ar", "--batch", "0"), "0 is too small; use at least 1"),
+        (("ar", "--batch", "1,x"), "expected whole numbers separated by commas"),
+        (("ar", "--preset", "huge"), "is not a preset; use one of tiny, mid, full"),
+        (
+            ("ar", "--preset", "tiny", "--context", "40000"),
+            "has only 32768; choose a shorter context",
+        ),
         (("ar", "--dtype", "float8"), "'float8' is unknown"),
         (("ar", "--device", "abacus"), "is not a device"),
         (("ar", "--threads", "-1"), "expected 0 or more"),
         (("ar", "--preset", "tiny", "--plot", "ar.svg"), "pictures are PNG files"),
-        (("encode", "--clip", "none.wav"), "is no sound file"),
-        (("codec", "--checkpoint", "nowhere"), "nowhere holds neither"),
+        (("encode", "--clip", "none.wav"), "is not a readable sound file"),
+        (("codec", "--checkpoint", "nowhere"), "nowhere contains neither"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_with_a_sentence(
@@ -185,7 +189,10 @@ def test_listing_the_benchmarks_does_not_load_torch(clean_env: dict[str, str]) -
 
 @pytest.mark.parametrize("name", BENCHES)
 def test_every_benchmark_can_be_asked_for_its_arguments(name: str) -> None:
-    module = import_module(BENCHES[name][0])
+    module = import_module(BENCHES[name].module)
+    parser = ArgumentParser()
 
-    assert callable(module.add_arguments)
+    BENCHES[name].add_arguments(parser)
+
+    assert "--help" in parser.format_help()
     assert callable(module.run)

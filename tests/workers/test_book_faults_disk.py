@@ -127,7 +127,7 @@ def test_book_on_a_full_disk_waits_and_ends_as_it_would_have(small_disk: Path, p
     most = Segment.objects.count()
     wait_for(lambda: spoken.count() == most, what="it is spoken", seconds=PATIENCE_SECONDS)
     book.refresh_from_db()
-    rows = BookFile.objects.filter(pk=request_file(book, "wav", {}).pk)
+    rows = BookFile.objects.filter(pk=request_file(book, "wav", {})[0].pk)
 
     with room(small_disk, 200_000):  # of 5 MB
         maker = start(pair, "cpu")
@@ -153,6 +153,6 @@ def file_of(pair: Pair, book: BookSource, kind: str) -> str:
     """Return the digest of a file that is made anew, of nothing that was encoded before."""
     for row in BookFile.objects.filter(kind=kind):
         delete_file(row)
-    rows = BookFile.objects.filter(pk=request_file(book, kind, {}).pk)
+    rows = BookFile.objects.filter(pk=request_file(book, kind, {})[0].pk)
     wait_for(lambda: rows.get().status == "done", what=f"the {kind}", seconds=PATIENCE_SECONDS)
     return rows.get().sha256

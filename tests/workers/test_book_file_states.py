@@ -252,7 +252,7 @@ def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(
     wait_ended(job)
     source.refresh_from_db()
 
-    row = request_file(source, "chapters", {"format": "flac"})
+    row, _ = request_file(source, "chapters", {"format": "flac"})
     rows = BookFile.objects.filter(pk=row.pk)
     wait_for(lambda: rows.get().status != "queued", what="a worker has the file")
     pair.workers[-1].kill()

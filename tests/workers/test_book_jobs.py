@@ -71,7 +71,7 @@ def upload(
         "policies": {},
         "options": OPTIONS | options,
     }
-    return upload_book(asked, owner=owner)
+    return upload_book(asked, owner=owner)[0]
 
 
 def wait_read(book: BookSource) -> BookSource:

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from synth.models import RenderJob
-from workers.claim_ahead import ClaimAhead, Room
+from workers.claim_ahead import SURE_SECONDS, SURE_SEGMENTS, ClaimAhead, Room
 from workers.held_claims import HeldClaim, Kind
 
 SLOTS = 16
@@ -55,7 +55,7 @@ def test_before_any_segment_ended_each_slot_has_one_waiting(ahead: ClaimAhead) -
 
 @pytest.mark.parametrize(
     ("per_second", "most"),
-    [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 64)],
+    [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 48)],
 )
 def test_what_lies_ahead_is_some_seconds_of_work_between_its_bounds(
     ahead: ClaimAhead, clock: Clock, per_second: float, most: int
@@ -115,9 +115,80 @@ def test_segments_that_wait_for_the_codec_leave_their_room_to_others_within_a_bo
     assert ahead.room(held(2 * SLOTS), SLOTS, at_codec=-1).any_class == 0
 
 
+def test_what_waits_to_be_stored_counts_among_the_most_that_a_kill_takes(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    run_at(ahead, clock, per_second=10)
+
+    assert ahead.most(SLOTS, unstored=8) == pytest.approx(SLOTS + 40, abs=1)
+    assert ahead.most(SLOTS, unstored=28) == SLOTS + 20
+    assert ahead.most(SLOTS, unstored=1000) == SLOTS + 4, "a slow disk let the slots run dry"
+    assert ahead.room(held(SLOTS), SLOTS, unstored=28).any_class == 20
+    assert not ahead.is_low(SLOTS + 11, SLOTS, unstored=28)
+    assert ahead.is_low(SLOTS + 11, SLOTS)
+
+
 def test_one_slot_has_work_ahead_at_any_pace(ahead: ClaimAhead, clock: Clock) -> None:
     assert ahead.most(1) == 2
 
     run_at(ahead, clock, per_second=0.05)
 
     assert ahead.most(1) == 2
+
+
+def kill_after(number: int, company: int | None) -> int:
+    """Return the company in which a worker is killed that rendered so many since it was before."""
+    ahead = ClaimAhead(Clock())
+    ahead.note_loss((company or SLOTS) // 2)
+    for _ in range(number):
+        ahead.note_end(is_idle=False)
+    return ahead.company() or 0
+
+
+def test_worker_that_was_never_killed_holds_as_many_as_ever(ahead: ClaimAhead) -> None:
+    assert ahead.company() is None
+
+
+def test_company_grows_with_what_is_rendered_after_a_loss(ahead: ClaimAhead) -> None:
+    ahead.note_loss(8)
+
+    assert ahead.company() == 8
+    for _ in range(3 * SURE_SEGMENTS):
+        ahead.note_end(is_idle=False)
+    assert ahead.company() == 11
+
+
+@pytest.mark.parametrize("between", [1, 14, 40, 200, 2000])
+def test_kills_that_go_on_cost_a_tenth_of_what_is_rendered_between_them(between: int) -> None:
+    company = kill_after(between, None)
+    for _ in range(11):
+        company = kill_after(between, company)
+
+    assert company <= max(1, 0.1 * between)
+
+
+def test_worker_is_at_its_full_pace_a_minute_after_a_loss_and_some_segments(
+    ahead: ClaimAhead, clock: Clock
+) -> None:
+    ahead.note_loss(2)
+    clock.now += SURE_SECONDS
+    for _ in range(SURE_SEGMENTS - 1):
+        ahead.note_end(is_idle=False)
+
+    assert ahead.company() == 2
+    ahead.note_end(is_idle=False)
+    assert ahead.company() is None
+
+
+def test_many_slots_are_full_again_soon_after_one_kill(ahead: ClaimAhead, clock: Clock) -> None:
+    slots, seconds_each = 64, 5.0
+    ahead.note_loss(slots // 2)
+    spent, rendered = 0.0, 0
+    while (company := ahead.company()) is not None and company < slots:
+        clock.now += seconds_each / company
+        spent += seconds_each / company
+        rendered += 1
+        ahead.note_end(is_idle=False)
+
+    assert spent < 1.6 * rendered * seconds_each / slots
+    assert spent <= SURE_SECONDS + seconds_each

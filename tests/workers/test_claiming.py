@@ -6,13 +6,20 @@ import datetime as dt
 from collections.abc import Callable
 
 import pytest
+from django.utils import timezone
 
 from synth.engine import Engine
 from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
 from voices.models import VoiceVersion
-from workers.claiming import take_exports, take_segments, take_versions, take_work
+from workers.claiming import (
+    note_last_losses,
+    take_exports,
+    take_segments,
+    take_versions,
+    take_work,
+)
 from workers.held_claims import HeldClaim, Kind
 
 pytestmark = pytest.mark.django_db
@@ -165,3 +172,146 @@ def test_version_on_its_last_attempt_runs_alone(process: MiniatureProcess) -> No
     take_work(process)
 
     assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]
+
+
+@pytest.fixture
+def four_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine say that it has four slots; nothing is rendered here."""
+    monkeypatch.setattr(Engine, "slots", 4)
+
+
+def held_pks(process: MiniatureProcess) -> set[int]:
+    return {claim.pk for claim in process.held.of(Kind.SEGMENT)}
+
+
+def test_segments_lost_once_run_in_half_the_company_and_others_with_them(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 12)
+    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
+    Segment.objects.filter(pk__in=keys[:3]).update(losses=1)
+
+    take_work(process)
+    assert held_pks(process) == set(keys[:2])
+    take_work(process)
+    assert len(process.held) == 2, "a suspect got more company"
+
+    process.held.drop(process.held.of(Kind.SEGMENT)[0])
+    Segment.objects.filter(pk=keys[0]).update(status="done")
+    take_work(process)
+    assert len(process.held) == 2
+
+    Segment.objects.filter(pk__in=keys[:3]).update(status="done")
+    for claim in process.held.of(Kind.SEGMENT):
+        process.held.drop(claim)
+    take_work(process)
+    assert len(process.held) == 8, "with no suspect left the worker holds as many as ever"
+
+
+def test_suspects_come_before_what_was_never_lost(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 12)
+    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
+    Segment.objects.filter(pk__in=keys[7:9]).update(losses=1)
+
+    take_work(process)
+
+    assert held_pks(process) == set(keys[7:9])
+
+
+@pytest.mark.parametrize(("lost", "losses", "most"), [(9, 1, 2), (2, 1, 1), (1, 1, 1), (9, 3, 1)])
+def test_worker_begins_with_half_of_what_the_one_before_it_lost(
+    process: MiniatureProcess, codec: str, four_slots: None, lost: int, losses: int, most: int
+) -> None:
+    make_ready_job(codec, 12)
+    Segment.objects.update(losses=0)
+    first = list(Segment.objects.order_by("pk").values_list("pk", flat=True)[:lost])
+    Segment.objects.filter(pk__in=first).update(losses=losses, claimed_by=process.name)
+    note_last_losses(process)
+    Segment.objects.filter(pk__in=first).update(status="done")
+
+    take_work(process)
+
+    assert len(process.held) == most
+
+
+def test_worker_begins_small_where_what_was_lost_lately_is_done_already(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 12)
+    done = Segment.objects.filter(pk=Segment.objects.latest("pk").pk)
+    done.update(status="done", losses=1, claimed_by=process.name, finished_at=timezone.now())
+
+    note_last_losses(process)
+    take_work(process)
+    assert len(process.held) == 2
+
+    process.held.note_rendered(process.held.of(Kind.SEGMENT)[0])
+    take_work(process)
+    assert len(process.held) == 2, "what is still to be stored was left out"
+
+
+def test_losses_of_other_workers_and_of_long_ago_hold_nothing_up(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 12)
+    other, old = Segment.objects.order_by("-pk")[:2]
+    now = timezone.now()
+    done = {"status": "done", "losses": 1}
+    rows = Segment.objects.all()
+    rows.filter(pk=other.pk).update(claimed_by="other", finished_at=now, **done)
+    long_ago = now - dt.timedelta(minutes=5)
+    rows.filter(pk=old.pk).update(claimed_by=process.name, finished_at=long_ago, **done)
+
+    note_last_losses(process)
+    take_work(process)
+
+    assert len(process.held) == 8
+
+
+def test_interactive_job_finds_room_beside_a_small_company(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    version = make_version(codec_fingerprint=codec)
+    make_job(version=version, segments=9, priority=RenderJob.Priority.BULK)
+    process.ahead.note_loss(2)
+    take_work(process)
+    urgent = make_job(version=version, segments=9)
+
+    take_work(process)
+
+    claims = process.held.of(Kind.SEGMENT)
+    assert [claim.job_id for claim in claims].count(urgent.pk) == 2
+    assert len(claims) == 4
+
+
+def test_segment_lost_twice_runs_alone_and_the_less_suspect_first(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 6)
+    keys = list(Segment.objects.order_by("pk").values_list("pk", flat=True))
+    Segment.objects.filter(pk=keys[0]).update(losses=3)
+    Segment.objects.filter(pk=keys[4]).update(losses=2)
+
+    for alone in (keys[4], keys[0]):
+        take_work(process)
+        take_work(process)
+        assert held_pks(process) == {alone}
+        process.held.drop(process.held.of(Kind.SEGMENT)[0])
+        Segment.objects.filter(pk=alone).update(status="done")
+    take_work(process)
+    assert len(process.held) == 4
+
+
+def test_lost_segments_that_cannot_run_now_hold_nothing_up(
+    process: MiniatureProcess, codec: str, four_slots: None
+) -> None:
+    make_ready_job(codec, 2)
+    Segment.objects.update(losses=1)
+    RenderJob.objects.update(paused_at=timezone.now())
+    make_ready_job(codec, 12)
+
+    take_work(process)
+
+    assert len(process.held) == 8

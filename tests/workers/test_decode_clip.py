@@ -15,7 +15,7 @@ import pytest
 from tests.workers.clips import coded_bytes, tone, wav_bytes
 from workers.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
 
-LIMITS = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=1024)
+LIMITS = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=1024)
 
 
 def decoded(content: bytes, container: str, limits: ClipLimits = LIMITS) -> DecodedClip:
@@ -156,7 +156,7 @@ def test_hour_of_audio_in_a_megabyte_is_refused_without_being_unpacked() -> None
     content = wav_bytes(hour, rate=16_000, format="FLAC")
     assert len(content) < 1_000_000
 
-    small = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=320)
+    small = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=320)
     assert refused(content, "flac", small) == "clip_too_long"
 
 
@@ -223,7 +223,7 @@ def test_decoding_that_takes_too_long_is_stopped() -> None:
 
 def test_decoding_that_takes_too_much_memory_is_stopped() -> None:
     content = wav_bytes(tone(seconds=59, rate=192_000), rate=192_000)
-    tight = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=20.0, megabytes=256)
+    tight = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=256)
 
     assert refused(content, "wav", tight) == "clip_decode_memory"
 

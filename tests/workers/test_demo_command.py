@@ -106,7 +106,7 @@ def test_first_run_writes_nothing_into_the_source_folder(two_runs: TwoRuns) -> N
 
 def test_second_run_uses_the_voice_and_the_takes_of_the_first(two_runs: TwoRuns) -> None:
     assert two_runs.second.returncode == 0, two_runs.second.stderr
-    assert "the codes are there from an earlier run" in two_runs.second.stderr
+    assert "the codes of an earlier run are reused" in two_runs.second.stderr
     # voices, versions, jobs, those that succeeded, takes, encoder runs
     assert run_python(two_runs.environment, COUNTS) == "3 3 2 2 3 3"
 
@@ -180,7 +180,7 @@ def test_port_that_was_asked_for_and_is_taken_ends_the_command_at_once(
     assert ended.returncode == 1
     error = one_object(ended.stdout)["error"]
     assert error["code"] == "port_taken"
-    assert f"Port {taken_port} on 127.0.0.1 is taken" in error["message"]
+    assert f"Port {taken_port} on 127.0.0.1 is used" in error["message"]
     assert not (Path(clean_env["TTS_DATA_DIR"]) / "out").exists()
 
 

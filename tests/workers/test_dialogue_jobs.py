@@ -65,7 +65,7 @@ def test_other_pauses_change_the_file_and_render_nothing(pair: Pair) -> None:
     assert seconds_of(slow) - seconds_of(usual) == pytest.approx(0.3, abs=0.001)
 
 
-def test_clips_of_several_speakers_go_when_their_job_has_ended(pair: Pair) -> None:
+def test_clips_of_several_speakers_go_with_their_job(pair: Pair) -> None:
     ada = new_voice("Ada")
     VoiceVersion.objects.update(encoded_at="2026-01-01T00:00:00Z")
     clips = {
@@ -79,8 +79,11 @@ def test_clips_of_several_speakers_go_when_their_job_has_ended(pair: Pair) -> No
 
     assert_whole(job)
     assert len(set(takes_of(job))) == 3
-    wait_for(lambda: StoredClip.objects.count() == 1, what="the job's own clips are gone")
+    left = StoredClip.objects.exclude(original_key="")
+    wait_for(lambda: left.count() == 1, what="the audio of the job's own clips is gone")
+    assert StoredClip.objects.count() == 3, "their codes stay as long as the job"
     delete_job(job)
+    wait_for(lambda: StoredClip.objects.count() == 1, what="the job's own clips are gone")
     assert not VoiceVersion.objects.filter(voice=None).exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import re
 import shutil
 import socket
 from pathlib import Path
@@ -15,6 +16,8 @@ from django.utils import timezone
 from pytest_django import Settings
 from safetensors.torch import load_file, save_file
 
+from synth.engine.codec import resample
+from synth.engine.codec.torchaudio_import import TorchaudioImport
 from synth.models import WorkerStatus
 from tests.workers.commands import PROJECT, one_object, run
 from workers.doctor import engine, system
@@ -89,7 +92,7 @@ def test_lines_for_people_hold_level_name_and_remedy(own_port: dict[str, str]) -
     assert {line.split()[1] for line in lines} == LINES
     failed = {line.split()[1]: line for line in lines if line.startswith("fail")}
     assert set(failed) == {"numbers", "checkpoint", "memory"}
-    assert "-> TTS_CHECKPOINT" in failed["checkpoint"]
+    assert "-> set TTS_CHECKPOINT to" in failed["checkpoint"]
 
 
 def test_services_that_are_away_fail_and_no_password_is_shown(own_port: dict[str, str]) -> None:
@@ -129,11 +132,11 @@ def test_disk_under_the_floor_of_free_space_fails(settings: Settings) -> None:
     found = system.look_at_storage()
 
     assert found.level == "fail"
-    assert "workers claim nothing" in found.remedy
+    assert "workers start no new work" in found.remedy
 
 
 def test_mistyped_setting_is_a_warning(settings: Settings) -> None:
-    settings.UNKNOWN_VARIABLES = ["TTS_DEVISE is set, but there is no such setting"]
+    settings.UNKNOWN_VARIABLES = ["TTS_DEVISE is set, but this setting does not exist"]
 
     found = system.look_at_settings()
 
@@ -168,7 +171,7 @@ def test_address_without_allowed_hosts_fails(settings: Settings) -> None:
     [
         ("ready", 0, "ok", "w-1 all ready"),
         ("failed", 0, "fail", "w-1 all failed"),
-        ("ready", 3600, "ok", "none runs"),
+        ("ready", 3600, "ok", "none is running"),
     ],
 )
 def test_worker_is_shown_as_it_last_said(
@@ -191,6 +194,28 @@ def test_forced_builtin_resampler_is_named(settings: Settings) -> None:
     assert engine.look_at_resampler().text.startswith("builtin ")
 
 
+def test_resampler_is_named_with_how_torchaudio_imports_and_how_far_both_are_apart() -> None:
+    found = engine.look_at_resampler()
+
+    assert found.level == "ok"
+    assert found.text.startswith("torchaudio (TTS_RESAMPLER=auto; torchaudio 2.")
+    apart = re.search(r"by at most (\S+)", found.text)
+    assert apart is not None and float(apart[1]) <= 1e-6
+
+
+def test_torchaudio_that_does_not_import_is_said_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing = TorchaudioImport(None, "ModuleNotFoundError: No module named 'torchaudio'")
+    for module in (engine, resample):
+        monkeypatch.setattr(module, "import_torchaudio", lambda: missing)
+
+    assert engine.look_at_resampler().text == (
+        "builtin (TTS_RESAMPLER=auto; torchaudio cannot be imported (ModuleNotFoundError: "
+        "No module named 'torchaudio'))"
+    )
+
+
 def test_device_that_is_not_there_fails(settings: Settings) -> None:
     settings.DEVICE = "cuda:77"
 
@@ -206,7 +231,7 @@ def test_threads_are_said_with_who_chose_them(settings: Settings) -> None:
     settings.TORCH_THREADS = 3
     assert "3 threads (TTS_TORCH_THREADS=3)" in engine.look_at_device().text
     settings.TORCH_THREADS = 0
-    assert "TTS_TORCH_THREADS sets it" in engine.look_at_device().text
+    assert "TTS_TORCH_THREADS can set it" in engine.look_at_device().text
 
 
 @pytest.mark.parametrize("change", ["missing", "misshapen"])
@@ -242,7 +267,7 @@ def test_missing_codec_is_named(checkpoint: Path, settings: Settings) -> None:
     ("card", "level", "words"),
     [
         ('{"name": "x", "licence": "y", "speeks": true}', "fail", "speeks"),
-        ('{"name": "x", "licence": "y", "speaks": false}', "warn", "no speech"),
+        ('{"name": "x", "licence": "y", "speaks": false}', "warn", "noise instead of speech"),
     ],
 )
 def test_card_is_read(

@@ -96,7 +96,7 @@ def test_bad_clip_fails_its_version_and_the_jobs_that_wait_for_it(
 
     job.refresh_from_db()
     assert (job.status, job.error_code) == (RenderJob.Status.FAILED, "clip_silent")
-    assert job.error_message == "The clip is silent: there is no voice in it."
+    assert job.error_message == "The clip is silent; record it again."
     assert VoiceVersion.objects.get().error_code == "clip_silent"
     assert not StoredClip.objects.exists(), "the reference that came with the job was kept"
 

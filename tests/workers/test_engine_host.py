@@ -51,7 +51,7 @@ def test_graphs_asked_for_without_a_device_that_has_them_stop_the_start(
     }
 
     expected = (
-        "invalid_request TTS_ENGINE_GRAPHS=on needs a CUDA device and the engine is to run on cpu: "
-        "use auto or off."
+        "invalid_request TTS_ENGINE_GRAPHS=on needs a CUDA device, but the engine runs on "
+        "cpu; use auto or off."
     )
     assert run_python(environment, REFUSED) == expected

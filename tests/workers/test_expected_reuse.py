@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
+
 import pytest
 from django.utils import timezone
 
@@ -12,6 +14,7 @@ from synth.bookshelf.start import start_book
 from synth.models import Segment, WorkerStatus
 from tests.factories import make_take
 from tests.synth.books_api.shelf import CHAPTERS, store_book
+from tests.synth.test_take_keys import ENGINE
 from tests.workers.conftest import MiniatureProcess
 from voices.models import Voice
 from workers.claiming import take_versions
@@ -30,7 +33,7 @@ def test_plan_counts_the_takes_that_a_worker_would_use_again(
     now = timezone.now()
     WorkerStatus.objects.create(
         name="gpu", role="gpu", started_at=now, last_seen_at=now,
-        model_fingerprint=process.host.engine.model_fingerprint,
+        engine_class=asdict(process.host.engine.engine_class),
     )  # fmt: skip
     before = expected_reuse(book, plan)
     segments = list(Segment.objects.filter(job=start_book(store_book())).order_by("pk"))
@@ -56,12 +59,24 @@ def test_plan_counts_the_takes_that_a_worker_would_use_again(
     assert about is not None
     assert abs(about.segments - len(segments)) <= len(CHAPTERS)
 
+    engine = replace(process.host.engine.engine_class, backend="of another class")
+    WorkerStatus.objects.create(
+        name="newer", role="gpu", started_at=now, last_seen_at=timezone.now(),
+        engine_class=asdict(engine), state="ready",
+    )  # fmt: skip
+    monkeypatch.undo()
+    assert (
+        expected_reuse(book, plan) == before
+    )  # those of the worker that is not there do not count
+    WorkerStatus.objects.update(state="ready")
+    assert expected_reuse(book, plan) == found
+
 
 @pytest.mark.django_db(transaction=True)
 def test_nothing_is_told_while_the_voice_is_not_encoded(voice: Voice) -> None:
     now = timezone.now()
     WorkerStatus.objects.create(
-        name="gpu", role="gpu", started_at=now, last_seen_at=now, model_fingerprint="m"
+        name="gpu", role="gpu", started_at=now, last_seen_at=now, engine_class=asdict(ENGINE)
     )
     book = store_book()
 

@@ -127,7 +127,7 @@ def test_engine_that_hangs_for_good_ends_the_process(
     assert reasons == []
     heart.beat()
 
-    assert "hangs" in reasons[0]
+    assert "does not respond" in reasons[0]
 
 
 def test_claim_that_is_no_longer_ours_is_abandoned_and_its_batch_goes_on(

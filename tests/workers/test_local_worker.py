@@ -104,7 +104,7 @@ def test_worker_that_cannot_do_it_all_is_not_relied_on(
 
 
 def test_row_of_our_killed_worker_is_no_worker(worker: LocalWorker) -> None:
-    make_status("ours", age=1)
+    make_status("ours-embedded", age=1)
 
     worker.keep()
 

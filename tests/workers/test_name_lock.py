@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.name_lock import NameTakenError, lock_name
+from workers.name_lock import NameTakenError, held_if_ended, lock_name
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOLD = "import sys, time; from pathlib import Path; from workers.name_lock import lock_name; "
@@ -50,5 +50,24 @@ def test_killed_process_gives_its_name_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "../up", "x" * 101])
 def test_name_that_is_no_name_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NameTakenError, match="cannot be"):
+    with pytest.raises(NameTakenError, match="is not a valid name"):
         lock_name(tmp_path, name, is_fixed=True)
+
+
+def test_name_of_an_ended_process_is_known_by_the_start_that_it_noted(tmp_path: Path) -> None:
+    lock = lock_name(tmp_path, "w1", is_fixed=True)
+    lock.note("monday")
+    with held_if_ended(tmp_path, "w1", "monday") as is_ended:
+        assert not is_ended, "its process is there"
+
+    lock.release()
+
+    with held_if_ended(tmp_path, "w1", "tuesday") as is_ended:
+        assert not is_ended, "that start was on another host"
+    with held_if_ended(tmp_path, "w2", "monday") as is_ended:
+        assert not is_ended
+    with held_if_ended(tmp_path, "w1", "monday") as is_ended:
+        assert is_ended
+        with pytest.raises(NameTakenError):
+            lock_name(tmp_path, "w1", is_fixed=True)
+    lock_name(tmp_path, "w1", is_fixed=True).release()

@@ -241,5 +241,5 @@ def test_command_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert output.getvalue().splitlines() == [
         f"{KEYS[3]}  5",
-        "1 objects, 5 bytes found; --delete removes them",
+        "1 object, 5 bytes found; --delete removes them",
     ]

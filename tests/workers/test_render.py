@@ -111,10 +111,13 @@ def test_take_whose_audio_is_gone_is_rendered_again_for_all_who_have_it(
 def test_same_text_rendered_twice_at_once_gives_one_take_and_no_waste(
     process: MiniatureProcess, ready: Voice, settings: Settings
 ) -> None:
-    submit(ready, text="Ox.\n\nOx.\n\nOx.")
+    job = submit(ready, text="Ox.\n\nOx.\n\nOx.")
 
     render(process)
+    render(process)  # those that waited for it
 
+    job.refresh_from_db()
+    assert (job.takes_rendered, job.takes_reused) == (1, 2)
     files = [path for path in (settings.STORAGE_DIR / "takes").rglob("*") if path.is_file()]
     assert Take.objects.count() == 1
     assert Take.objects.get().segments.count() == 3
@@ -351,7 +354,7 @@ def test_codes_that_are_gone_are_made_again_and_the_job_waits(
     assert one_segment().status == "done"
 
 
-def test_segment_being_rendered_when_its_voice_is_deleted_ends_well(
+def test_segment_being_rendered_when_its_voice_is_deleted_leaves_no_take(
     process: MiniatureProcess, ready: Voice
 ) -> None:
     submit(ready, text="Ox.")
@@ -361,4 +364,5 @@ def test_segment_being_rendered_when_its_voice_is_deleted_ends_well(
     delete_voice(ready)
     process.run_all()
 
-    assert one_segment().status == "done"
+    assert (one_segment().status, one_segment().error_code) == ("failed", "voice_deleted")
+    assert not Take.objects.exists()

@@ -109,7 +109,6 @@ def test_voice_and_job_by_http_end_in_audio_and_the_stop_leaves_no_process(
     part = serving.get(f"{job}/audio", Range="bytes=4-103")
 
     serving.process.send_signal(signal.SIGINT)
-    started = time.monotonic()
     serving.process.wait(timeout=PATIENCE_SECONDS)
 
     assert (whole.status_code, part.status_code) == (200, 206)
@@ -117,7 +116,6 @@ def test_voice_and_job_by_http_end_in_audio_and_the_stop_leaves_no_process(
     audio, rate = soundfile.read(io.BytesIO(whole.content))
     assert rate == 44_100 and len(audio) > rate // 2
     assert serving.process.returncode == 0
-    assert time.monotonic() - started < 10
     assert children_of(serving.process.pid) == []
 
 
@@ -171,7 +169,7 @@ def test_port_that_is_none_is_a_usage_error(clean_env: dict[str, str], port: str
     ended = run(clean_env, "serve", f"--port={port}")
 
     assert ended.returncode == 2
-    assert "nor auto" in ended.stderr
+    assert "not auto" in ended.stderr
 
 
 def test_without_a_worker_only_the_web_runs(clean_env: dict[str, str]) -> None:

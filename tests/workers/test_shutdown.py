@@ -9,6 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from synth.models import BookFile, BookSource, Export, Segment, WebhookDelivery
+from synth.transitions import cancel_job
 from tests.factories import (
     make_book,
     make_book_file,
@@ -61,26 +62,25 @@ def test_every_kind_of_claim_is_handed_back_unspent(process: MiniatureProcess) -
     assert not ClipCodes.objects.filter(claim_token__isnull=False).exists()
 
 
-def test_segment_of_a_cancelled_job_is_cancelled_and_not_queued(
+def test_segment_of_a_cancelled_job_is_not_queued_again(
     process: MiniatureProcess,
 ) -> None:
     codec = process.host.engine.codec_fingerprint
     job = make_job(version=make_version(codec_fingerprint=codec))
     take_work(process)
-    job.cancel_requested = True
-    job.save()
+    cancel_job(job.pk)
 
     hand_back(process.held.of(Kind.SEGMENT)[0])
 
     job.refresh_from_db()
-    assert job.status == "cancelled"
+    assert (job.status, job.segments.get().status) == ("cancelled", "cancelled")
 
 
 @pytest.mark.django_db(transaction=True)
 def test_drain_waits_for_work_and_ends_as_soon_as_it_is_done(
     process: MiniatureProcess, settings: Settings
 ) -> None:
-    settings.DRAIN_SECONDS = 30
+    settings.DRAIN_SECONDS = 3600
     make_export(status="queued")
     take_work(process)
     (claim,) = process.held.of(Kind.EXPORT)
@@ -89,20 +89,19 @@ def test_drain_waits_for_work_and_ends_as_soon_as_it_is_done(
 
     drain(process, hurry=threading.Event())
 
-    assert 0.25 < time.monotonic() - started < 10
+    assert time.monotonic() - started > 0.25
     assert process.stopping.is_set()
     assert not process.may_claim
 
 
 @pytest.mark.django_db(transaction=True)
 def test_second_signal_does_not_wait(process: MiniatureProcess, settings: Settings) -> None:
-    settings.DRAIN_SECONDS = 30
+    settings.DRAIN_SECONDS = 3600
     make_export(status="queued")
     take_work(process)
     hurry = threading.Event()
     hurry.set()
-    started = time.monotonic()
 
     drain(process, hurry=hurry)
 
-    assert time.monotonic() - started < 10
+    assert process.held.of(Kind.EXPORT), "it did not wait for what it holds"

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
 from workers import worker_process
@@ -91,7 +92,7 @@ def test_working_worker_has_its_engine_before_what_serves_it(pair: Pair) -> None
     worker = pair.start_worker().wait_ready()
     voice = new_voice()
     wait_encoded(voice)
-    wait_ended(submit(voice, sentences=3))
+    wait_ended(submit(voice, sentences=3, priority=RenderJob.Priority.BULK))
 
     found = Counter(
         os.getpriority(os.PRIO_PROCESS, int(task.name))
@@ -99,9 +100,9 @@ def test_working_worker_has_its_engine_before_what_serves_it(pair: Pair) -> None
     )
 
     own = niceness()
-    # A thread each that begins, stores and settles segments, of the last two some.
-    assert found.pop(min(own + Nicer.SERVING, 19)) >= 3
+    assert found.pop(min(own + Nicer.SERVING, 19)) >= 1  # what stores
     assert found.pop(min(own + Nicer.SPARE, 19), 0) <= 1
-    # The main thread, pump, sweep, heartbeat, status, the engine's three and the broker's.
+    # The main thread, pump, sweep, heartbeat, status, the engine's three, the broker's, and what
+    # begins and settles segments: while they write, all other writers wait for them.
     assert set(found) == {own}
-    assert found[own] >= 9
+    assert found[own] >= 11

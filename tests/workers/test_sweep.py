@@ -106,12 +106,13 @@ def test_expired_claims_are_freed_and_living_ones_are_not() -> None:
         row.refresh_from_db()
     assert (lost.status, held.status) == ("queued", "claimed")
     assert (version.status, export.status) == ("pending", "queued")
-    assert (lost.attempts, version.attempts, export.attempts) == (1, 1, 1)
+    assert (lost.attempts, lost.losses) == (0, 1)
+    assert (version.attempts, export.attempts) == (1, 1)
 
 
 def test_claim_lost_for_the_last_time_fails_with_a_sentence() -> None:
     second = dt.timedelta(seconds=1)
-    segment = make_segment(**claimed(ago=second, status="claimed") | {"attempts": 3})
+    segment = make_segment(**claimed(ago=second, status="claimed") | {"losses": 4})
 
     sweep.sweep_if_due()
 

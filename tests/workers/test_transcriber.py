@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.core.exceptions import ImproperlyConfigured
 from pytest_django import Settings
 
 from synth.models import RenderJob, Segment, WorkerStatus
@@ -14,6 +13,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
 from tests.workers.plugged import Parrot, Sleeper
 from ttsweb.setting_builders import transcriber_name
+from ttsweb.setting_specs import SettingError
 from voices.models import Voice
 from workers.claiming import take_segments, take_versions
 from workers.doctor.system import look_at_transcriber
@@ -224,7 +224,7 @@ def test_what_cannot_be_used_is_told_by_name_and_reason(name: str, told: str) ->
     "name", ["ears", "ears:", ":make", "a b:make", "ears:make()", "ears.:make", "1a:b", "a:b:c"]
 )
 def test_name_that_is_none_stops_the_start(name: str) -> None:
-    with pytest.raises(ImproperlyConfigured, match=r"package\.module:factory"):
+    with pytest.raises(SettingError, match=r"package\.module:factory"):
         transcriber_name(name)
 
 
@@ -257,7 +257,7 @@ def test_worker_process_hears_by_its_setting(pair: Pair) -> None:
 def test_worker_with_a_plug_in_that_cannot_start_ends_and_says_why(pair: Pair) -> None:
     worker = pair.start_worker(name="deaf", TTS_TRANSCRIBER=f"{PLUGGED}:broken")
 
-    assert worker.popen.wait(120) == 1
+    assert worker.popen.wait(180) == 1
     assert "cannot start" in worker.log and "no model in /models" in worker.log
     status = WorkerStatus.objects.get(name="deaf")
     assert status.state == "failed" and "no model in /models" in status.detail

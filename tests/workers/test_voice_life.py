@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synth.models import RenderJob, Segment, WorkerStatus
-from synth.removal import delete_voice
+from synth.models import RenderJob, Segment, Take, WorkerStatus
+from synth.removal import delete_job, delete_voice
+from synth.submit import Order, submit_job
 from synth.transitions import cancel_job
+from tests.factories import make_user
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import (
     Pair,
@@ -15,12 +17,13 @@ from tests.workers.pairs import (
     counter,
     new_voice,
     submit,
+    wait_all_slots_busy,
     wait_encoded,
     wait_ended,
     wait_for,
 )
-from voices.models import StoredClip, VoiceVersion
-from voices.submit import NewClip
+from voices.models import StoredClip, Voice, VoiceVersion
+from voices.submit import NewClip, update_voice
 
 
 def objects(pair: Pair, *folders: str) -> list[str]:
@@ -41,6 +44,14 @@ def wait_gone(pair: Pair) -> None:
     wait_for(lambda: not objects(pair, "clips", "codes"), what="the clip's bytes are gone")
 
 
+def wait_audio_gone(pair: Pair) -> None:
+    """Return once no audio of a clip that came with a job is left; its codes are."""
+    wait_for(lambda: not objects(pair, "clips"), what="the clip's audio is gone")
+    clip = StoredClip.objects.get()
+    assert (clip.original_key, clip.used_key) == ("", "")
+    assert len(objects(pair, "codes")) == 1
+
+
 def test_twelve_first_jobs_of_one_reference_cost_one_encoder_run(pair: Pair) -> None:
     jobs = [submit(text=f"Ox {number}.", reference=inline()) for number in range(12)]
     for name in ("w1", "w2"):
@@ -50,26 +61,29 @@ def test_twelve_first_jobs_of_one_reference_cost_one_encoder_run(pair: Pair) -> 
 
     assert_whole(*jobs)
     assert counter("encoder_run") == 1
-    wait_gone(pair)
+    wait_audio_gone(pair)
 
 
 def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) -> None:
     first = submit(text="Ox.", reference=inline())
-    pair.start_worker().wait_ready()
+    worker = pair.start_worker().wait_ready()
     wait_ended(first)
-    wait_gone(pair)
+    wait_audio_gone(pair)
+    worker.stop()
+    pair.start_worker().wait_ready()
 
     again = submit(text="Ox.", reference=inline())
     wait_ended(again)
     assert_whole(first, again)
     assert first.segments.get().take_id == again.segments.get().take_id
-    wait_gone(pair)
+    assert counter("encoder_run") == 1  # across jobs and a restart
+    wait_audio_gone(pair)
 
     silence = wav_bytes(np.zeros((36_000, 1), dtype=np.float32))
     failed = submit(text="Ox.", reference=inline(silence))
     wait_ended(failed)
     assert (failed.status, failed.error_code) == (RenderJob.Status.FAILED, "clip_silent")
-    wait_gone(pair)
+    wait_audio_gone(pair)
 
     cancelled = submit(text="An ox and a fox. " * 12, reference=inline())
     busy = Segment.objects.filter(job=cancelled, status=Segment.Status.CLAIMED)
@@ -77,6 +91,12 @@ def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) ->
     cancel_job(cancelled.pk)
     wait_ended(cancelled)
     assert cancelled.status == RenderJob.Status.CANCELLED
+    wait_audio_gone(pair)
+    assert counter("encoder_run") == 1
+
+    for job in (first, again, failed, cancelled):
+        assert objects(pair, "codes")
+        delete_job(job)
     wait_gone(pair)
 
 
@@ -131,26 +151,88 @@ def test_deleted_voice_leaves_every_workers_memory(pair: Pair) -> None:
     assert objects(pair, "clips", "codes") == []
 
 
-def test_voice_deleted_while_all_slots_speak_with_it(pair: Pair) -> None:
-    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=16).wait_ready()
+def silence(deed: str, voice: Voice, job: RenderJob) -> str:
+    """Do what ends a job in a voice; return the code that its segments get, empty for a cancel."""
+    if deed == "cancel":
+        assert cancel_job(job.pk)
+        return ""
+    if deed == "delete":
+        assert delete_voice(voice)
+        return "voice_deleted"
+    if deed == "withdraw":
+        update_voice(voice, by="owner", changes={"consent_withdrawn": True})
+        return "consent_withdrawn"
+    update_voice(voice, by="owner", changes={"shared": False})
+    return "voice_not_shared"
+
+
+@pytest.mark.parametrize(
+    ("pair", "deed"),
+    [
+        ("files", "delete"),
+        ("files", "withdraw"),
+        ("files", "unshare"),
+        ("files", "cancel"),
+        pytest.param("services", "delete", marks=[pytest.mark.redis, pytest.mark.postgres]),
+    ],
+    indirect=["pair"],
+)
+def test_voice_silenced_while_all_slots_speak_with_it_begins_nothing_more(
+    pair: Pair, deed: str
+) -> None:
+    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=8).wait_ready()
+    owner, listener = make_user(), make_user()
     voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
+    Voice.objects.filter(pk=voice.pk).update(owner=owner, shared=True)
+    voice.refresh_from_db()
     for one in (voice, other):
         wait_encoded(one)
-    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(300))
-    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
-    busy = WorkerStatus.objects.filter(pk="w1", figures__slots_in_use=16)
-    wait_for(busy.exists, what="all slots are in use")
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(200))
+    order = Order(text=text, voice=voice, priority=RenderJob.Priority.BULK, max_retakes=0)
+    job, _ = submit_job(order, owner=listener)
+    wait_all_slots_busy(worker, 8)
 
-    assert delete_voice(voice)
+    code = silence(deed, voice, job)
+    rows = Segment.objects.filter(job=job).order_by("pk")
+    outcomes = list(rows.values_list("status", "error_code", "take"))
+    takes = Take.objects.count()
+    idle = WorkerStatus.objects.filter(
+        pk="w1", figures__slots_in_use=0, figures__segments_in_flight=0
+    )
+    wait_for(idle.exists, what="the engine has dropped all of it")
     after = submit(other, sentences=2)
     wait_ended(job, after)
 
-    outcomes = list(Segment.objects.filter(job=job).values_list("status", "error_code"))
-    assert set(outcomes) == {("done", ""), ("failed", "voice_deleted")}
-    assert outcomes.count(("done", "")) >= 16, "what was being spoken did not end well"
-    assert job.status == RenderJob.Status.PARTIAL
+    assert list(rows.values_list("status", "error_code", "take")) == outcomes
+    ending = ("cancelled", "") if deed == "cancel" else ("failed", code)
+    assert {row[:2] for row in outcomes} <= {("done", ""), ending}
+    unheard = [row for row in outcomes if row[:2] == ending and row[2] is None]
+    assert len(unheard) > 8 * 4, "the worker spoke nearly all of it before"
     assert_whole(after)
+    unspoken = [take for take in Take.objects.all() if not take.segments.exists()]
+    assert (unspoken, Take.objects.count()) == ([], takes + 2)
+    has_audio = any(row[0] == "done" for row in outcomes)
+    if deed == "cancel":
+        assert job.status == RenderJob.Status.CANCELLED
+    else:
+        assert (job.status, job.error_code) == ("partial" if has_audio else "failed", code)
     assert worker.popen.poll() is None
+
+
+@pytest.mark.parametrize("pair", ["files"], indirect=True)
+def test_deleted_voice_leaves_memory_and_storage_while_all_slots_speak_with_it(pair: Pair) -> None:
+    worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=4).wait_ready()
+    voice, other = new_voice(), new_voice("Other", content=wav_bytes(seconds=1.2))
+    for one in (voice, other):
+        wait_encoded(one)
+    text = "\n\n".join(f"{number} oxen and a fox. " + "An ox. " * 30 for number in range(60))
+    job = submit(voice, text=text, priority=RenderJob.Priority.BULK)
+    wait_all_slots_busy(worker, 4)
+
+    delete_voice(voice)
+    after = submit(other, sentences=1)
+    wait_ended(job, after)
+
     figures = WorkerStatus.objects.filter(pk="w1", figures__codes_cache_entries=1)
     wait_for(figures.exists, what="only the other voice is left in memory")
     fingerprint = StoredClip.objects.get().fingerprint

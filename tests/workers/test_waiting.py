@@ -126,7 +126,7 @@ def test_older_file_stays_when_the_new_one_cannot_be_read(tmp_path: Path) -> Non
     target = tmp_path / "out.wav"
     target.write_bytes(b"old")
 
-    with pytest.raises(StepError, match=r"out\.wav was not written") as caught:
+    with pytest.raises(StepError, match=r"out\.wav could not be written") as caught:
         save_audio(job, target)
 
     assert caught.value.code == "file_not_written"

@@ -121,9 +121,14 @@ def test_pause_that_the_receiver_asks_for_is_kept(
 ) -> None:
     server.answers = [(503, {"Retry-After": "120"}, b"")]
 
-    row = send(process, make_delivery(url=server.url))
+    delivery, pause, before = (
+        make_delivery(url=server.url),
+        dt.timedelta(seconds=120),
+        timezone.now(),
+    )
+    row = send(process, delivery)
 
-    assert 110 < (row.not_before - timezone.now()).total_seconds() < 121
+    assert before + pause <= row.not_before <= timezone.now() + pause
 
 
 def test_pauses_are_read_in_both_forms() -> None:
@@ -162,6 +167,19 @@ def test_url_that_is_gone_switches_the_endpoint_off(
     endpoint.refresh_from_db()
     assert (row.status, row.error_code) == (Status.FAILED, "endpoint_gone")
     assert not endpoint.enabled
+
+
+def test_secret_of_another_key_is_said_and_tried_again_unsent(
+    process: MiniatureProcess, server: Listener, owner: User, settings: Settings
+) -> None:
+    secret_of(owner)
+    settings.SECRET_KEY = "the key of another host, which is long enough to sign"
+
+    row = send(process, make_delivery(owner, url=server.url))
+
+    assert (row.status, row.error_code) == (Status.QUEUED, "secret_unreadable")
+    assert "TTS_SECRET_KEY_FALLBACKS" in row.error_message
+    assert server.arrived == []
 
 
 def test_receiver_that_is_away_is_tried_again(process: MiniatureProcess) -> None:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
+from django.conf import settings
 
 from synth.contract import RenderSpec
+from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
 from workers import worker_process
 from workers.claim_ahead import Room
@@ -65,19 +67,45 @@ def test_nothing_more_is_claimed_while_storing_lags_far_behind(process: Miniatur
     assert process.segment_room().any_class > 0
 
 
+def test_interactive_job_is_settled_beside_bulk_work_once_nothing_of_it_is_missing(
+    process: MiniatureProcess,
+) -> None:
+    for number in range(2 * process.host.engine.slots):  # the engine has enough to do
+        process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
+    job_id, interactive = uuid.uuid4(), RenderJob.Priority.INTERACTIVE
+    items = [rendered(number) for number in range(100, 103)]
+    for item in items:
+        item.claim.job_id, item.claim.priority = job_id, interactive
+        process.held._claims.add(item.claim)
+        process.held._unrendered.add(item.claim)
+    bulk = rendered(200)
+    bulk.claim.priority = RenderJob.Priority.BULK
+    process.note_rendered(items[0])
+    process.note_rendered(bulk)
+    process.note_rendered(items[1])
+    assert (len(process.rendered), len(process.rendered_first)) == (3, 0)
+
+    process.note_rendered(items[2])
+
+    assert process.rendered_first.take() == items
+    assert len(process.rendered) == 1
+    assert process.waiting.qsize() == 2, "each has a run of its own"
+
+
 @pytest.mark.parametrize(
-    ("held", "waiting", "is_stopping", "expected"),
+    ("held", "waiting", "is_stopping", "all_store"),
     [
-        (9, 0, False, 1),
-        (9, MOST_AT_ONCE // 2 - 1, False, 1),
-        (9, MOST_AT_ONCE // 2, False, 4),  # storing lags
-        (9, 0, True, 4),
-        (8, 0, False, 4),  # no more than twice the slots: the engine leaves room
+        (9, 0, False, False),
+        (9, MOST_AT_ONCE // 2 - 1, False, False),
+        (9, MOST_AT_ONCE // 2, False, True),  # storing lags
+        (9, 0, True, True),
+        (8, 0, False, True),  # no more than twice the slots: the engine leaves room
     ],
 )
 def test_one_thread_stores_beside_a_busy_engine_as_long_as_it_keeps_up(
-    process: MiniatureProcess, held: int, waiting: int, is_stopping: bool, expected: int
+    process: MiniatureProcess, held: int, waiting: int, is_stopping: bool, all_store: bool
 ) -> None:
+    expected = settings.WORKER_THREADS if all_store else 1
     for number in range(held):
         process.held.add(Kind.SEGMENT, number, uuid.uuid4(), job_id=uuid.uuid4())
     for number in range(waiting):
@@ -90,7 +118,7 @@ def test_one_thread_stores_beside_a_busy_engine_as_long_as_it_keeps_up(
     def step(number: int) -> int:
         if threading.get_ident() not in threads:
             threads.add(threading.get_ident())
-            all_there.wait(timeout=20)
+            all_there.wait(timeout=180)
         return number * 2
 
     assert process.store(step, range(20)) == [number * 2 for number in range(20)]
@@ -110,7 +138,7 @@ def test_others_help_one_that_stores_where_it_gets_no_time(
         if number == 0:  # the first one gets no time
             if why == "urgent":
                 process.rendered.add(rendered(100), is_urgent=True)
-            assert release.wait(timeout=20)
+            assert release.wait(timeout=180)
         with lock:
             done.append(number)
             if len(done) == 19:

@@ -50,4 +50,4 @@ def served(pair: Pair, owner: User | None = None, **env: Any) -> Iterator[httpx.
                 yield client
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(180)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from synth.zips import ZipLimits, ZipRefusedError, check_entries
 from voices.portable.errors import invalid, too_large
 
 MAX_ENTRIES = 400
@@ -47,8 +48,10 @@ class Archive:
         """
         entry = self._entries.get(name)
         if entry is None:
-            raise invalid(f"The archive has no entry {name!r}, which its manifest names.")
+            raise invalid(f"The archive has no entry {name!r}, although its manifest names it.")
         limit = min(max_bytes, self._left)
+        if entry.file_size > limit:
+            raise too_large(f"The entry {name!r} is too large: at most {limit} bytes are allowed.")
         parts: list[bytes] = []
         size = 0
         try:
@@ -56,10 +59,12 @@ class Archive:
                 while part := file.read(_CHUNK_BYTES):
                     size += len(part)
                     if size > limit:
-                        raise too_large(f"The entry {name!r} has more than {limit} bytes.")
+                        raise too_large(
+                            f"The entry {name!r} is too large: at most {limit} bytes are allowed."
+                        )
                     parts.append(part)
         except _BROKEN as error:
-            raise invalid(f"The entry {name!r} is damaged: send the file again.") from error
+            raise invalid(f"The entry {name!r} is damaged; send the file again.") from error
         self._left -= size
         return b"".join(parts)
 
@@ -75,24 +80,44 @@ def open_archive(file: IO[bytes], *, max_bytes: int) -> Iterator[Archive]:
     try:
         opened = zipfile.ZipFile(file)
     except _BROKEN as error:
-        raise invalid("The archive's list of entries is damaged: send the file again.") from error
+        raise invalid("The archive's list of entries is damaged; send the file again.") from error
     with opened:
+        try:
+            check_entries(opened.infolist(), _limits(max_bytes), directory_at=opened.start_dir)
+        except ZipRefusedError as error:
+            refuse = too_large if error.code == "too_large" else invalid
+            raise refuse(f"The archive {error.why}.") from error
         yield Archive(opened, max_bytes=max_bytes)
+
+
+def _limits(max_bytes: int) -> ZipLimits:
+    """Return what the directory may state; clips hardly shrink, silence does."""
+    return ZipLimits(
+        entries=MAX_ENTRIES,
+        directory_bytes=MAX_DIRECTORY_BYTES,
+        growth_bytes=max_bytes,
+        ratio=1000,
+    )
 
 
 def _check_end(file: IO[bytes]) -> None:
     """Bound the directory before anything makes objects of its entries."""
     length = file.seek(0, 2)
     if length < _END.size:
-        raise invalid("The file is not a zip archive.")
+        raise invalid("The file is not a zip archive; send a file that was exported from a voice.")
     file.seek(length - _END.size)
     signature, disk, first, here, entries, size, start, comment = _END.unpack(file.read(_END.size))
     if signature != b"PK\5\6" or comment:
-        raise invalid("The file is not a whole zip archive, or has a comment at its end.")
+        raise invalid(
+            "The zip archive is not complete, or has a comment at its end; export the voice again."
+        )
     if disk or first or here != entries or start + size != length - _END.size:
-        raise invalid("The zip archive is in parts, has something around it, or is of 64 bits.")
+        raise invalid(
+            "The zip archive is split into parts, contains other data, or is a 64-bit archive; "
+            "export the voice again."
+        )
     if entries > MAX_ENTRIES or size > MAX_DIRECTORY_BYTES:
-        raise too_large(f"The archive has {entries} entries; a voice has {MAX_ENTRIES} at most.")
+        raise too_large(f"The archive has {entries} entries; a voice has at most {MAX_ENTRIES}.")
 
 
 def _entries_of(opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
@@ -102,8 +127,11 @@ def _entries_of(opened: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
         if entry.is_dir() and not entry.file_size:
             continue
         if entry.filename in entries:
-            raise invalid(f"The archive has two entries {entry.filename!r}.")
-        if entry.flag_bits & 0x1 or entry.compress_type not in _METHODS:
-            raise invalid(f"The entry {entry.filename!r} is encrypted or packed in a rare way.")
+            raise invalid(f"The archive has two entries named {entry.filename!r}.")
+        if entry.compress_type not in _METHODS:
+            raise invalid(
+                f"The entry {entry.filename!r} uses an unsupported compression; export the "
+                "voice again."
+            )
         entries[entry.filename] = entry
     return entries

@@ -41,19 +41,21 @@ def check_codes(content: bytes) -> CheckedCodes:
         ImportRefusedError: codes_too_large (413) or codes_invalid.
     """
     if len(content) > MAX_CODES_BYTES:
-        message = f"Codes have {MAX_CODES_BYTES} bytes at most."
+        message = f"A file of codes may have at most {MAX_CODES_BYTES} bytes."
         raise ImportRefusedError("codes_too_large", message, status=413)
     header, data = _split(content)
     texts = header.pop("__metadata__", None)
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise _invalid("they do not say which clip and codec they are of")
+        raise _invalid("the metadata do not name the clip and the codec")
     if set(texts) != _TEXTS or len(texts["resampler"]) > 20:
-        raise _invalid(f"their metadata are not {', '.join(sorted(_TEXTS))}")
+        raise _invalid(f"the metadata must be {', '.join(sorted(_TEXTS))}, and nothing else")
     codebooks, frames = _shape(header, data)
     if texts["frames"] != str(frames):
-        raise _invalid(f"they have {frames} frames and say {texts['frames']!r:.20}")
+        raise _invalid(
+            f"the codes have {frames} frames, but the metadata say {texts['frames']!r:.20}"
+        )
     if np.frombuffer(data, dtype="<i2").min() < 0:
-        raise _invalid("they hold negative numbers")
+        raise _invalid("the codes contain negative numbers")
     return CheckedCodes(
         content, texts["clip"], texts["codec"], codebooks, frames, texts["resampler"]
     )
@@ -62,17 +64,17 @@ def check_codes(content: bytes) -> CheckedCodes:
 def _split(content: bytes) -> tuple[dict[str, Any], bytes]:
     """Return the header's members and the bytes behind it."""
     if len(content) < _LENGTH.size:
-        raise _invalid("they are not a safetensors file")
+        raise _invalid("the file is not a safetensors file")
     (length,) = _LENGTH.unpack_from(content)
     end = _LENGTH.size + length
     if length > _MAX_HEADER_BYTES or end > len(content):
-        raise _invalid("they are not a whole safetensors file")
+        raise _invalid("the safetensors file is cut short")
     try:
         header = json.loads(content[_LENGTH.size : end].decode())
     except (ValueError, RecursionError) as error:
-        raise _invalid("their header is not JSON") from error
+        raise _invalid("the header is not JSON") from error
     if not isinstance(header, dict):
-        raise _invalid("their header is not an object")
+        raise _invalid("the header is not an object")
     return header, content[end:]
 
 
@@ -80,21 +82,22 @@ def _shape(header: dict[str, Any], data: bytes) -> tuple[int, int]:
     """Return K and T of the one tensor, which fills the bytes exactly."""
     tensor = header.get("codes")
     if set(header) != {"codes"} or not isinstance(tensor, dict):
-        raise _invalid("they hold other tensors than `codes`")
+        raise _invalid("the file must hold one tensor, `codes`")
     shape = tensor.get("shape")
     if tensor.get("dtype") != "I16" or not isinstance(shape, list) or len(shape) != 2:
-        raise _invalid("they are not int16 [K, T]")
+        raise _invalid("the tensor `codes` is not int16 [K, T]")
     if not all(type(size) is int for size in shape):
-        raise _invalid("their shape is not made of whole numbers")
+        raise _invalid("the shape of `codes` is not made of whole numbers")
     codebooks, frames = shape
     if not (1 <= codebooks <= MAX_CODEBOOKS and 1 <= frames <= MAX_FRAMES):
         raise _invalid(
-            f"{codebooks} codebooks of {frames} frames; at most {MAX_CODEBOOKS} of {MAX_FRAMES}"
+            f"there are {codebooks} codebooks of {frames} frames; at most {MAX_CODEBOOKS} "
+            f"codebooks of {MAX_FRAMES} frames are allowed"
         )
     if tensor.get("data_offsets") != [0, len(data)] or len(data) != 2 * codebooks * frames:
-        raise _invalid("their header and their length do not agree")
+        raise _invalid("the header does not fit the file's length")
     return codebooks, frames
 
 
 def _invalid(why: str) -> ImportRefusedError:
-    return ImportRefusedError("codes_invalid", f"The codes are not to be used: {why}.")
+    return ImportRefusedError("codes_invalid", f"The codes cannot be used: {why}.")

@@ -10,6 +10,7 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
 
 from synth.models import ApiKey
+from ttsweb.counted import counted
 from voices.clip_checks import check_clip
 from voices.models import Voice
 from voices.objects import delete_objects, store_clip, tenant_of
@@ -62,15 +63,18 @@ def _check(clips: Sequence[NewClip], codes: Sequence[bytes]) -> list[CheckedCode
     """Return the codes, each of its clip and all of one loaded codec."""
     if len(clips) != len(codes):
         raise ImportRefusedError(
-            "codes_required", f"{len(clips)} clips need {len(clips)} codes; there are {len(codes)}."
+            "codes_required",
+            f"Each clip needs a file of codes, but there are {counted(len(clips), 'clip')} "
+            f"and {counted(len(codes), 'file')} of codes.",
         )
     checked = [check_codes(content) for content in codes]
     for index, (clip, one) in enumerate(zip(clips, checked, strict=True)):
         if one.clip_fingerprint != clip.fingerprint:
             raise ImportRefusedError(
                 "codes_of_other_clip",
-                f"Codes {index} are of another clip: their `clip` is "
-                f"{one.clip_fingerprint[:64]!r}, and the clip's sha256 is {clip.fingerprint}.",
+                f"Codes {index} belong to another clip: their `clip` is "
+                f"{one.clip_fingerprint[:64]!r}, but the clip's sha256 is "
+                f"{clip.fingerprint}.",
             )
     _check_codecs({one.codec_fingerprint for one in checked})
     return checked
@@ -82,15 +86,17 @@ def _check_codecs(given: set[str]) -> None:
     if not loaded:
         raise ImportRefusedError(
             "codec_unknown",
-            "No worker is ready, so that nobody can say which codec is loaded: start one, or send "
+            "No worker is ready, so the loaded codec is not known. Start a worker, or send "
             "the clips without codes.",
             status=409,
         )
     if len(given) > 1 or not given <= loaded:
         raise ImportRefusedError(
             "codes_of_other_codec",
-            f"The codes are of the codec {', '.join(one[:64] for one in sorted(given))}; loaded is "
-            f"{', '.join(sorted(loaded))}. Send the clips without codes to have them encoded here.",
+            "The codes were made with the codec "
+            f"{', '.join(one[:64] for one in sorted(given))}, but "
+            f"{', '.join(sorted(loaded))} is loaded. Send the clips without codes to have "
+            "them encoded here.",
             status=409,
         )
 

@@ -147,9 +147,11 @@ def _copy_clip(target: zipfile.ZipFile, clip: ReferenceClip) -> None:
                 digest.update(part)
                 copy.write(part)
     except FileNotFoundError as error:
-        raise ClipLostError(f"The file of clip {clip.index} is gone from the storage.") from error
+        raise ClipLostError(
+            f"The file of clip {clip.index} is missing in the storage; upload the clip again."
+        ) from error
     if digest.hexdigest() != clip.stored.fingerprint:
-        raise ClipLostError(f"The file of clip {clip.index} is damaged: upload the clip again.")
+        raise ClipLostError(f"The file of clip {clip.index} is damaged; upload the clip again.")
 
 
 def _clip_name(clip: ReferenceClip) -> str:

@@ -90,7 +90,8 @@ def _store_clip(archive: Archive, member: dict[str, Any], tenant: str) -> Stored
     if container != member["container"]:
         raise ClipRejectedError(
             "clip_not_audio",
-            f"The clip {member['file']!r} is {container}, not {member['container']}.",
+            f"The clip {member['file']!r} is {container}, but the manifest says "
+            f"{member['container']}.",
         )
     stored = store_clip(content, container=container, tenant=tenant)
     if member["measures"] and not stored.measures:
@@ -105,7 +106,7 @@ def _read_codes(archive: Archive, member: dict[str, Any], *, clip: str) -> Check
     promised = (clip, member["codec_fingerprint"])
     if (checked.clip_fingerprint, checked.codec_fingerprint) != promised:
         raise ImportRefusedError(
-            "codes_invalid", f"The codes {member['file']!r} are of another clip or codec."
+            "codes_invalid", f"The codes {member['file']!r} belong to another clip or codec."
         )
     return checked
 
@@ -115,7 +116,8 @@ def _read(archive: Archive, member: dict[str, Any], *, max_bytes: int) -> bytes:
     if hashlib.sha256(content).hexdigest() != member["sha256"]:
         raise ImportRefusedError(
             "archive_digest_mismatch",
-            f"The file {member['file']!r} is not the one that was exported: its digest differs.",
+            f"The file {member['file']!r} was changed after the export: its digest differs. "
+            "Export the voice again.",
         )
     return content
 

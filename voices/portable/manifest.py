@@ -102,14 +102,15 @@ def read_manifest(archive: Archive) -> dict[str, Any]:
     if members.get("format") == FORMAT and members.get("format_version") != FORMAT_VERSION:
         raise ImportRefusedError(
             "archive_version_unknown",
-            f"The archive has version {str(members.get('format_version'))[:20]} of its format; "
-            f"this server reads version {FORMAT_VERSION}. Export the voice again, or upgrade.",
+            f"The archive has the format version {str(members.get('format_version'))[:20]}, "
+            f"but this server reads version {FORMAT_VERSION}. Export the voice again, or "
+            "upgrade the older server.",
         )
     serializer = ManifestSerializer(data=members)
     if not serializer.is_valid():
         items = list(error_items(serializer.errors))[:5]
         found = "; ".join(f"{item['attr']}: {item['detail']}" for item in items)
-        raise invalid(f"The manifest is not to be used: {found}"[:1000])
+        raise invalid(f"The manifest cannot be used: {found}"[:1000])
     manifest: dict[str, Any] = serializer.validated_data
     _check_files(manifest, archive)
     return manifest
@@ -127,19 +128,21 @@ def _parse(content: bytes) -> dict[str, Any]:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_files(manifest: dict[str, Any], archive: Archive) -> None:
     clips = manifest["clips"]
     if len(clips) > settings.MAX_CLIPS_PER_VOICE:
         limit = settings.MAX_CLIPS_PER_VOICE
-        raise too_large(f"The archive has {len(clips)} clips; at most {limit} are taken.")
+        raise too_large(f"The archive has {len(clips)} clips; at most {limit} are allowed.")
     named = [MANIFEST]
     for clip in clips:
         named += [clip["file"], *(codes["file"] for codes in clip["codes"])]
     if len(set(named)) != len(named):
-        raise invalid("The manifest names one file twice.")
+        raise invalid("The manifest names a file twice.")
     for name in sorted(archive.names.symmetric_difference(named))[:1]:
-        where = "is not in the manifest" if name in archive.names else "is not in the archive"
+        where = (
+            "is not listed in the manifest" if name in archive.names else "is not in the archive"
+        )
         raise invalid(f"The file {name!r} {where}.")

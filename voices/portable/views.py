@@ -47,19 +47,20 @@ _MADE_HEADERS = [
 
 
 class VoiceImportSerializer(StrictSerializer):
-    """An exported voice, and the name that it is to have here."""
+    """An exported voice, and its name here."""
 
-    archive = serializers.FileField(help_text="A file of `GET /api/v1/voices/{id}/export`.")
+    archive = serializers.FileField(help_text="A file from `GET /api/v1/voices/{id}/export`.")
     name = FormCharField(
-        max_length=100, required=False, help_text="Instead of the name in the archive."
+        max_length=100, required=False, help_text="A name that replaces the one in the archive."
     )
     shared = FormBooleanField(
-        default=False, help_text="True: every user may speak with it; it is yours in any case."
+        default=False,
+        help_text="True: every user may speak with the voice; it belongs to you in any case.",
     )
 
 
 class VoiceCodesSerializer(VoiceCreateSerializer):
-    """A voice to be made, with the codes of each of its clips."""
+    """A voice to create, with the codes of each of its clips."""
 
     codes = serializers.ListField(
         child=serializers.FileField(allow_empty_file=True, max_length=255),
@@ -86,11 +87,11 @@ class VoiceExportView(APIView):
         },
     )
     def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
-        """Return clips, transcripts, codes and the consent record of a voice as one archive."""
+        """Return clips, transcripts, codes and the consent record of a voice as one zip archive."""
         check_query(request, ())
         voice = visible_voices(request.user).filter(pk=voice_id).first()
         if voice is None:
-            raise ApiProblem(404, "voice_not_found", "There is no such voice.")
+            raise ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
         return archive_response(voice, head_only=request.method == "HEAD")
 
 
@@ -116,9 +117,9 @@ class VoiceImportView(APIView):
         },
     )
     def post(self, request: Request) -> Response:
-        """Make a voice of an exported one: 201 if it can speak at once, 202 if it is encoded first.
+        """Make a voice from an exported file: 201 if it is ready, 202 if it must be encoded first.
 
-        It can speak at once where the archive has codes of the codec that a worker has loaded.
+        It can speak at once if the archive has codes of the codec that a worker has loaded.
         """
         check_query(request, ())
         serializer = VoiceImportSerializer(data=request.data)
@@ -153,7 +154,7 @@ class VoiceCodesImportView(APIView):
         },
     )
     def post(self, request: Request) -> Response:
-        """Make a voice of clips and their codes, which have to be of the codec that is loaded.
+        """Make a voice from clips and their codes, which must belong to the loaded codec.
 
         Codes that a clip has here already stay instead of those that are sent.
         """
@@ -181,7 +182,7 @@ def archive_response(voice: Voice, *, head_only: bool = False) -> HttpResponseBa
     """
     version = voice.current_version
     if version is None or not version.clips.exists():
-        raise ApiProblem(409, "voice_without_clips", "The voice has no clip to export.")
+        raise ApiProblem(409, "voice_without_clips", "The voice has no clip to export; add one.")
     try:
         archive = export_voice(voice, version)
     except ClipLostError as error:

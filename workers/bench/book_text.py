@@ -15,10 +15,20 @@ from typing import IO
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from synth.books.archives import open_book_archive
+from synth.books.book import BookRejectedError
 from ttsweb.command_errors import StepError
 
 FEWEST_WORDS = 50
 MOST_BYTES = 20_000_000  # of one document; a larger one is no chapter
+_DAMAGE = (
+    BookRejectedError,
+    zipfile.BadZipFile,
+    ElementTree.ParseError,
+    OSError,
+    KeyError,
+    ValueError,
+)
 _CONTAINER = "META-INF/container.xml"
 _OPF = "{http://www.idpf.org/2007/opf}"
 _ROOTFILE = "{urn:oasis:names:tc:opendocument:xmlns:container}rootfile"
@@ -38,7 +48,7 @@ def read_chapters(path: Path, *, count: int) -> list[str]:
             has fewer chapters.
     """
     try:
-        with zipfile.ZipFile(path) as book:
+        with path.open("rb") as file, open_book_archive(file, "EPUB", damaged="") as book:
             chapters: list[str] = []
             for name in _spine(book):
                 if len(chapters) == count:
@@ -46,10 +56,13 @@ def read_chapters(path: Path, *, count: int) -> list[str]:
                 text = _document(_read(book, name))
                 if len(text.split()) >= FEWEST_WORDS:
                     chapters.append(text)
-    except (OSError, zipfile.BadZipFile, ElementTree.ParseError, KeyError, ValueError) as error:
-        raise StepError("book_not_read", f"{path} is no EPUB that can be read: {error}.") from error
+    except _DAMAGE as error:
+        raise StepError("book_not_read", f"{path} is not a readable EPUB: {error}.") from error
     if len(chapters) < count:
-        raise StepError("book_too_short", f"{path} has {len(chapters)} chapters, not {count}.")
+        raise StepError(
+            "book_too_short",
+            f"{path} has only {len(chapters)} chapters, not {count}; give a smaller number.",
+        )
     return chapters
 
 

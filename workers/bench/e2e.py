@@ -11,18 +11,15 @@ engine's, process in the same time: on a machine with other work it says more th
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from django.conf import settings
 
-from synth.engine.bench.arguments import number
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import Options, Progress, Report
 from synth.engine.engine_config import resolve_device
-from synth.engine.preset_shapes import PRESETS
 from synth.engine.presets import write_preset_checkpoint
 from ttsweb.card import read_card
 from ttsweb.command_errors import StepError
@@ -41,6 +38,18 @@ COLUMNS = (
     "cpu_seconds",
     "ratio_to_engine",
 )
+JOB_COLUMNS = (
+    "jobs",
+    "posts",
+    "files_per_second",
+    "worker_cpu_seconds",
+    "post_seconds_p50",
+    "post_seconds_p95",
+    "interactive_idle_seconds",
+    "interactive_beside_seconds",
+    "interactive_beside_seconds_p95",
+    "interactive_ratio",
+)
 WARM_UP_SEGMENTS = 16
 CHARS_PER_SEGMENT = 0.75  # of the most that one may have: text is cut at the ends of sentences
 _WHY_NULL = {
@@ -49,32 +58,12 @@ _WHY_NULL = {
 }
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the book, how much of it, and what the service runs on."""
-    parser.add_argument("--book", type=Path, required=True, metavar="FILE.epub")
-    parser.add_argument("--chapters", type=number(low=1), default=1, help="from the first on")
-    parser.add_argument("--segments", type=number(low=1), help="about so many at most")
-    parser.add_argument("--repeat", type=number(low=1), default=4, help="rounds; the median counts")
-    add_service_arguments(parser)
-
-
-def add_service_arguments(parser: ArgumentParser) -> None:
-    """Take what a worker of a benchmark runs on."""
-    parser.add_argument("--slots", type=number(low=1), default=16)
-    parser.add_argument("--checkpoint", type=Path, help="default: TTS_CHECKPOINT")
-    shapes = ", ".join(PRESETS)
-    parser.add_argument("--preset", choices=sorted(PRESETS), help=f"random weights: {shapes}")
-    parser.add_argument("--device", default=settings.DEVICE, help="default: TTS_DEVICE")
-    parser.add_argument("--database", default="", metavar="URL", help="empty; default: SQLite")
-    parser.add_argument("--broker", default="", metavar="URL", help="Redis; default: files")
-
-
 def service_settings(options: Options, checkpoint: Path) -> dict[str, str]:
     """Return the settings of a benchmark's service: one thread for the engine unless told."""
     threads = str(options["threads"] or 1)
     return {
         "TTS_CHECKPOINT": str(checkpoint.resolve()),
-        "TTS_DEVICE": options["device"],
+        "TTS_DEVICE": options["device"] or settings.DEVICE,
         "TTS_ENGINE_SLOTS": str(options["slots"]),
         "TTS_TORCH_THREADS": threads,
         "OMP_NUM_THREADS": threads,
@@ -106,6 +95,8 @@ def run(options: Options, progress: Progress) -> Report:
         StepError: the book cannot be read, the database is in use, a job failed, or a process did.
     """
     checkpoint = chosen_checkpoint(options, progress)
+    if options["jobs"]:
+        return _many_jobs(options, checkpoint, progress)
     text = "\n\n".join(read_chapters(options["book"], count=options["chapters"]))
     segment_chars = read_card(checkpoint).segment_chars * CHARS_PER_SEGMENT
     if options["segments"]:
@@ -114,21 +105,36 @@ def run(options: Options, progress: Progress) -> Report:
     plan = {"text": text, "warm_up": warm_up, "repeat": options["repeat"]}
     with own_service(**service_settings(options, checkpoint)) as service:
         answer = service.run("workers.bench.e2e_rounds", plan, progress)
-    facts = run_facts(resolve_device(options["device"]), seed=0, preset=options["preset"])
-    facts |= {
-        "threads": options["threads"] or 1,
-        "checkpoint": checkpoint.name,
+    facts = _facts(options, checkpoint) | {
         "book": options["book"].name,
         "chapters": options["chapters"],
         "characters": len(text),
         "repeat": options["repeat"],
-        "database": options["database"].partition(":")[0] or "sqlite",
-        "broker": options["broker"].partition(":")[0] or "files",
         "ratio_to_engine": _ratio(answer["rounds"]),
         "ratios_to_engine": [_ratio([one]) for one in answer["rounds"]],
     }
     rows = [_row(path, answer, facts, options) for path in ("queue", "engine")]
     return Report("e2e", facts, rows, COLUMNS)
+
+
+def _many_jobs(options: Options, checkpoint: Path, progress: Progress) -> Report:
+    """Send many jobs of one sentence, and see how long requests and interactive jobs take then."""
+    plan = {"jobs": options["jobs"], "posts": options["posts"]}
+    with own_service(**service_settings(options, checkpoint)) as service:
+        found = service.run("workers.bench.many_jobs", plan, progress)
+    why_null = dict.fromkeys((*_WHY_NULL, "frames_per_second"), "jobs are counted, not frames")
+    row = make_row(_facts(options, checkpoint), found | {"batch": 1}, why_null=why_null)
+    return Report("e2e", _facts(options, checkpoint), [row], JOB_COLUMNS)
+
+
+def _facts(options: Options, checkpoint: Path) -> dict[str, Any]:
+    device = resolve_device(options["device"] or settings.DEVICE)
+    return run_facts(device, seed=0, preset=options["preset"]) | {
+        "threads": options["threads"] or 1,
+        "checkpoint": checkpoint.name,
+        "database": options["database"].partition(":")[0] or "sqlite",
+        "broker": options["broker"].partition(":")[0] or "files",
+    }
 
 
 def _row(

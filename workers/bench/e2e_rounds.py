@@ -65,7 +65,8 @@ def refuse_used_database() -> None:
     if RenderJob.objects.exists() or Voice.objects.exists():
         raise StepError(
             "database_in_use",
-            "The database holds voices or jobs: name an empty one, made for this benchmark.",
+            "The database has voices or jobs already; give an empty one that was made for "
+            "this benchmark.",
         )
 
 
@@ -121,14 +122,8 @@ class _Rounds:
         return used
 
     def _worker_cpu_seconds(self) -> float | None:
-        """Return the processor time of our worker so far; None where the system does not tell."""
         child = self._worker.child
-        try:
-            stat = Path(f"/proc/{child.pid if child else 0}/stat").read_text(encoding="ascii")
-        except OSError:
-            return None
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds_of(child.pid if child else None)
 
     def _engine_alone(self, job: RenderJob) -> dict[str, Any]:
         """Return what the engine takes for a job's segments when nothing else is to be done."""
@@ -147,6 +142,16 @@ class _Rounds:
             "wall_seconds": seconds,
             "cpu_seconds": time.process_time() - cpu_started,
         }
+
+
+def cpu_seconds_of(pid: int | None) -> float | None:
+    """Return the processor time of a process so far; None where the system does not tell."""
+    try:
+        stat = Path(f"/proc/{pid or 0}/stat").read_text(encoding="ascii")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _specs(job: RenderJob, engine: Engine) -> list[RenderSpec]:

@@ -8,14 +8,14 @@ the engine's own part, measured in another process without queue and HTTP: from 
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from typing import Any
 
-from synth.engine.bench.arguments import number, numbers
+from django.conf import settings
+
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import Options, Progress, Report
 from synth.engine.engine_config import resolve_device
-from workers.bench.e2e import add_service_arguments, chosen_checkpoint, service_settings
+from workers.bench.e2e import chosen_checkpoint, service_settings
 from workers.bench.own_service import own_service
 
 COLUMNS = (
@@ -35,13 +35,6 @@ _WHY_NULL = dict.fromkeys(
 )
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take how many requests, with clips how long, and what the service runs on."""
-    parser.add_argument("--requests", type=number(low=1), default=12, help="of each kind")
-    parser.add_argument("--seconds", type=numbers(low=1), default=[3, 10, 30], help="of the clip")
-    add_service_arguments(parser)
-
-
 def run(options: Options, progress: Progress) -> Report:
     """Send the requests.
 
@@ -52,7 +45,9 @@ def run(options: Options, progress: Progress) -> Report:
     plan = {"requests": options["requests"], "seconds": options["seconds"]}
     with own_service(**service_settings(options, checkpoint)) as service:
         found: list[dict[str, Any]] = service.run("workers.bench.inline_requests", plan, progress)
-    facts = run_facts(resolve_device(options["device"]), seed=0, preset=options["preset"])
+    facts = run_facts(
+        resolve_device(options["device"] or settings.DEVICE), seed=0, preset=options["preset"]
+    )
     facts |= {
         "threads": options["threads"] or 1,
         "checkpoint": checkpoint.name,

@@ -84,7 +84,7 @@ def make_one_file(
     """
     _check(encoding)
     if not book.chapters:
-        raise BookFileError("no_chapters", "The book has no chapter to make a file of.")
+        raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     cover = book_cover(book.cover, book.facts)
     rate = encoding.sample_rate
     lossless = Encoding("flac", sample_rate=rate)

@@ -57,9 +57,9 @@ class Mastering:
             ("tone_dbfs", self.tone_dbfs, (-100.0, -60.0)),
         ):
             if not low <= value <= high:
-                raise ValueError(f"{name} is {value:g}: it must be from {low:g} to {high:g}")
+                raise ValueError(f"{name} is {value:g}; it must be from {low:g} to {high:g}")
         if (self.target_lufs is None) == (self.target_rms_dbfs is None):
-            raise ValueError("a mastering has one target: loudness or RMS")
+            raise ValueError("a mastering has one target: either loudness or RMS")
 
     def to_json(self) -> dict[str, Any]:
         """Return the values by name."""

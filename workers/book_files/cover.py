@@ -53,13 +53,14 @@ def checked_cover(content: bytes) -> CoverImage:
     size = image_size(content)
     if size is None or size.width == 0 or size.height == 0:
         raise BookFileError(
-            "cover_unreadable", "The cover is no JPEG, PNG or WebP image: give it as a JPEG."
+            "cover_unreadable", "The cover is not a JPEG, PNG or WebP image; use a JPEG."
         )
     if len(content) > MAX_COVER_BYTES or size.width * size.height > MAX_COVER_PIXELS:
         raise BookFileError(
             "cover_too_large",
-            f"The cover has {size.width} x {size.height} pixels and {len(content)} bytes: at most "
-            f"{MAX_COVER_PIXELS} pixels and {MAX_COVER_BYTES} bytes are taken. Give a smaller one.",
+            f"The cover has {size.width} x {size.height} pixels and {len(content)} bytes; "
+            f"at most {MAX_COVER_PIXELS} pixels and {MAX_COVER_BYTES} bytes are allowed. "
+            "Use a smaller image.",
         )
     frame = _decoded(content, size)
     if size.format in _MEDIA_TYPES and max(size.width, size.height) <= KEPT_PIXELS:
@@ -79,11 +80,13 @@ def _decoded(content: bytes, size: ImageSize) -> Any:
     except (av.FFmpegError, ValueError) as error:
         frames, problem = [], error
         raise BookFileError(
-            "cover_unreadable", "The cover is damaged: its image cannot be decoded."
+            "cover_unreadable",
+            "The cover is damaged: its image cannot be decoded. Upload it again.",
         ) from problem
     if not frames:
         raise BookFileError(
-            "cover_unreadable", "The cover is damaged: its image cannot be decoded."
+            "cover_unreadable",
+            "The cover is damaged: its image cannot be decoded. Upload it again.",
         )
     return frames[0]
 

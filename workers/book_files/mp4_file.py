@@ -117,7 +117,7 @@ def _settled(index: Callable[[int], Pieces], head: int) -> Pieces:
 def _one_setup(chapters: Sequence[ChapterFile]) -> tuple[int, bytes]:
     """Return the rate and the codec's configuration that all chapters share."""
     if not chapters:
-        raise BookFileError("no_chapters", "The book has no chapter to make a file of.")
+        raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     setups = {(one.sample_rate, one.aac.config if one.aac else b"") for one in chapters}
     if len(setups) != 1:
         raise BookFileError(

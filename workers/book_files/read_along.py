@@ -53,7 +53,7 @@ def make_read_along(
         BookFileError: the cover cannot be used, or there is no chapter.
     """
     if not book.chapters:
-        raise BookFileError("no_chapters", "The book has no chapter to make a file of.")
+        raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     cover = book_cover(book.cover, book.facts)
     chapters = list(encoder.chapters(book, encoding or Encoding("aac")))
     overlays = [_overlay(index, chapter) for index, chapter in enumerate(chapters)]

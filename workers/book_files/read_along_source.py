@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote
 
 from lxml import etree
 
+from synth.books.archives import open_book_archive
+from synth.books.book import BookRejectedError
 from workers.book_files.book_audio import BookAudio, BookFileError
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.publishing import published
@@ -65,12 +67,15 @@ def make_read_along_of(
     """
     chapters = list(encoder.chapters(book, encoding or Encoding("aac")))
     try:
-        with zipfile.ZipFile(source) as archive:
+        with source.open("rb") as file, open_book_archive(file, "EPUB", damaged="") as archive:
             return _rewrite(path, archive, book, chapters, modified or datetime.now(UTC))
-    except (zipfile.BadZipFile, etree.XMLSyntaxError, KeyError, NotImplementedError) as error:
+    except (
+        BookRejectedError, zipfile.BadZipFile, etree.XMLSyntaxError, KeyError, NotImplementedError,
+    ) as error:  # fmt: skip
         raise BookFileError(
             "source_unreadable",
-            "The book's own EPUB cannot be rewritten: make a read-along file of its text instead.",
+            "The book's own EPUB cannot be rewritten; make a read-along file with the "
+            "`format` `made` instead.",
         ) from error
 
 
@@ -90,8 +95,8 @@ def _rewrite(
     if not overlays:
         raise BookFileError(
             "source_unreadable",
-            "No spoken sentence was found in the book's own EPUB: make a read-along file of its "
-            "text instead.",
+            "None of the spoken sentences was found in the book's own EPUB; make a "
+            "read-along file with the `format` `made` instead.",
         )
     _extend_package(package, base, overlays, book, modified)
     changed = {name: _bytes(tree) for name, (_, tree) in documents.items()}
@@ -134,7 +139,11 @@ class _Reader:
             content = entry.read(most + 1)
         self._left -= len(content)
         if len(content) > most:
-            raise BookFileError("source_unreadable", "The book's EPUB unpacks to too many bytes.")
+            raise BookFileError(
+                "source_unreadable",
+                "The book's EPUB is too large when it is unpacked; use the `format` `made` "
+                "instead.",
+            )
         return content
 
     def has(self, name: str) -> bool:

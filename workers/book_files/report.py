@@ -72,32 +72,34 @@ def _checks(chapter: ChapterFile, mastering: Mastering) -> Iterator[Check]:
         off = levels.loudness_lufs - mastering.target_lufs
         yield _check(
             "loudness", abs(off) <= mastering.tolerance_db,
-            f"Its loudness is {levels.loudness_lufs:.1f} LUFS; {mastering.target_lufs:g} was asked",
-            "its peaks reach their limit first" if off < 0 else "it was turned down by too little",
+            f"The chapter's loudness is {levels.loudness_lufs:.1f} LUFS, but the target is "
+            f"{mastering.target_lufs:g}",
+            "the peaks reach their limit first" if off < 0 else "the gain was not reduced enough",
         )  # fmt: skip
     if mastering.rms_range_dbfs is not None:
         low, high = mastering.rms_range_dbfs
         yield _check(
             "rms", low <= levels.rms_dbfs <= high,
-            f"Its RMS is {levels.rms_dbfs:.1f} dBFS; {low:g} to {high:g} was asked",
-            "it has long pauses, or peaks that cannot be turned up",
+            f"The chapter's RMS is {levels.rms_dbfs:.1f} dBFS, but must be {low:g} to {high:g}",
+            "the chapter has long pauses, or peaks that cannot be raised",
         )  # fmt: skip
     yield _check(
         "peak", levels.true_peak_dbtp <= mastering.peak_limit_dbtp,
-        f"Its peak is {levels.true_peak_dbtp:.1f} dBTP; at most {mastering.peak_limit_dbtp:g} was "
-        "asked", "the encoder raised it",
+        f"The chapter's peak is {levels.true_peak_dbtp:.1f} dBTP, but at most "
+        f"{mastering.peak_limit_dbtp:g} is allowed", "the encoder raised it",
     )  # fmt: skip
     if mastering.floor_limit_dbfs is not None:
         yield _check(
             "floor", levels.floor_dbfs <= mastering.floor_limit_dbfs,
-            f"Its quietest half second has {levels.floor_dbfs:.1f} dBFS; at most "
-            f"{mastering.floor_limit_dbfs:g} was asked", "the voice brings noise with it",
+            f"The chapter's quietest half second has {levels.floor_dbfs:.1f} dBFS, but at most "
+            f"{mastering.floor_limit_dbfs:g} is allowed",
+            "the voice's clip has noise in its background",
         )  # fmt: skip
     if mastering.rms_range_dbfs is not None:
         yield _check(
             "duration", levels.seconds <= MAX_FILE_SECONDS,
-            f"It lasts {levels.seconds / 60:.1f} minutes; at most {MAX_FILE_SECONDS // 60} was "
-            "asked", "cut it into two chapters",
+            f"The chapter lasts {levels.seconds / 60:.1f} minutes, but at most "
+            f"{MAX_FILE_SECONDS // 60} are allowed", "split it into two chapters",
         )  # fmt: skip
 
 

@@ -7,14 +7,18 @@ without it still gets every other finding.
 from __future__ import annotations
 
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
 from django.conf import settings
 
 from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.resample import chosen_resampler, torchaudio_problem
+from synth.engine.codec.resample import (
+    ResamplerChoice,
+    chosen_resampler,
+    resample_waveform,
+)
+from synth.engine.codec.torchaudio_import import import_torchaudio
 from synth.engine.config import load_config
 from synth.engine.device_memory import find_memory
 from synth.engine.engine_config import choose_numbers, resampler_choice, resolve_device
@@ -25,6 +29,7 @@ from ttsweb.card import CardError, read_card
 from workers.doctor.findings import Check, Finding
 
 CLIP_RATE, CODEC_RATE = 48_000, 44_100  # the pair of rates that most clips need
+MAX_APART = 1e-5  # between the resamplers, as for the golden vectors
 
 
 def look_at_torch() -> Finding:
@@ -35,7 +40,10 @@ def look_at_torch() -> Finding:
         return Finding("ok", "torch", text)
     if torch.version.cuda is None:
         return Finding(
-            "warn", "torch", f"{text}, but there is an NVIDIA device", "TTS_TORCH=cuda ./tts doctor"
+            "warn",
+            "torch",
+            f"{text}, but this machine has an NVIDIA device",
+            "TTS_TORCH=cuda ./tts doctor",
         )
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types here
@@ -50,7 +58,9 @@ def look_at_device() -> Finding:
     try:
         device = resolve_device(settings.DEVICE)
     except EngineError as error:
-        return Finding("fail", "device", str(error), "set TTS_DEVICE")
+        return Finding(
+            "fail", "device", str(error), "set TTS_DEVICE to a device that is present, or to auto"
+        )
     found = find_memory(device)
     memory = f"{gigabytes(found.free)} of {gigabytes(found.total)} free"
     if device.type == "cuda":
@@ -64,7 +74,7 @@ def look_at_device() -> Finding:
 def _threads() -> str:
     if settings.TORCH_THREADS:
         return f"{settings.TORCH_THREADS} threads (TTS_TORCH_THREADS={settings.TORCH_THREADS})"
-    return f"{torch.get_num_threads()} threads (torch's own choice; TTS_TORCH_THREADS sets it)"
+    return f"{torch.get_num_threads()} threads (torch's own choice; TTS_TORCH_THREADS can set it)"
 
 
 def look_at_numbers() -> Finding:
@@ -81,25 +91,33 @@ def look_at_numbers() -> Finding:
     except EngineError as error:
         return Finding("fail", "numbers", str(error), "set TTS_DTYPE, TTS_DEVICE or TTS_CHECKPOINT")
     text = f"{numbers.name}, {numbers.form} matrices ({numbers.reason})"
-    if not numbers.frames:
-        return Finding("ok", "numbers", text)
     text = f"{text}; frames: {numbers.frames}"
-    if "no C compiler" in numbers.frames:
-        return Finding("warn", "numbers", text, "apt-get install gcc, then run this again")
+    if "C compiler" in numbers.frames or "Python.h" in numbers.frames:
+        wanted = "python3-dev" if "Python.h" in numbers.frames else "gcc libc6-dev"
+        return Finding(
+            "warn", "numbers", text, f"apt-get install {wanted}, then run ./tts doctor again"
+        )
     return Finding("ok", "numbers", text)
 
 
 def look_at_resampler() -> Finding:
-    """Say which resampler would run, and why not the other one."""
+    """Say which resampler runs, how torchaudio imports, and that both compute the same."""
     try:
         name = chosen_resampler(resampler_choice(settings.RESAMPLER), CLIP_RATE, CODEC_RATE)
     except EngineError as error:
         return Finding("fail", "resampler", str(error), "TTS_RESAMPLER=builtin")
-    if settings.RESAMPLER != "auto":
-        return Finding("ok", "resampler", f"{name} (TTS_RESAMPLER={settings.RESAMPLER})")
-    problem = torchaudio_problem()
-    why = f"torchaudio {version('torchaudio')} imports" if problem is None else problem
-    return Finding("ok", "resampler", f"{name} ({why})")
+    found = import_torchaudio()
+    text = f"{name} (TTS_RESAMPLER={settings.RESAMPLER}; {found})"
+    if found.module is None:
+        return Finding("ok", "resampler", text)
+    wave = torch.linspace(-1, 1, CLIP_RATE // 10).pow(3)
+    ours, _ = resample_waveform(wave, CLIP_RATE, CODEC_RATE, ResamplerChoice.BUILTIN)
+    theirs, _ = resample_waveform(wave, CLIP_RATE, CODEC_RATE, ResamplerChoice.TORCHAUDIO)
+    apart = float((ours - theirs).abs().max())
+    text = f"{text}; it differs from the built-in one by at most {apart:.0e}"
+    if apart > MAX_APART:
+        return Finding("fail", "resampler", text, "TTS_RESAMPLER=builtin")
+    return Finding("ok", "resampler", text)
 
 
 def look_at_checkpoint() -> Finding:
@@ -110,14 +128,19 @@ def look_at_checkpoint() -> Finding:
         parameters = check_dual_ar(folder)
         codec = open_codec(folder)
     except (EngineError, CardError) as error:
-        remedy = "TTS_CHECKPOINT must name a folder with all files of one checkpoint"
+        remedy = "set TTS_CHECKPOINT to a folder with all files of one checkpoint"
         return Finding("fail", name, str(error), remedy)
     text = (
         f"{card.name} in {folder}: {parameters / 1e6:.1f} M parameters, codec {codec.path.name}, "
         f"licence {card.licence}"
     )
     if not card.speaks:
-        return Finding("warn", name, f"{text}; it makes noise, no speech", "set TTS_CHECKPOINT")
+        return Finding(
+            "warn",
+            name,
+            f"{text}; it makes noise instead of speech",
+            "set TTS_CHECKPOINT to a model that speaks",
+        )
     return Finding("ok", name, text)
 
 

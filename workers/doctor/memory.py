@@ -47,8 +47,8 @@ def look_at_memory() -> Finding:
         return _too_little(str(error), demand, memory, device.type, config)
     how = "TTS_ENGINE_SLOTS" if config.slots else "chosen by the engine"
     text = (
-        f"{plan.slots} slots ({how}) of {plan.max_positions} positions and the model hold "
-        f"{gigabytes(plan.held)} and work in up to {gigabytes(plan.work)}; "
+        f"{plan.slots} slots ({how}) of {plan.max_positions} positions and the model use "
+        f"{gigabytes(plan.held)}, and up to {gigabytes(plan.work)} while rendering; "
         f"{memory.source} has {gigabytes(memory.free)} free"
     )
     return Finding("ok", "memory", text, rows=[_row(plan)], table=tuple(plan.table().splitlines()))
@@ -77,8 +77,10 @@ def _too_little(
     except SlotsDoNotFitError:
         return Finding("fail", "memory", sentence, REMEDY)
     used = gigabytes(memory.total - memory.free)
-    text = f"{sentence} {used} are in use now, perhaps by a worker that runs already."
-    return Finding("warn", "memory", text, "stop what uses the memory, or set TTS_ENGINE_SLOTS")
+    text = f"{sentence} {used} are in use now, perhaps by a worker that is running."
+    return Finding(
+        "warn", "memory", text, "stop the programs that use the memory, or set TTS_ENGINE_SLOTS"
+    )
 
 
 def look_at_profiles() -> Finding:

@@ -62,7 +62,9 @@ def look_at_codecs() -> Finding:
             f"PyAV {av.__version__} lacks {', '.join(missing)}",
             ".venv/bin/pip install --force-reinstall --only-binary :all: av",
         )
-    return Finding("ok", "codecs", f"PyAV {av.__version__} reads and writes all that is needed")
+    return Finding(
+        "ok", "codecs", f"PyAV {av.__version__} reads and writes all formats that are needed"
+    )
 
 
 def look_at_database() -> Finding:
@@ -70,7 +72,7 @@ def look_at_database() -> Finding:
     name = "database"
     described = connection.settings_dict["NAME"]
     if not _database_is_made():
-        return Finding("ok", name, f"{described} is not made yet; demo and serve make it")
+        return Finding("ok", name, f"{described} does not exist yet; demo and serve create it")
     try:
         connection.ensure_connection()
         missing = missing_migrations()
@@ -81,10 +83,15 @@ def look_at_database() -> Finding:
     text = f"{connection.vendor} {described}"
     if missing:
         return Finding(
-            "warn", name, f"{text}: {len(missing)} migrations are missing", "./tts migrate"
+            "warn", name, f"{text}: {len(missing)} migrations are not applied", "./tts migrate"
         )
     if skew > MAX_CLOCK_SKEW_SECONDS:
-        return Finding("warn", name, f"{text}: its clock differs by {skew:.0f} s", "set the clocks")
+        return Finding(
+            "warn",
+            name,
+            f"{text}: its clock differs by {skew:.0f} s",
+            "set the clocks of both machines",
+        )
     return Finding("ok", name, f"{text}, migrated")
 
 
@@ -100,7 +107,7 @@ def look_at_broker() -> Finding:
     if settings.REDIS_URL is None:
         folder = Path(settings.CELERY["broker_transport_options"]["data_folder_in"])
         waiting = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
-        return Finding("ok", "broker", f"files in {folder}, {waiting} messages wait")
+        return Finding("ok", "broker", f"files in {folder}, {waiting} messages are waiting")
     broker = current_app.connection_for_write(connect_timeout=BROKER_SECONDS)
     with broker:
         shown = broker.as_uri()  # without the password
@@ -122,13 +129,24 @@ def look_at_storage() -> Finding:
         default_storage.delete(key)
     except OSError as error:
         text = f"{settings.STORAGE_DIR}: {error.strerror or error}"
-        return Finding("fail", "storage", text, "set TTS_DATA_DIR or TTS_STORAGE_DIR")
+        return Finding(
+            "fail",
+            "storage",
+            text,
+            "set TTS_DATA_DIR or TTS_STORAGE_DIR to a folder that can be written",
+        )
     free = shutil.disk_usage(settings.STORAGE_DIR).free
     text = f"{settings.STORAGE_DIR}, {free / 1e9:.1f} GB free"
     if not is_same:
-        return Finding("fail", "storage", f"{text}: reads something else than was written")
+        return Finding(
+            "fail",
+            "storage",
+            f"{text}: the data that was read differs from the data that was written",
+        )
     if free < settings.MIN_FREE_BYTES:
-        return Finding("fail", "storage", text, "free space: workers claim nothing meanwhile")
+        return Finding(
+            "fail", "storage", text, "free some disk space; until then workers start no new work"
+        )
     return Finding("ok", "storage", text)
 
 
@@ -136,12 +154,21 @@ def look_at_transcriber() -> Finding:
     """Say whether the transcriber that the settings name is there; it is not started."""
     name = settings.TRANSCRIBER
     if not name:
-        return Finding("ok", "asr", "no transcriber is plugged in: takes are not heard")
+        return Finding(
+            "ok",
+            "asr",
+            "no transcriber is set (TTS_TRANSCRIBER), so takes are not checked for wrong words",
+        )
     try:
         find_factory(name)
     except TranscriberError as error:
-        return Finding("fail", "asr", str(error), "install its package, or empty TTS_TRANSCRIBER")
-    return Finding("ok", "asr", f"takes are heard by {name}")
+        return Finding(
+            "fail",
+            "asr",
+            str(error),
+            "install the transcriber's package, or leave TTS_TRANSCRIBER empty",
+        )
+    return Finding("ok", "asr", f"takes are checked by {name}")
 
 
 def look_at_workers() -> Finding:
@@ -153,7 +180,7 @@ def look_at_workers() -> Finding:
         rows = list(WorkerStatus.objects.exclude(state=WorkerStatus.State.STOPPED))
         since = database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
     except (DatabaseError, InterfaceError):
-        return Finding("ok", name, "none can be known without the database's tables")
+        return Finding("ok", name, "unknown, as the database has no tables yet")
     live = [row for row in rows if row.last_seen_at > since]
     text = "; ".join(f"{row.name} {row.role} {row.state} {row.detail}".strip() for row in live)
     if any(row.state == WorkerStatus.State.FAILED for row in live):
@@ -163,8 +190,10 @@ def look_at_workers() -> Finding:
     if live:
         return Finding("ok", name, text)
     if settings.IS_EMBEDDED:
-        return Finding("ok", name, "none runs; serve, demo and say start one")
-    return Finding("warn", name, "none runs", "./tts worker --role gpu, ./tts worker --role cpu")
+        return Finding("ok", name, "none is running; serve, demo and say start one")
+    return Finding(
+        "warn", name, "none is running", "./tts worker --role gpu, ./tts worker --role cpu"
+    )
 
 
 def look_at_port() -> Finding:
@@ -186,13 +215,13 @@ def _who_listens(where: str) -> Finding:
     try:
         asked.request("GET", "/healthz")
         if asked.getresponse().status == 200:
-            return Finding("ok", "port", f"{where} is served by a site like this one")
+            return Finding("ok", "port", f"{where} is used by a site like this one")
     except (OSError, http.client.HTTPException):
         pass  # no web server, or one that does not answer
     finally:
         asked.close()
     return Finding(
-        "warn", "port", f"{where} is taken by another program", "--port auto, or TTS_PORT"
+        "warn", "port", f"{where} is used by another program", "use --port auto, or set TTS_PORT"
     )
 
 

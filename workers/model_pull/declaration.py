@@ -12,8 +12,8 @@ from workers.model_pull.source import ModelSource
 
 FILE_NAME = "licence-declaration.json"
 USES = {
-    "research": "research or non-commercial use alone, as the licence allows it",
-    "written-licence": "use under a written licence of one's own from the publisher",
+    "research": "only research or non-commercial use, as the licence allows",
+    "written-licence": "use under your own written licence from the publisher",
 }
 
 
@@ -60,5 +60,6 @@ def write_declaration(folder: Path, source: ModelSource, use: str, declared_by: 
 def _invalid(path: Path) -> StepError:
     return StepError(
         "declaration_invalid",
-        f"{path} cannot be read as a declaration; remove it and run this again to declare anew.",
+        f"{path} cannot be read as a declaration. Remove it, run this again and declare "
+        "your use anew.",
     )

@@ -30,7 +30,9 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise StepError("pull_running", f"Another pull writes to {folder}.") from error
+            raise StepError(
+                "pull_running", f"Another download writes to {folder}; wait until it has ended."
+            ) from error
         yield
 
 
@@ -45,9 +47,9 @@ def check_space(folder: Path, files: list[RemoteFile]) -> None:
     if needed and needed + SPARE_BYTES > free:
         raise StepError(
             "disk_full",
-            f"{needed / 1e9:.2f} GB are still to be written to {folder}, where {free / 1e9:.2f} GB "
-            f"are free ({SPARE_BYTES / 1e9:.1f} GB stay free). Make room, or name another folder "
-            "with --to.",
+            f"{needed / 1000000000.0:.2f} GB must still be written to {folder}, which has "
+            f"{free / 1000000000.0:.2f} GB free ({SPARE_BYTES / 1000000000.0:.1f} GB must "
+            "stay free). Free some space, or give another folder with --to.",
         )
 
 
@@ -100,9 +102,9 @@ def _fetch(source: ModelSource, revision: str, file: RemoteFile, folder: Path) -
         part.unlink()
         raise StepError(
             "digest_mismatch",
-            f"What arrived as {file.path} is not the published file (its digest differs) and was "
-            "removed. Run this again; if it repeats, what stands between here and the hub changes "
-            "files.",
+            f"The downloaded {file.path} is not the published file (its digest differs) and "
+            "was removed. Run this again. If it happens again, a proxy between this machine "
+            "and the hub changes files.",
         )
     part.replace(folder / file.path)
 

@@ -25,23 +25,23 @@ def told(source: ModelSource, revision: str) -> Iterator[None]:
     except errors.OfflineModeIsEnabled as error:
         raise StepError(
             "offline",
-            "HF_HUB_OFFLINE is set, and not all files are here; unset it and run this again.",
+            "HF_HUB_OFFLINE is set, but some files are missing; unset it and run this again.",
         ) from error
     except errors.GatedRepoError as error:
         raise _gated(source) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise StepError(
             "not_found",
-            f"The hub shows no {source.repo} at {revision}. Either the revision is wrong, or the "
-            "token in HF_TOKEN is not valid.",
+            f"The hub has no {source.repo} at {revision}. Either the revision is wrong, or "
+            "the token in HF_TOKEN is not valid.",
         ) from error
     except errors.HfHubHTTPError as error:
         raise _refused(source, error.response.status_code) from error
     except HTTPError as error:
         raise StepError(
             "hub_unreachable",
-            f"The hub cannot be reached ({type(error).__name__}): check network, proxy and "
-            "HF_ENDPOINT. The same command goes on where this one stopped.",
+            f"The hub cannot be reached ({type(error).__name__}). Check the network, the "
+            "proxy and HF_ENDPOINT; the same command continues the download.",
         ) from error
     except OSError as error:
         raise StepError("disk_error", f"The files cannot be written: {error}.") from error
@@ -52,7 +52,7 @@ def _refused(source: ModelSource, status: int) -> StepError:
         return _gated(source)
     return StepError(
         "hub_error",
-        f"The hub answered {status}. The same command goes on where this one stopped.",
+        f"The hub answered {status}. The same command continues the download.",
     )
 
 
@@ -62,12 +62,12 @@ def _gated(source: ModelSource) -> StepError:
     if get_token() is None:
         return StepError(
             "gated",
-            f"{source.repo} is given only to those who accepted its terms: sign in at the hub, "
-            "accept them on the model's page, make an access token that may read, and run this "
-            "again with HF_TOKEN=THE_TOKEN.",
+            f"Only people who accepted its terms can download {source.repo}. Sign in at the "
+            "hub, accept the terms on the model's page, make an access token with read "
+            "permission, and run this again with HF_TOKEN=THE_TOKEN.",
         )
     return StepError(
         "access_denied",
-        f"The hub refuses {source.repo} to the token that is set: accept the model's terms with "
-        "the account that the token belongs to, or set another one in HF_TOKEN.",
+        f"The hub refuses {source.repo} with this token. Accept the model's terms with the "
+        "account of the token, or set another token in HF_TOKEN.",
     )

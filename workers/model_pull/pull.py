@@ -40,8 +40,8 @@ def _listing(source: ModelSource, folder: Path, revision: str) -> Listing:
     if (known.model, known.revision) != (source.name, listing.revision):
         raise StepError(
             "revision_changed",
-            f"{folder} holds {known.model} at {known.revision}, and this is {source.name} at "
-            f"{listing.revision}. Name another folder with --to.",
+            f"{folder} contains {known.model} at {known.revision}, but this is "
+            f"{source.name} at {listing.revision}. Give another folder with --to.",
         )
     return listing
 
@@ -59,8 +59,9 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
     if lacking or not any(name.endswith(".safetensors") for name in digests):
         raise StepError(
             "unexpected_files",
-            f"{source.repo} at {listing.revision} lacks {', '.join(lacking) or 'safetensors'}; it "
-            "is not a checkpoint that this version can load.",
+            f"{source.repo} at {listing.revision} lacks "
+            f"{', '.join(lacking) or 'safetensors'}, so this version cannot load it as a "
+            "checkpoint.",
         )
     if listing.revision != source.revision:
         return  # the digests in this code are those of the pinned commit
@@ -68,8 +69,8 @@ def check_listing(source: ModelSource, listing: Listing) -> None:
         if digests.get(name) != digest:
             raise StepError(
                 "digest_mismatch",
-                f"The hub offers a {name} with SHA-256 {digests.get(name)}; the one of this "
-                f"commit is {digest}. Nothing was downloaded.",
+                f"The hub offers a {name} with the SHA-256 {digests.get(name)}, but that of "
+                f"this commit is {digest}. Nothing was downloaded.",
             )
 
 

@@ -11,20 +11,14 @@ from types import TracebackType
 from typing import BinaryIO
 from urllib.parse import unquote
 
+from synth.books.archives import LIMITS, open_book_archive
 from synth.books.book import BookRejectedError
 
-MAX_ENTRIES = 10_000
-MAX_ENTRY_BYTES = 16 * 1024**2  # a long novel has 2 MiB in all
-MAX_TOTAL_BYTES = 128 * 1024**2
-MAX_DIRECTORY_BYTES = 4 * 1024**2  # of names: zipfile reads all of them at once
-MAX_RATIO = 200
-_RATIO_FROM_BYTES = 8 * 1024**2  # a small text that repeats itself shrinks more than that, too
+MAX_ENTRIES = LIMITS.entries
+MAX_ENTRY_BYTES = 16 * 1024**2
+MAX_TOTAL_BYTES = LIMITS.growth_bytes
+MAX_DIRECTORY_BYTES = LIMITS.directory_bytes
 _CHUNK_BYTES = 256 * 1024
-_LOCAL_HEADER_BYTES = 30
-_END = struct.Struct("<4s4H2LH")
-_END_64 = struct.Struct("<4sQ2H2L4Q")
-_LOCATOR_64_BYTES = 20
-_ENCRYPTED = 0x1
 # What zipfile raises for files that are damaged; NotImplementedError, for a way of packing that it
 # does not know, is a RuntimeError, and a name that is no UTF-8 a ValueError.
 _DAMAGE = (
@@ -60,21 +54,8 @@ class Archive:
         """
         self.warnings: list[str] = []
         self._total_bytes = 0
-        _check_directory(source)
-        try:
-            self._zip = zipfile.ZipFile(source)
-            entries = self._zip.infolist()
-        except (
-            zipfile.BadZipFile,
-            OSError,
-            ValueError,
-            struct.error,
-            NotImplementedError,
-        ) as error:
-            raise _not_epub() from error
-        if len(entries) > MAX_ENTRIES:
-            raise _too_large(f"holds {len(entries)} files; {MAX_ENTRIES} are allowed")
-        _check_overlaps(entries)
+        self._zip = open_book_archive(source, "EPUB", damaged="book_not_epub")
+        entries = self._zip.infolist()
         self._entries = self._usable(entries)
         self.names = list(self._entries)
         self._loose: dict[str, str] = {}
@@ -107,8 +88,10 @@ class Archive:
         """
         found = self.find(name)
         if found is None:
-            raise EntryError("the book has no such file")
+            raise EntryError("the book does not contain the file")
         entry = self._entries[found]
+        if entry.file_size > max_bytes:
+            raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
         chunks: list[bytes] = []
         num_bytes = 0
         try:
@@ -141,57 +124,22 @@ class Archive:
             name = entry.filename.replace("\\", "/")  # so do old programs part folders
             if entry.is_dir():
                 continue
-            if entry.flag_bits & _ENCRYPTED:
-                raise BookRejectedError(
-                    "book_encrypted",
-                    "Files of this EPUB are locked with a password: send it without one.",
-                )
             if name.startswith("/") or ".." in name.split("/") or ":" in name[:2]:
-                self.warnings.append(f"The file {name!r} has a name that leads out of the book.")
+                self.warnings.append(f"The file {name!r} has a name that points outside the book.")
             elif name in usable:
-                self.warnings.append(f"The file {name!r} is there twice; the first one is read.")
+                self.warnings.append(
+                    f"The book contains the file {name!r} twice; the first one is read."
+                )
             else:
                 usable[name] = entry
         return usable
 
 
-def _check_directory(source: BinaryIO) -> None:
-    """Look at the size of the list of files before zipfile reads it whole."""
-    source.seek(0, 2)
-    size = source.tell()
-    start = max(size - 65535 - _END.size, 0)
-    source.seek(start)
-    tail = source.read()
-    place = tail.rfind(b"PK\5\6")
-    if place < 0 or place + _END.size > len(tail):
-        raise _not_epub()
-    directory_bytes = _END.unpack_from(tail, place)[5]
-    place_64 = start + place - _LOCATOR_64_BYTES - _END_64.size
-    if place_64 >= 0:
-        source.seek(place_64)
-        end_64 = source.read(_END_64.size)
-        if end_64.startswith(b"PK\6\6"):
-            directory_bytes = _END_64.unpack(end_64)[8]
-    if directory_bytes > MAX_DIRECTORY_BYTES:
-        raise _too_large("has too long a list of files")
-    source.seek(0)
-
-
-def _check_overlaps(entries: list[zipfile.ZipInfo]) -> None:
-    """Refuse an archive of which two files share bytes: so bombs are made."""
-    end = 0
-    for entry in sorted(entries, key=lambda entry: entry.header_offset):
-        if entry.header_offset < end:
-            raise BookRejectedError(
-                "book_archive_unsafe",
-                "Files in this EPUB overlap each other; make it again with another program.",
-            )
-        end = entry.header_offset + _LOCAL_HEADER_BYTES + entry.compress_size
-
-
 def _check_ratio(name: str, num_bytes: int, compressed_bytes: int) -> None:
-    if num_bytes > _RATIO_FROM_BYTES and num_bytes > MAX_RATIO * max(compressed_bytes, 1):
-        raise _too_large(f"has a file, {name!r}, that is packed more than {MAX_RATIO} to 1")
+    """Refuse a file that unpacks to more than its directory may have said."""
+    is_large = num_bytes > LIMITS.ratio_from_bytes
+    if is_large and num_bytes > LIMITS.ratio * max(compressed_bytes, 1):
+        raise _too_large(f"has a file, {name!r}, that is packed by more than {LIMITS.ratio} to 1")
 
 
 def loosely(name: str) -> str:
@@ -199,11 +147,5 @@ def loosely(name: str) -> str:
     return unicodedata.normalize("NFC", unquote(name)).casefold()
 
 
-def _not_epub() -> BookRejectedError:
-    return BookRejectedError(
-        "book_not_epub", "This is no EPUB: the file is no ZIP archive, or it is cut short."
-    )
-
-
 def _too_large(why: str) -> BookRejectedError:
-    return BookRejectedError("book_archive_too_large", f"This EPUB {why}. It is not read.")
+    return BookRejectedError("book_archive_too_large", f"This EPUB {why}, so it is not read.")

@@ -44,7 +44,7 @@ def read_contents(
         return toc or older, roles
     if toc:
         package.warnings.append(
-            "The navigation document leads to fewer places than the NCX, whose list is used."
+            "The navigation document has fewer entries than the NCX, so the NCX is used."
         )
     return older, roles
 

@@ -28,7 +28,7 @@ def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) ->
         if (media_type := _media_type(content)) and _is_usable(path, content, package.warnings):
             return Cover(media_type, content)
         if not media_type and not _is_drawing(content):
-            package.warnings.append(f"The cover {path!r} is no picture that is known.")
+            package.warnings.append(f"The cover {path!r} is not in a known picture format.")
     return None
 
 
@@ -38,8 +38,8 @@ def _is_usable(path: str, content: bytes, warnings: list[str]) -> bool:
     if size is None or size.width * size.height <= MAX_PIXELS:
         return True
     warnings.append(
-        f"The cover {path!r} has {size.width} x {size.height} pixels, more than {MAX_PIXELS}: it "
-        "is not used."
+        f"The cover {path!r} has {size.width} x {size.height} pixels, more than "
+        f"{MAX_PIXELS}, so it is not used."
     )
     return False
 

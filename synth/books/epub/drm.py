@@ -36,8 +36,8 @@ def refuse_drm(archive: Archive) -> None:
     if _has_locked_files(archive) or (is_licensed and not _is_open(archive)):
         raise BookRejectedError(
             "book_drm",
-            "This book is protected by DRM and cannot be read: send a file without DRM, for "
-            "example from a shop that sells such, or from the publisher.",
+            "This book is protected by DRM and cannot be read. Send a file without DRM, for "
+            "example from the publisher or from a shop without DRM.",
         )
 
 

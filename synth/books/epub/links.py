@@ -9,6 +9,7 @@ from synth.books.book import Block, BlockKind, Document, TocEntry
 from synth.books.epub.archive import loosely
 from synth.books.notes import places_of
 from synth.books.txt_headings import normalised
+from ttsweb.counted import counted
 
 Canonical = Callable[[str], str]
 _MAX_TITLE_CHARS = 200
@@ -69,7 +70,9 @@ def mend_contents(
         last = place or last
         mended.append(entry)
     told = (
-        f"{len(anchors)} entries of the contents list led nowhere, and were found by their titles."
+        f"The contents list has {counted(len(anchors), 'entry', 'entries')} with a broken "
+        "link; the place was found by "
+        f"{'its title' if len(anchors) == 1 else 'their titles'}."
     )
     return tuple(mended), _anchored(documents, anchors), [told] if anchors else []
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from lxml import etree
 
 from synth.books import markup
-from synth.books.book import BookRejectedError
+from synth.books.book import BookRejectedError, Loss
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.markup import Element
 from synth.books.parsing import parse_xml
@@ -25,6 +25,7 @@ DOCUMENTS = frozenset(
         "text/xml",
     }
 )
+_PAGES = frozenset({"application/xhtml+xml", "text/html"})
 _SUFFIXES = (".xhtml", ".html", ".htm", ".xml")
 
 
@@ -64,6 +65,7 @@ class Package:
     spine: list[SpineItem]
     ncx_id: str = ""
     warnings: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)  # of the order of reading
 
     def with_property(self, name: str) -> Item | None:
         """Return the first item that has a property, such as `nav`."""
@@ -83,16 +85,17 @@ def read_package(archive: Archive) -> Package:
     except (EntryError, etree.XMLSyntaxError) as error:
         raise BookRejectedError(
             "book_package_broken",
-            f"The EPUB's package {path!r} cannot be read ({error}); repair the book, for example "
-            "by converting it once.",
+            f"The EPUB's package {path!r} cannot be read ({error}). Repair the book, for "
+            "example by converting it to EPUB again.",
         ) from error
     items = _items(root, path)
     package = Package(root, path, items, [], warnings=warnings)
     _read_spine(package)
     if not package.spine:
-        package.warnings.append("The book states no order of reading; that of its files is used.")
+        package.warnings.append("The book states no reading order; the order of its files is used.")
         documents = [item for item in items.values() if item.is_document]
         package.spine = [SpineItem(item, is_linear=True) for item in documents if not _is_nav(item)]
+    _add_unlisted(package, archive)
     return package
 
 
@@ -129,9 +132,9 @@ def _package_path(archive: Archive, warnings: list[str]) -> str:
     found = [name for name in archive.names if name.lower().endswith(".opf")]
     if not found:
         raise BookRejectedError(
-            "book_not_epub", "This is no EPUB: there is no package (.opf) in the archive."
+            "book_not_epub", "This is not an EPUB: the archive has no package (.opf)."
         )
-    warnings.append("The container names no package that exists; the first .opf file is read.")
+    warnings.append("The container names no existing package; the first .opf file is read.")
     return found[0]
 
 
@@ -162,16 +165,37 @@ def _read_spine(package: Package) -> None:
         name = reference.get("idref") or ""
         item = _readable(package.items, name)
         if name not in package.items:
-            package.warnings.append(f"The order of reading names {name!r}, which is not listed.")
+            package.warnings.append(
+                f"The reading order names {name!r}, which the book does not list."
+            )
+            package.losses.append(
+                Loss(name, "The reading order names it, but the book has no file with this name.")
+            )
         elif item is None:
             path = package.items[name].path
-            package.warnings.append(f"{path!r} in the order of reading is no text; it is left out.")
+            package.warnings.append(f"{path!r} in the reading order is not text; it is left out.")
         elif item.path in seen:
-            package.warnings.append(f"{item.path!r} is in the order of reading twice; read once.")
+            package.warnings.append(
+                f"{item.path!r} is in the reading order twice; it is read once."
+            )
         else:
             seen.add(item.path)
             is_linear = (reference.get("linear") or "yes").strip().lower() != "no"
             package.spine.append(SpineItem(item, is_linear=is_linear))
+
+
+def _add_unlisted(package: Package, archive: Archive) -> None:
+    """Put pages that the order of reading leaves out behind it: somebody may include them."""
+    listed = {place.item.path for place in package.spine}
+    for item in package.items.values():
+        is_page = item.media_type in _PAGES and not _is_nav(item)
+        if not is_page or item.path in listed or archive.find(item.path) is None:
+            continue
+        listed.add(item.path)
+        package.spine.append(SpineItem(item, is_linear=False))
+        package.warnings.append(
+            f"{item.path!r} is not in the reading order; it is not spoken unless you include it."
+        )
 
 
 def _readable(items: dict[str, Item], name: str) -> Item | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from synth.books import markup
-from synth.books.book import Book, BookRejectedError, Document
+from synth.books.book import Book, BookRejectedError, Document, Loss
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import read_contents
 from synth.books.epub.covers import read_cover
@@ -51,14 +51,15 @@ def read_epub(source: Path | bytes | BinaryIO) -> Book:
         warnings = [*archive.warnings, *package.warnings, *toc_warnings, *note_warnings]
     if len(warnings) > _MAX_WARNINGS:
         left = len(warnings) - _MAX_WARNINGS
-        warnings = [*warnings[:_MAX_WARNINGS], f"{left} more warnings are left out."]
+        warnings = [*warnings[:_MAX_WARNINGS], f"{left} more warnings are not shown."]
     if not any(document.source_chars for document in documents):
         raise BookRejectedError(
             "book_without_text",
-            "There is no text in this EPUB: its pages are empty, are pictures, or cannot be read. "
+            "This EPUB has no text: its pages are empty, are pictures, or cannot be read. "
             + " ".join(warnings[:3]),
         )
-    return Book(metadata, documents, toc, cover, landmarks, tuple(warnings))
+    losses = tuple(package.losses)
+    return Book(metadata, documents, toc, cover, landmarks, tuple(warnings), losses)
 
 
 def _documents(
@@ -68,7 +69,7 @@ def _documents(
     if len(package.spine) > MAX_DOCUMENTS:
         raise BookRejectedError(
             "book_archive_too_large",
-            f"This EPUB has {len(package.spine)} documents; {MAX_DOCUMENTS} are allowed.",
+            f"This EPUB has {len(package.spine)} documents; at most {MAX_DOCUMENTS} are allowed.",
         )
     documents: list[Document] = []
     for place in package.spine:
@@ -76,13 +77,14 @@ def _documents(
         try:
             parsed = parse_document(archive.read(path))
         except EntryError as error:
-            package.warnings.append(f"{path!r} in the order of reading is missing: {error}.")
+            package.warnings.append(f"{path!r} in the reading order is missing: {error}.")
+            package.losses.append(Loss(path, f"It is in the reading order, but {error}."))
             continue
         if parsed.warning:
             package.warnings.append(f"{path!r}: {parsed.warning}.")
         document = document_of(parsed.root, path, language=language)
         if not document.source_chars and _has_pictures(parsed.root):
-            package.warnings.append(f"{path!r} has pictures and no text; nothing of it is spoken.")
+            package.warnings.append(f"{path!r} has pictures but no text; nothing of it is spoken.")
         if is_contents(parsed.root, document):
             document = replace(document, role="toc")
         documents.append(replace(document, is_linear=place.is_linear))

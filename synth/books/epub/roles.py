@@ -38,8 +38,8 @@ def with_landmarks(
         limit = min(_MAX_CHARS.get(reason, total), _MAX_SHARE * total) if reason else total
         if role and document.source_chars > limit:
             warnings.append(
-                f"The book calls {document.path!r} its {role}, but it has "
-                f"{document.source_chars} characters: it is taken for text."
+                f"The book marks {document.path!r} as its {role}, but it has "
+                f"{document.source_chars} characters, so it is treated as text."
             )
             role = ""
         chosen.append(replace(document, role=role or document.role))
@@ -50,7 +50,7 @@ def all_linear(documents: list[Document]) -> tuple[list[Document], list[str]]:
     """Return the documents; if none of them belongs to the order of reading, all do."""
     if any(document.is_linear and document.source_chars for document in documents):
         return documents, []
-    told = ["The book says that none of its pages is to be read in order; all of them are."]
+    told = ["The book marks all its pages as outside the reading order; all of them are read."]
     return [replace(document, is_linear=True) for document in documents], told if documents else []
 
 

@@ -1,1 +1,1 @@
-"""Measure the engine: each module is one benchmark with `add_arguments` and `run`."""
+"""Measure the engine: each module is one benchmark with `run`; `arguments` reads their options."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from synth.contract import Sampling
 from synth.engine.bench.agreement import Agreement, measure_agreement
-from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
+from synth.engine.bench.arguments import check_context
 from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
 from synth.engine.bench.contenders import Ours, Plain, baseline_dtypes, baseline_facts, faster
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
@@ -59,52 +58,6 @@ COLUMNS = (
     "logits_error",
 )
 AGREEMENT_FRAMES = 16
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the sweeps and how much is measured."""
-    add_model_arguments(parser)
-    least = numbers(low=1)
-    parser.add_argument("--batch", type=least, default=[1, 8, 16], help="streams, such as 1,8,16")
-    parser.add_argument(
-        "--context", type=least, default=[300], help="mean positions attended to, such as 300,1200"
-    )
-    parser.add_argument(
-        "--shared",
-        type=numbers(low=0),
-        default=[0],
-        help="positions that all streams begin with alike, as behind one voice, such as 0,600",
-    )
-    parser.add_argument(
-        "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
-        default=["auto"],
-        help="forms of the weights: auto, float32, bfloat16, int8",
-    )
-    parser.add_argument(
-        "--graphs",
-        type=names("auto", "on", "off"),
-        default=["auto"],
-        help="replay the step as a CUDA graph: auto (on with CUDA), on, off, or off,on",
-    )
-    parser.add_argument(
-        "--kernels",
-        type=names("auto", "off"),
-        default=["auto"],
-        help="our own: auto (where they can be compiled), off, or off,auto",
-    )
-    parser.add_argument(
-        "--positions", type=number(low=0), default=0, help="of a slot (default: what is needed)"
-    )
-    parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
-    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
-    parser.add_argument("--baseline", action="store_true", help="measure the plain loop as well")
-    parser.add_argument("--baseline-frames", type=number(low=1), default=16, help="of its windows")
-    parser.add_argument(
-        "--baseline-dtype",
-        type=names("float32", "bfloat16"),
-        help="formats it is measured in; the faster one counts (default: both, on CUDA bfloat16)",
-    )
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -313,7 +266,7 @@ class _Bench:
             "step_megabytes": cost.num_bytes / 1e6,
             "gigaflops_per_second": speed.median * cost.flops / batch / 1e9,
         }
-        why = {} if base else {"ratio_to_baseline": "the plain loop runs with --baseline only"}
+        why = {} if base else {"ratio_to_baseline": "the plain loop runs only with --baseline"}
         return make_row(self.facts, values, why_null=why)
 
 
@@ -323,8 +276,9 @@ def _check_shared(options: Options, context: int) -> None:
     for shared in options["shared"]:
         if shared >= positions:
             raise InvalidSpecError(
-                f"{shared} shared positions were asked for; the prompts of a context of {context} "
-                f"with {options['frames']} frames have {positions}: ask for a longer context."
+                f"{shared} shared positions were requested, but prompts of a context of "
+                f"{context} with {options['frames']} frames have only {positions} "
+                "positions; choose a longer context."
             )
 
 

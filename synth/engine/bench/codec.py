@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,11 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from synth.engine.bench.arguments import names, number, numbers
 from synth.engine.bench.codec_source import (
-    PRECISIONS,
     CodecSource,
-    add_source_arguments,
     count_flops,
     source_name,
     weight_bytes,
@@ -28,7 +24,6 @@ from synth.engine.codec import CodecDecoder
 from synth.engine.codec.capture import CudaCapture
 from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.codec.stream import CodecStream, decode_streams
 from synth.engine.codec.stream_graphs import StreamGraphs
 from synth.engine.device_lane import DeviceLane
@@ -52,30 +47,6 @@ COLUMNS = (
     "error_max",
 )
 _NO_BASELINE = "the plain loop has no codec; ratio_to_one_shot compares streams with whole segments"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the sweeps and how much is measured."""
-    add_source_arguments(parser)
-    least = numbers(low=1)
-    parser.add_argument("--frames", type=least, default=[4, 16, 64], help="of one segment")
-    parser.add_argument("--batch", type=least, default=[1, 8], help="segments decoded at once")
-    parser.add_argument(
-        "--precision",
-        type=names(*DECODE_PRECISIONS),
-        default=list(PRECISIONS),
-        help="of the decoder",
-    )
-    parser.add_argument(
-        "--streamed", type=names("0", "1"), default=["0", "1"], help="0 whole, 1 in chunks"
-    )
-    parser.add_argument(
-        "--graphs",
-        choices=("auto", "off"),
-        default="auto",
-        help="replay the chunks of streams as graphs; auto: on CUDA (default: auto)",
-    )
-    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
 def run(options: Options, progress: Progress) -> Report:

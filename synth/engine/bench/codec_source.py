@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,9 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from synth.engine.bench.arguments import add_model_arguments
 from synth.engine.bench.report import Options
 from synth.engine.codec import CodecDecoder, CodecEncoder
 from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.fusing import KERNEL_CHOICES
 from synth.engine.codec.load import Half, build_half, prepare_half
 from synth.engine.codec.precision import Precision, decode_precision, encode_precision
 from synth.engine.preset_shapes import Preset
@@ -54,20 +51,6 @@ class CodecSource:
             )
         )
         return prepare_half(half, tf32=chosen.tf32, kernels=kernels)
-
-
-def add_source_arguments(parser: ArgumentParser) -> None:
-    """Take the preset or a checkpoint whose codec is measured instead."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--checkpoint", type=Path, help="measure the codec of this folder and not the preset's"
-    )
-    parser.add_argument(
-        "--kernels",
-        choices=KERNEL_CHOICES,
-        default="auto",
-        help="of the codec; auto: where the device has them (default: auto)",
-    )
 
 
 def source_name(options: Options) -> str:

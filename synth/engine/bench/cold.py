@@ -8,16 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from synth.engine.bench.arguments import add_model_arguments, number
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Plot, Progress, Report
 from synth.engine.bench.windows import spread
-from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
 from synth.engine.out_of_memory import free_cached_memory
@@ -39,24 +36,6 @@ _WHY_NULL = dict.fromkeys(
     ("frames_per_second", "ratio_to_baseline", "ratio_to_roofline"),
     "a start is measured in seconds",
 )
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the model, where its files are kept, and how often it is started."""
-    add_model_arguments(parser)
-    parser.add_argument("--checkpoint", type=Path, help="start this one and not the preset's")
-    parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
-    parser.add_argument(
-        "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
-    )
-    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--slots", type=number(low=1), default=8)
-    parser.add_argument("--max-positions", type=number(low=64), default=2048, help="of a slot")
-    parser.add_argument("--frames", type=number(low=1), default=21, help="of the first audio")
-    parser.add_argument("--runs", type=number(low=1), default=3, help="the median counts")
-    parser.add_argument(
-        "--from-disk", action="store_true", help="drop the weights from the page cache each time"
-    )
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -101,7 +80,9 @@ def drop_from_page_cache(folder: Path) -> None:
         InvalidSpecError: this system cannot be asked.
     """
     if not hasattr(os, "posix_fadvise"):
-        raise InvalidSpecError("This system cannot drop files from its cache: no --from-disk.")
+        raise InvalidSpecError(
+            "This system cannot drop files from its cache; leave --from-disk out."
+        )
     for path in sorted(folder.iterdir()):
         if path.is_file():
             with path.open("rb") as file:
@@ -139,7 +120,7 @@ def _start(checkpoint: Path, options: Options) -> list[dict[str, Any]]:
             check=False,
         )
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1]
         raise BenchFailedError(f"The started process ended with {done.returncode}: {last}")
     parts, before = [json.loads(line) for line in done.stdout.splitlines()], begun
     for part in parts:

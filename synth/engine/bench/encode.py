@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from synth.engine.bench.arguments import names, number, numbers
 from synth.engine.bench.codec_source import (
     PRECISIONS,
     CodecSource,
-    add_source_arguments,
     count_flops,
     source_name,
     weight_bytes,
@@ -28,8 +25,8 @@ from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import floor_seconds
 from synth.engine.bench.windows import Series, run_windows, spread
 from synth.engine.codec import CodecEncoder, encode_reference, resample_waveform
+from synth.engine.codec.config import ENCODE_PRECISIONS
 from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.precision import ENCODE_PRECISIONS
 from synth.engine.codec.reference import mono_waveform
 from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
@@ -52,21 +49,6 @@ COLUMNS = (
 )
 _HARMONICS = 12
 _CLIP_RATE = 48_000  # of most clips, so that they are resampled
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the clips' lengths and how much is measured."""
-    add_source_arguments(parser)
-    parser.add_argument("--seconds", type=numbers(low=1), default=[10, 30], help="of the clips")
-    parser.add_argument(
-        "--clip", type=Path, help="a WAV or FLAC to encode, repeated to length; default: a tone"
-    )
-    parser.add_argument(
-        "--precision",
-        type=names(*ENCODE_PRECISIONS),
-        help="beside float32, which is always measured (default: what the device has)",
-    )
-    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
 def run(options: Options, progress: Progress) -> Report:
@@ -209,7 +191,7 @@ def _read(path: Path, rate: int) -> Tensor:
     try:
         samples, found = soundfile.read(path, dtype="float32", always_2d=True)
     except (OSError, RuntimeError) as error:
-        raise InvalidSpecError(f"{path} is no sound file that can be read: {error}.") from error
+        raise InvalidSpecError(f"{path} is not a readable sound file: {error}.") from error
     mono = mono_waveform(samples.T, torch.device("cpu"))
     return resample_waveform(mono, found, rate)[0]
 

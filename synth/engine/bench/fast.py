@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
@@ -10,7 +9,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from synth.engine.bench.arguments import add_model_arguments, names, number, numbers
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
 from synth.engine.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
@@ -37,19 +35,6 @@ COLUMNS = (
     "roofline_bound",
 )
 _NO_BASELINE = "the plain loop has no such part alone; see ar"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the batches and how much is measured."""
-    add_model_arguments(parser)
-    parser.add_argument("--batch", type=numbers(low=1), default=[1, 8, 64], help="streams")
-    parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
-    parser.add_argument(
-        "--graphs", type=names("auto", "on", "off"), default=["auto"], help="as for ar"
-    )
-    parser.add_argument("--kernels", type=names("auto", "off"), default=["auto"], help="as for ar")
-    parser.add_argument("--frames", type=number(low=1), default=64, help="of one window")
-    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
 
 
 def run(options: Options, progress: Progress) -> Report:

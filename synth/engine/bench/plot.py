@@ -15,12 +15,13 @@ from synth.engine.errors import InvalidSpecError
 def check_plot(path: Path) -> None:
     """Raise InvalidSpecError when no picture can be drawn there, before anything is measured."""
     if path.suffix.lower() != ".png":
-        raise InvalidSpecError(f"{path}: pictures are PNG files, name one that ends in .png.")
+        raise InvalidSpecError(f"{path}: pictures are PNG files; give a name that ends in .png.")
     if not path.parent.is_dir():
-        raise InvalidSpecError(f"{path.parent} is no folder: make it first.")
+        raise InvalidSpecError(f"{path.parent} is not a folder; create it first.")
     if importlib.util.find_spec("matplotlib") is None:
         raise InvalidSpecError(
-            "--plot needs matplotlib: .venv/bin/python -m pip install -c constraints.txt matplotlib"
+            "--plot needs matplotlib; run .venv/bin/python -m pip install -c "
+            "constraints.txt matplotlib"
         )
 
 
@@ -32,7 +33,7 @@ def draw_plot(report: Report, path: Path) -> None:
     """
     plot = report.plot
     if plot is None:
-        raise InvalidSpecError(f"bench {report.name} has no picture: leave --plot out.")
+        raise InvalidSpecError(f"bench {report.name} has no picture; leave --plot out.")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4.5), layout="constrained")

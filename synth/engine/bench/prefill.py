@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import Sampling
-from synth.engine.bench.arguments import add_model_arguments, check_context, names, number, numbers
+from synth.engine.bench.arguments import check_context
 from synth.engine.bench.baseline import CACHE_LENGTH, BaselineLoop
 from synth.engine.bench.machine import make_row, matmul_rate, run_facts
 from synth.engine.bench.report import Options, Plot, Progress, Report
@@ -43,25 +42,6 @@ COLUMNS = (
     "roofline_bound",
 )
 _NO_FRAMES = "a prompt makes one frame; see milliseconds"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the sweeps and how much is measured."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--tokens", type=numbers(low=1), default=[100, 180, 500], help="positions of a text"
-    )
-    parser.add_argument(
-        "--prefix", type=numbers(low=0), default=[0, 600], help="positions of a voice before it"
-    )
-    parser.add_argument(
-        "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
-        default=["auto"],
-        help="forms of the weights: auto, float32, bfloat16, int8",
-    )
-    parser.add_argument("--windows", type=number(low=1), default=5, help="the median counts")
-    parser.add_argument("--baseline", action="store_true", help="measure the plain loop as well")
 
 
 def run(options: Options, progress: Progress) -> Report:

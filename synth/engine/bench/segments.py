@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,10 +12,9 @@ import numpy as np
 
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from synth.engine.bench.arguments import add_model_arguments, check_context, number
+from synth.engine.bench.arguments import check_context
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Progress, Report
-from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_models
@@ -42,28 +40,6 @@ _WHY_NULL = {
 }
 _WORDS = "a lamp went out along the river while nobody counted the boats that came and went again"
 _LONGEST, _SHORTEST = 1.5, 0.5  # of the mean number of frames
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the segments, the engine's slots and the codec's precision."""
-    add_model_arguments(parser)
-    parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
-    parser.add_argument(
-        "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
-    )
-    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--kernels", choices=("auto", "off"), default="auto")
-    parser.add_argument("--slots", type=number(low=1), default=8, help="of the engine")
-    parser.add_argument("--segments", type=number(low=1), default=32, help="in all")
-    parser.add_argument("--frames", type=number(low=2), default=200, help="of a segment, the mean")
-    parser.add_argument("--text-letters", type=number(low=1), default=100, help="of each segment")
-    parser.add_argument("--voices", type=number(low=1), default=1, help="spoken with by turns")
-    parser.add_argument(
-        "--voice-frames", type=number(low=1), default=215, help="of a voice's clip (215: 10 s)"
-    )
-    parser.add_argument(
-        "--max-positions", type=number(low=0), default=0, help="of a slot (default: what is needed)"
-    )
 
 
 def run(options: Options, progress: Progress) -> Report:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,10 +14,9 @@ import numpy as np
 
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from synth.engine.bench.arguments import add_model_arguments, check_context, number, numbers
+from synth.engine.bench.arguments import check_context
 from synth.engine.bench.machine import make_row, run_facts
 from synth.engine.bench.report import BenchFailedError, Options, Plot, Progress, Report
-from synth.engine.codec.precision import DECODE_PRECISIONS
 from synth.engine.engine_config import resolve_device
 from synth.engine.preset_shapes import preset
 from synth.engine.presets import preset_models
@@ -42,26 +40,6 @@ _WHY_NULL = {
     "ratio_to_roofline": "prompt, frames and codec have no common floor; see ar, prefill and codec",
 }
 _WORDS = "the rain fell on a quiet town while someone counted every lamp along its narrow river"
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Take the requests and what else the engine does meanwhile."""
-    add_model_arguments(parser)
-    parser.add_argument("--dtype", default="auto", help="as TTS_DTYPE (default: auto)")
-    parser.add_argument(
-        "--codec-dtype", choices=DECODE_PRECISIONS, default="float32", help="of the decoder"
-    )
-    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--requests", type=number(low=1), default=5, help="of each row")
-    parser.add_argument("--frames", type=number(low=1), default=32, help="of each request")
-    parser.add_argument("--text-letters", type=number(low=1), default=100, help="of each request")
-    parser.add_argument(
-        "--voice-frames", type=number(low=1), default=215, help="of the voice's clip (215: 10 s)"
-    )
-    parser.add_argument("--slots", type=number(low=2), default=8, help="of the engine")
-    parser.add_argument(
-        "--busy", type=numbers(low=0), default=[0], help="slots that render something else"
-    )
 
 
 def run(options: Options, progress: Progress) -> Report:

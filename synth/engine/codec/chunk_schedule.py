@@ -30,8 +30,8 @@ class ChunkSchedule:
             )
         if not self.first <= self.largest <= MAX_LARGEST:
             raise InvalidSpecError(
-                f"The largest chunk must have {self.first} (the first one's) to {MAX_LARGEST} "
-                f"frames, not {self.largest}."
+                f"The largest chunk must have {self.first} (as many as the first chunk) to "
+                f"{MAX_LARGEST} frames, not {self.largest}."
             )
 
     def sizes(self) -> Iterator[int]:

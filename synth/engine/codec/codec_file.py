@@ -59,8 +59,8 @@ def codec_path(checkpoint_dir: Path) -> Path:
     if not converted.is_file():
         if not original.is_file():
             raise CheckpointError(
-                f"{checkpoint_dir} holds neither {SAFETENSORS_NAME} nor {PICKLE_NAME}; "
-                "point to the folder of a whole checkpoint."
+                f"{checkpoint_dir} contains neither {SAFETENSORS_NAME} nor {PICKLE_NAME}; "
+                "set TTS_CHECKPOINT to the folder of a complete checkpoint."
             )
         return original
     if original.is_file():
@@ -91,7 +91,7 @@ def open_codec_file(path: Path) -> CodecFile:
     config = checked_config(path, shapes)
     for name, tensor in tensors.items():
         if tensor.dtype not in WEIGHT_DTYPES:
-            raise CheckpointError(f"{path}: {name} is {tensor.dtype}, not a float type of weights.")
+            raise CheckpointError(f"{path}: {name} is {tensor.dtype}, which is not a float type.")
     return CodecFile(path, identity, config, tensors)
 
 
@@ -122,7 +122,9 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
         loaded = loaded["state_dict"]
     if not isinstance(loaded, Mapping) or not loaded:
-        raise CheckpointError(f"{path} does not hold a state dict.")
+        raise CheckpointError(
+            f"{path} does not contain a state dict; download the checkpoint again."
+        )
     if any("generator" in str(name) for name in loaded):
         loaded = {
             str(name).replace("generator.", ""): value
@@ -131,7 +133,10 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
         }
     strays = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
     if strays:
-        raise CheckpointError(f"{path} holds {_listed(strays)}, not a tensor: no flat state dict.")
+        raise CheckpointError(
+            f"{path} contains {_listed(strays)}, which is not a tensor; a flat state dict is "
+            "needed."
+        )
     return {str(name): value for name, value in loaded.items()}
 
 
@@ -169,7 +174,7 @@ def _misfits(
         f"{title} {_listed(names)}"
         for title, names in (
             ("it lacks", sorted(expected.keys() - shapes.keys())),
-            ("it holds the unknown", sorted(shapes.keys() - expected.keys())),
+            ("it has the unknown", sorted(shapes.keys() - expected.keys())),
             ("of another shape:", wrong),
         )
         if names

@@ -209,7 +209,7 @@ def compile_decoder(decoder: CodecDecoder) -> None:
     try:
         decoder.compiled = CompiledDecoder(decoder)
     except NotCompiledError as error:
-        logger.info("PyTorch turns codes into audio, at half the speed: %s", error)
+        logger.info("decoding audio with PyTorch, at half the speed: %s", error)
 
 
 def _columns_of_strides(weight: Tensor, stride: int) -> Tensor:

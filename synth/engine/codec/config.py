@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from synth.engine.errors import CheckpointError
 
+ENCODE_PRECISIONS = DECODE_PRECISIONS = ("float32", "tf32", "bfloat16")
+KERNEL_CHOICES = ("auto", "off")
 HEAD_DIM = 64  # of every codec transformer; heads are not stored, they follow from it
 SAMPLE_RATE = 44100
 ENCODER_WINDOW = 512  # encoder frames, four per code frame
@@ -120,8 +122,8 @@ class _ShapeReader:
         votes = Counter(shape[axis] for shape in shapes if len(shape) > axis)
         if not votes:
             raise CheckpointError(
-                f"The codec file lacks {names[0]} or it has a wrong shape; "
-                "it is not a codec of this model."
+                f"The codec file has no valid {names[0]}; it does not fit this model. "
+                "Download the checkpoint again."
             )
         size = votes.most_common(1)[0][0]
         if size < 1:
@@ -139,8 +141,8 @@ class _ShapeReader:
             end += 1
         if end == first:
             raise CheckpointError(
-                f"The codec file has no tensor {patterns[0].format(first)}; "
-                "it is not a codec of this model."
+                f"The codec file has no tensor {patterns[0].format(first)}; it does not fit "
+                "this model. Download the checkpoint again."
             )
         return range(first, end)
 

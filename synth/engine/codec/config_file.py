@@ -95,10 +95,13 @@ class _ConfigFile:
             if field in also:
                 continue
             if field not in derived:
-                raise CheckpointError(f"{self._path}: {at}{field} is not a field that is known.")
+                raise CheckpointError(
+                    f"{self._path}: {at}{field} is not a known field; correct the file or "
+                    "remove it."
+                )
             if value != derived[field]:
                 raise CheckpointError(
-                    f"{self._path}: {at}{field} is {value!r}, but the codec's tensors say "
+                    f"{self._path}: {at}{field} is {value!r}, but the codec's tensors have "
                     f"{derived[field]!r}; correct the file or remove it."
                 )
         return given

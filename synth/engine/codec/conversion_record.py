@@ -49,8 +49,9 @@ def check_source_unchanged(converted: Path, original: Path) -> None:
     digest = _source_digest(converted)
     if digest is None:
         raise CheckpointError(
-            f"{converted} does not say which {original.name} it was made from: keep only one of "
-            f"both files, or convert again with ./tts convert_codec {converted.parent}."
+            f"{converted} does not record which {original.name} it was made from. Keep only "
+            "one of the two files, or convert again with ./tts convert_codec "
+            f"{converted.parent}."
         )
     found, record = original.stat(), _read_record(converted)
     untouched = record is not None and (
@@ -59,8 +60,8 @@ def check_source_unchanged(converted: Path, original: Path) -> None:
     )
     if not untouched and file_sha256(original) != digest:
         raise CheckpointError(
-            f"{original} changed after {converted.name} was made from it: convert it again with "
-            f"./tts convert_codec {converted.parent}."
+            f"{original} changed after {converted.name} was made from it; convert it again "
+            f"with ./tts convert_codec {converted.parent}."
         )
 
 

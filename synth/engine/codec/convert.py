@@ -49,7 +49,7 @@ def convert_codec(checkpoint_dir: Path) -> ConvertResult:
     """
     source, target = checkpoint_dir / PICKLE_NAME, checkpoint_dir / SAFETENSORS_NAME
     if not source.is_file():
-        raise CheckpointError(f"{source} does not exist: there is nothing to convert.")
+        raise CheckpointError(f"{source} does not exist, so there is nothing to convert.")
     before = source.stat()
     opened = open_codec_file(source)
     digest = file_sha256(source)

@@ -14,7 +14,7 @@ from synth.engine.codec.encoder_layers import EncodingQuantizer, WaveEncoder
 from synth.engine.codec.sample_runner import SampleRunner
 from synth.engine.errors import ReferenceAudioError
 
-NOT_FINITE = "The reference audio holds values that are not finite; export the clip again."
+NOT_FINITE = "The reference audio contains values that are not finite; export the clip again."
 # 3 s of audio; a full-size encoder takes about 4 MB a frame. More at once is no faster: on a CPU
 # the tensors of many frames leave the heap and are mapped anew at each operation.
 MAX_BATCH_FRAMES = 64
@@ -96,4 +96,4 @@ def _check_waveform(waveform: Tensor) -> None:
             f"{tuple(waveform.shape)}."
         )
     if waveform.shape[0] == 0:
-        raise ReferenceAudioError("The reference audio holds no samples; use a clip with speech.")
+        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")

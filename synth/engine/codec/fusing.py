@@ -8,13 +8,13 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from synth.engine.codec.config import KERNEL_CHOICES
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.residual import KERNELS, ResidualUnit, Snake
 from synth.engine.errors import InvalidSpecError
 from synth.engine.kernels import is_available
 
 Module = TypeVar("Module", bound=nn.Module)
-KERNEL_CHOICES = ("auto", "off")
 
 
 def wants_kernels(choice: str, device: torch.device | str) -> bool:
@@ -24,7 +24,7 @@ def wants_kernels(choice: str, device: torch.device | str) -> bool:
         InvalidSpecError: the choice is none of `KERNEL_CHOICES`.
     """
     if choice not in KERNEL_CHOICES:
-        raise InvalidSpecError(f"{choice!r} says nothing of kernels: use auto or off.")
+        raise InvalidSpecError(f"{choice!r} is not a setting for kernels; use auto or off.")
     device = torch.device(device)
     return choice == "auto" and device.type == "cuda" and is_available(device)
 

@@ -10,12 +10,12 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from synth.engine.codec.config import DECODE_PRECISIONS
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
 from synth.engine.codec.quantizer import VectorQuantizer
 from synth.engine.errors import InvalidSpecError
 
-ENCODE_PRECISIONS = DECODE_PRECISIONS = ("float32", "tf32", "bfloat16")
 Module = TypeVar("Module", bound=nn.Module)
 
 
@@ -108,6 +108,6 @@ def _precision(half: str, name: str, device: torch.device) -> Precision:
 def _check_tf32(device: torch.device) -> None:
     if device.type != "cuda":
         raise InvalidSpecError(
-            f"TF32 is a format of CUDA devices and the codec is on {device.type}: "
-            "use float32, which is exact, or bfloat16."
+            f"TF32 needs a CUDA device, but the codec runs on {device.type}; use float32, "
+            "which is exact, or bfloat16."
         )

@@ -66,7 +66,7 @@ def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.dev
             f"{tensor.dtype} of shape {tuple(tensor.shape)}."
         )
     if tensor.numel() == 0:
-        raise ReferenceAudioError("The reference audio holds no samples; use a clip with speech.")
+        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
     if tensor.dim() == 2 and tensor.shape[0] > MAX_CHANNELS:
         raise ReferenceAudioError(
             f"A reference waveform has channels first, at most {MAX_CHANNELS}; this one's shape is "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import importlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.sinc_filter import SincFilter, reduced_rates
+from synth.engine.codec.torchaudio_import import import_torchaudio
 from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 
 MAX_RATE = 384_000  # Hz; far above any clip, and it bounds a filter's size
@@ -74,36 +74,32 @@ def chosen_resampler(choice: ResamplerChoice, rate_in: int, rate_out: int) -> st
     """
     if choice is ResamplerChoice.BUILTIN:
         return "builtin"
-    problem = torchaudio_problem()
-    if problem is None:
-        width, step, phases = reduced_rates(rate_in, rate_out)
-        if phases * (2 * width + step) > MAX_TORCHAUDIO_TAPS:
-            problem = f"its filter from {rate_in} to {rate_out} Hz is too large"
+    problem = torchaudio_problem(rate_in, rate_out)
     if problem is None:
         return "torchaudio"
     if choice is ResamplerChoice.TORCHAUDIO:
         raise ResamplerUnavailableError(
-            f"TTS_RESAMPLER=torchaudio cannot be followed: {problem}. Install a torchaudio that "
-            "fits this torch, or use TTS_RESAMPLER=builtin, which computes the same."
+            f"TTS_RESAMPLER=torchaudio cannot be used: {problem}. Install a torchaudio that "
+            "fits this torch, or set TTS_RESAMPLER=builtin, which gives the same result."
         )
     return "builtin"
 
 
-def usable_resamplers() -> list[ResamplerChoice]:
-    """Return the resamplers that can be forced here; ours always."""
-    if torchaudio_problem() is None:
+def usable_resamplers(rate_in: int, rate_out: int) -> list[ResamplerChoice]:
+    """Return the resamplers that can be forced here between these rates; ours always."""
+    if torchaudio_problem(rate_in, rate_out) is None:
         return [ResamplerChoice.BUILTIN, ResamplerChoice.TORCHAUDIO]
     return [ResamplerChoice.BUILTIN]
 
 
-def torchaudio_problem() -> str | None:
-    """Return why torchaudio cannot be imported here, or None where it can."""
-    try:
-        importlib.import_module("torchaudio")
-    except (ImportError, OSError) as error:  # OSError: its library needs another build of torch
-        return (
-            f"torchaudio cannot be imported ({type(error).__name__}: {str(error).splitlines()[0]})"
-        )
+def torchaudio_problem(rate_in: int, rate_out: int) -> str | None:
+    """Return why torchaudio cannot resample between these rates here, or None where it can."""
+    found = import_torchaudio()
+    if found.module is None:
+        return str(found)
+    reach, step, phases = reduced_rates(rate_in, rate_out)
+    if phases * (2 * reach + step) > MAX_TORCHAUDIO_TAPS:
+        return f"its filter from {rate_in} to {rate_out} Hz is too large"
     return None
 
 
@@ -125,6 +121,6 @@ def _filter(
 def _make_filter(name: str, rate_in: int, rate_out: int, device: torch.device) -> _Resample:
     if name == "builtin":
         return SincFilter(rate_in, rate_out, device)
-    torchaudio: Any = importlib.import_module("torchaudio")
+    torchaudio: Any = import_torchaudio().module
     transform: _Resample = torchaudio.transforms.Resample(rate_in, rate_out).to(device)
     return transform

@@ -87,7 +87,8 @@ class StreamGraphs:
                 if not is_out_of_memory(error):
                     raise
                 logger.warning(
-                    "no memory for a graph of %d streams by %d frames: they are decoded eagerly",
+                    "no memory for a graph of %d streams by %d frames; they are decoded "
+                    "without graphs",
                     streams,
                     frames,
                 )

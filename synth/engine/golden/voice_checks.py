@@ -48,7 +48,7 @@ def check_voices(folder: GoldenFolder) -> Iterator[CaseResult]:
             if name.startswith(f"{row['case']}.")
         }
         if "outcome" in row:
-            for choice in usable_resamplers():
+            for choice in usable_resamplers(rate, encoder.config.sample_rate):
                 found = _ways(encoder, waveform, rate, choice)
                 yield from _check_voice(row, choice, found, entries)
         else:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from pathlib import Path
 
 import torch
 
 _MIN_CAPABILITY = (8, 0)  # the first with bfloat16
+_COMPILE_SECONDS = 60  # it takes a tenth of one
+# What Triton compiles at its first start: a Python extension that asks the driver for kernels.
+_EXTENSION = """\
+#include <stdbool.h>
+#include <stdio.h>
+#include <dlfcn.h>
+#include <Python.h>
+PyObject *launch(PyObject *self, PyObject *args) { return PyLong_FromLong(printf("")); }
+"""
 
 
 def is_available(device: torch.device | None = None) -> bool:
@@ -24,17 +39,64 @@ def why_unavailable(device: torch.device | None = None) -> str | None:
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed: it comes with the CUDA build of PyTorch."
+        return "Triton is not installed; it comes with the CUDA build of PyTorch."
     if device.type == "cpu":
         return None if is_interpreted() else "Triton kernels need a CUDA device."
     if device.type != "cuda" or not torch.cuda.is_available():
         return f"Triton kernels need a CUDA device, not {device.type}."
     if is_interpreted():
-        return "TRITON_INTERPRET is set: kernels would be interpreted, unset it to use them."
+        return "TRITON_INTERPRET is set, so kernels would be interpreted; unset it to use them."
     found = torch.cuda.get_device_capability(device)
     if found < _MIN_CAPABILITY:
-        return "Triton kernels need compute capability 8.0, this device has {}.{}.".format(*found)
-    return None
+        return "Triton kernels need compute capability 8.0, but this device has {}.{}.".format(
+            *found
+        )
+    return why_nothing_compiles()
+
+
+@functools.cache
+def why_nothing_compiles() -> str | None:
+    """Return why Triton cannot compile its launchers here, as a sentence, or None if it can.
+
+    It does so at a first start, and again whenever its cache was emptied. A small extension is
+    compiled as Triton does: by CC, gcc or clang, with the headers of this Python.
+    """
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return "Triton finds no C compiler; run apt-get install gcc libc6-dev, or set CC."
+    paths = sysconfig.get_paths(scheme=_scheme())
+    with tempfile.TemporaryDirectory(prefix="ttsweb-launcher-") as folder:
+        source = Path(folder) / "launcher.c"
+        source.write_text(_EXTENSION, encoding="ascii")
+        command = [compiler, str(source), "-shared", "-fPIC", "-o", f"{folder}/launcher.so"]
+        try:
+            done = subprocess.run(
+                [*command, f"-I{paths['include']}"],
+                capture_output=True,
+                text=True,
+                timeout=_COMPILE_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return (
+                f"Triton's C compiler {compiler} cannot be run ({error}); run apt-get install gcc."
+            )
+    if done.returncode == 0:
+        return None
+    if "Python.h" in done.stderr:
+        return (
+            f"Triton finds no Python.h in {paths['include']}; run apt-get install "
+            "python3-dev, or use a Python that includes its headers."
+        )
+    lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+    reason = lines[0][:300] if lines else f"it ended with code {done.returncode}"
+    return f"Triton's C compiler {compiler} fails ({reason}); run apt-get install gcc libc6-dev."
+
+
+def _scheme() -> str:
+    """Return the install scheme whose headers Triton takes."""
+    scheme = sysconfig.get_default_scheme()
+    return "posix_prefix" if scheme == "posix_local" else scheme
 
 
 def is_interpreted() -> bool:

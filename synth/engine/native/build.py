@@ -65,8 +65,8 @@ def find_target(simd: str, *, bf16: bool, flags: frozenset[str] | None = None) -
         if allowed and set(target.needs) <= has and (bf16 or target.name != "avx512_bf16"):
             return target
     raise NotCompiledError(
-        f"compiled frames need AVX2, and PyTorch uses {simd} on this processor"
-        f" ({platform.machine()})"
+        f"compiled frames need AVX2, but PyTorch uses {simd} on this processor "
+        f"({platform.machine()})"
     )
 
 
@@ -100,7 +100,7 @@ def compiled_library(target: Target, folders: Sequence[Path]) -> ctypes.CDLL:
                 continue  # of another machine, or cut short: it is made again
     compiler = find_compiler()
     if compiler is None:
-        raise NotCompiledError("there is no C compiler: install gcc, then start the worker again")
+        raise NotCompiledError("there is no C compiler; install gcc, then start the worker again")
     problems = []
     for folder in folders:
         try:
@@ -174,7 +174,7 @@ def _is_own(path: Path) -> bool:
 
 def _first_error(text: str) -> str:
     lines = [line for line in text.splitlines() if "error" in line.lower()] or text.splitlines()
-    return lines[0][:300] if lines else "it said nothing"
+    return lines[0][:300] if lines else "it wrote nothing"
 
 
 def main(names: Sequence[str]) -> int:
@@ -184,7 +184,7 @@ def main(names: Sequence[str]) -> int:
         return 0
     compiler = find_compiler()
     if compiler is None:
-        sys.stderr.write("There is no C compiler: install gcc.\n")
+        sys.stderr.write("There is no C compiler; install gcc.\n")
         return 1
     for target in TARGETS:
         if not names or target.name in names:

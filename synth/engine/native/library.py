@@ -313,7 +313,7 @@ def _share_threads(loaded: ctypes.CDLL) -> None:
     """
     path = openmp_path()
     if path is None:
-        raise NotCompiledError("this build of PyTorch has no OpenMP whose threads could be used")
+        raise NotCompiledError("this build of PyTorch has no OpenMP with usable threads")
     openmp = ctypes.CDLL(str(path))
     loaded.tts_use_threads.argtypes = [c_void_p] * len(_FUNCTIONS)
     loaded.tts_use_threads.restype = None

@@ -7,12 +7,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
-
-from synth.keys import LIMITS, create_key
-from synth.models import ApiKey, default_scopes
+from synth.key_rights import DEFAULT_SCOPES, LIMITS, SCOPES
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 
 MOST_DAYS = 36_500
 _COLUMN = 2**31 - 1
@@ -22,31 +19,38 @@ MOST = dict.fromkeys(LIMITS, _COLUMN) | {"max_stored_bytes": 2**63 - 1}
 class Command(BaseCommand):
     """`create_key --user NAME --name LABEL [--scopes LIST] [--days N] [limits] [--json]`."""
 
-    help = "Make an API key of a user and print it; it cannot be shown again."
+    help = "Create an API key for a user and print it. The key cannot be shown again."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
-        parser.add_argument("--user", required=True, help="Name of the user whose key it is.")
-        parser.add_argument("--name", required=True, help="What the key is for.")
+        parser.add_argument("--user", required=True, help="Name of the user who gets the key.")
+        parser.add_argument(
+            "--name", required=True, help="What the key is for, such as the name of a program."
+        )
         parser.add_argument(
             "--scopes",
-            default=",".join(default_scopes()),
-            help=f"What it may do, of {', '.join(ApiKey.Scope.values)}; default: %(default)s.",
+            default=",".join(DEFAULT_SCOPES),
+            help=f"What the key may do, any of {', '.join(SCOPES)}; default: %(default)s.",
         )
-        parser.add_argument("--days", type=int, help="Days until it expires; default: never.")
-        for limit in LIMITS:
-            words = str(ApiKey._meta.get_field(limit).verbose_name)  # type: ignore[union-attr]
+        parser.add_argument("--days", type=int, help="Days until the key expires; default: never.")
+        for limit, words in LIMITS.items():
             parser.add_argument(
-                _option(limit), type=int, metavar="N", help=f"Limit: {words}; default: none."
+                _option(limit), type=int, metavar="N", help=f"Limit: {words}; default: no limit."
             )
         parser.add_argument("--json", action="store_true", help="Print one JSON object.")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Make the key and print it on standard output, alone or as JSON."""
+        from django.contrib.auth import get_user_model
+
+        from synth.keys import create_key
+
         users = get_user_model().objects
         user = users.filter(username=options["user"], is_active=True).first()
         if user is None:
-            raise CommandError(f"there is no active user named {options['user']!r}")
+            raise CommandError(
+                f"there is no active user named {options['user']!r}; the admin lists all users"
+            )
         name = options["name"].strip()
         if not 1 <= len(name) <= 100:
             raise CommandError("--name must have 1 to 100 characters")
@@ -73,11 +77,10 @@ def _option(limit: str) -> str:
 def _scopes(text: str) -> list[str]:
     """Return the scopes of a list with commas."""
     scopes = [scope.strip() for scope in text.split(",") if scope.strip()]
-    unknown = [scope for scope in scopes if scope not in ApiKey.Scope.values]
+    unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
         raise CommandError(
-            f"--scopes takes one or several of {', '.join(ApiKey.Scope.values)}, with commas "
-            f"between them; not {text!r}"
+            f"--scopes takes one or more of {', '.join(SCOPES)}, separated by commas; not {text!r}"
         )
     return scopes
 
@@ -91,6 +94,8 @@ def _limit(name: str, value: int | None) -> int | None:
 
 def _expiry(days: int | None) -> dt.datetime | None:
     """Return the moment that is so many days from now."""
+    from django.utils import timezone
+
     if days is None:
         return None
     if not 1 <= days <= MOST_DAYS:

@@ -252,6 +252,7 @@ def test_same_key_and_body_make_one_batch_and_another_body_is_refused(
     job = api.post("/api/v1/jobs", {"text": "One.", "voice": "Ada"}, headers=headers)
 
     assert first.json()["id"] == again.json()["id"]
+    assert (first.status_code, again.status_code) == (202, 200)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     assert job.status_code == 422
     assert RenderJob.objects.count() == 2

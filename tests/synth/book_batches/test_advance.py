@@ -405,7 +405,7 @@ def test_book_that_does_not_fit_its_key_waits_and_says_why(
 
     assert states(api, batch) == ["queued", "waiting"]
     row = api.get(f"{BATCHES}/{batch.pk}/entries").json()["results"][1]
-    assert "300 characters in the queue" in row["waits_for"]
+    assert "300 queued characters" in row["waits_for"]
     assert row["error_code"] == ""
     finish(jobs(batch)[0])
     go_on(batch)

@@ -36,7 +36,7 @@ def test_a_cover_is_what_its_bytes_are_whatever_it_is_called() -> None:
     ("content", "told"),
     [
         (png(30_000, 30_000), "30000 x 30000"),
-        (b"BM" + bytes(60), "no picture"),
+        (b"BM" + bytes(60), "known picture format"),
         (None, "not in the book"),
     ],
     ids=["huge", "unknown", "missing"],

@@ -34,6 +34,25 @@ def refusal(plan: Plan, edit: Any) -> str:
     return caught.value.code
 
 
+def test_one_block_of_a_chapter_that_is_left_out_is_spoken_alone(plan: Plan) -> None:
+    chapter = plan.chapters[0]
+    assert not chapter.included
+
+    one = apply_edits(plan, [{"edit": "include", "chapter": chapter.id, "block": 0}])
+
+    assert [block.text for block in one.chapters[0].spoken()] == ["titlepage"]
+    assert one.skipped()[SkipReason.TITLE_PAGE] == chapter.source_chars - len("titlepage")
+
+
+def test_all_that_is_left_out_for_a_reason_is_spoken_and_left_out_again(plan: Plan) -> None:
+    all_of_it = apply_edits(plan, [{"edit": "include", "reason": "title_page"}])
+    assert all_of_it.chapters[0].included
+
+    again = apply_edits(all_of_it, [{"edit": "exclude", "reason": "title_page"}])
+
+    assert again.skipped() == plan.skipped()
+
+
 def test_a_chapter_is_left_out_and_taken_in_again(plan: Plan) -> None:
     chapter = ids(plan)[1]
 
@@ -118,6 +137,13 @@ def test_order_title_voice_and_language_are_set(plan: Plan) -> None:
         ({"edit": "include", "chapter": ["a"]}, "edit_invalid"),
         ({"edit": "include", "chapter": "{1}", "more": 1}, "edit_invalid"),
         ({"edit": "include"}, "edit_invalid"),
+        ({"edit": "exclude", "chapter": ""}, "edit_invalid"),
+        ({"edit": "exclude", "block": 1}, "edit_invalid"),
+        ({"edit": "include", "chapter": "{1}", "block": 2}, "block_unknown"),
+        ({"edit": "exclude", "chapter": "{1}", "block": -1}, "block_unknown"),
+        ({"edit": "include", "chapter": "{1}", "block": 1, "reason": "note"}, "edit_invalid"),
+        ({"edit": "include", "reason": "boredom"}, "edit_invalid"),
+        ({"edit": "include", "chapter": "c", "reason": "note"}, "chapter_unknown"),
         ({"edit": ["include"]}, "edit_invalid"),
         ({"edit": "explode"}, "edit_invalid"),
         ("include", "edit_invalid"),

@@ -21,7 +21,10 @@ def warnings_of(inner: str, *, metadata: str = METADATA) -> list[str]:
     ("inner", "told"),
     [
         (f"<p>{PROSE}\ufffd and \ue000 \ufffd</p>", ["U+FFFD (2", "U+E000 (1"]),
-        (f"<p>{PROSE}caf\u00c3\u00a8, d\u00c3\u00a8j\u00c3\u00a8</p>", ["3 letters", "charset"]),
+        (
+            f"<p>{PROSE}caf\u00c3\u00a8, d\u00c3\u00a8j\u00c3\u00a8</p>",
+            ["3 letters", "wrong encoding"],
+        ),
         (f"<p>{PROSE * 80}</p>", ["paragraph of", "(It was a long and"]),
         (f'<p xml:lang="klingon">{PROSE}</p>', ["'klingon'"]),
         ("<p>Short.</p>", ["very short"]),
@@ -40,7 +43,8 @@ def test_a_language_that_is_not_known_is_told(tag: str) -> None:
     metadata = METADATA.replace("<dc:language>en", f"<dc:language>{tag}")
 
     assert any(
-        "language" in w and "set it" in w for w in warnings_of(f"<p>{PROSE}</p>", metadata=metadata)
+        "language" in w and "set the language" in w
+        for w in warnings_of(f"<p>{PROSE}</p>", metadata=metadata)
     )
 
 

@@ -62,6 +62,7 @@ def test_same_key_and_body_make_one_book_and_another_body_is_refused(
     other = send(api, b"Other words.", key="k", voice="Ada")
 
     assert first.json()["id"] == same.json()["id"]
+    assert (first.status_code, same.status_code) == (202, 200)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     assert len(stored_objects()) == BookSource.objects.count() == 1
 
@@ -136,6 +137,31 @@ def test_edits_change_the_plan_and_what_is_then_started(api: APIClient, operator
     assert (late.status_code, late.json()["code"]) == (409, "book_started")
 
 
+def test_a_text_is_left_out_of_a_chapter_and_a_page_is_included(
+    api: APIClient, operator: User
+) -> None:
+    book = store_book(operator)
+    chapters = api.get(path_of(book, "/plan")).json()["chapters"]
+    assert chapters[0]["beginning"] == "A Small Book by Nobody"
+    edits = [
+        {"edit": "exclude", "chapter": chapters[1]["id"], "block": 1},
+        {"edit": "include", "reason": "title_page"},
+    ]
+
+    plan = api.patch(path_of(book, "/plan"), {"edits": edits}).json()
+    blocks = api.get(path_of(book, f"/plan/chapters/{chapters[1]['id']}")).json()["blocks"]
+
+    row = {"chapter": chapters[1]["id"], "block": 1, "included": False, "can_be_included": True}
+    assert [row.items() <= one.items() for one in plan["skipped"]] == [True]
+    assert plan["chapters"][0]["included"]
+    assert plan["completeness"]["missing"] == []
+    assert [one["reason"] for one in blocks] == [None, "excluded"]
+    assert api.post(path_of(book, "/start")).status_code == 202
+    spoken = " ".join(segment.text for segment in RenderJob.objects.get().segments.all())
+    assert "Nobody" in spoken
+    assert "The old gate" not in spoken
+
+
 def test_edits_against_an_older_plan_change_nothing(api: APIClient, operator: User) -> None:
     book = store_book(operator)
     assert api.patch(path_of(book, "/plan"), {"edits": []}).status_code == 200
@@ -149,6 +175,7 @@ def test_edits_against_an_older_plan_change_nothing(api: APIClient, operator: Us
     ("body", "code"),
     [
         ({"edits": [{"edit": "include", "chapter": "none"}]}, "chapter_unknown"),
+        ({"edits": [{"edit": "include", "reason": "boredom"}]}, "edit_invalid"),
         ({"edits": [{"edit": "sing", "chapter": "none"}]}, "edit_invalid"),
         ({"edits": [{"edit": ["include"]}]}, "edit_invalid"),
         ({"edits": [{"edit": "include", "chapter": 7}]}, "edit_invalid"),

@@ -97,7 +97,7 @@ def test_a_few_strange_bytes_do_not_spoil_a_text_in_utf_8() -> None:
     for start in (b"", b"\xef\xbb\xbf"):
         decoded = decode_text(start + raw)
         assert decoded.text == f"{WESTERN}Hélas!\n{WESTERN}"
-        assert any("1 bytes" in warning for warning in decoded.warnings)
+        assert any("1 byte " in warning for warning in decoded.warnings)
 
 
 def test_a_charset_that_is_guessed_is_told() -> None:

@@ -51,8 +51,8 @@ def test_format_is_found(raw: bytes, filename: str, found: str) -> None:
 @pytest.mark.parametrize(
     ("raw", "filename", "code", "words"),
     [
-        (b"<html>Not found</html>", "a.epub", "book_format_unknown", "download complete"),
-        (b"A word.", "a.pdf", "book_format_unknown", "no PDF"),
+        (b"<html>Not found</html>", "a.epub", "book_format_unknown", "download was complete"),
+        (b"A word.", "a.pdf", "book_format_unknown", "not PDF"),
         (b"{\\rtf1 A word.}", "a.rtf", "book_format_unknown", "DOCX"),
         (b"\x89PNG\r\n", "a.png", "book_format_unknown", "picture"),
         (b"\x1f\x8b\x08", "a.gz", "book_format_unknown", "unpack"),

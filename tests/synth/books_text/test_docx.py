@@ -10,6 +10,7 @@ import pytest
 from synth.books import docx
 from synth.books.book import BlockKind, BookRejectedError
 from synth.books.docx import read_docx
+from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, block_of, texts, with_role
 from tests.synth.books_text.made_docx import make_docx, paragraph
 
@@ -98,3 +99,90 @@ def test_damaged_document_is_refused(cut: float) -> None:
 @pytest.mark.parametrize("body", ["<w:p>", "<w:tbl/><w:p/><x/>", "", "\0"])
 def test_document_with_odd_markup_is_refused(body: str) -> None:
     assert refusal_of(make_docx(body)).code in {"book_broken", "book_empty"}
+
+
+def run(text: str, properties: str = "") -> str:
+    """Return a run of a paragraph."""
+    return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+
+def with_styles(raw: bytes, styles: str) -> bytes:
+    """Return a document with more styles."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, content.replace(b"</w:styles>", styles.encode() + b"</w:styles>"))
+    return made.getvalue()
+
+
+def style(name: str, kind: str, more: str) -> str:
+    """Return a style."""
+    start = f'<w:style w:type="{kind}" w:styleId="{name}"><w:name w:val="{name}"/>'
+    return f"{start}{more}</w:style>"
+
+
+HIDES = "<w:rPr><w:vanish/></w:rPr>"
+STYLES = (
+    style("Secret", "character", HIDES)
+    + style("Deeper", "character", '<w:basedOn w:val="Secret"/>')
+    + style("Notes", "paragraph", HIDES)
+    + style("Open", "character", '<w:basedOn w:val="Secret"/><w:rPr><w:vanish w:val="0"/></w:rPr>')
+)
+FIELD = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
+UNSAID = {
+    "run": run("Secret", "<w:vanish/>"),
+    "on": run("Secret", '<w:vanish w:val="on"/>'),
+    "style": run("Secret", '<w:rStyle w:val="Secret"/>'),
+    "style_of_style": run("Secret", '<w:rStyle w:val="Deeper"/>'),
+    "paragraph": f'</w:p><w:p><w:pPr><w:pStyle w:val="Notes"/></w:pPr>{run("Secret")}</w:p><w:p>',
+    "code": FIELD.format("begin") + run("Secret") + FIELD.format("separate") + FIELD.format("end"),
+    "row": "</w:p><w:tbl><w:tr><w:trPr><w:hidden/></w:trPr><w:tc><w:p>"
+    + run("Secret") + "</w:p></w:tc></w:tr></w:tbl><w:p>",
+}  # fmt: skip
+GONE = {
+    "deleted": '<w:del w:id="1"><w:r><w:delText>Secret</w:delText></w:r></w:del>',
+    "moved": f'<w:moveFrom w:id="1">{run("Secret")}</w:moveFrom>',
+    "instruction": FIELD.format("begin") + "<w:r><w:instrText>Secret</w:instrText></w:r>"
+    + FIELD.format("end"),
+    "comment": '<w:commentRangeStart w:id="0"/><w:r><w:commentReference w:id="0"/></w:r>',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hidden", UNSAID.values(), ids=UNSAID)
+def test_hidden_text_is_told_and_not_spoken(hidden: str) -> None:
+    body = f"<w:p>{run('He ')}{hidden}{run('went.')}</w:p>"
+    plan = plan_book(read_docx(with_styles(make_docx(body), STYLES), "a.docx"))
+
+    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    assert told == "He went."
+    assert [(row["text"], row["reason"]) for row in plan.to_json()["skipped"]] == [
+        ("Secret", "hidden")
+    ]
+    assert plan.to_json()["completeness"]["is_complete"]
+
+
+@pytest.mark.parametrize("gone", GONE.values(), ids=GONE)
+def test_what_is_no_longer_in_the_document_is_not_read(gone: str) -> None:
+    body = f"<w:p>{run('He ')}{gone}{run('went.')}</w:p>"
+    book = read_docx(make_docx(body), "a.docx")
+
+    assert [block.text for _, block in book.blocks()] == ["He went."]
+    assert not book.losses
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        run("went.", '<w:vanish w:val="0"/>'),
+        run("went.", '<w:rStyle w:val="Open"/>'),
+        run("went.", '<w:rStyle w:val="Secret"/><w:vanish w:val="false"/>'),
+        f'<w:fldSimple w:instr="AUTHOR">{run("went.")}</w:fldSimple>',
+        FIELD.format("begin") + FIELD.format("separate") + run("went.") + FIELD.format("end"),
+        f'<w:ins w:id="1">{run("went.")}</w:ins>',
+    ],
+)
+def test_text_that_a_reader_sees_is_spoken(shown: str) -> None:
+    book = read_docx(with_styles(make_docx(f"<w:p>{run('He ')}{shown}</w:p>"), STYLES), "a.docx")
+
+    assert [block.text for _, block in book.blocks()] == ["He went."]

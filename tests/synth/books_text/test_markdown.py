@@ -8,6 +8,7 @@ import pytest
 
 from synth.books.book import BlockKind
 from synth.books.markdown import read_front_matter, read_markdown
+from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, block_of, texts, with_role
 
 SOURCE = """\
@@ -121,3 +122,28 @@ def test_every_word_of_any_markdown_is_in_a_block(seed: int) -> None:
     assert_complete(book)
     held = " ".join(block.text for _, block in book.blocks())
     assert [word for word in words if word not in held] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "chapters"),
+    [
+        ("# The Bell\n\n## One\n\nA word.\n\n## Two\n\nA word.\n", "The Bell", ["One", "Two"]),
+        ("---\ntitle: Other\n---\n# The Bell\n\n## One\n\nA word.\n\n## Two\n\nB.\n", "Other",
+         ["One", "Two"]),
+        ("The Bell\n===\n\nOne\n---\n\nA word.\n\nTwo\n---\n\nA word.\n", "The Bell",
+         ["One", "Two"]),
+        ("# One\n\nA word.\n\n# Two\n\nA word.\n", "a", ["One", "Two"]),
+        ("# Chapter 1\n\n## A\n\nA word.\n\n## B\n\nA word.\n", "a", ["Chapter 1", "B"]),
+        ("# The Bell\n\nIt was late in the year.\n\n## One\n\nA.\n\n## Two\n\nB.\n",
+         "The Bell", ["The Bell", "One", "Two"]),
+    ],
+)  # fmt: skip
+def test_lone_heading_above_the_others_is_the_title(
+    text: str, title: str, chapters: list[str]
+) -> None:
+    plan = plan_book(read_markdown(text.encode(), "a.md"))
+
+    assert plan.metadata.title == title
+    assert [chapter.title for chapter in plan.included] == chapters
+    if title == "The Bell":
+        assert {chapter.parents for chapter in plan.included} == {()}

@@ -7,6 +7,7 @@ import pytest
 from synth.books import pdf
 from synth.books.book import BlockKind, Book, BookRejectedError
 from synth.books.pdf import read_pdf
+from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, texts, with_role
 from tests.synth.books_text.made_pdf import Text, make_pdf, page_of_lines
 
@@ -131,7 +132,7 @@ def test_scanned_book_with_a_stamp_on_each_page_is_refused() -> None:
 def test_page_without_text_is_told() -> None:
     book = read_pdf(make_pdf([page_of_lines(FIRST), [], page_of_lines(FIRST)]), "a.pdf")
 
-    assert "1 pages hold no text: 2" in book.warnings
+    assert "1 page without text: 2" in book.warnings
 
 
 def test_pdf_with_a_password_is_refused() -> None:
@@ -165,3 +166,111 @@ def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pdf, "_MAX_SECONDS", -1.0)
 
     assert refusal_of(make_pdf([page_of_lines(FIRST)])).code == "book_too_large"
+
+
+def column(name: str, left: float, *, count: int = 12, top: float = 700.0) -> list[Text]:
+    """Return the lines of a column, each with its name and number."""
+    words = [
+        "the",
+        "bell",
+        "rang",
+        "over",
+        "our",
+        "quiet",
+        "town",
+        "and",
+        "then",
+        "fell",
+        "still",
+        "again",
+        "for",
+        "years",
+    ]
+    return [
+        Text(f"{name}{n} {' '.join((words + words)[(n + len(name) + int(left)) % 13 :][:6])}",
+             left, top - 14 * n)
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def across(*columns: list[Text]) -> list[Text]:
+    """Return the lines of columns row by row, as some programs write them."""
+    return [line for row in zip(*columns, strict=True) for line in row]
+
+
+@pytest.mark.parametrize("is_by_rows", [True, False], ids=["rows", "columns"])
+def test_columns_are_read_one_after_the_other(is_by_rows: bool) -> None:
+    pages = []
+    for number in range(3):
+        left, right = column("lmn"[number] + "x", 60), column("rst"[number] + "x", 320)
+        lines = across(left, right) if is_by_rows else [*left, *right]
+        head = Text("The Bell Review of the Whole Year", 180, 790, 10)
+        title = [Text("Chapter One", 200, 750, 20)] if number == 0 else []
+        pages.append([head, *title, *lines, Text(str(number + 7), 290, 40, 10)])
+
+    plan = plan_book(read_pdf(make_pdf(pages), "a.pdf"))
+
+    assert [chapter.title for chapter in plan.included] == ["Chapter One"]
+    told = " ".join(block.text for block in plan.included[0].spoken())
+    order = [f"{side}x{n} " for side in "lrmsnt" for n in range(12)]
+    assert [told.find(mark) for mark in order] == sorted(told.find(mark) for mark in order)
+    assert all(mark in told for mark in order)
+    assert "Review" not in told
+    assert not any("agebreak" in chapter.title for chapter in plan.chapters)
+
+
+def test_three_columns_and_a_title_between_them_are_read_in_order() -> None:
+    def rows(name: str, top: float) -> list[Text]:
+        words = "bell rang over town"
+        lefts = (50, 225, 400)
+        return [
+            Text(f"{name}{side}x{n} {words}", left, top - 14 * n)
+            for n in range(8)
+            for side, left in enumerate(lefts)
+        ]
+
+    lines = [
+        *rows("a", 760),
+        Text("A title which stands over all three columns of it", 120, 600, 16),
+    ]
+    plan = plan_book(read_pdf(make_pdf([[*lines, *rows("b", 560)]]), "a.pdf"))
+
+    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    order = [f"{name}{side}x{n} " for name in "ab" for side in range(3) for n in range(8)]
+    assert [told.find(mark) for mark in order] == sorted(told.find(mark) for mark in order)
+    assert told.find("a2x7") < told.find("A title") < told.find("b0x0")
+
+
+def test_contents_with_page_numbers_are_no_columns() -> None:
+    lines = [
+        text
+        for n in range(10)
+        for text in (
+            Text(f"Chapter {n} of the book", 72, 700 - 14 * n),
+            Text(str(n * 9), 500, 700 - 14 * n),
+        )
+    ]
+    plan = plan_book(read_pdf(make_pdf([lines, page_of_lines(["A word."] * 5)]), "a.pdf"))
+
+    told = " ".join(planned.block.text for one in plan.chapters for planned in one.blocks)
+    assert told.index("Chapter 3 of the book 27") < told.index("Chapter 4 of the book 36")
+
+
+def test_footnotes_of_a_page_are_apart_from_its_text() -> None:
+    pages = []
+    for number in range(2):
+        text = page_of_lines(
+            [f"p{number}l{n} the bell rang over the quiet town" for n in range(12)]
+        )
+        note = Text(f"1 See the note of page {number}, which is", 72, 500, 8)
+        pages.append([*text, note, Text(f"of {number} two lines and small", 72, 490, 8)])
+
+    plan = plan_book(read_pdf(make_pdf(pages), "a.pdf"))
+
+    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    assert "See the note" not in told
+    assert "p0l11 the bell rang over the quiet town p1l0" in told
+    notes = [row for row in plan.to_json()["skipped"] if row["reason"] == "note"]
+    assert [row["text"] for row in notes] == [
+        f"1 See the note of page {n}, which is of {n} two lines and small" for n in range(2)
+    ]

@@ -36,7 +36,7 @@ def spec(
     return RenderSpec(text, reference, Sampling(**values))  # type: ignore[arg-type]  # mixed numbers
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     """Wait for a condition, or fail the test."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -56,7 +56,7 @@ class Frames:
 
     def step(self, batch: SlotBatch, compute: Callable[[SlotBatch], None]) -> None:
         """Compute a frame."""
-        assert self.gate.wait(60)
+        assert self.gate.wait(180)
         self.before(batch.state)
         size = batch.bucket
         compute(batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,15 +11,19 @@ import pytest
 from synth.engine.atomic_file import replace_file
 
 
-def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_the_new_content_takes_the_place_of_the_old(
+    tmp_path: Path, umask: int, mode: int, request: pytest.FixtureRequest
+) -> None:
     path = tmp_path / "file.txt"
     path.write_text("old", encoding="utf-8")
+    request.addfinalizer(partial(os.umask, os.umask(umask)))
 
     replace_file(path, lambda part: part.write_text("new", encoding="utf-8"))
 
     assert path.read_text(encoding="utf-8") == "new"
     assert list(tmp_path.iterdir()) == [path]
-    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.stat().st_mode & 0o777 == mode
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_warm_up_from_many_threads_is_safe(engine: Engine) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 180.0) -> None:
     """Wait for a condition, or fail the test."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -73,7 +73,7 @@ def test_without_compiled_frames_matrices_are_packed_and_the_reason_is_kept(
     large: LMConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_folder: object) -> None:
-        raise NotCompiledError("there is no C compiler: install gcc")
+        raise NotCompiledError("there is no C compiler; install gcc")
 
     monkeypatch.setattr(engine_config, "native_library", refuse)
     monkeypatch.setattr(engine_config, "find_processor", lambda: WITH_BF16)
@@ -81,7 +81,7 @@ def test_without_compiled_frames_matrices_are_packed_and_the_reason_is_kept(
     numbers = choose_numbers("auto", CPU, large)
 
     assert numbers.form is LinearForm.PACKED
-    assert numbers.frames.endswith("there is no C compiler: install gcc")
+    assert numbers.frames.endswith("there is no C compiler; install gcc")
 
 
 def test_a_model_that_fits_into_the_cache_stays_in_float32(
@@ -99,7 +99,7 @@ def test_on_cuda_matrices_are_plain_and_auto_is_bfloat16(large: LMConfig) -> Non
     numbers = choose_numbers("auto", torch.device("cuda"), large)
 
     assert (numbers.dtype, numbers.form) == (torch.bfloat16, LinearForm.PLAIN)
-    with pytest.raises(InvalidSpecError, match="CPU only"):
+    with pytest.raises(InvalidSpecError, match="only on a CPU"):
         choose_numbers("int8", torch.device("cuda"), large)
 
 

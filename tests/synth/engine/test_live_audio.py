@@ -208,7 +208,7 @@ def test_a_stream_that_takes_another_course_ends_instead_of_jumping(
     stream = own_engine.stream(spec(max_frames=40))
     frames.gate.set()
 
-    with pytest.raises(DeviceOutOfMemoryError, match="another course"):
+    with pytest.raises(DeviceOutOfMemoryError, match="cannot be continued"):
         list(stream)
     assert neighbour.result(60).codes.shape[1] == 60
 

@@ -87,7 +87,7 @@ def test_a_whole_folder_is_used_again_and_half_a_one_is_made_anew(tmp_path: Path
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("mine", encoding="utf-8")
 
-    with pytest.raises(CheckpointError, match="holds no preset"):
+    with pytest.raises(CheckpointError, match="contains no preset"):
         write_preset_checkpoint("tiny", tmp_path)
 
     assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
@@ -95,7 +95,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_an_unknown_preset_is_told_with_those_that_exist() -> None:
     with pytest.raises(
-        InvalidSpecError, match="'huge' is not a preset: use one of tiny, mid, full"
+        InvalidSpecError, match="'huge' is not a preset; use one of tiny, mid, full"
     ):
         preset("huge")
 
@@ -106,7 +106,7 @@ def test_weights_that_do_not_fit_are_refused_with_the_numbers(
     small = DeviceMemory(free=4 * 10**9, total=8 * 10**9, source="this machine")
     monkeypatch.setattr(presets, "find_memory", lambda device: small)
 
-    with pytest.raises(InvalidSpecError, match=r"needs 18\.2.* this machine has 4\.0"):
+    with pytest.raises(InvalidSpecError, match=r"needs 18\.2.* this machine has only 4\.0"):
         presets.preset_dual_ar(preset("full"), device=CPU, dtype="float32")
 
 

@@ -93,7 +93,7 @@ def test_a_repeated_semantic_token_is_replaced_once_whatever_replaces_it() -> No
         (Sampling(temperature=2.0), "temperature"),
         (Sampling(temperature=float("inf")), "temperature"),
         (Sampling(top_k=0), "top_k"),
-        (Sampling(top_k=65), "64 candidates"),
+        (Sampling(top_k=65), "allows at most 64"),
         (Sampling(max_frames=0), "max_frames"),
         (Sampling(seed=-1), "seed"),
         (Sampling(seed=2**63), "seed"),

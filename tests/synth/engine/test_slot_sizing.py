@@ -58,9 +58,10 @@ def test_slots_that_do_not_fit_are_refused_with_numbers_that_are_right() -> None
     sentence = refusal(demand("full", 4096), memory, 64)
 
     found = re.fullmatch(
-        r"64 slots of 4096 positions need 39\.9 GB and cuda:0 has [\d.]+ GB left for them: "
-        r"the weights take 10\.7 GB, working memory .* and the reserve 1\.2 GB of 24\.0 GB free\. "
-        r"Set TTS_ENGINE_SLOTS to (\d+) or fewer, or TTS_ENGINE_MAX_POSITIONS to (\d+) or fewer\.",
+        "64 slots of 4096 positions need 39\\.9 GB, but cuda:0 has only [\\d.]+ GB left for "
+        "them: the weights need 10\\.7 GB, working memory .* and the reserve 1\\.2 GB of "
+        "24\\.0 GB free\\. Set TTS_ENGINE_SLOTS to (\\d+) or fewer, or "
+        "TTS_ENGINE_MAX_POSITIONS to (\\d+) or fewer\\.",
         sentence,
     )
     assert found is not None, sentence
@@ -73,7 +74,9 @@ def test_slots_that_do_not_fit_are_refused_with_numbers_that_are_right() -> None
 def test_a_model_that_does_not_fit_at_all_is_refused_also_when_the_engine_may_choose() -> None:
     sentence = refusal(demand("full", 4096), device(9), 0)
 
-    assert sentence.startswith("The model does not fit on cuda:0: the weights take 10.7 GB")
+    assert sentence.startswith(
+        "The model does not fit into the memory of cuda:0: the weights need 10.7 GB"
+    )
     assert "TTS_ENGINE_SLOTS" not in sentence
 
 

@@ -85,13 +85,13 @@ def test_an_index_cannot_name_a_file_elsewhere(checkpoint: Path) -> None:
         '{"weight_map": {"norm.weight": "../model.safetensors"}}', encoding="utf-8"
     )
 
-    assert "no file beside it" in _load_error(checkpoint)
+    assert "not a file beside it" in _load_error(checkpoint)
 
 
 def test_a_name_that_comes_twice_is_refused(checkpoint: Path) -> None:
     _rewrite(checkpoint, {"norm.weight": torch.ones(48)})
 
-    assert "comes twice" in _load_error(checkpoint)
+    assert "is there twice" in _load_error(checkpoint)
 
 
 def test_weights_are_cast_once_to_the_dtype_asked_for(checkpoint: Path) -> None:

@@ -87,7 +87,7 @@ def test_job_with_a_speed_is_refused_with_what_to_do(api: APIClient, operator: U
     answer = get(api, job, "live=1")
 
     assert (answer.status_code, answer.json()["code"]) == (409, "live_not_possible")
-    assert "speed is 1.5" in answer.json()["detail"]
+    assert "speed 1.5" in answer.json()["detail"]
     assert "speed 1 to listen" in answer.json()["detail"]
 
 

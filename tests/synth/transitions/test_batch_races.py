@@ -34,7 +34,7 @@ NUM_ITEMS = 24
 def make(voice: str, *, items: int = NUM_ITEMS) -> RenderJob:
     entries = entries_of_list([{"text": f"Item {index}."} for index in range(items)], max_items=99)
     options = BatchOptions(defaults={"voice": voice})
-    return submit_batch(entries, options, owner=None)
+    return submit_batch(entries, options, owner=None)[0]
 
 
 def work(number: int) -> None:
@@ -136,7 +136,7 @@ def test_same_idempotency_key_at_once_makes_one_batch(database: str) -> None:
 
     made = at_once(
         lambda _: (
-            submit_batch(entries, options, owner=user, idempotency_key="k", body_digest="d").pk
+            submit_batch(entries, options, owner=user, idempotency_key="k", body_digest="d")[0].pk
         )
     )
 

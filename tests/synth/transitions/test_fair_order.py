@@ -203,6 +203,24 @@ def test_claim_reads_no_more_for_more_segments(voice: Voice) -> None:
     assert numbers[1] <= numbers[0] <= 20
 
 
+def test_claim_reads_no_more_for_more_jobs_that_wait_for_their_files(
+    voice: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fair_order, "JOBS_AT_ONCE", 4)
+    numbers = []
+    for waiting in (1, 60):
+        for _ in range(waiting):
+            make_job(voice=voice, lane="a", segments=1)
+        claims = claim(waiting)
+        Segment.objects.filter(pk__in=[one.pk for one in claims]).update(status="done")
+        last = make_job(voice=voice, lane="a", segments=1)
+        with CaptureQueriesContext(connection) as queries:
+            assert [one.job_id for one in claim(1)] == [last.pk]
+        numbers.append(len(queries))
+
+    assert numbers[0] == numbers[1]
+
+
 def test_turns_are_kept_once_for_each_lane_and_class(voice: Voice) -> None:
     for _ in range(2):
         make_job(voice=voice, lane="a", segments=2)

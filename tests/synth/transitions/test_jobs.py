@@ -14,8 +14,8 @@ from synth.transitions import (
     claim_segments,
     fail_export,
     fail_jobs_of_failed_versions,
+    fail_open_segments,
     fail_segment,
-    fail_unfinished_segments,
     finish_export,
     finish_segment,
     release_export,
@@ -55,19 +55,18 @@ def test_cancelled_queued_job_ends_at_once_and_renders_nothing() -> None:
     assert claim() == []
 
 
-def test_cancelled_running_job_ends_when_its_last_segment_does() -> None:
+def test_cancelled_running_job_ends_at_once_and_late_results_change_nothing() -> None:
     job = make_job(segments=3)
     first, second = claim_segments(worker="w1", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
 
     cancel_job(job.pk)
 
-    job.refresh_from_db()
-    assert (job.status, job.cancel_requested) == (JobStatus.RUNNING, True)
-    cancel_segment(first)
-    finish_segment(second, make_take())  # it was too late to stop it
+    assert not cancel_segment(first)
+    assert not finish_segment(second, make_take())
     job.refresh_from_db()
     assert job.status == JobStatus.CANCELLED
-    assert (job.segments_done, job.segments_cancelled) == (1, 2)
+    assert (job.segments_done, job.segments_cancelled) == (0, 3)
+    assert statuses(job) == ["cancelled"] * 3
     assert not Export.objects.exists()
 
 
@@ -99,7 +98,7 @@ def test_job_cancelled_while_its_file_is_made_ends_without_one() -> None:
 def test_segment_given_back_while_its_job_was_cancelled_is_closed_later() -> None:
     job = make_job()
     held = claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0]
-    cancel_job(job.pk)
+    RenderJob.objects.filter(pk=job.pk).update(cancel_requested=True)  # and no more, being killed
     release_segment(held)
 
     assert close_cancelled_jobs() == 1
@@ -201,7 +200,7 @@ def test_failing_the_unfinished_leaves_what_is_being_rendered() -> None:
     job = make_job(segments=2)
     held = claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0]
 
-    fail_unfinished_segments(job.pk, code="voice_deleted", message="It was deleted.")
+    fail_open_segments(job.pk, ["queued"], code="voice_deleted", message="It was deleted.")
 
     assert statuses(job) == ["claimed", "failed"]
     assert finish_segment(held, make_take())

@@ -10,7 +10,7 @@ from synth.models import RenderedDay, RenderJob, Segment
 from synth.removal import delete_job
 from synth.transitions import (
     claim_segments,
-    fail_unfinished_segments,
+    fail_open_segments,
     finish_segments,
     free_lost_segments,
     stop_overdue_jobs,
@@ -74,7 +74,7 @@ def test_suspicious_take_is_kept_where_no_other_one_can_be_waited_for(
         RenderJob.objects.update(deadline_at=leases.database_now() - dt.timedelta(seconds=1))
         assert stop_overdue_jobs() == 1
     else:
-        fail_unfinished_segments(job.pk, code="voice_deleted", message="It was deleted.")
+        fail_open_segments(job.pk, ["queued"], code="voice_deleted", message="It was deleted.")
 
     first, second = job.segments.order_by("pk")
     job.refresh_from_db()
@@ -94,7 +94,7 @@ def test_retake_that_no_worker_survives_leaves_the_best_take() -> None:
     take = make_take(quality_score=0.3, quality_flags=["noise"])
     assert retake_segments([(claim, take)]) == {claim}
     lost = claim_segments(worker="w", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
-    Segment.objects.update(attempts=3)
+    Segment.objects.update(losses=9)  # each worker that held them has ended, as this one does
 
     free_lost_segments(leases.expired(leases.database_now() + dt.timedelta(days=1)))
 

@@ -32,7 +32,7 @@ def test_chapters_come_in_the_order_of_the_spine_without_front_and_back_matter()
 
 
 def test_book_with_fewer_chapters_is_refused_with_their_number() -> None:
-    with pytest.raises(StepError, match="has 13 chapters, not 14") as caught:
+    with pytest.raises(StepError, match="has only 13 chapters, not 14") as caught:
         read_chapters(BOOK, count=14)
 
     assert caught.value.code == "book_too_short"
@@ -55,5 +55,5 @@ def test_archive_that_lacks_what_an_epub_has_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("hello.txt", "Hello.")
 
-    with pytest.raises(StepError, match="no EPUB"):
+    with pytest.raises(StepError, match="not a readable EPUB"):
         read_chapters(path, count=1)

@@ -49,6 +49,20 @@ def test_both_ways_render_the_same_frames_and_only_the_benchmarks_own_service_is
     assert not (Path(clean_env["TTS_DATA_DIR"]) / "db.sqlite3").exists()
 
 
+def test_many_jobs_are_sent_and_all_their_files_are_counted(clean_env: dict[str, str]) -> None:
+    status, content = bench(clean_env, "e2e", "--jobs", "20", "--posts", "20")
+
+    [row] = content["rows"]
+    assert status == 0
+    assert (row["jobs"], row["posts"]) == (20, 20)
+    assert row["files"] == 40 + row["interactive_beside_requests"]
+    assert row["files_per_second"] == pytest.approx(row["files"] / row["seconds"])
+    assert 0 < row["post_seconds_p50"] <= row["post_seconds_p95"]
+    assert row["interactive_ratio"] == pytest.approx(
+        row["interactive_beside_seconds"] / row["interactive_idle_seconds"]
+    )
+
+
 def test_worker_that_cannot_start_ends_the_benchmark_with_its_sentence(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:

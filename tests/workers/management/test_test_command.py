@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, get_commands
+from django.core.management import get_commands
 
+from ttsweb.command_errors import CommandError
 from workers.management.commands import test as command
 
 PROJECT = Path(__file__).resolve().parents[3]
@@ -38,6 +39,30 @@ def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.Mo
 
     with pytest.raises(CommandError, match=r"run \./tts test"):
         command.run_pytest([])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shares"),
+    [
+        ([], True),
+        (["-x", "--durations=15"], True),
+        (["tests/api"], False),
+        (["-k", "voice"], False),
+        (["-n0"], False),
+        (["--numprocesses=3"], False),
+        (["--pdb"], False),
+    ],
+)
+def test_run_of_everything_takes_a_process_for_each_core(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], shares: bool
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.chdir", lambda folder: None)
+    monkeypatch.setattr("os.execv", lambda program, command: started.append(command))
+
+    command.run_pytest(arguments)
+
+    assert started[0][3:] == [*(command.PROCESSES if shares else []), *arguments]
 
 
 def _manage(env: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:

@@ -6,10 +6,11 @@ import datetime as dt
 import socket
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 from django.utils import timezone
 
 from synth.models import WorkerStatus
+from ttsweb.command_errors import CommandError
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +38,7 @@ def test_worker_that_was_seen_now_is_alive(state: str, capsys: pytest.CaptureFix
 def test_other_or_silent_worker_does_not_count(fields: dict[str, str], seconds_ago: float) -> None:
     make_status(seconds_ago=seconds_ago, **fields)
 
-    with pytest.raises(CommandError, match=r"No gpu worker of .* was seen for 60 s"):
+    with pytest.raises(CommandError, match=r"No worker with the role gpu .* has reported for 60 s"):
         call_command("worker_alive", "--role", "gpu")
 
 

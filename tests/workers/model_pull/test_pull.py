@@ -146,7 +146,7 @@ def test_a_file_that_was_changed_here_is_brought_again(
 
 @pytest.mark.parametrize(
     ("token", "code", "hint"),
-    [(None, "gated", "HF_TOKEN="), ("hf_other", "access_denied", "accept the model's terms")],
+    [(None, "gated", "HF_TOKEN="), ("hf_other", "access_denied", "Accept the model's terms")],
 )
 def test_a_gated_model_says_what_to_do(
     source: ModelSource,

@@ -16,6 +16,7 @@ from ttsweb.client_batches import Batch, BatchOptions
 from ttsweb.client_http import WAIT_RETRIES
 from ttsweb.client_types import JobOptions
 from ttsweb.command_errors import StepError
+from ttsweb.counted import counted
 from ttsweb.management.commands.jobs import count
 from ttsweb.plain_table import one_line, table
 from ttsweb.remote_command import RemoteCommand
@@ -27,39 +28,45 @@ class Command(RemoteCommand):
     """`batches submit|ls|show|items|cancel|retry|download`."""
 
     help = (
-        "Render many texts at once on the server that TTS_URL names: a JSONL file with one "
-        '{"custom_id": …, "text": …} a line becomes one zip.'
+        "Render many texts at once on the server at TTS_URL: a JSONL file with one "
+        '{"custom_id": …, "text": …} on each line becomes one zip.'
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         submit = actions.add_parser("submit", help="queue the items of a JSONL file")
-        submit.add_argument("file", type=Path, metavar="FILE", help="JSONL in UTF-8")
-        submit.add_argument("--voice", help="name or id, for items that name none")
-        submit.add_argument("--format", choices=tuple(FORMATS), help="for items that name none")
+        submit.add_argument("file", type=Path, metavar="FILE", help="JSONL file in UTF-8")
+        submit.add_argument("--voice", help="name or id of the voice for items that name none")
+        submit.add_argument(
+            "--format", choices=tuple(FORMATS), help="audio format for items that name none"
+        )
         submit.add_argument("--on-error", choices=("reject", "skip"), default="reject")
         submit.add_argument("--priority", choices=("interactive", "bulk"), default="bulk")
-        submit.add_argument("--webhook", help="URL that is told when the batch has ended")
-        submit.add_argument("--follow", action="store_true", help="wait, and write the zip")
+        submit.add_argument("--webhook", help="URL that gets a message when the batch has ended")
+        submit.add_argument(
+            "--follow", action="store_true", help="wait for the end, and write the zip"
+        )
         submit.add_argument("--out", type=Path, help="file or folder for the zip")
         ls = actions.add_parser("ls", help="list batches, newest first")
-        ls.add_argument("--status", help="one or several, by commas")
-        ls.add_argument("--limit", type=count, default=LISTED, help=f"at most ({LISTED})")
+        ls.add_argument("--status", help="one or more statuses, separated by commas")
+        ls.add_argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
         show = actions.add_parser("show", help="show a batch")
         show.add_argument("id")
         items = actions.add_parser("items", help="list the items of a batch in their order")
         items.add_argument("id")
-        items.add_argument("--status", help="one or several, by commas")
-        items.add_argument("--limit", type=count, help="at most; all unless given")
+        items.add_argument("--status", help="one or more statuses, separated by commas")
+        items.add_argument("--limit", type=count, help="how many at most; all if left out")
         cancel = actions.add_parser("cancel", help="cancel batches")
         cancel.add_argument("ids", nargs="+", metavar="id")
-        retry = actions.add_parser("retry", help="queue items that are not whole once more")
+        retry = actions.add_parser("retry", help="queue incomplete items again")
         retry.add_argument("ids", nargs="+", metavar="id")
-        download = actions.add_parser("download", help="write a batch's zip")
+        download = actions.add_parser("download", help="download a batch's zip")
         download.add_argument("id")
         download.add_argument("-o", "--output", "--out", dest="out", type=Path)
-        download.add_argument("--follow", action="store_true", help="wait for the batch's end")
+        download.add_argument(
+            "--follow", action="store_true", help="wait until the batch has ended"
+        )
         for action in (submit, ls, show, items, cancel, retry, download):
             action.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -99,7 +106,9 @@ class Command(RemoteCommand):
         if chosen.json:
             self.tell(batch)
             return
-        self.stdout.write(f"{batch['id']}  {batch['status']}  {batch['items_total']} items")
+        self.stdout.write(
+            f"{batch['id']}  {batch['status']}  {counted(batch['items_total'], 'item')}"
+        )
         self.note(f"Fetch the zip with\n  {come_back(batch, _target_of(batch, chosen.out))}")
 
     def _list(self, client: Client, chosen: Namespace) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from ttsweb.book_batch_bars import told_of_batch
 from ttsweb.client import Client
 from ttsweb.client_book_batches import BookBatch
+from ttsweb.counted import counted
 from ttsweb.management.commands.jobs import count
-from ttsweb.plain_table import one_line, table
+from ttsweb.plain_table import length, one_line, table
 from ttsweb.remote_command import RemoteCommand
 from ttsweb.render_books import add_layout_argument, come_back, follow_books
 
@@ -23,39 +24,50 @@ class Command(RemoteCommand):
     """`book-batches ls|show|books|samples|pause|resume|cancel|retry|close|approve|wait|delete`."""
 
     help = (
-        "Look after many books at once, which ./tts render FOLDER or --manifest made, on the "
-        "server that TTS_URL names."
+        "Manage batches of books on the server at TTS_URL; ./tts render FOLDER or "
+        "--manifest makes them."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         ls = actions.add_parser("ls", help="list batches, newest first")
-        ls.add_argument("--limit", type=count, default=LISTED, help=f"at most ({LISTED})")
-        show = actions.add_parser("show", help="show a batch; its summary once it has ended")
+        ls.add_argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
+        show = actions.add_parser("show", help="show a batch, and its summary when it has ended")
         show.add_argument("id")
         books = actions.add_parser("books", help="list the books of a batch in their order")
         books.add_argument("id")
-        books.add_argument("--state", help="one or several, by commas")
-        samples = actions.add_parser("samples", help="write the samples of a batch's books")
+        books.add_argument("--state", help="one or more states, separated by commas")
+        samples = actions.add_parser("samples", help="download the samples of a batch's books")
         samples.add_argument("id")
-        samples.add_argument("--out", type=Path, default=Path("samples"), help="folder (samples)")
+        samples.add_argument(
+            "--out", type=Path, default=Path("samples"), help="folder for the samples (samples)"
+        )
         each = [ls, show, books, samples]
         for name in _PLAIN:
             action = actions.add_parser(name, help=f"{name} batches")
             action.add_argument("ids", nargs="+", metavar="id")
             each.append(action)
-        approve = actions.add_parser("approve", help="let the rest of the books follow")
+        approve = actions.add_parser(
+            "approve", help="approve samples, so that the rest of their books is rendered"
+        )
         approve.add_argument("id")
-        approve.add_argument("books", nargs="*", metavar="BOOK", help="ids; all unless given")
-        priority = actions.add_parser("priority", help="change how urgent a batch is")
+        approve.add_argument(
+            "books", nargs="*", metavar="BOOK", help="ids of books; all if left out"
+        )
+        priority = actions.add_parser("priority", help="change the priority of a batch")
         priority.add_argument("id")
         priority.add_argument("priority", choices=("interactive", "bulk"))
         delete = actions.add_parser("delete", help="delete batches with their books and files")
         delete.add_argument("ids", nargs="+", metavar="id")
-        wait = actions.add_parser("wait", help="wait for the end, and write the books' files")
+        wait = actions.add_parser("wait", help="wait for the end, and download the books' files")
         wait.add_argument("id")
-        wait.add_argument("--out", type=Path, default=Path(), help="folder, the current one")
+        wait.add_argument(
+            "--out",
+            type=Path,
+            default=Path(),
+            help="folder for the files; default: the current one",
+        )
         add_layout_argument(wait)
         for action in (*each, approve, priority, delete, wait):
             action.add_argument("--json", action="store_true", help="print one JSON object")
@@ -102,7 +114,7 @@ class Command(RemoteCommand):
         for name, value in lines:
             self.stdout.write(f"{name:<10}{one_line(str(value), 200)}")
         for one in batch["skipped"]:
-            self.note(f"not taken: {one['detail']}")
+            self.note(f"refused: {one['detail']}")
         for line in _summary_lines(report) if report is not None else ():
             self.stdout.write(line)
 
@@ -137,7 +149,7 @@ class Command(RemoteCommand):
         for one in written:
             self.stdout.write(f"{one['book']}  {one['path']}")
         if waiting:
-            self.note(f"{waiting} more are being rendered.")
+            self.note(f"{waiting} more samples are being rendered.")
 
     def _approve(self, client: Client, chosen: Namespace) -> None:
         self._tell_batches([client.book_batches.approve(chosen.id, chosen.books or None)], chosen)
@@ -173,17 +185,18 @@ class Command(RemoteCommand):
 def _summary_lines(report: dict[str, Any]) -> list[str]:
     """Return the summary as lines: a table of the books, and totals."""
     rows = [
-        (one["index"] + 1, one["status"], f"{one['audio_seconds'] / 3600:.2f}",
+        (one["index"] + 1, one["status"], length(one["audio_seconds"]),
          one["takes_rendered"], one["takes_reused"], one["segments_failed"], one["retakes"],
          one["real_time_factor"] or "", f"{one['bytes']['total'] / 1e6:.1f}", one["title"])
         for one in report["books"]
     ]  # fmt: skip
-    head = ("#", "status", "hours", "rendered", "reused", "failed", "retakes", "x real time",
+    head = ("#", "status", "length", "rendered", "reused", "failed", "retakes", "x real time",
             "MB", "title")  # fmt: skip
     totals = report["totals"]
     end = (
-        f"{totals['books']} books, {totals['audio_seconds'] / 3600:.2f} h, "
-        f"{totals['takes_rendered']} takes rendered, {totals['takes_reused']} reused, "
-        f"{totals['segments_failed']} segments failed, {totals['bytes']['total'] / 1e6:.1f} MB"
+        f"{counted(totals['books'], 'book')}, {length(totals['audio_seconds'])}, "
+        f"{counted(totals['takes_rendered'], 'take')} rendered, {totals['takes_reused']} reused, "
+        f"{counted(totals['segments_failed'], 'segment')} failed, "
+        f"{totals['bytes']['total'] / 1e6:.1f} MB"
     )
     return ["", *table(head, rows), end]

@@ -12,9 +12,10 @@ from ttsweb.book_bars import BookBars, speed_of
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
 from ttsweb.client_books import Book
 from ttsweb.client_http import WAIT_RETRIES
-from ttsweb.command_errors import StepError
+from ttsweb.command_errors import CommandError, StepError
 from ttsweb.management.commands.jobs import count
 from ttsweb.plain_table import one_line, table
+from ttsweb.plan_switches import add_switches, edits_of, left_out_lines
 from ttsweb.remote_command import RemoteCommand
 
 LISTED = 20
@@ -30,24 +31,33 @@ ENDINGS = {"chapters": "zip", "shelf": "zip", "read_along": "epub", "sample": "m
 class Command(RemoteCommand):
     """`books ls|show|plan|start|pause|resume|cancel|retry|approve|delete|files|download`."""
 
-    help = "Look after books on the server that TTS_URL names; ./tts render sends them."
+    help = "Manage books on the server at TTS_URL; ./tts render uploads them."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         ls = actions.add_parser("ls", help="list books, newest first")
-        ls.add_argument("--limit", type=count, default=LISTED, help=f"at most ({LISTED})")
-        show = actions.add_parser("show", help="show a book and how far it is")
-        plan = actions.add_parser("plan", help="print what of a book is spoken, and what is not")
+        ls.add_argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
+        show = actions.add_parser("show", help="show a book and its progress")
+        plan = actions.add_parser("plan", help="print what is spoken of a book, and what is not")
+        add_switches(plan)
         start = actions.add_parser("start", help="render a planned book")
-        start.add_argument("--voice", help="id or name, in place of the one that the book has")
+        start.add_argument(
+            "--voice", help="id or name of a voice, instead of the book's present voice"
+        )
         files = actions.add_parser("files", help="list the files that were made of a book")
-        download = actions.add_parser("download", help="write a file of a book")
-        download.add_argument("--kind", choices=KINDS, help="made if it is not there; else its own")
+        download = actions.add_parser("download", help="download a file of a book")
+        download.add_argument(
+            "--kind",
+            choices=KINDS,
+            help="kind of file, made first if it does not exist; default: the audiobook",
+        )
         download.add_argument("--preset", choices=("standard", "acx"))
-        download.add_argument("--partial", action="store_true", help="of what is complete so far")
+        download.add_argument(
+            "--partial", action="store_true", help="use only the chapters that are complete now"
+        )
         download.add_argument("-o", "--output", "--out", dest="out", type=Path)
-        download.add_argument("--follow", action="store_true", help="wait for the book's end")
+        download.add_argument("--follow", action="store_true", help="wait until the book has ended")
         for action in (show, plan, start, files, download):
             action.add_argument("id")
         several = []
@@ -93,7 +103,8 @@ class Command(RemoteCommand):
             ("job", book["job"] or ""),
             ("chapters", f"{plan.get('included', 0)} of {plan.get('chapters', 0)}"),
             ("expected", f"{plan.get('expected_seconds', 0) / 3600:.2f} h"),
-            ("progress", f"{progress['share']:.1%}, {speed_of(progress)}" if progress else ""),
+            ("progress", f"{progress['share']:.1%}, {speed_of(progress, book['status'])}"
+             if progress else ""),
             ("error", f"{book['error_code']}: {book['error_message']}" if book["error_code"]
              else ""),
         ]  # fmt: skip
@@ -103,6 +114,12 @@ class Command(RemoteCommand):
 
     def _plan(self, client: Client, chosen: Namespace) -> None:
         plan = client.books.plan(chosen.id)
+        if chosen.include or chosen.exclude:
+            try:
+                edits = edits_of(chosen, [one["id"] for one in plan["chapters"]])
+            except ValueError as error:
+                raise CommandError(str(error), returncode=2) from error
+            plan = client.books.edit(chosen.id, edits, plan_number=plan["plan_number"])
         if chosen.json:
             self.tell(plan)
             return
@@ -113,6 +130,8 @@ class Command(RemoteCommand):
             for one in plan["chapters"]
         ]  # fmt: skip
         for line in table(("#", "read", "chars", "time", "lang", "voice", "title"), rows):
+            self.stdout.write(line)
+        for line in left_out_lines(plan):
             self.stdout.write(line)
         for warning in plan["warnings"]:
             self.note(f"warning: {one_line(str(warning), 200)}")

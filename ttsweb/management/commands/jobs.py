@@ -20,26 +20,26 @@ LISTED = 20
 class Command(RemoteCommand):
     """`jobs ls|show|cancel|retry|download`."""
 
-    help = "List, show, cancel, retry and download jobs of the server that TTS_URL names."
+    help = "List, show, cancel, retry and download jobs of the server at TTS_URL."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         ls = actions.add_parser("ls", help="list jobs, newest first")
-        ls.add_argument("--status", help="one or several, by commas")
-        ls.add_argument("--voice", help="name or id")
-        ls.add_argument("--limit", type=count, default=LISTED, help=f"at most ({LISTED})")
+        ls.add_argument("--status", help="one or more statuses, separated by commas")
+        ls.add_argument("--voice", help="name or id of a voice")
+        ls.add_argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
         show = actions.add_parser("show", help="show a job")
         show.add_argument("id")
-        show.add_argument("--segments", action="store_true", help="with all its segments")
+        show.add_argument("--segments", action="store_true", help="also show all its segments")
         cancel = actions.add_parser("cancel", help="cancel jobs")
         cancel.add_argument("ids", nargs="+", metavar="id")
-        retry = actions.add_parser("retry", help="queue what failed or was cancelled once more")
+        retry = actions.add_parser("retry", help="queue failed and cancelled segments again")
         retry.add_argument("ids", nargs="+", metavar="id")
-        download = actions.add_parser("download", help="write a job's file")
+        download = actions.add_parser("download", help="download a job's file")
         download.add_argument("id")
         download.add_argument("-o", "--output", type=Path, help="file or folder to write to")
-        download.add_argument("--follow", action="store_true", help="wait for the job's end")
+        download.add_argument("--follow", action="store_true", help="wait until the job has ended")
         for action in (ls, show, cancel, retry, download):
             action.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -111,7 +111,7 @@ class Command(RemoteCommand):
         if not item.is_written and item.error is not None:
             raise StepError(*item.error)
         if item.error is not None:
-            self.note(f"Only in part: {item.error[0]}: {item.error[1]}")
+            self.note(f"Incomplete: {item.error[0]}: {item.error[1]}")
         if chosen.json:
             self.tell(item.as_object())
         else:
@@ -143,7 +143,11 @@ def _target_of(job: Job, output: Path | None) -> Path:
         return output / name
     suffix = output.suffix.lower().removeprefix(".")
     if suffix in FORMATS and suffix != job["format"]:
-        raise StepError("format_differs", f"The job's file is {job['format']}, not {suffix}.")
+        raise StepError(
+            "format_differs",
+            f"The job's file has the format {job['format']}, not {suffix}; give a name that "
+            "ends in the file's format.",
+        )
     return output
 
 

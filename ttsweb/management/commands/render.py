@@ -7,12 +7,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import CommandError
-
 from synth.formats import FORMATS
 from ttsweb.casting_arguments import add_casting_arguments, casting_flags_of
-from ttsweb.client import ApiError, Client
-from ttsweb.command_errors import StepError
+from ttsweb.client import ApiError, Client, Job
+from ttsweb.command_errors import CommandError, StepError
 from ttsweb.following import Followed, outcome, submit
 from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
 from ttsweb.plan_command import add_plan_arguments, print_plan
@@ -26,15 +24,16 @@ from ttsweb.render_books import (
 )
 
 SUFFIXES = (".txt", ".md")
-NO_VOICE = "the following arguments are required: --voice (all but --plan need it)"
+NO_VOICE = "the following arguments are required: --voice (only --plan works without it)"
 
 
 class Command(RemoteCommand):
     """Queue a job for each file; with `--follow` wait for the audio."""
 
     help = (
-        "Render text files, one job and one audio file for each, on the server that TTS_URL "
-        "names. Without --follow it returns at once and prints how to fetch the audio later."
+        "Render text files on the server at TTS_URL, with one job and one audio file for "
+        "each. Without --follow the command returns at once and prints how to download the "
+        "audio later."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -44,26 +43,30 @@ class Command(RemoteCommand):
             nargs="*",
             type=Path,
             metavar="FILE",
-            help="text, .txt or .md, in UTF-8; or a book: .epub, .docx, .html, .pdf; or a folder "
-            "of books",
+            help=(
+                "text files (.txt or .md, in UTF-8), books (.epub, .docx, .html, .pdf), or a "
+                "folder of books"
+            ),
         )
         parser.add_argument(
             "--book",
             action="store_true",
-            help="a text is a book, with chapters; as it is where --out ends in .m4b",
+            help="treat a text file as a book with chapters; implied if --out ends in .m4b",
         )
         parser.add_argument(
             "--out",
             type=Path,
             default=Path(),
-            help="folder for the audio, the current one; of a book also its file",
+            help="folder for the audio, by default the current one; for a book also a file name",
         )
         add_job_arguments(parser, needs_voice=False)
         add_plan_arguments(parser)
         add_casting_arguments(parser)
         add_batch_arguments(parser)
         parser.set_defaults(format=None)  # what it is unless given: m4b of many books, else wav
-        parser.add_argument("--follow", action="store_true", help="wait, and write the audio")
+        parser.add_argument(
+            "--follow", action="store_true", help="wait for the end, and write the audio"
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -78,15 +81,19 @@ class Command(RemoteCommand):
 
     def run(self, client: Client, chosen: Namespace) -> None:
         """Check all files, queue all, then follow all; a book goes alone."""
+        is_one_book = not is_batch(chosen) and any(is_book(path, chosen) for path in chosen.files)
+        if (chosen.include or chosen.exclude) and not is_one_book:
+            message = "--include and --exclude work for one book only, as its plan names its parts"
+            raise CommandError(message, returncode=2)
         if is_batch(chosen):
             self._render_books(client, chosen)
             return
         chosen.format = chosen.format or "wav"
-        if any(is_book(path, chosen) for path in chosen.files):
+        if is_one_book:
             self._render_book(client, chosen)
             return
         if flags := casting_flags_of(chosen):
-            raise CommandError(f"{flags[0]} is for books; add --book", returncode=2)
+            raise CommandError(f"{flags[0]} works only for books; add --book", returncode=2)
         try:
             voices = voices_of(chosen)
         except ValueError as error:
@@ -94,7 +101,7 @@ class Command(RemoteCommand):
         targets = targets_of(chosen.files, chosen.out, chosen.format)
         texts = [read_text(path) for path in chosen.files]
         for path, text, target in zip(chosen.files, texts, targets, strict=True):
-            self.followed.append(self._submit(client, path, text, target, voices, chosen))
+            self._submit(client, path, text, target, voices, chosen)
         if chosen.follow:
             self.follow(client)
         self._tell_outcome(chosen)
@@ -105,7 +112,7 @@ class Command(RemoteCommand):
 
     def _render_book(self, client: Client, chosen: Namespace) -> None:
         if len(chosen.files) > 1:
-            raise CommandError("give one book at a time", returncode=2)
+            raise CommandError("give only one book, or a folder of books", returncode=2)
         try:
             render_book(self, client, chosen.files[0], chosen)
         except ValueError as error:
@@ -125,15 +132,17 @@ class Command(RemoteCommand):
         target: Path,
         voices: str | dict[int, str],
         chosen: Namespace,
-    ) -> Followed:
+    ) -> None:
+        def keep(job: Job) -> None:
+            self.followed.append(Followed(str(path), job, target))
+
         try:
-            job = submit(client, text, voices, tell=self.note, **options_of(chosen))
+            submit(client, text, voices, tell=self.note, keep=keep, **options_of(chosen))
         except ApiError as error:
             # What is wrong with one text is told with its name.
             if any(found.get("attr") == "text" for found in error.errors):
                 error.args = (f"{path}: {error.detail}",)
             raise
-        return Followed(str(path), job, target)
 
     def _tell_outcome(self, chosen: Namespace) -> None:
         if chosen.json:
@@ -159,11 +168,13 @@ def targets_of(files: list[Path], folder: Path, audio_format: str) -> list[Path]
         target = folder / f"{path.stem}.{FORMATS[audio_format].extension}"
         if target in targets:
             raise CommandError(
-                f"{targets[target]} and {path} would both become {target}", returncode=2
+                f"{targets[target]} and {path} would both become {target}; rename one, or "
+                "use another folder",
+                returncode=2,
             )
         targets[target] = path
     if folder.exists() and not folder.is_dir():
-        raise CommandError(f"{folder} is no folder", returncode=2)
+        raise CommandError(f"{folder} is not a folder", returncode=2)
     return list(targets)
 
 
@@ -179,5 +190,5 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise StepError("text_not_utf8", f"{path} is not UTF-8 text: {error.reason}.") from error
     if not text.strip():
-        raise StepError("text_empty", f"{path} holds no text.")
+        raise StepError("text_empty", f"{path} has no text.")
     return text

@@ -7,50 +7,59 @@ import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from django.core.management.base import CommandError
-
 from ttsweb.client import Client, Clip, Voice
+from ttsweb.command_errors import CommandError
 from ttsweb.plain_table import one_line, table
 from ttsweb.progress import Progress
 from ttsweb.remote_command import RemoteCommand
 
-_SHARED = "let every other user of the server speak with it"
+_SHARED = "allow every other user of the server to speak with the voice"
 
 
 class Command(RemoteCommand):
     """`voices add|ls|show|rm|export|import`."""
 
-    help = "Make, list, show, delete, export and import voices of the server that TTS_URL names."
+    help = "Add, list, show, delete, export and import voices of the server at TTS_URL."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare one parser for each action."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        add = actions.add_parser("add", help="make a voice of one clip or several")
+        add = actions.add_parser("add", help="make a voice from one or more clips")
         add.add_argument("name")
         add.add_argument(
-            "--clip", type=Path, action="append", required=True, help="repeat it for several"
+            "--clip",
+            type=Path,
+            action="append",
+            required=True,
+            help="audio file; repeat it for several clips",
         )
         add.add_argument(
             "--transcript",
             action="append",
             required=True,
-            help="what is said in the clip; one for each, in their order",
+            help="words that are spoken in the clip; one for each clip, in their order",
         )
-        add.add_argument("--consent", required=True, help="how the speaker agreed; it is kept")
+        add.add_argument(
+            "--consent", required=True, help="how the speaker gave consent; the server stores it"
+        )
         add.add_argument("--description", default="")
-        add.add_argument("--language", default="", help="such as en or pt-BR")
+        add.add_argument(
+            "--language", default="", help="language of the voice, such as en or pt-BR"
+        )
         add.add_argument("--shared", action="store_true", help=_SHARED)
         ls = actions.add_parser("ls", help="list voices, newest first")
         show = actions.add_parser("show", help="show a voice")
         show.add_argument("voice", help="name or id")
         rm = actions.add_parser("rm", help="delete voices and their clips")
         rm.add_argument("voices", nargs="+", metavar="voice", help="name or id")
-        export = actions.add_parser("export", help="write a voice as one file")
+        export = actions.add_parser("export", help="export a voice as one file")
         export.add_argument("voice", help="name or id")
-        export.add_argument("--out", type=Path, required=True, metavar="FILE", help="the archive")
-        import_ = actions.add_parser("import", help="make a voice of an exported one")
-        import_.add_argument("file", type=Path, help="an archive that `voices export` has written")
-        import_.add_argument("--name", default="", help="instead of the name in the archive")
+        export.add_argument(
+            "--out", type=Path, required=True, metavar="FILE", help="name of the file"
+        )
+        import_ = actions.add_parser("import", help="import an exported voice")
+        import_.add_argument("file", type=Path, help="a file made by `voices export`")
+        import_.add_argument("--name", default="", help="name that replaces the one in the file")
         import_.add_argument("--shared", action="store_true", help=_SHARED)
         for action in (add, import_):
             action.add_argument(
@@ -73,7 +82,7 @@ class Command(RemoteCommand):
 
     def _add(self, client: Client, chosen: Namespace) -> None:
         if len(chosen.clip) != len(chosen.transcript):
-            raise CommandError("each --clip needs one --transcript", returncode=2)
+            raise CommandError("each --clip needs a --transcript", returncode=2)
         pairs = zip(chosen.clip, chosen.transcript, strict=True)
         voice = client.voices.create(
             chosen.name,

@@ -28,7 +28,7 @@
     try {
       found = text ? JSON.parse(text) : null;
     } catch {
-      found = { detail: `The server answered ${answer.status} without a reason.` };
+      found = { detail: `The server answered with the status ${answer.status} and gave no reason.` };
     }
     if (answer.ok) return found;
     throw Object.assign(new Error(ttsweb.explain(found || {}, answer.status)), { code: found?.code, status: answer.status });
@@ -39,6 +39,9 @@
     if (seconds < 5400) return `${Math.round(seconds / 60)} min`;
     return `${(seconds / 3600).toFixed(1)} h`;
   };
+
+  /* "1 book" or "1,200 books". */
+  ttsweb.counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
   /* Make an element: properties, then children, which may be texts. */
   ttsweb.make = (name, properties = {}, ...children) => {

@@ -4,7 +4,6 @@
 (() => {
   const ttsweb = (window.ttsweb = window.ttsweb || {});
   const { make } = ttsweb;
-  const EVERY_MS = 2000;
   const COLOURS = { claimed: "encoding", done: "ready", failed: "failed" };
   const WORDS = { queued: "waiting", claimed: "being made", done: "ready", failed: "failed" };
 
@@ -18,8 +17,8 @@
     for (const [name, value] of Object.entries(file.options || {})) {
       if (value !== null && value !== "") words.push(`${name.replaceAll("_", " ")} ${value}`);
     }
-    if (file.is_partial) words.push("of the chapters that were complete");
-    if (file.status === "done" && file.is_current === false) words.push("of earlier takes or names: make it again");
+    if (file.is_partial) words.push("complete chapters only");
+    if (file.status === "done" && file.is_current === false) words.push("out of date: make the file again");
     return words.join(" · ");
   };
 
@@ -58,7 +57,7 @@
       files = (await ttsweb.ask(box.dataset.url)).results;
     } catch (error) {
       box.querySelector("[data-state]").textContent = error.message;
-      return;
+      return; // the page's next round asks again
     }
     const shown = JSON.stringify(files);
     if (box.shown !== shown) {
@@ -66,7 +65,8 @@
       body.replaceChildren(...files.map((file) => row(file, box)));
       box.querySelector("[data-table]").hidden = !files.length;
     }
-    if (files.some((file) => ["queued", "claimed"].includes(file.status))) setTimeout(() => show(box), EVERY_MS);
+    // The page is looked at again soon, and this table with it, while a file is being made.
+    box.toggleAttribute("data-open", files.some((file) => ["queued", "claimed"].includes(file.status)));
   };
 
   /* Show the options that the chosen kind takes, and only those. */
@@ -80,7 +80,7 @@
     }
     const format = form.elements.format;
     const formats = (chosen.dataset.formats || "").split(" ").filter(Boolean);
-    format.replaceChildren(new Option("usual", ""), ...formats.map((name) => new Option(name, name)));
+    format.replaceChildren(new Option("default", ""), ...formats.map((name) => new Option(name, name)));
   };
 
   const request = async (form, box) => {
@@ -95,19 +95,21 @@
       if (!field.disabled && field.value !== "") body[name] = Number(field.value) - (name === "chapter" ? 1 : 0);
     }
     if (form.elements.partial.checked) body.partial = true;
-    state.textContent = "Asking…";
+    state.textContent = "Sending…";
     try {
       await ttsweb.ask(box.dataset.url, { method: "POST", body });
-      state.textContent = "It is being made; the table says when it is there.";
+      state.textContent = "The file is being made; the table shows when it is ready.";
       await show(box);
+      ttsweb.refresh();
     } catch (error) {
       state.textContent = error.message;
     }
   };
 
-  document.addEventListener("DOMContentLoaded", () => {
+  const begin = () => {
     const box = document.querySelector("[data-book-files]");
-    if (!box) return;
+    if (box?.labels) show(box);
+    if (!box || box.labels) return;
     box.labels = {};
     const form = box.querySelector("form");
     for (const option of box.querySelectorAll("[data-label]")) box.labels[option.dataset.label] = option.textContent.trim();
@@ -132,5 +134,8 @@
       await show(box);
     });
     show(box);
-  });
+  };
+
+  document.addEventListener("DOMContentLoaded", begin);
+  document.addEventListener("ttsweb:fresh", begin);
 })();

@@ -39,12 +39,12 @@
       bar.hidden = true;
       const state = make("span", { role: "status" });
       const item = { file, bar, state, isDone: false };
-      const drop = make("button", { type: "button", class: "tts-button tts-small", "aria-label": `Take ${file.name} out`, onclick: () => this.remove(item) }, "Take out");
+      const drop = make("button", { type: "button", class: "tts-button tts-small", "aria-label": `Remove ${file.name}`, onclick: () => this.remove(item) }, "Remove");
       const kind = isManifest(file) ? "manifest, " : "";
       item.row = make("li", { class: "tts-upload" }, make("span", { class: "tts-upload-name" }, file.name, " ", make("small", { class: "tts-quiet" }, `${kind}${bytes(file.size)}`)), bar, state, drop);
       item.drop = drop;
-      if (file.size > this.mostBytes) this.refuse(item, `It is larger than ${bytes(this.mostBytes)}.`);
-      else if (!file.size) this.refuse(item, "It is empty.");
+      if (file.size > this.mostBytes) this.refuse(item, `The file is too large: at most ${bytes(this.mostBytes)} are allowed.`);
+      else if (!file.size) this.refuse(item, "The file is empty.");
       return item;
     }
 
@@ -86,9 +86,9 @@
     /* What comes of the chosen files, before they are sent. */
     outcome() {
       const number = this.waiting().length;
-      if (this.manifest()) return this.startsAtOnce() ? "The manifest becomes one batch, whose books start by themselves." : "The manifest becomes one batch, which is paused: its books are planned, and none starts until you resume the batch on its page.";
-      if (number > 1) return this.startsAtOnce() ? `The ${number} files become one batch, whose books start by themselves.` : `The ${number} files become ${number} books, each by itself and no batch: they are planned, and you start them on their pages or in the list of books.`;
-      if (number) return this.startsAtOnce() ? "The book starts as soon as it is planned." : "The book is planned, and you start it on its page.";
+      if (this.manifest()) return this.startsAtOnce() ? "The manifest becomes one batch. Its books start by themselves." : "The manifest becomes one paused batch. Its books are planned, and none starts until you resume the batch on its page.";
+      if (number > 1) return this.startsAtOnce() ? `The ${number} files become one batch. Its books start by themselves.` : `The ${number} files become ${number} separate books without a batch. They are planned, and you start them on their pages or in the list of books.`;
+      if (number) return this.startsAtOnce() ? "The book starts as soon as it is planned." : "The book is planned. You start it on its page.";
       return "";
     }
 
@@ -131,7 +131,7 @@
         if (book) made.push(book);
       }
       if (made.length === 1 && items.length === 1) return window.location.assign(this.form.dataset.page.replace(NOBODY, made[0].id));
-      this.say(`${made.length} of ${items.length} books were uploaded.`);
+      this.say(`Uploaded ${made.length} of ${ttsweb.counted(items.length, "book")}.`);
     }
 
     async runBatch(items) {
@@ -145,8 +145,8 @@
       if (!failed && !(await ttsweb.ask(url)).counts.missing) await ttsweb.ask(`${url}/close`, { method: "POST", body: {} });
       const page = this.form.dataset.batchPage.replace(NOBODY, batch.id);
       if (!failed) return window.location.assign(page);
-      this.say(`${failed} of ${items.length} files were not taken; each says why. `);
-      this.form.querySelector("[data-state]").append(make("a", { href: page, class: "tts-link" }, "The page of the batch"));
+      this.say(`${failed} of ${ttsweb.counted(items.length, "file")} were refused; the reason is shown at each file. `);
+      this.form.querySelector("[data-state]").append(make("a", { href: page, class: "tts-link" }, "Open the batch"));
     }
 
     async makeBatch(items) {
@@ -167,7 +167,7 @@
         const batch = await ttsweb.ask(this.form.dataset.batches, { method: "POST", body });
         manifest.isDone = true;
         manifest.drop.remove();
-        manifest.state.textContent = "taken";
+        manifest.state.textContent = "accepted";
         return batch;
       } catch (error) {
         this.refuse(manifest, error.message);
@@ -192,7 +192,7 @@
         });
         request.addEventListener("load", () => resolve(this.ended(item, request)));
         request.addEventListener("error", () => {
-          this.refuse(item, "The server could not be reached; try again.");
+          this.refuse(item, "The server cannot be reached; try again.");
           resolve(null);
         });
         request.send(body);

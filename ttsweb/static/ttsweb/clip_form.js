@@ -45,7 +45,7 @@
     const remark = (isRefused, text) =>
       box.append(make("p", { class: isRefused ? "tts-remark tts-bad" : "tts-remark" }, text));
     if (limits.bytes && file.size > limits.bytes) {
-      remark(true, `The file has ${(file.size / 1e6).toFixed(1)} MB; ${(limits.bytes / 1e6).toFixed(1)} MB are taken.`);
+      remark(true, `The file has ${(file.size / 1e6).toFixed(1)} MB; at most ${(limits.bytes / 1e6).toFixed(1)} MB are allowed.`);
     }
     try {
       const found = await ttsweb.measureClip(file);
@@ -56,7 +56,7 @@
       ttsweb.drawWaveform(canvas, found.peaks);
       for (const [isRefused, text] of ttsweb.judgeClip(found, limits)) remark(isRefused, text);
     } catch {
-      line.textContent = `${file.name}: this browser cannot read it; the server will look at it.`;
+      line.textContent = `${file.name}: this browser cannot read the file; the server will check it.`;
     }
   };
 
@@ -66,7 +66,7 @@
     const meter = make("meter", { min: 0, max: 1, high: 0.95, value: 0, class: "tts-meter", hidden: "", "aria-label": "Level of the recording" });
     if (!ttsweb.canRecord()) {
       button.disabled = true;
-      state.textContent = "Recording needs HTTPS or localhost.";
+      state.textContent = "Recording works only over HTTPS or on localhost.";
     }
     let recording = null;
     button.addEventListener("click", async () => {

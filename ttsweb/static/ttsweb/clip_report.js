@@ -62,22 +62,22 @@
     const remarks = [];
     const seconds = found.seconds.toFixed(1);
     if (found.seconds < limits.shortest) {
-      remarks.push([true, `${seconds} s is too short: at least ${limits.shortest} s are needed.`]);
+      remarks.push([true, `The clip is too short (${seconds} s): at least ${limits.shortest} s are needed.`]);
     } else if (found.seconds < 3) {
-      remarks.push([false, `${seconds} s is short: from 3 s on a voice is imitated more reliably.`]);
+      remarks.push([false, `The clip is short (${seconds} s): with 3 s or more the voice is imitated better.`]);
     }
     if (found.seconds > limits.longest) {
-      remarks.push([true, `${seconds} s is too long: at most ${limits.longest} s are taken.`]);
+      remarks.push([true, `The clip is too long (${seconds} s): at most ${limits.longest} s are allowed.`]);
     } else if (found.seconds > 30) {
-      remarks.push([false, `${seconds} s is long: more than 30 s is seldom better, and slower.`]);
+      remarks.push([false, `The clip is long (${seconds} s): more than 30 s is seldom better, and slower.`]);
     }
-    if (found.peak < -60) remarks.push([true, "Nothing can be heard in it."]);
-    else if (found.rms < -40) remarks.push([false, "It is very quiet: record closer or louder."]);
+    if (found.peak < -60) remarks.push([true, "The clip is silent."]);
+    else if (found.rms < -40) remarks.push([false, "The clip is very quiet: speak closer to the microphone, or louder."]);
     if (found.clippedShare > 0.001) {
-      remarks.push([false, "It is clipped (recorded too loud): the voice will sound harsh."]);
+      remarks.push([false, "The clip was recorded too loud and is distorted: the voice will sound harsh."]);
     }
     if (found.silenceShare > 0.5) {
-      remarks.push([false, `${Math.round(100 * found.silenceShare)} % of it is silence.`]);
+      remarks.push([false, `${Math.round(100 * found.silenceShare)} % of the clip is silence.`]);
     }
     return remarks;
   };

@@ -64,8 +64,8 @@
         voice.focus();
       }
     });
-    const found = plan.dialogue ? make("span", { class: "tts-quiet" }, `${percent(plan.dialogue.share)} of what is spoken`) : null;
-    return make("p", { class: "tts-row-tight" }, make("label", { class: "tts-row-tight" }, box, "Look for dialogue, spoken by"), voice, found);
+    const found = plan.dialogue ? make("span", { class: "tts-quiet" }, `${percent(plan.dialogue.share)} of the spoken text`) : null;
+    return make("p", { class: "tts-row-tight" }, make("label", { class: "tts-row-tight" }, box, "Detect dialogue and speak it with"), voice, found);
   };
 
   const table = (title, heads, rows) =>
@@ -103,7 +103,7 @@
         {},
         make("th", { scope: "row" }, one.language),
         make("td", {}, percent(one.share)),
-        make("td", {}, voiceSelect(editor, one.voice, `Voice of what is in ${one.language}`, "the narrator's", setIn(editor, "languages", one.language))),
+        make("td", {}, voiceSelect(editor, one.voice, `Voice for text in ${one.language}`, "the narrator's", setIn(editor, "languages", one.language))),
       ));
     return table("Languages", ["Language", "Share", "Voice"], rows);
   };
@@ -128,11 +128,11 @@
     const details = make(
       "details",
       {},
-      make("summary", {}, `Voices and credits${(editor.plan.characters || []).length ? `, ${editor.plan.characters.length} characters` : ""}`),
+      make("summary", {}, `Voices and credits${(editor.plan.characters || []).length ? `, ${ttsweb.counted(editor.plan.characters.length, "character")}` : ""}`),
       dialogue(editor),
       characters(editor),
       languages(editor),
-      make("p", { class: "tts-quiet" }, "Credits may have {title}, {subtitle}, {authors}, {narrators}, {publisher} and {year}."),
+      make("p", { class: "tts-quiet" }, "Credits can contain {title}, {subtitle}, {authors}, {narrators}, {publisher} and {year}; the book's values replace them."),
       make("div", { class: "tts-fields" }, credits(editor, "opening_credits", "Opening credits"), credits(editor, "closing_credits", "Closing credits")),
     );
     details.open = wasOpen || Boolean(isCast);

@@ -29,7 +29,7 @@
     async load() {
       try {
         this.show(await ttsweb.ask(this.url));
-        this.say(this.isOpen ? "Every change is saved at once." : "This plan is only to be looked at.");
+        this.say(this.isOpen ? "Every change is saved at once." : "You can read this plan, but not change it.");
       } catch (error) {
         this.say(error.message, true);
       }
@@ -124,6 +124,9 @@
         const shown = JSON.stringify([chapter, total === chapter.index + 1]);
         const old = this.rows.get(chapter.id);
         const row = old && old.shown === shown ? old : { shown, element: ttsweb.planRow(chapter, this, total) };
+        // The texts of a chapter stay open while they are switched on and off.
+        const isUnfolded = old && row !== old && old.element.querySelector("[data-blocks]:not([hidden])");
+        if (isUnfolded) row.element.querySelector('[data-key="blocks"]').click();
         kept.set(chapter.id, row);
       }
       this.rows = kept;
@@ -222,13 +225,13 @@
     dragRows(editor);
     root.querySelector("[data-undo]")?.addEventListener("click", () => {
       const { edits } = editor.plan;
-      if (!edits.length) return editor.say("There is no change to take back.");
-      editor.change(() => ({ reset: true, edits: editor.plan.edits.slice(0, -1) }), "The last change was taken back.");
+      if (!edits.length) return editor.say("There is no change to undo.");
+      editor.change(() => ({ reset: true, edits: editor.plan.edits.slice(0, -1) }), "The last change was undone.");
     });
     root.querySelector("[data-reset]")?.addEventListener("click", () => {
-      if (!editor.plan.edits.length) return editor.say("There is no change to take back.");
-      if (!window.confirm(`Take all ${editor.plan.edits.length} changes back?`)) return;
-      editor.change(() => ({ reset: true, edits: [] }), "All changes were taken back.");
+      if (!editor.plan.edits.length) return editor.say("There is no change to undo.");
+      if (!window.confirm(`Undo ${ttsweb.counted(editor.plan.edits.length, "change")}?`)) return;
+      editor.change(() => ({ reset: true, edits: [] }), "All changes were undone.");
     });
     root.querySelector("[data-start-book]")?.addEventListener("click", () => startBook(editor));
     editor.load();

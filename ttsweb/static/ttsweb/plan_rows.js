@@ -32,7 +32,7 @@
       if (input.value.trim() === input.defaultValue.trim()) return;
       if (!input.value.trim()) {
         input.value = input.defaultValue;
-        editor.say("It cannot be empty; it stays as it was.");
+        editor.say("A title cannot be empty; nothing was changed.");
         return;
       }
       editor.edit({ edit: name, chapter: chapter.id, [key]: input.value.trim() }, `Chapter ${chapter.index + 1}: ${input.value.trim()}`);
@@ -64,8 +64,8 @@
   };
 
   const about = (chapter, editor) => {
-    const words = [ttsweb.hours(chapter.seconds), `${number(chapter.characters)} characters`, `${number(chapter.blocks)} block${chapter.blocks === 1 ? "" : "s"}`];
-    if (!chapter.included) words.splice(0, 2, `${number(chapter.source_chars)} characters left out`);
+    const words = [ttsweb.hours(chapter.seconds), ttsweb.counted(chapter.characters, "character"), ttsweb.counted(chapter.blocks, "block")];
+    if (!chapter.included) words.splice(0, 2, `${ttsweb.counted(chapter.source_chars, "character")} left out`);
     if (chapter.parts.length) words.push(chapter.parts.join(" › "));
     if (chapter.speakers.length) words.push(`speakers: ${chapter.speakers.join(", ")}`);
     const why = chapter.reason ? make("span", { class: "tts-remark" }, editor.reasons[chapter.reason] || chapter.reason) : null;
@@ -114,7 +114,7 @@
     }
     for (const block of found.blocks) list.append(blockItem(block, chapter, editor));
     if (list.children.length < found.total) {
-      place.append(make("button", { type: "button", class: "tts-button", "data-more": "", onclick: () => moreBlocks(chapter, editor, place, list) }, `More of its ${number(found.total)} blocks`));
+      place.append(make("button", { type: "button", class: "tts-button", "data-more": "", onclick: () => moreBlocks(chapter, editor, place, list) }, `Show more of the ${number(found.total)} blocks`));
     }
   };
 
@@ -125,6 +125,9 @@
       editor.edit({ edit: "split", chapter: chapter.id, block: block.index }, `${chapter.title}: split`);
     };
     const does = editor.isOpen && block.index > 0 ? make("button", { type: "button", class: "tts-button tts-small", "aria-label": `Begin a chapter at: ${block.text.slice(0, 60)}`, onclick: split }, "Begin a chapter here") : null;
-    return make("li", { class: block.kind === "heading" ? "tts-block-heading" : "" }, make("span", {}, who, block.text || `(${block.kind})`, why), does);
+    const box = make("input", { type: "checkbox", "aria-label": `Speak: ${(block.text || block.kind).slice(0, 60)}`, disabled: !editor.isOpen || !block.can_be_included });
+    box.checked = box.defaultChecked = !block.reason;
+    box.addEventListener("change", () => editor.edit({ edit: box.checked ? "include" : "exclude", chapter: chapter.id, block: block.index }, `${chapter.title}: a text ${box.checked ? "spoken" : "left out"}`));
+    return make("li", { class: block.kind === "heading" ? "tts-block-heading" : "" }, make("label", { class: "tts-part" }, box, make("span", {}, who, block.text || `(${block.kind})`, why)), does);
   };
 })();

@@ -29,7 +29,7 @@
     const answer = await fetch(url, options);
     const found = await answer.json().catch(() => ({}));
     if (answer.ok) return found;
-    throw new Error(found.detail || found.title || `The server answered ${answer.status}.`);
+    throw new Error(found.detail || found.title || `The server answered with the status ${answer.status}.`);
   };
   const say = (words) => {
     part("said").textContent = words;
@@ -84,9 +84,9 @@
     player.preload = "none";
     player.src = take.audio_url;
     player.setAttribute("aria-label", `Take ${number}`);
-    const score = take.score === null ? "not screened" : `score ${take.score.toFixed(2)}`;
+    const score = take.score === null ? "not checked" : `score ${take.score.toFixed(2)}`;
     const told = [`${take.seconds.toFixed(1)} s`, score, ...take.flags].join(" · ");
-    const keep = make("button", take.is_kept ? `Take ${number} is kept` : `Keep take ${number}`, "tts-button");
+    const keep = make("button", take.is_kept ? `Take ${number} is chosen` : `Choose take ${number}`, "tts-button");
     keep.type = "button";
     keep.dataset.keep = number;
     keep.disabled = isOpen(item);
@@ -100,9 +100,9 @@
   };
   const drawCurrent = () => {
     const item = current();
-    part("body").hidden = !item;
+    part("segment").hidden = !item;
     if (!item) {
-      part("heading").textContent = items.length ? "All of it is reviewed." : "Nothing needs your ears.";
+      part("heading").textContent = items.length ? "Everything is reviewed." : "There is nothing to review.";
       return;
     }
     part("heading").textContent = `${item.title}: ${placeOf(item)}`;
@@ -256,8 +256,8 @@
     }
   };
   const approve = guarded(async (item) => {
-    if (!item.take) return say("It has no take to approve: render it again, or edit the text.");
-    if (isOpen(item)) return say("It is being rendered.");
+    if (!item.take) return say("This segment has no take to approve; render it again, or edit the text.");
+    if (isOpen(item)) return say("This segment is being rendered.");
     await ask(`${root.dataset.review}/${item.id}/approve`, { take: item.take });
     return settle(item, "approved", `${placeOf(item)} is approved.`);
   });
@@ -265,13 +265,13 @@
     const take = item.takes[number - 1];
     if (!take) return say(`There is no take ${number}.`);
     await ask(segmentUrl(item, "choose"), { take: take.take });
-    return settle(item, "kept", `Take ${number} of ${placeOf(item)} is kept.`);
+    return settle(item, "kept", `Take ${number} of ${placeOf(item)} is chosen.`);
   });
   const renderAgain = guarded(async (item, body) => {
     stop();
     await ask(segmentUrl(item, "render"), body);
     const fresh = replace(item, await refresh(item));
-    say(`${placeOf(item)} is rendered again; go on, you are told when it is there.`);
+    say(`${placeOf(item)} is rendered again. You can continue; a message appears when the new take is ready.`);
     draw();
     if (isOpen(fresh)) part("heading").focus();
   });
@@ -345,6 +345,7 @@
     else keep(Number(digit[1]));
   });
   part("filters").addEventListener("change", (event) => {
+    if (event.target.name === "status" && event.target.value === "failed") event.currentTarget.elements.heard.value = "";
     if (event.target.name) start();
     else window.localStorage.setItem("tts-review-keys", event.target.checked ? "on" : "off");
   });
@@ -353,6 +354,8 @@
   part("keys").checked = window.localStorage.getItem("tts-review-keys") !== "off";
   const asked = new URLSearchParams(window.location.search);
   for (const field of part("filters").querySelectorAll("select")) field.value = asked.get(field.name) || "";
+  // What nobody can listen to is asked for alone: one overdue job may have thousands of it.
+  if (!asked.has("heard")) part("filters").elements.heard.value = "true";
   start();
   watch();
 })();

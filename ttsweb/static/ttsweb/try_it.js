@@ -48,13 +48,10 @@
     button.disabled = false;
   };
 
-  document.addEventListener("DOMContentLoaded", () => {
-    for (const box of document.querySelectorAll("[data-try-it]")) {
-      const form = box.querySelector("form");
-      form.addEventListener("submit", (event) => {
-        event.preventDefault();
-        say(box, form);
-      });
-    }
+  document.addEventListener("submit", (event) => {
+    const box = event.target.closest("[data-try-it]");
+    if (!box) return;
+    event.preventDefault();
+    say(box, event.target);
   });
 })();

@@ -3,51 +3,93 @@
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from synth.engine.bench import arguments as engine
+from ttsweb.command import BaseCommand, CommandParser
+from ttsweb.command_errors import CommandError, errors_told
+from workers.bench import arguments as service
 
-from ttsweb.command_errors import errors_told
-from workers.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
 
-# Each module has add_arguments(parser) and run(options, progress) -> Report.
+class Bench(NamedTuple):
+    """A benchmark: its module, which loads torch, what it is in words, and its arguments."""
+
+    module: str
+    summary: str
+    add_arguments: Callable[[ArgumentParser], None]
+
+
+# Each module has run(options, progress) -> Report.
 BENCHES = {
-    "ar": ("synth.engine.bench.ar", "frames per second of decode steps, by batch and context"),
-    "fast": ("synth.engine.bench.fast", "the fast transformer's part of a frame"),
-    "prefill": ("synth.engine.bench.prefill", "prompts, with and without a cached voice"),
-    "codec": ("synth.engine.bench.codec", "codes to audio, by length, batch and precision"),
-    "encode": ("synth.engine.bench.encode", "audio to codes, and what bfloat16 changes in them"),
-    "stream": ("synth.engine.bench.stream", "time from a request to its first audio"),
-    "segments": ("synth.engine.bench.segments", "many segments at once, from text to audio"),
-    "cold": ("synth.engine.bench.cold", "each part of a process's start, and its memory"),
-    "e2e": ("workers.bench.e2e", "a book through queue, database and storage"),
-    "inline-vs-stored": (
+    "ar": Bench(
+        "synth.engine.bench.ar",
+        "frames per second of decode steps, by batch and context",
+        engine.add_ar_arguments,
+    ),
+    "fast": Bench(
+        "synth.engine.bench.fast",
+        "the fast transformer's part of a frame",
+        engine.add_fast_arguments,
+    ),
+    "prefill": Bench(
+        "synth.engine.bench.prefill",
+        "prompts, with and without a cached voice",
+        engine.add_prefill_arguments,
+    ),
+    "codec": Bench(
+        "synth.engine.bench.codec",
+        "codes to audio, by length, batch and precision",
+        engine.add_codec_arguments,
+    ),
+    "encode": Bench(
+        "synth.engine.bench.encode",
+        "audio to codes, and what bfloat16 changes in them",
+        engine.add_encode_arguments,
+    ),
+    "stream": Bench(
+        "synth.engine.bench.stream",
+        "time from a request to its first audio",
+        engine.add_stream_arguments,
+    ),
+    "segments": Bench(
+        "synth.engine.bench.segments",
+        "many segments at once, from text to audio",
+        engine.add_segments_arguments,
+    ),
+    "cold": Bench(
+        "synth.engine.bench.cold",
+        "each part of a process's start, and its memory",
+        engine.add_cold_arguments,
+    ),
+    "e2e": Bench(
+        "workers.bench.e2e",
+        "a book through queue, database and storage",
+        service.add_e2e_arguments,
+    ),
+    "inline-vs-stored": Bench(
         "workers.bench.inline_vs_stored",
-        "requests that carry their voice's clip against a stored voice",
+        "requests that send their voice's clip, compared with a stored voice",
+        service.add_inline_arguments,
     ),
 }
 
 
 class BenchParser(CommandParser):
-    """Parse one benchmark's arguments, which are asked for when it is the one chosen.
+    """Parse one benchmark's arguments, which are declared when it is the one chosen."""
 
-    Benchmarks load torch; listing them must not.
-    """
-
-    bench: str | None = None
+    bench: Bench | None = None
 
     def parse_known_args(  # type: ignore[override]  # the overloads say nothing else
         self, args: Sequence[str] | None = None, namespace: Namespace | None = None
     ) -> tuple[Namespace, list[str]]:
         """Add the benchmark's arguments, then parse."""
         if self.bench is not None:
-            name, self.bench = self.bench, None
-            load(name).add_arguments(self)
+            bench, self.bench = self.bench, None
+            bench.add_arguments(self)
             add_output_arguments(self)
         return super().parse_known_args(args, namespace)
 
@@ -55,16 +97,16 @@ class BenchParser(CommandParser):
 class Command(BaseCommand):
     """Run one benchmark and print its table, or one JSON object."""
 
-    help = "Measure the engine and the service; each benchmark has a --help of its own."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = "Measure the engine and the service; each benchmark has its own --help."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Take the benchmark's name; its own arguments follow when it is known."""
         chosen = parser.add_subparsers(
             dest="bench", required=True, metavar="NAME", parser_class=BenchParser
         )
-        for name, (_, summary) in BENCHES.items():
-            chosen.add_parser(name, help=summary, description=summary).bench = name
+        for name, bench in BENCHES.items():
+            chosen.add_parser(name, help=bench.summary, description=bench.summary).bench = bench
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure; exit 1 when that fails, 2 for what cannot be measured at all."""
@@ -98,23 +140,35 @@ def load(name: str) -> Any:
 
     The service is measured as its workers are set up; the engine alone as on a machine of its own.
     """
-    module = BENCHES[name][0]
+    from django.conf import settings
+
+    from workers.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
+
+    module = BENCHES[name].module
     set_spinning(settings.SPIN_ROUNDS if module.startswith("workers.") else LONG_SPIN_ROUNDS)
     return import_module(module)
 
 
 def add_output_arguments(parser: CommandParser) -> None:
     """Take what every benchmark understands: threads, and the form of the result."""
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU; 0: torch's own choice")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there as well")
+    from ttsweb import settings
+
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's own choice")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object instead of tables"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help="also write the JSON to this file"
+    )
     parser.add_argument(
         "--folder",
         type=Path,
         default=settings.DATA_DIR / "bench",
-        help="where checkpoints with random weights are kept (default: %(default)s)",
+        help="folder for checkpoints with random weights (default: %(default)s)",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the rows")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE.png", help="draw the figures as a picture"
+    )
 
 
 def set_threads(threads: int) -> None:

@@ -7,14 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from ttsweb.command import BaseCommand, CommandParser
+from ttsweb.command_errors import CommandError
+from ttsweb.private_files import users_umask
 
 
 class Command(BaseCommand):
     """Convert the codec of a checkpoint folder once; needs no database."""
 
-    help = "Convert DIR/codec.pth to DIR/codec.safetensors, which opens faster and holds no pickle."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = (
+        "Convert DIR/codec.pth to DIR/codec.safetensors, which loads faster and contains no pickle."
+    )
+    needs_django = False
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the folder and `--json`."""
@@ -28,7 +32,8 @@ class Command(BaseCommand):
         from synth.engine.errors import EngineError
 
         try:
-            result = convert_codec(options["checkpoint_dir"])
+            with users_umask():  # the folder is the user's, and other users may speak with it
+                result = convert_codec(options["checkpoint_dir"])
         except EngineError as error:
             raise CommandError(str(error)) from error
         if options["json"]:

@@ -11,25 +11,19 @@ import textwrap
 import time
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
-
-from synth.keys import create_key
-from ttsweb import listen
-from ttsweb.card import read_card
-from ttsweb.command_errors import errors_told
-from ttsweb.migration import migrate_once
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError, errors_told
+from ttsweb.counted import counted
 from ttsweb.progress import Progress
 from ttsweb.setting_specs import SETTINGS
-from workers.demo_run import DEFAULT_TEXT, DemoResult, render_demo
-from workers.embedded import open_standard_streams, signals_interrupt
-from workers.first_run import DEMO_CLIP, ClipSource, find_or_make_admin
-from workers.local_worker import LocalWorker
 from workers.management.commands.serve import AUTO, port
-from workers.site import Site
+
+if TYPE_CHECKING:
+    from workers.demo_run import DemoResult
+    from workers.first_run import ClipSource
+    from workers.local_worker import LocalWorker
 
 KEY_DAYS = 30
 LOG_NAME = "demo.log"
@@ -41,25 +35,31 @@ class Command(BaseCommand):
     """Set up, speak a sentence with a demo voice, and serve the site."""
 
     help = (
-        "Render a sample to a file, then serve the site until Ctrl-C. A second run uses the voice "
-        "and the audio that are there."
+        "Render a sample to a file, then serve the site until Ctrl-C. A second run reuses "
+        "the voice and the audio of the first."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take what to say, with which voice, and how to end."""
-        parser.add_argument("--text", default=DEFAULT_TEXT, help="what to say")
-        parser.add_argument("--voice-clip", type=Path, help="make the voice of this clip instead")
-        parser.add_argument("--transcript", default="", help="what is said in the clip")
-        parser.add_argument("--consent", default="", help="who allowed the use of this voice")
-        parser.add_argument("--no-serve", action="store_true", help="stop after the file")
-        parser.add_argument("--host", default=settings.HOST, help="address to listen on")
+        parser.add_argument("--text", help="text to speak")
+        parser.add_argument("--voice-clip", type=Path, help="make the voice from this clip")
+        parser.add_argument("--transcript", default="", help="words that are spoken in the clip")
         parser.add_argument(
-            "--port", type=port, help="port, or auto: the next free one, as without this option"
+            "--consent", default="", help="how the speaker gave consent to the use of this voice"
+        )
+        parser.add_argument(
+            "--no-serve", action="store_true", help="stop after the sample; do not serve the site"
+        )
+        parser.add_argument("--host", help="address to listen on")
+        parser.add_argument(
+            "--port", type=port, help="port, or auto for the next free one; default: auto"
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Return after the file or, when serving, after a signal."""
+        from workers.embedded import open_standard_streams, signals_interrupt
+
         open_standard_streams()
         chosen = Namespace(**options)
         # With --json, standard output is for the object alone.
@@ -80,17 +80,27 @@ class Command(BaseCommand):
                 sys.exit(EXIT_INTERRUPTED)
 
     def _run(self, chosen: Namespace, source: ClipSource, listening: socket.socket | None) -> None:
+        from django.conf import settings
+        from django.utils import timezone
+
+        from synth.keys import create_key
+        from ttsweb.migration import migrate_once
+        from workers.demo_run import DEFAULT_TEXT, render_demo
+        from workers.first_run import find_or_make_admin
+        from workers.local_worker import LocalWorker
+
         started = time.monotonic()
         progress = Progress(sys.stderr)
         progress.begin("Database", "looking for missing migrations")
         applied = migrate_once(settings.DATA_DIR)
-        progress.end(f"ready, {applied} migrations applied" if applied else "ready")
+        progress.end(f"ready, {counted(applied, 'migration')} applied" if applied else "ready")
         user, password = find_or_make_admin()
         if password:
             self._say(f"Admin       user {user}, password {password} (shown once)")
         worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
         try:
-            result = render_demo(source, chosen.text, user, worker, progress)
+            text = DEFAULT_TEXT if chosen.text is None else chosen.text
+            result = render_demo(source, text, user, worker, progress)
             self._tell(result, time.monotonic() - started, as_json=chosen.json)
             if listening is not None:
                 _, key = create_key(
@@ -102,6 +112,10 @@ class Command(BaseCommand):
             worker.stop()
 
     def _tell(self, result: DemoResult, wall_seconds: float, *, as_json: bool) -> None:
+        from django.conf import settings
+
+        from ttsweb.card import read_card
+
         card = read_card(settings.CHECKPOINT)
         if as_json:
             answer = {
@@ -123,6 +137,8 @@ class Command(BaseCommand):
     def _serve(
         self, listening: socket.socket, worker: LocalWorker, key: str, result: DemoResult
     ) -> None:
+        from workers.site import Site
+
         site = Site(listening, worker, log=worker.log)
         try:
             site.wait_answering()
@@ -146,13 +162,15 @@ def clip_source(chosen: Namespace) -> ClipSource:
     Raises:
         CommandError: with exit code 2, when a part of it is missing.
     """
+    from workers.first_run import DEMO_CLIP, ClipSource
+
     given = (chosen.voice_clip, chosen.transcript, chosen.consent)
     if not any(given):
         return DEMO_CLIP
     if not all(given):
         raise CommandError(
-            "--voice-clip, --transcript (what is said in the clip) and --consent (who allowed the "
-            "use of this voice) belong together",
+            "--voice-clip, --transcript (the words that are spoken in the clip) and "
+            "--consent (how the speaker gave consent) must be given together",
             returncode=2,
         )
     clip: Path = chosen.voice_clip
@@ -168,10 +186,15 @@ def open_socket(chosen: Namespace) -> socket.socket:
     Raises:
         ListenError: as `check_address` and `open_socket` of ttsweb.listen raise it.
     """
-    listen.check_address(chosen.host, settings.ALLOWED_HOSTS)
+    from django.conf import settings
+
+    from ttsweb import listen
+
+    host = chosen.host or settings.HOST
+    listen.check_address(host, settings.ALLOWED_HOSTS)
     is_chosen = chosen.port is not None or str(settings.PORT) != SETTINGS["TTS_PORT"].default
     return listen.open_socket(
-        chosen.host,
+        host,
         chosen.port or settings.PORT,
         or_next=not is_chosen or chosen.port == AUTO,
     )

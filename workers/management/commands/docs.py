@@ -6,26 +6,28 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 from ttsweb.env import PROJECT_DIR
-from ttsweb.settings_doc import MissingBlockError, stale_files
 
 
 class Command(BaseCommand):
     """Compare the generated documentation with the settings, or write it."""
 
-    help = "Write, or check, the tables of settings and .env.example."
-    requires_system_checks = ()
+    help = "Write or check the tables of settings and .env.example."
+    needs_django = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take one of the two ways."""
         way = parser.add_mutually_exclusive_group(required=True)
-        way.add_argument("--write", action="store_true", help="write what differs")
-        way.add_argument("--check", action="store_true", help="exit 1 when something differs")
+        way.add_argument("--write", action="store_true", help="write the files that differ")
+        way.add_argument("--check", action="store_true", help="exit with 1 if a file differs")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Name the files that differed; with `--check` they are an error."""
+        import ttsweb.settings  # noqa: F401  # its readers fill the list that is documented
+        from ttsweb.settings_doc import MissingBlockError, stale_files
+
         try:
             stale = stale_files(PROJECT_DIR, write=options["write"])
         except OSError as error:

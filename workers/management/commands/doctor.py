@@ -6,18 +6,21 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.core.management.base import BaseCommand
+from ttsweb.command import BaseCommand
 
-from workers.doctor import system
-from workers.doctor.findings import Finding, run_checks
+if TYPE_CHECKING:
+    from workers.doctor.findings import Finding
 
 
 class Command(BaseCommand):
     """Print one line per finding; exit 1 when something would keep a job from being rendered."""
 
-    help = "Check what a working installation needs; say what to do about what is missing."
+    help = (
+        "Check everything that a working installation needs, and show the remedy for what is "
+        "missing."
+    )
     requires_system_checks = ()  # what they would stop at is reported here, with the rest
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -42,6 +45,9 @@ class Command(BaseCommand):
 
 def look() -> Iterator[Finding]:
     """Yield the findings, those that need torch last."""
+    from workers.doctor import system
+    from workers.doctor.findings import Finding, run_checks
+
     yield from run_checks(system.CHECKS)
     try:
         from workers.doctor import engine, memory

@@ -7,27 +7,31 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-
-from workers.thread_waiting import set_spinning
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 
 
 class Command(BaseCommand):
     """Print a table of figures with their controls, or one JSON object."""
 
-    help = "Measure a checkpoint's words, voices, ends and speed against clean speech."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = "Measure a checkpoint's words, voices, ends and speed, compared with clean speech."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the folder, where pictures go, and the form of the output."""
-        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
-        parser.add_argument("--checkpoint", type=Path, help="default: the one in use")
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object instead of text"
+        )
+        parser.add_argument("--checkpoint", type=Path, help="checkpoint; default: the one in use")
         parser.add_argument("--out", type=Path, default=Path("data/eval-demo"))
-        parser.add_argument("--threads", type=int, default=2, help="of the CPU")
+        parser.add_argument("--threads", type=int, default=2, help="CPU threads")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Evaluate; progress goes to standard error."""
+        from django.conf import settings
+
+        from workers.thread_waiting import set_spinning
+
         set_spinning(settings.SPIN_ROUNDS)
         # torch is imported here so that listing commands does not load it.
         from synth.engine import EngineError

@@ -10,10 +10,10 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-
-from ttsweb.command_errors import StepError, errors_told
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError, StepError, errors_told
+from ttsweb.counted import counted
+from ttsweb.private_files import users_umask
 from workers.model_pull.declaration import (
     FILE_NAME,
     USES,
@@ -21,9 +21,7 @@ from workers.model_pull.declaration import (
     read_declaration,
     write_declaration,
 )
-from workers.model_pull.found import find_models
 from workers.model_pull.listing import Listing
-from workers.model_pull.pull import pull
 from workers.model_pull.source import S2_PRO, SOURCES, ModelSource
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
@@ -32,34 +30,48 @@ EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 class Command(BaseCommand):
     """Pull a model's weights, or list the models that are here; needs no database."""
 
-    help = "Download published weights (pull), or list the models that are here (ls)."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = "Download published weights (pull), or list the installed models (ls)."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare both subcommands."""
         actions = parser.add_subparsers(dest="action", required=True, metavar="pull|ls")
-        get = actions.add_parser("pull", help="download a model's weights; resumes, checks digests")
+        get = actions.add_parser(
+            "pull",
+            help=(
+                "download a model's weights; an interrupted download is resumed, and digests are "
+                "checked"
+            ),
+        )
         get.add_argument("model", nargs="?", default=S2_PRO.name, choices=sorted(SOURCES))
-        get.add_argument("--revision", type=_revision, help="another commit, branch or tag")
-        get.add_argument("--to", type=Path, metavar="DIR", help="folder (TTS_DATA_DIR/models/NAME)")
+        get.add_argument(
+            "--revision", type=_revision, help="commit, branch or tag instead of the default"
+        )
+        get.add_argument(
+            "--to", type=Path, metavar="DIR", help="folder; default: TTS_DATA_DIR/models/NAME"
+        )
         use = get.add_mutually_exclusive_group()
         use.add_argument(
             "--yes-i-accept-the-research-licence",
             dest="use",
             action="store_const",
             const="research",
-            help="declare research or non-commercial use alone",
+            help="declare that you use the model only for research or non-commercial purposes",
         )
         use.add_argument(
             "--yes-i-have-a-written-licence",
             dest="use",
             action="store_const",
             const="written-licence",
-            help="declare a written licence of one's own from the publisher",
+            help="declare that you have a written licence from the publisher",
         )
-        get.add_argument("--declared-by", default="", help="who declares it (the user's name)")
+        get.add_argument(
+            "--declared-by",
+            default="",
+            help="name of the person who declares the use; default: the user's name",
+        )
         get.add_argument("--json", action="store_true", help="print one JSON object")
-        ls = actions.add_parser("ls", help="list the models that are here")
+        ls = actions.add_parser("ls", help="list the installed models")
         ls.add_argument("--json", action="store_true", help="print one JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -70,12 +82,17 @@ class Command(BaseCommand):
                 self._list(as_json=chosen.json)
                 return
             try:
-                self._pull(chosen)
+                with users_umask():  # weights are no secret: a container's user reads them too
+                    self._pull(chosen)
             except KeyboardInterrupt:
-                self._tell("Stopped; the same command goes on where this one stopped.")
+                self._tell("Stopped. The same command continues the download.")
                 sys.exit(EXIT_INTERRUPTED)
 
     def _pull(self, chosen: Namespace) -> None:
+        from django.conf import settings
+
+        from workers.model_pull.pull import pull
+
         _quiet_the_hub_library()
         source = SOURCES[chosen.model]
         folder = (chosen.to or settings.DATA_DIR / "models" / source.name).expanduser().resolve()
@@ -87,8 +104,9 @@ class Command(BaseCommand):
             return
         size = sum(file.size for file in listing.files)
         self.stdout.write(
-            f"{source.title} at {listing.revision[:12]} is whole in {folder}: "
-            f"{len(listing.files)} files, {size / 1e9:.2f} GB, digests checked."
+            f"{source.title} at {listing.revision[:12]} is complete in {folder}: "
+            f"{counted(len(listing.files), 'file')}, {size / 1000000000.0:.2f} GB, digests "
+            "checked."
         )
         self.stdout.write(f"Next: TTS_CHECKPOINT={folder} ./tts doctor")
 
@@ -108,23 +126,25 @@ class Command(BaseCommand):
         """Let a person at a terminal declare the use; a program has to say it by an option."""
         if not sys.stdin.isatty():
             raise CommandError(
-                f"{source.title} is under the {source.licence}: declare your use by "
-                "--yes-i-accept-the-research-licence (research or non-commercial use alone) or "
-                "--yes-i-have-a-written-licence (everything else, such as a hosted service)",
+                f"{source.title} is under the {source.licence}. Declare your use with "
+                "--yes-i-accept-the-research-licence (only research or non-commercial use) "
+                "or --yes-i-have-a-written-licence (everything else, such as a hosted "
+                "service)",
                 returncode=2,
             )
         self._tell(
-            f"{source.title} is under the {source.licence}. Research and non-commercial use are "
-            "free; a hosted service or API, internal business use and any revenue need a written "
-            f"licence from the publisher. What you declare is stored in {FILE_NAME}."
+            f"{source.title} is under the {source.licence}. Research and non-commercial use "
+            "are free. A hosted service or API, internal business use and any revenue need "
+            "a written licence from the publisher. Your declaration is stored in "
+            f"{FILE_NAME}."
         )
         answers = dict(zip("12", USES, strict=True))
         for number, use in answers.items():
             self._tell(f"  {number}  {USES[use]}")
-        self._tell("Which is it? Anything else stops here.")
+        self._tell("Type the number of your use. Anything else stops the command.")
         answer = sys.stdin.readline().strip()
         if answer not in answers:
-            raise StepError("not_declared", "No use was declared; nothing was downloaded.")
+            raise StepError("not_declared", "You declared no use, so nothing was downloaded.")
         return answers[answer]
 
     def _tell(self, line: str) -> None:
@@ -133,6 +153,10 @@ class Command(BaseCommand):
         self.stderr.flush()
 
     def _list(self, *, as_json: bool) -> None:
+        from django.conf import settings
+
+        from workers.model_pull.found import find_models
+
         found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
         if as_json:
             self.stdout.write(json.dumps([model.as_dict() for model in found]))
@@ -144,7 +168,9 @@ class Command(BaseCommand):
 def _revision(text: str) -> str:
     """Accept what can be a git revision; anything else would become part of an address."""
     if not text or len(text) > 100 or not all(c.isalnum() or c in "._-" for c in text):
-        raise ArgumentTypeError(f"{text!r} is no revision: letters, digits and . _ - (100 at most)")
+        raise ArgumentTypeError(
+            f"{text!r} is not a revision; use letters, digits and . _ - (at most 100 characters)"
+        )
     return text
 
 

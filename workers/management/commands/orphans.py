@@ -6,28 +6,29 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.files.storage import default_storage
-from django.core.management.base import BaseCommand
-
-from voices.objects import delete_objects
-from workers.orphans import all_shards, find_orphans
+from ttsweb.command import BaseCommand
+from ttsweb.counted import counted
 
 
 class Command(BaseCommand):
     """Walk the whole storage at once; workers do so by themselves, a part at a time."""
 
     help = (
-        "List the objects in the storage that no row of the database names and that are older "
-        "than TTS_ORPHAN_HOURS. Workers remove them by themselves unless that is 0."
+        "List the objects in the storage that no row of the database names and that are "
+        "older than TTS_ORPHAN_HOURS. Workers remove such objects by themselves unless "
+        "TTS_ORPHAN_HOURS is 0."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take what to do, and the form of the answer."""
-        parser.add_argument("--delete", action="store_true", help="remove them")
+        parser.add_argument("--delete", action="store_true", help="remove these objects")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Tell each object with its size, then the sums; with `--delete` remove each shard's."""
+        from voices.objects import delete_objects
+        from workers.orphans import all_shards, find_orphans
+
         objects: list[dict[str, Any]] = []
         for shard in all_shards():
             found = [{"key": key, "bytes": _size(key)} for key in find_orphans(shard)]
@@ -43,11 +44,13 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(told))
             return
         done = "removed" if options["delete"] else "found; --delete removes them"
-        self.stdout.write(f"{len(objects)} objects, {total} bytes {done}")
+        self.stdout.write(f"{counted(len(objects), 'object')}, {total} bytes {done}")
 
 
 def _size(key: str) -> int:
     """Return an object's size; 0 of one that went in this moment."""
+    from django.core.files.storage import default_storage
+
     try:
         return default_storage.size(key)
     except FileNotFoundError:

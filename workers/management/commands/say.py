@@ -9,24 +9,19 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from django.conf import settings
-from django.core.management.base import BaseCommand
+from typing import TYPE_CHECKING, Any
 
 from synth.formats import FORMATS
-from synth.models import RenderJob
-from synth.transitions import cancel_job, close_cancelled_jobs
+from ttsweb.command import BaseCommand
 from ttsweb.command_errors import errors_told
-from ttsweb.interrupts import signals_held
-from ttsweb.migration import migrate_once
+from ttsweb.counted import counted
+from ttsweb.interrupts import signals_held, signals_interrupt
 from ttsweb.progress import Progress
 from ttsweb.remote_say import RemoteSay, format_of
-from voices.models import VoiceVersion
-from workers.embedded import open_standard_streams, signals_interrupt
-from workers.local_worker import LocalWorker
-from workers.speak import check_text, find_speaker, submit_text
-from workers.waiting import save_audio, summary, wait_encoded, wait_ended
+
+if TYPE_CHECKING:
+    from synth.models import RenderJob
+    from workers.local_worker import LocalWorker
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 LOG_NAME = "say.log"
@@ -36,26 +31,39 @@ class Command(BaseCommand):
     """Submit a job like any other, wait for it, and write its file."""
 
     help = (
-        "Speak a text with a voice, into a file. Uses the worker that runs, else one of its own "
-        "for as long as it takes; with TTS_URL set, the server there."
+        "Speak a text with a voice, into a file. Uses a running worker, or else starts one "
+        "for as long as the command runs. If TTS_URL is set, that server renders the text."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the text, the voice and the file."""
-        parser.add_argument("text", help="what to say; - reads it from standard input")
+        parser.add_argument("text", help="text to speak; - reads it from standard input")
         parser.add_argument("--voice", required=True, help="name or id of a voice")
         parser.add_argument("-o", "--output", type=Path, required=True, help="file to write")
-        parser.add_argument("--format", choices=tuple(FORMATS), help="instead of the file's suffix")
-        parser.add_argument("--seed", type=int, default=0, help="another seed, another take")
+        parser.add_argument(
+            "--format",
+            choices=tuple(FORMATS),
+            help="audio format, if the file's name does not end in one",
+        )
+        parser.add_argument("--seed", type=int, default=0, help="another seed gives another take")
         parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+    def execute(self, *args: Any, **options: Any) -> None:
+        """Leave Django alone where a server does the work."""
+        from ttsweb import settings
+
+        self.needs_django = not settings.SERVER_URL
+        super().execute(*args, **options)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Return when the file is written; a signal cancels the job, of a server's it goes on."""
-        if settings.SERVER_URL:
+        if not self.needs_django:
             remote = RemoteSay()
             remote.stdout, remote.stderr = self.stdout, self.stderr
             remote.handle(*args, **options)
             return
+        from workers.embedded import open_standard_streams
+
         open_standard_streams()
         chosen = Namespace(**options)
         try:
@@ -66,6 +74,15 @@ class Command(BaseCommand):
             sys.exit(EXIT_INTERRUPTED)
 
     def _run(self, chosen: Namespace) -> None:
+        from django.conf import settings
+
+        from synth.transitions import close_cancelled_jobs
+        from ttsweb.migration import migrate_once
+        from voices.models import VoiceVersion
+        from workers.local_worker import LocalWorker
+        from workers.speak import check_text, find_speaker, submit_text
+        from workers.waiting import save_audio, summary, wait_encoded
+
         started = time.monotonic()
         made_format = chosen.format or format_of(chosen.output)
         text = sys.stdin.read() if chosen.text == "-" else chosen.text
@@ -82,7 +99,7 @@ class Command(BaseCommand):
                 progress.begin("Voice", "waiting for its encoding")
                 wait_encoded(version.pk, worker, progress)
                 progress.end("ready")
-            progress.begin("Rendering", f"{len(text)} characters")
+            progress.begin("Rendering", counted(len(text), "character"))
             submit = partial(
                 submit_text, text, voice, owner=None, audio_format=made_format, seed=chosen.seed
             )
@@ -114,6 +131,9 @@ def render_or_cancel(
     submit: Callable[[], RenderJob], worker: LocalWorker, progress: Progress
 ) -> RenderJob:
     """Return the job that is submitted once it has ended; a signal cancels it, however soon."""
+    from synth.transitions import cancel_job
+    from workers.waiting import wait_ended
+
     job: RenderJob | None = None
     try:
         with signals_held():  # a job whose id is not known yet could not be cancelled

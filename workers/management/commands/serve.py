@@ -4,53 +4,56 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand
-
-from ttsweb import listen
+from ttsweb.command import BaseCommand
 from ttsweb.command_errors import errors_told
-from ttsweb.migration import migrate_once
-from workers.embedded import open_standard_streams, signals_interrupt
-from workers.local_worker import LocalWorker
-from workers.site import Site
+
+if TYPE_CHECKING:
+    from workers.site import Site
 
 
 class Command(BaseCommand):
     """Migrate, then run web and worker as two processes until Ctrl-C or SIGTERM."""
 
     help = (
-        "Serve the site and the API. A worker runs beside it, unless TTS_DATABASE_URL or "
-        "TTS_REDIS_URL is set: then workers are started by themselves (./tts worker)."
+        "Serve the site and the API, with a worker. If TTS_DATABASE_URL or TTS_REDIS_URL is "
+        "set, no worker is started with the site: start workers with ./tts worker."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the address and whether a worker runs here."""
-        parser.add_argument("--host", default=settings.HOST, help="address to listen on")
-        parser.add_argument(
-            "--port", type=port, default=settings.PORT, help="port, or auto: the next free one"
-        )
+        parser.add_argument("--host", help="address to listen on")
+        parser.add_argument("--port", type=port, help="port, or auto for the next free one")
         here = parser.add_mutually_exclusive_group()
+        here.add_argument("--worker", action="store_true", default=None, help="start a worker too")
         here.add_argument(
-            "--worker", action="store_true", default=settings.IS_EMBEDDED, help="with a worker"
+            "--no-worker", action="store_false", dest="worker", help="start no worker"
         )
-        here.add_argument("--no-worker", action="store_false", dest="worker", help="without one")
-        parser.add_argument("--json", action="store_true", help="print one JSON object when ready")
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object when the site is ready"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Return when a signal ended the site."""
+        from django.conf import settings
+
+        from ttsweb import listen
+        from ttsweb.migration import migrate_once
+        from workers.embedded import open_standard_streams, signals_interrupt
+        from workers.local_worker import LocalWorker
+        from workers.site import Site
+
         open_standard_streams()
+        has_worker = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]
         with errors_told(self.stdout, as_json=options["json"]):
-            listen.check_address(options["host"], settings.ALLOWED_HOSTS)
-            wanted = options["port"]
-            listening = listen.open_socket(
-                options["host"], wanted or settings.PORT, or_next=wanted == AUTO
-            )
+            host, wanted = options["host"] or settings.HOST, options["port"]
+            listen.check_address(host, settings.ALLOWED_HOSTS)
+            listening = listen.open_socket(host, wanted or settings.PORT, or_next=wanted == AUTO)
             try:
                 with signals_interrupt():
                     migrate_once(settings.DATA_DIR)
-                    worker = LocalWorker() if options["worker"] else None
+                    worker = LocalWorker() if has_worker else None
                     self._serve(Site(listening, worker), as_json=options["json"])
             except KeyboardInterrupt:
                 self.stderr.write("Stopped.")
@@ -69,7 +72,7 @@ class Command(BaseCommand):
             site.stop()
 
     def _say_ready(self) -> None:
-        self.stdout.write("Ready       the worker is warm")
+        self.stdout.write("Ready       the worker has loaded the model")
         self.stdout.flush()
 
 
@@ -85,5 +88,5 @@ def port(text: str) -> int:
     if text == "auto":
         return AUTO
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 65535:
-        raise ArgumentTypeError(f"{text!r} is neither a port from 1 to 65535 nor auto")
+        raise ArgumentTypeError(f"{text!r} is not a port from 1 to 65535, and not auto")
     return int(text)

@@ -11,16 +11,30 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError
-
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 from ttsweb.env import PROJECT_DIR
+
+# A file's tests stay in one process, which its fixtures are made for.
+PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
+_IN_ONE_PROCESS = (
+    "-n",
+    "--numprocesses",
+    "--pdb",
+    "--trace",
+    "--collect-only",
+    "--co",
+    "-h",
+    "--version",
+    "-V",
+)
 
 
 class Command(BaseCommand):
     """Hand all arguments to pytest."""
 
     help = "Run the tests; takes pytest's arguments, paths relative to the project's folder."
-    requires_system_checks = ()
+    needs_django = False
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Become pytest: Django's parser does not know its options, so it never sees them."""
@@ -38,10 +52,18 @@ class Command(BaseCommand):
 def run_pytest(arguments: Sequence[str]) -> None:
     """Replace this process by pytest, in the project's folder.
 
+    A run of everything takes a process for each core, up to eight, unless `-n` says otherwise.
+
     Raises:
         CommandError: pytest is not installed.
     """
     if importlib.util.find_spec("pytest") is None:
         raise CommandError("pytest is not installed: run ./tts test, which installs it")
     os.chdir(PROJECT_DIR)
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments])
+    own = [*arguments] if _chooses(arguments) else [*PROCESSES, *arguments]
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *own])
+
+
+def _chooses(arguments: Sequence[str]) -> bool:
+    """Say whether tests, or the number of processes, are chosen; `-k` and `-m` come with a word."""
+    return any(one.startswith(_IN_ONE_PROCESS) or one[:1] != "-" for one in arguments)

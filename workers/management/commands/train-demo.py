@@ -7,18 +7,18 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from ttsweb.command import BaseCommand
 
 
 class Command(BaseCommand):
     """Run the recipe of `training`; exit 1 when a stage fails or misses its gate."""
 
-    help = "Train the demo checkpoint by its recipe, or a toy of it (--check)."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = "Train the demo checkpoint by its recipe, or a small version of it (--check)."
+    needs_django = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the recipe's own options."""
-        from training.main import add_arguments
+        from training.arguments import add_arguments
 
         add_arguments(parser)
 

@@ -9,17 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-
-from workers.thread_waiting import set_spinning
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
+from ttsweb.counted import counted
 
 
 class Command(BaseCommand):
     """Print one line per case and `N cases, M failed`; exit 1 on any miss."""
 
-    help = "Run every file and case of a golden folder against the engine."
-    requires_system_checks: list[str] = []  # noqa: RUF012  # Django's own declaration
+    help = "Compare the engine with every file and case of a golden folder."
+    requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the folder and the form of the output."""
@@ -27,13 +26,21 @@ class Command(BaseCommand):
         parser.add_argument(
             "--path",
             default="plain",
-            help="the engine's path: plain (every file), batched (the language model in shared "
-            "slots, behind reused prefixes), or streamed (the codec in chunks)",
+            help=(
+                "the engine's path: plain (every file), batched (the language model in shared "
+                "slots, with reused prefixes), or streamed (the codec in chunks)"
+            ),
         )
-        parser.add_argument("--json", action="store_true", help="print one JSON object instead")
+        parser.add_argument(
+            "--json", action="store_true", help="print one JSON object instead of text"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
+        from django.conf import settings
+
+        from workers.thread_waiting import set_spinning
+
         set_spinning(settings.SPIN_ROUNDS)
         # The engine is imported here so that listing commands does not load torch.
         from synth.engine.golden.case import CaseResult, GoldenFolderError
@@ -56,6 +63,6 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(content, ensure_ascii=False))
         else:
             self.stdout.write(render_table(results))
-            self.stdout.write(f"{num_cases} cases, {num_failed} failed")
+            self.stdout.write(f"{counted(num_cases, 'case')}, {num_failed} failed")
         if num_failed:
             sys.exit(1)

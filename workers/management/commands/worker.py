@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 
-from workers.name_lock import NameTakenError, lock_name
-from workers.run_worker import QUEUES, run_worker
-from workers.worker_process import WorkerProcess
+QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
 
 
 class Command(BaseCommand):
     """Run one worker in this process; it does not fork."""
 
-    help = "Run a worker: role gpu encodes and renders, cpu makes files, all does both."
+    help = (
+        "Run a worker. The role gpu encodes clips and renders segments, the role cpu makes "
+        "files, and the role all does both."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options; what is not given comes from the settings."""
@@ -28,37 +28,51 @@ class Command(BaseCommand):
         parser.add_argument(
             "--concurrency",
             type=int,
-            default=settings.WORKER_THREADS,
-            help="messages handled at once; default: TTS_WORKER_THREADS",
+            help="tasks that run at once; default: TTS_WORKER_THREADS",
         )
         parser.add_argument(
             "--name",
-            default=settings.WORKER_NAME,
-            help="unique and stable over restarts; default: TTS_WORKER_NAME, else host and role",
+            default="",
+            help=(
+                "unique name that stays the same after a restart; default: TTS_WORKER_NAME or "
+                "the host's name, with the role"
+            ),
         )
         parser.add_argument(
-            "--queues", default="", help="comma-separated; default: the queues of the role"
+            "--queues",
+            default="",
+            help="queues, separated by commas; default: the queues of the role",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
+        from django.conf import settings
+
+        from workers.name_lock import FOLDER, NameTakenError, default_name, lock_name
+        from workers.run_worker import run_worker
+        from workers.worker_process import WorkerProcess
+
         role = options["role"]
         queues = _queues(options["queues"], role)
-        if options["concurrency"] < 1:
+        concurrency = options["concurrency"]
+        if concurrency is None:
+            concurrency = settings.WORKER_THREADS
+        if concurrency < 1:
             raise CommandError("--concurrency must be at least 1")
-        default_name = f"{platform.node().split('.')[0] or 'worker'}-{role}"
         try:
             lock = lock_name(
-                settings.DATA_DIR / "workers",
-                options["name"] or default_name,
+                settings.DATA_DIR / FOLDER,
+                options["name"] or default_name(role),
                 is_fixed=bool(options["name"]),
             )
         except NameTakenError as error:
             raise CommandError(str(error)) from error
+        process = WorkerProcess(name=lock.name, role=role)
+        process.status.note_start = lock.note
         status = run_worker(
-            WorkerProcess(name=lock.name, role=role),
+            process,
             queues=queues,
-            concurrency=options["concurrency"],
+            concurrency=concurrency,
             announce=self._announce,
         )
         logging.shutdown()
@@ -76,7 +90,7 @@ def _queues(given: str, role: str) -> list[str]:
     unknown = sorted(set(queues) - set(QUEUES[role]))
     if unknown:
         raise CommandError(
-            f"role {role} does not serve {', '.join(unknown)}: its queues are "
+            f"the role {role} does not serve {', '.join(unknown)}; its queues are "
             f"{', '.join(QUEUES[role])}"
         )
     return queues

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import socket
 from argparse import ArgumentParser
 from typing import Any
 
-from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
-
-from synth.models import WorkerStatus
-from ttsweb import leases
-from ttsweb.health import HEARTBEAT_SECONDS
+from ttsweb.command import BaseCommand
+from ttsweb.command_errors import CommandError
 
 
 class Command(BaseCommand):
     """Look for a heartbeat of this host's worker in the database."""
 
-    help = "Exit 0 when a worker of this host and role was seen lately, else 1."
+    help = "Exit with 0 if a worker of this host and role reported lately, else with 1."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -31,13 +26,19 @@ class Command(BaseCommand):
         Raises:
             CommandError: no such worker was seen within the time of a heartbeat, or it failed.
         """
+        from synth.models import WorkerStatus
+        from ttsweb import leases
+        from ttsweb.health import HEARTBEAT_SECONDS
+        from workers.name_lock import default_name
+
         since = leases.database_now() - dt.timedelta(seconds=HEARTBEAT_SECONDS)
-        prefix = settings.WORKER_NAME or socket.gethostname()
+        prefix = default_name(options["role"])
         workers = WorkerStatus.objects.filter(name__startswith=prefix, role=options["role"])
         worker = workers.filter(last_seen_at__gte=since).order_by("-last_seen_at").first()
         if worker is None:
             raise CommandError(
-                f"No {options['role']} worker of {prefix} was seen for {HEARTBEAT_SECONDS} s."
+                f"No worker with the role {options['role']} and a name that begins with "
+                f"{prefix} has reported for {HEARTBEAT_SECONDS} s."
             )
         if worker.state == WorkerStatus.State.FAILED:
             raise CommandError(f"{worker.name} failed. {worker.detail}")

@@ -8,12 +8,13 @@ from types import ModuleType
 from typing import Any
 
 from synth.engine.bench.report import Report
+from workers.management.commands.bench import BENCHES
 
 
 def options_of(module: ModuleType, *arguments: str) -> dict[str, Any]:
     """Return the options of a benchmark on the tiny model."""
     parser = ArgumentParser()
-    module.add_arguments(parser)
+    next(one for one in BENCHES.values() if one.module == module.__name__).add_arguments(parser)
     return vars(parser.parse_args(["--preset", "tiny", "--device", "cpu", *arguments]))
 
 

@@ -86,7 +86,7 @@ def test_what_streams_begin_with_alike_is_read_once_by_compiled_frames() -> None
 
 def test_a_beginning_that_leaves_a_stream_no_column_of_its_own_is_refused() -> None:
     with pytest.raises(
-        InvalidSpecError, match=r"^19 shared positions .* of 20 with 2 frames have 19"
+        InvalidSpecError, match=r"^19 shared positions .* of 20 with 2 frames have only 19"
     ):
         run(ar, *SMALL, "--batch", "2", "--shared", "5,19")
 

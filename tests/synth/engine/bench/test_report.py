@@ -56,7 +56,7 @@ def test_a_missing_matplotlib_is_told_before_anything_is_measured(
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"), [("ar.svg", "PNG files"), ("none/ar.png", "is no folder")]
+    ("name", "sentence"), [("ar.svg", "PNG files"), ("none/ar.png", "is not a folder")]
 )
 def test_a_picture_that_cannot_be_written_is_told(tmp_path: Path, name: str, sentence: str) -> None:
     with pytest.raises(InvalidSpecError, match=sentence):

@@ -153,7 +153,7 @@ def test_a_foreign_safetensors_beside_an_original_is_ambiguous(
 ) -> None:
     save_file(state, checkpoint / "codec.safetensors")
 
-    with pytest.raises(CheckpointError, match="keep only one"):
+    with pytest.raises(CheckpointError, match="Keep only one"):
         open_codec(checkpoint)
 
 

@@ -181,7 +181,7 @@ def test_without_a_compiler_pytorch_does_it_and_the_log_says_why(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse() -> None:
-        raise NotCompiledError("there is no C compiler: install gcc, then start the worker again")
+        raise NotCompiledError("there is no C compiler; install gcc, then start the worker again")
 
     monkeypatch.setattr(convolution, "native_library", refuse)
     with caplog.at_level(logging.INFO, logger=compiled.__name__):
@@ -190,4 +190,4 @@ def test_without_a_compiler_pytorch_does_it_and_the_log_says_why(
     assert not uses_kernels(decoder)
     (audio,) = decoder.decode([some_codes(decoder, 5)])
     assert audio.shape == (5 * 2048,) and bool(audio.isfinite().all())
-    assert "PyTorch turns codes into audio" in caplog.text and "install gcc" in caplog.text
+    assert "decoding audio with PyTorch" in caplog.text and "install gcc" in caplog.text

@@ -22,7 +22,7 @@ def test_a_cpu_never_gets_triton(checkpoint: Path) -> None:
 
 
 def test_another_word_for_the_choice_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(InvalidSpecError, match="'on' says nothing of kernels"):
+    with pytest.raises(InvalidSpecError, match="'on' is not a setting for kernels"):
         load_decoder(checkpoint, "cpu", kernels="on")
 
 

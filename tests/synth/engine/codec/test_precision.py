@@ -11,13 +11,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.config import DECODE_PRECISIONS, CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
 from synth.engine.codec.load import CodecCache, load_decoder
 from synth.engine.codec.precision import (
-    DECODE_PRECISIONS,
     Precision,
     allow_tf32,
     decode_error,
@@ -53,15 +52,15 @@ def test_names_stand_for_a_dtype_and_tf32(half: str, named: Callable[..., Precis
 
 
 def test_tf32_is_refused_where_the_device_has_none(checkpoint: Path) -> None:
-    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         decode_precision("tf32", "cpu")
-    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         load_decoder(checkpoint, "cpu", tf32=True)
-    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         CodecCache().decoder(checkpoint, "cpu", tf32=True)
-    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         encode_precision("tf32", "cpu")
-    with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
         CodecCache().encoder(checkpoint, "cpu", tf32=True)
 
 
@@ -77,7 +76,7 @@ def test_an_engine_told_to_use_tf32_on_a_cpu_is_refused_before_it_loads(
     )
 
     for load in (load_models, plan_engine):
-        with pytest.raises(InvalidSpecError, match="codec is on cpu: use float32"):
+        with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
             load(config)
 
 

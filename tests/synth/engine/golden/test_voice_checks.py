@@ -13,6 +13,7 @@ from synth.engine.golden.case import GoldenFolder
 from synth.engine.golden.voice_checks import check_voices, check_wav_voices
 
 GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
+RESAMPLERS = ("builtin", "torchaudio")
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def change(folder: GoldenFolder, case: str, changes: dict[str, Any]) -> None:
     ("case", "changes", "missed"),
     [
         ("stereo_96k", {"rate": 48000}, ["stereo_96k.file"]),
-        ("stereo_96k", {"resampled": 1}, ["stereo_96k.sizes (builtin)"]),
+        ("stereo_96k", {"resampled": 1}, [f"stereo_96k.sizes ({name})" for name in RESAMPLERS]),
         (
             "samples_2_channels_1",
             {"cli": {"outcome": "ok", "frames": 2}},

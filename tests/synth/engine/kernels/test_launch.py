@@ -5,11 +5,16 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
-from synth.engine.kernels import is_available, why_unavailable
+from synth.engine.engine_config import choose_numbers
+from synth.engine.kernels import is_available, launch, why_unavailable
+from synth.engine.presets import preset
 
 CPU = torch.device("cpu")
 
@@ -31,6 +36,24 @@ def test_kernels_run_on_a_cpu_in_the_interpreter_alone(
     assert is_available(CPU) is available
 
 
+def pretend_cuda(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 0)) -> None:
+    """Say that there is a CUDA device; nothing is computed on it."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+    """A device on which only the compiler may be missing; earlier findings are forgotten."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.delenv("CC", raising=False)
+    pretend_cuda(monkeypatch)
+    launch.why_nothing_compiles.cache_clear()
+    yield torch.device("cuda")
+    launch.why_nothing_compiles.cache_clear()
+
+
 @pytest.mark.parametrize(
     ("interpreted", "capability", "reason"),
     [("", (9, 0), None), ("", (7, 5), "this device has 7.5"), ("1", (9, 0), "unset it")],
@@ -42,13 +65,79 @@ def test_cuda_device_needs_bfloat16_and_compiled_kernels(
     reason: str | None,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(launch, "why_nothing_compiles", lambda: None)
+    pretend_cuda(monkeypatch, capability)
     monkeypatch.setenv("TRITON_INTERPRET", interpreted)
 
     found = why_unavailable(torch.device("cuda"))
 
     assert found is None if reason is None else reason in str(found)
+
+
+def test_empty_path_without_a_compiler_is_the_reason_and_the_remedy_is_named(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert why_unavailable(cuda) == (
+        "Triton finds no C compiler; run apt-get install gcc libc6-dev, or set CC."
+    )
+
+
+@pytest.mark.compiler
+def test_python_without_its_header_is_the_reason(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
+    monkeypatch.delenv("CPATH", raising=False)
+
+    reason = str(why_unavailable(cuda))
+
+    assert reason.startswith(f"Triton finds no Python.h in {tmp_path}; ")
+    assert "apt-get install python3-dev" in reason
+
+
+def test_compiler_that_fails_is_the_reason_with_its_own_words(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\necho 'fatal error: stdio.h: No such file' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+
+    assert "fails (fatal error: stdio.h: No such file); run apt-get install gcc libc6-dev" in str(
+        why_unavailable(cuda)
+    )
+
+
+def test_compiler_that_is_named_and_not_there_is_the_reason(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CC", "/nowhere/cc")
+
+    assert "/nowhere/cc cannot be run" in str(why_unavailable(cuda))
+
+
+@pytest.mark.compiler
+def test_an_extension_is_compiled_as_triton_compiles_its_own(cuda: torch.device) -> None:
+    include = Path(sysconfig.get_paths()["include"]) / "Python.h"
+
+    found = why_unavailable(cuda)
+
+    assert (found is None) is include.is_file(), found
+
+
+def test_frames_on_cuda_are_said_with_why_they_are_slow(
+    cuda: torch.device, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    numbers = choose_numbers("auto", cuda, preset("tiny").config)
+
+    assert numbers.frames.startswith("PyTorch, slower: Triton finds no C compiler")
+    assert choose_numbers("auto", cuda, preset("tiny").config, kernels="off").frames == (
+        "PyTorch (TTS_ENGINE_KERNELS=off)"
+    )
 
 
 def test_other_devices_are_refused_by_name() -> None:

@@ -35,6 +35,7 @@ from synth.engine.sampling import (
     replace_repeated,
 )
 from tests.synth.engine.kernels.quick_interpreter import hasten
+from tests.synth.engine.test_sampler_version import Case, check_draws
 
 FIRST_TOKEN = 5000  # the end of speech; the semantic tokens follow behind a gap
 SEMANTIC = 5003
@@ -370,3 +371,31 @@ def test_rows_of_any_stride_are_read(generator: torch.Generator) -> None:
 
     assert torch.equal(found, draw_codes(logits, inputs, 2, finite))
     assert bool(finite.all())
+
+
+@pytest.mark.parametrize("sampler", [draw_tokens, draw_tokens_torch])
+def test_what_is_drawn_is_what_the_samplers_version_drew(
+    sampler: Callable[..., Any], device: torch.device
+) -> None:
+    # The interpreter takes half a second for a row; the others are the torch form's, see above.
+    streams = 6 if sampler is draw_tokens and device.type == "cpu" else None
+
+    def drawn(case: Case) -> Tensor:
+        some = slice(streams)
+        inputs = DrawInputs(
+            temperature=case.temperature[some].to(device),
+            top_p=case.top_p[some].to(device),
+            top_k=case.top_k[some].to(device),
+            words=case.words[some].unsqueeze(1).to(device),
+            frame=torch.zeros_like(case.top_k[some]).to(device),
+            max_top_k=64,
+        )
+        ids = case.ids.to(device)
+        rows = TokenRows(ids, int(ids[0]), int(ids[-1]))
+        window = case.window[some].clone().to(device)
+        found = sampler(
+            case.logits[some].to(device), inputs, rows, window, torch.ones_like(inputs.top_k) > 0
+        )
+        return torch.stack([found.first, found.second, found.token]).cpu()
+
+    check_draws(drawn)

@@ -62,7 +62,7 @@ def test_the_best_class_that_libraries_may_use_is_taken(
     ],
 )
 def test_a_processor_or_library_without_avx2_is_told_so(simd: str, flags: frozenset[str]) -> None:
-    with pytest.raises(NotCompiledError, match=f"need AVX2, and PyTorch uses {simd}"):
+    with pytest.raises(NotCompiledError, match=f"need AVX2, but PyTorch uses {simd}"):
         find_target(simd, bf16=False, flags=flags)
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
-from django.test import override_settings
+from django.core.management import call_command
 
 from tests.workers.commands import (
     MAKE_KEY,
@@ -22,7 +21,9 @@ from tests.workers.commands import (
     run_python,
     start,
 )
+from ttsweb import settings
 from ttsweb.client import Client, Clip
+from ttsweb.command_errors import CommandError
 
 CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
 TRANSCRIPT = "The thing had a strange look in the lamp light."
@@ -43,7 +44,9 @@ class Live:
         """Run a command in the test's own process, where no database may be asked."""
         output, errors, code = io.StringIO(), io.StringIO(), 0
         url, key = self.environment["TTS_URL"], self.environment["TTS_API_KEY"]
-        with override_settings(SERVER_URL=url, API_KEY=key):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(settings, "SERVER_URL", url)
+            patch.setattr(settings, "API_KEY", key)
             try:
                 call_command(name, *arguments, stdout=output, stderr=errors)
             except CommandError as error:

@@ -138,8 +138,9 @@ def test_bad_lines_of_a_manifest_are_all_named(live: Live, library: Path) -> Non
         (),
         ("one.txt", "--manifest", "list.csv"),
         ("one.txt", "--sample", "hold", "--voice", "Ada"),
+        ("one.txt", "--include", "hidden", "--voice", "Ada"),
     ],
-    ids=["nothing", "both", "sample-of-a-text"],
+    ids=["nothing", "both", "sample-of-a-text", "part-of-a-text"],
 )
 def test_arguments_that_do_not_go_together_are_a_usage_error(
     live: Live, arguments: tuple[str, ...]
@@ -154,6 +155,13 @@ def test_one_book_is_listed_planned_started_and_downloaded(
     live.client.books.wait_planned(sent["id"], timeout=TIMEOUT)
 
     plan = live.call("books", "plan", sent["id"])
+    left_out = live.call("books", "plan", sent["id"], "--exclude", "1:1", "--json")
+    listed = live.call("books", "plan", sent["id"])
+    included = live.call("books", "plan", sent["id"], "--include", "1:1", "--json")
+    assert [one["reason"] for one in json.loads(left_out.stdout)["skipped"]] == ["excluded"]
+    assert f"1:1: {TITLES[0]} came home." in listed.stdout
+    assert json.loads(included.stdout)["skipped"] == []
+    assert live.call("books", "plan", sent["id"], "--include", "9:9").returncode == 2
     started = live.call("books", "start", sent["id"])
     ended = live.call(
         "books", "download", sent["id"], "--follow", "-o", str(tmp_path / "a.mp3"), "--json"

@@ -123,7 +123,6 @@ def test_signal_leaves_the_job_and_tells_the_way_back(
 
     with start(live.environment, "render", *arguments) as process:
         job_id = newest_job(live, words)
-        time.sleep(2.0)  # the answer has come by now, and the command waits for the end
         process.send_signal(number)
         output, errors = process.communicate(timeout=PATIENCE_SECONDS)
 

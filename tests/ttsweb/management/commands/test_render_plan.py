@@ -3,18 +3,20 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
+
+from ttsweb import settings
+from ttsweb.command_errors import CommandError
 
 BOOK = "tests/data/books/the-time-machine_standardebooks.epub"
 
 
 @pytest.fixture(autouse=True)
-def no_server(settings: Any) -> None:
-    settings.API_KEY = ""
-    settings.SERVER_URL = "http://127.0.0.1:9"
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "API_KEY", "")
+    monkeypatch.setattr(settings, "SERVER_URL", "http://127.0.0.1:9")
 
 
 def printed(*arguments: str) -> str:
@@ -101,7 +103,7 @@ def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -
     assert told["dialogue"]["share"] > 0
     assert told["totals"]["segments"] == 4
     assert "character" in shown
-    assert "of what is spoken" in shown
+    assert "of the spoken text" in shown
 
 
 def test_two_voices_for_one_character_are_a_usage_error(tmp_path: Path) -> None:
@@ -112,3 +114,40 @@ def test_two_voices_for_one_character_are_a_usage_error(tmp_path: Path) -> None:
         printed(str(path), "--plan", "--character", "ANN=Ada", "--character", "ANN=Bob")
 
     assert caught.value.returncode == 2
+
+
+SITE = """<html lang="en"><head><title>The Bell</title></head><body><header>My Site</header>
+<h1>The Bell</h1><p>It rang in the night.</p><footer>Write to us</footer></body></html>"""
+
+
+def test_what_is_left_out_is_listed_with_its_words_and_can_be_included(tmp_path: Path) -> None:
+    path = tmp_path / "bell.html"
+    path.write_text(SITE)
+
+    shown = printed(str(path), "--plan")
+    assert "My Site" in shown
+    place = next(line.split(":")[:2] for line in shown.splitlines() if "Write to us" in line)
+    what = ":".join(part.strip() for part in place)
+
+    plan = json.loads(printed(str(path), "--plan", "--json", "--include", what))
+    told = {row["text"]: row["included"] for row in plan["skipped"]}
+    assert told["Write to us"] is True
+    plan = json.loads(printed(str(path), "--plan", "--json", "--include", "site"))
+    assert all(row["included"] for row in plan["skipped"])
+    assert plan["completeness"]["skipped"] == {}
+    plan = json.loads(printed(str(path), "--plan", "--json", "--exclude", "2:1"))
+    assert {row["text"]: row["reason"] for row in plan["skipped"]} == {
+        "It rang in the night.": "excluded",
+        "Write to us": "site",
+    }
+
+
+@pytest.mark.parametrize("what", ["99", "2:99", "nothing", "a:b", ""])
+def test_a_switch_that_names_nothing_is_refused(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "bell.html"
+    path.write_text(SITE)
+
+    with pytest.raises(CommandError) as refused:
+        printed(str(path), "--plan", "--include", what)
+
+    assert refused.value.returncode == 2

@@ -117,7 +117,7 @@ def test_clips_and_transcripts_of_different_number_are_a_usage_error(live: Live)
     ended = live.call("voices", "add", "Wrong", *clips, "--consent", "Yes.")
 
     assert ended.returncode == 2
-    assert "each --clip needs one --transcript" in ended.stderr
+    assert "each --clip needs a --transcript" in ended.stderr
 
 
 def test_missing_action_is_a_usage_error(clean_env: dict[str, str]) -> None:

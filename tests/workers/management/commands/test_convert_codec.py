@@ -8,9 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
-from workers.management.commands.convert_codec import Command
+from ttsweb.command_errors import CommandError
+from ttsweb.command_line import find_command
 
 GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
 
@@ -26,7 +27,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def run(*arguments: str) -> str:
     """Run the command and return what it printed."""
     out = io.StringIO()
-    call_command(Command(stdout=out), *arguments)
+    call_command("convert_codec", *arguments, stdout=out)
     return out.getvalue()
 
 
@@ -51,5 +52,7 @@ def test_a_folder_without_a_codec_is_a_command_error(tmp_path: Path) -> None:
         run(str(tmp_path))
 
 
-def test_the_command_asks_for_no_system_checks() -> None:
-    assert Command.requires_system_checks == []
+def test_the_command_needs_no_django() -> None:
+    command = find_command("convert_codec")
+
+    assert command is not None and not command.needs_django

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 from django.core.management import call_command
-from django.core.management.base import CommandError
 from pytest_django import Settings
 
 from tests.workers.commands import PROJECT
 from tests.workers.model_pull.hub import GOOD_TOKEN, Hub, serve
-from workers.management.commands import models
+from ttsweb.command_errors import CommandError
 from workers.model_pull.declaration import FILE_NAME, read_declaration, write_declaration
 from workers.model_pull.listing import Listing, RemoteFile, write_listing
 from workers.model_pull.source import S2_PRO
@@ -35,7 +34,7 @@ def pulled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         calls.append((str(folder), revision))
         return Listing("s2-pro", revision, (RemoteFile("codec.pth", 1_500_000_000, PINNED_CODEC),))
 
-    monkeypatch.setattr(models, "pull", stand_in)
+    monkeypatch.setattr("workers.model_pull.pull.pull", stand_in)
     return calls
 
 

@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
+
+from ttsweb.command_errors import CommandError
 
 GOLDEN = Path(__file__).parents[3] / "data" / "golden"
 

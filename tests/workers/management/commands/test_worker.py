@@ -89,7 +89,7 @@ def test_worker_of_files_never_loads_the_engine(start: Start) -> None:
         assert popen.poll() is None
 
     popen.send_signal(signal.SIGTERM)
-    out, _ = popen.communicate(timeout=20)
+    out, _ = popen.communicate(timeout=180)
 
     assert popen.returncode == 0, out
     assert out.split()[-2:] == ["False", "False"]
@@ -105,7 +105,7 @@ def test_checkpoint_with_a_missing_file_ends_the_worker_with_that_sentence(
     popen = start("--name", "g1", TTS_CHECKPOINT=str(broken))
     line = first_line(popen)
 
-    assert popen.wait(60) == 1
+    assert popen.wait(180) == 1
     assert line.startswith("worker g1 cannot start: ")
     assert "codec.pth" in line
     row = ask_rows(environment, "*WorkerStatus.objects.values_list('state', 'detail').get(pk='g1')")
@@ -118,7 +118,7 @@ def test_second_worker_of_a_name_is_refused_and_without_one_gets_the_next(start:
     again = start("--role", "cpu", "--name", "same")
     _, message = again.communicate(timeout=60)
     assert again.returncode == 1
-    assert "a worker named 'same' runs already" in message
+    assert "a worker named 'same' is already running" in message
 
     host = os.uname().nodename.split(".")[0]
     names = [first_line(start("--role", "cpu")).split()[1] for _ in range(2)]
@@ -130,7 +130,7 @@ def test_second_worker_of_a_name_is_refused_and_without_one_gets_the_next(start:
     [
         (("--role", "cpu", "--queues", "synth"), "does not serve synth"),
         (("--concurrency", "0"), "at least 1"),
-        (("--name", "a/b"), "cannot be a worker's name"),
+        (("--name", "a/b"), "is not a valid name of a worker"),
     ],
 )
 def test_wrong_option_is_refused_with_a_sentence(
@@ -148,11 +148,11 @@ def test_worker_stopped_while_it_loads_ends_at_once(
     start: Start, environment: dict[str, str]
 ) -> None:
     popen = start("--name", "g1")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while ask_rows(environment, "WorkerStatus.objects.filter(pk='g1').exists()") != "True":
         assert time.monotonic() < deadline
 
     popen.send_signal(signal.SIGINT)
 
-    assert popen.wait(15) == 0
+    assert popen.wait(180) == 0
     assert ask_rows(environment, "WorkerStatus.objects.get(pk='g1').state") == "stopped"

@@ -1,0 +1,90 @@
+"""Tell with which voices a job may not speak any more, and stop the jobs that need one of them.
+
+The one rule of who may speak: claims leave such jobs out, workers ask it before they begin, and
+what is queued or rendered meanwhile is closed in the transaction that silences the voice.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from typing import NamedTuple
+
+from django.db.models import F, Q, QuerySet
+
+from synth.models import JobVoice, RenderJob
+from synth.removal import lock_jobs
+from voices.models import Voice, VoiceVersion
+
+VOICE_DELETED = "voice_deleted"
+CONSENT_WITHDRAWN = "consent_withdrawn"
+VOICE_NOT_SHARED = "voice_not_shared"
+CODES = (VOICE_DELETED, CONSENT_WITHDRAWN, VOICE_NOT_SHARED)
+
+_DELETED = Q(version__voice__deleted_at__isnull=False)
+_WITHDRAWN = Q(version__voice__consent_withdrawn_at__isnull=False)
+# As `voices.access.visible_voices`; a job without an owner is the installation's own.
+_OF_ANOTHER = Q(
+    version__voice__shared=False,
+    version__voice__owner__isnull=False,
+    job__owner__is_superuser=False,
+) & ~Q(version__voice__owner=F("job__owner"))
+SILENCED = _DELETED | _WITHDRAWN | _OF_ANOTHER  # a condition of JobVoice
+
+
+class Silence(NamedTuple):
+    """Why a voice may not speak for a job: a stable code and a sentence."""
+
+    code: str
+    message: str
+
+
+def silence_of(pinned: JobVoice) -> Silence | None:
+    """Return why a job may not speak with one of its voices; None where it may."""
+    voice, owner = pinned.version.voice, pinned.job.owner
+    if voice is None:
+        return None
+    if voice.deleted_at is not None:
+        return Silence(VOICE_DELETED, f"The voice {voice.name!r} was deleted.")
+    if voice.consent_withdrawn_at is not None:
+        return Silence(
+            CONSENT_WITHDRAWN, f"The consent to use the voice {voice.name!r} was withdrawn."
+        )
+    is_own = owner is None or owner.is_superuser or voice.owner_id in (None, owner.pk)
+    if not is_own and not voice.shared:
+        return Silence(VOICE_NOT_SHARED, f"The voice {voice.name!r} is no longer shared with you.")
+    return None
+
+
+def unready_voices(codec_fingerprint: str) -> QuerySet[JobVoice]:
+    """Return the jobs' voices that a worker with this codec may not speak with now."""
+    ready = Q(
+        version__status=VoiceVersion.Status.READY, version__codec_fingerprint=codec_fingerprint
+    )
+    return JobVoice.objects.filter(~ready | SILENCED)
+
+
+def silenced_among(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the jobs that have a voice that may not speak for them any more."""
+    pinned = JobVoice.objects.filter(SILENCED, job__in=job_ids)
+    return set(pinned.values_list("job_id", flat=True))
+
+
+def stop_silenced_jobs(voice: Voice | None = None) -> int:
+    """Fail the open segments of jobs whose voices may not speak any more; return how many jobs.
+
+    Call it for a voice in the transaction that silences it. Without a voice it finds what was
+    opened again meanwhile, such as a segment whose take was lost.
+    """
+    from synth.transitions.jobs import OPEN, UNFINISHED, fail_open_segments  # it imports this one
+
+    pinned = JobVoice.objects.filter(SILENCED, job__status__in=UNFINISHED)
+    if voice is not None:
+        pinned = pinned.filter(version__voice=voice)
+        lock_jobs(RenderJob.objects.filter(pk__in=pinned.values("job")))
+    stopped = 0
+    for one in pinned.select_related("version__voice", "job__owner").defer("job__text"):
+        if silence := silence_of(one):
+            message = f"{silence.message} This text was not rendered before that."
+            stopped += fail_open_segments(one.job_id, OPEN, code=silence.code, message=message)
+    return stopped

@@ -1,0 +1,163 @@
+"""Lists move by themselves: rows come, change and go, and a choice of rows stays as it is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.pages import console_errors, patient, picture, wait_for
+
+_START = """
+import datetime as dt
+from django.contrib.auth.models import User
+from django.utils import timezone
+from synth.models import BookBatch, BookSource, RenderJob, WebhookDelivery, WorkerStatus
+from tests.factories import *
+from voices.models import Voice
+owner, now = User.objects.get(username="operator"), timezone.now()
+"""
+_MAKE_JOB = 'make_job(segments=0, owner=owner, status="succeeded", text="It is new.")'
+# Of each list: its address, the model of its rows, how a row comes, what changes in it, and what
+# it then shows.
+LISTS = {
+    "jobs": ("synth/renderjob", "RenderJob", _MAKE_JOB, "status='failed'", "failed"),
+    "books": ("synth/booksource", "BookSource", "make_book(owner)", "title='Other'", "Other"),
+    "voices": (
+        "voices/voice",
+        "Voice",
+        'make_voice("Newly come", owner=owner)',
+        "archived=True",
+        "archived",
+    ),
+    "batches": (
+        "synth/batchjob",
+        "RenderJob",
+        'make_batch(owner, "failed", items=0)',
+        "status='cancelled'",
+        "cancelled",
+    ),
+    "book batches": (
+        "synth/bookbatch",
+        "BookBatch",
+        "make_book_batch(owner)",
+        "name='Renamed'",
+        "Renamed",
+    ),
+    "workers": (
+        "synth/workerstatus",
+        "WorkerStatus",
+        'WorkerStatus.objects.create(name="elsewhere", role="cpu", started_at=now,'
+        " last_seen_at=now + dt.timedelta(days=1))",
+        "state='draining'",
+        "draining",
+    ),
+    "deliveries": (
+        "synth/webhookdelivery",
+        "WebhookDelivery",
+        'make_delivery(owner, status="failed")',
+        "status='delivered'",
+        "delivered",
+    ),
+}
+
+
+def make_row(site: Site, code: str) -> str:
+    """Return the key of a row that was made."""
+    return site.run(f"{_START}print(({code}).pk)").splitlines()[-1]
+
+
+def keys(browser: webdriver.Chrome) -> list[str]:
+    """Return the keys of the rows that are shown, from the top."""
+    found: list[str] = browser.execute_script(
+        "return [...document.querySelectorAll('#result_list tbody')].map((it) => it.dataset.key)"
+    )
+    return [key.removeprefix("row-") for key in found]
+
+
+def told_count(browser: webdriver.Chrome) -> int:
+    """Return how many rows the list says that it has, on all its pages."""
+    found = re.search(r"(\d+) [a-z]", wait_for(browser, '[data-live="pages"]').text)
+    assert found is not None
+    return int(found[1])
+
+
+def has_row(browser: webdriver.Chrome, key: str) -> None:
+    """Wait until a row is shown."""
+    patient(browser).until(lambda it: key in keys(it))
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_rows_come_change_and_go_while_the_list_is_open(
+    admin: webdriver.Chrome, site: Site, name: str
+) -> None:
+    path, model, make, change, told = LISTS[name]
+    admin.get(f"{site.url}/admin/{path}/")
+    wait_for(admin, "#changelist")
+    admin.execute_script("window.stays = true")
+
+    key = make_row(site, make)
+    has_row(admin, key)
+    row = f'[data-key="row-{key}"]'
+    assert told not in wait_for(admin, row).text
+    assert len(keys(admin)) <= told_count(admin)  # of several pages one is shown
+    rows = f"{_START}{model}.objects.filter(pk={key!r})"
+    site.run(f"{rows}.update({change})")
+    patient(admin).until(lambda it: told in it.find_element(By.CSS_SELECTOR, row).text)
+    site.run(f"{rows}.delete()")
+    patient(admin).until(lambda it: key not in keys(it))
+
+    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    assert console_errors(admin) == []
+
+
+def test_a_choice_of_rows_stays_while_others_come_and_holds_all_that_are_shown(
+    admin: webdriver.Chrome, site: Site
+) -> None:
+    first = make_row(site, _MAKE_JOB)
+    admin.get(f"{site.url}/admin/synth/renderjob/")
+    second = make_row(site, _MAKE_JOB)
+    has_row(admin, second)
+
+    box = f'input[name="_selected_action"][value="{first}"]'
+    wait_for(admin, box).click()
+    third = make_row(site, _MAKE_JOB)
+    site.run(f"{_START}RenderJob.objects.filter(pk={second!r}).update(status='failed')")
+    badge = f'[data-key="row-{second}"] [data-badge]'
+    patient(admin).until(lambda it: it.find_element(By.CSS_SELECTOR, badge).text == "failed")
+    shown = keys(admin)
+    assert third not in shown  # what is chosen stays where it is
+    assert wait_for(admin, ".action-counter").text == f"1 of {len(shown)} selected"
+
+    with_shift = ActionChains(admin).key_down(Keys.SHIFT)
+    other = wait_for(admin, f'input[name="_selected_action"][value="{second}"]')
+    with_shift.click(other).key_up(Keys.SHIFT).perform()
+    assert wait_for(admin, ".action-counter").text == f"2 of {len(shown)} selected"
+    picture(admin, "jobs-chosen")
+    for value in (first, second):
+        wait_for(admin, f'input[name="_selected_action"][value="{value}"]').click()
+    has_row(admin, third)
+    wait_for(admin, "input.action-toggle").click()
+    number = len(keys(admin))
+    assert wait_for(admin, ".action-counter").text == f"{number} of {number} selected"
+    assert console_errors(admin) == []
+
+
+def test_the_first_row_of_an_empty_list_comes_by_itself(
+    admin: webdriver.Chrome, site: Site
+) -> None:
+    admin.get(f"{site.url}/admin/synth/renderjob/?q=seldom-heard")
+    assert "Nothing was found" in wait_for(admin, '[data-live="list"]').text
+
+    voice = 'make_voice("seldom-heard", owner=owner)'
+    key = make_row(site, f'make_job(segments=0, owner=owner, status="succeeded", voice={voice})')
+
+    has_row(admin, key)
+    wait_for(admin, "input.action-select").click()
+    assert wait_for(admin, ".action-counter").text == "1 of 1 selected"
+    assert console_errors(admin) == []

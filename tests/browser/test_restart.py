@@ -1,0 +1,74 @@
+"""A server that is stopped and started again: open pages say so, and go on by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+
+from tests.browser.conftest import free_port, log_in, served, site_in
+from tests.browser.pages import log_out, patient, picture, wait_for
+
+TEXT = " ".join(f"The gate number {number} was open again." for number in range(150))
+PAGES = {"list": "/admin/synth/renderjob/", "job": "/admin/synth/renderjob/{job}/change/"}
+
+
+@pytest.fixture
+def visitor(browser: webdriver.Chrome) -> Iterator[webdriver.Chrome]:
+    """The browser without a log-in: the sites of these tests have users of their own."""
+    log_out(browser)
+    yield browser
+    log_out(browser)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_page_says_that_the_server_is_away_and_goes_on_once_it_is_back(
+    visitor: webdriver.Chrome, tmp_path: Path, name: str
+) -> None:
+    port = free_port()
+    with site_in(tmp_path, port) as site:
+        order = {"text": TEXT, "voice": site.make_voice("Reader")}
+        job: str = site.api.post("/jobs", json=order).json()["id"]
+        log_in(visitor, site)
+        visitor.get(site.url + PAGES[name].format(job=job))
+        badge = f'[data-job="{job}"] [data-badge]'
+        patient(visitor).until(lambda it: it.find_element(By.CSS_SELECTOR, badge).text == "running")
+        visitor.execute_script("window.stays = true")
+
+    assert "does not answer" in wait_for(visitor, "[data-away]").text
+    assert visitor.find_element(By.CSS_SELECTOR, badge).text == "running"  # what it showed stays
+    picture(visitor, f"away-{name}")
+    with served(site.environment, port):
+        patient(visitor).until(
+            lambda it: it.find_element(By.CSS_SELECTOR, badge).text == "succeeded"
+        )
+        patient(visitor).until(
+            lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
+        )
+        assert visitor.execute_script("return window.stays") is True
+
+
+def test_studio_says_that_the_server_is_away_and_offers_the_sound_once_it_is_back(
+    visitor: webdriver.Chrome, tmp_path: Path
+) -> None:
+    port = free_port()
+    with site_in(tmp_path, port) as site:
+        site.make_voice("Reader")
+        log_in(visitor, site)
+        visitor.get(f"{site.url}/studio")
+        visitor.execute_script("document.querySelector('#studio-text').value = arguments[0]", TEXT)
+        wait_for(visitor, "#studio-form [type=submit]").click()
+        wait_for(visitor, "[data-takes] > li[data-state=running]")
+
+    patient(visitor).until(
+        lambda it: "cannot be reached" in it.find_element(By.CSS_SELECTOR, "[data-takes] > li").text
+    )
+    picture(visitor, "away-studio")
+    with served(site.environment, port):
+        assert wait_for(visitor, "[data-takes] > li[data-state=succeeded] a[download]")
+        patient(visitor).until(
+            lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
+        )

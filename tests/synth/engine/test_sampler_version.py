@@ -1,0 +1,217 @@
+"""What every sampler draws is recorded under the sampler's version, which takes are named by.
+
+Where a draw here is another one than the recorded one, takes of both kinds must not have one name:
+raise SAMPLER_VERSION, run `python -m tests.synth.engine.test_sampler_version` and keep the file.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from synth.engine.decode import _draw_tokens
+from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
+from synth.engine.noise import CounterFrame, draw_words
+from synth.engine.sampling import (
+    MIN_TEMPERATURE,
+    RAS_WINDOW,
+    SAMPLER_VERSION,
+    SECOND_TEMPERATURE,
+    SECOND_TOP_P,
+    Cut,
+    replace_repeated,
+)
+
+RECORDED = Path(__file__).resolve().parents[2] / "data" / "sampler"
+STREAMS, DRAWS, MAX_TOP_K, FIRST_ID = 216, 4, 64, 1000
+ROWS, SPREADS = (7, 40, 257), (0.1, 4.0)
+TEMPERATURES, TOP_PS, TOP_KS = (1e-6, 0.7, 1.99), (0.3, 0.8, 1.0, 1.0), (5, 64)
+Table = dict[str, list[list[int | None]]]  # by name of a case: first, second and kept token
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """Logits [B, R] with what is drawn from them, and the window that repetitions are seen in."""
+
+    name: str
+    logits: Tensor
+    temperature: Tensor
+    top_p: Tensor
+    top_k: Tensor
+    words: Tensor  # int64 [B, DRAWS, 2]
+    window: Tensor
+
+    @property
+    def ids(self) -> Tensor:
+        return torch.arange(FIRST_ID, FIRST_ID + self.logits.shape[1])
+
+
+def cases() -> list[Case]:
+    """From numbers of a generator that never changes, in steps that every sampler adds exactly."""
+    drawn, made = np.random.RandomState(5), []
+    for rows in ROWS:
+        for spread in SPREADS:
+            logits = np.round(drawn.standard_normal((STREAMS, rows)) * spread * 256) / 256
+            logits += drawn.random_sample((STREAMS, rows)).argsort(axis=1) / 4096  # none are equal
+            place = torch.arange(STREAMS)
+
+            def one_of(values: tuple[float, ...], step: int, place: Tensor = place) -> Tensor:
+                return torch.tensor(values)[place // step % len(values)]
+
+            words = draw_words(place * 7919 + rows, place, DRAWS)
+            made.append(
+                Case(
+                    f"{rows} rows, spread {spread:g}",
+                    torch.from_numpy(logits.astype(np.float32)),
+                    one_of(TEMPERATURES, 1),
+                    one_of(TOP_PS, len(TEMPERATURES)),
+                    one_of(TOP_KS, len(TEMPERATURES) * len(TOP_PS)).long(),
+                    words,
+                    torch.from_numpy(drawn.randint(FIRST_ID, FIRST_ID + 3, (STREAMS, RAS_WINDOW))),
+                )
+            )
+    return made
+
+
+def by_engine(case: Case) -> Tensor:
+    """Draw as the engine's plain decode step does, int64 [3, B]."""
+    model = SimpleNamespace(slow=SimpleNamespace(head_tokens=case.ids))
+    state = SimpleNamespace(
+        max_top_k=MAX_TOP_K, temperature=case.temperature, top_p=case.top_p, top_k=case.top_k
+    )
+    cut = Cut.of(case.temperature, case.top_p, case.top_k, MAX_TOP_K)
+    first, second = _draw_tokens(
+        cast(Any, model), cast(Any, state), case.logits, CounterFrame(case.words), cut
+    )
+    kept = replace_repeated(first, second, torch.ones_like(first, dtype=torch.bool), case.window)
+    return torch.stack([first, second, kept])
+
+
+def _decided(case: Case) -> Tensor:
+    """Say which draws no last bit decides, bool [3, B], in double precision."""
+    wide = case.logits.double()
+    best, rows = wide.sort(dim=-1, descending=True, stable=True)
+    kept = slice(min(MAX_TOP_K, wide.shape[1]))
+    upto = wide.softmax(-1).gather(1, rows).cumsum(-1)[:, kept]
+    rank = torch.arange(upto.shape[1])
+    decided = []
+    for index in range(2):
+        temperature = case.temperature if index == 0 else SECOND_TEMPERATURE + 0 * case.temperature
+        top_p = case.top_p if index == 0 else SECOND_TOP_P + 0 * case.top_p
+        cut = Cut.of(temperature, top_p, case.top_k, MAX_TOP_K)
+        near = ((upto - top_p[:, None]).abs() < 1e-5) & (top_p < 1)[:, None]
+        near &= (rank < case.top_k[:, None]) & (rank > 0)
+        scaled = best[:, kept] / temperature.clamp(min=MIN_TEMPERATURE)[:, None].double()
+        weights = scaled.masked_fill(upto > cut.most[:, : len(rank)], -torch.inf).softmax(-1)
+        uniform = CounterFrame(case.words).uniform(index, case.ids[rows[:, kept]]).double()
+        race = torch.nn.functional.pad(weights / -uniform.log(), (0, 1)).topk(2).values
+        decided.append(~near.any(-1) & (race[:, 1] < race[:, 0] * (1 - 1e-4)))
+    return torch.stack([decided[0], decided[1], decided[0] & decided[1]])
+
+
+def check_draws(draw: Callable[[Case], Tensor]) -> None:
+    """Hold a sampler to the record: `draw` gives the first, second and kept tokens, [3, B].
+
+    One that gives fewer kinds, or fewer streams, is held to those.
+    """
+    recorded: Table = json.loads((RECORDED / f"draws-{SAMPLER_VERSION}.json").read_text())
+    for case in cases():
+        expected = recorded.pop(case.name)
+        for kind, tokens in enumerate(draw(case).tolist()):
+            pairs = zip(tokens, expected[kind], strict=False)
+            others = [place for place, (one, two) in enumerate(pairs) if two not in (None, one)]
+            assert not others, (
+                f"{case.name}: the sampler draws other tokens than its version {SAMPLER_VERSION} "
+                f"did (draw {kind}, streams {others}): raise SAMPLER_VERSION and record its draws"
+            )
+    assert not recorded
+
+
+def test_the_engine_draws_what_its_version_drew() -> None:
+    check_draws(by_engine)
+
+
+_SOURCE = """
+#include "sampler.h"
+
+void draw_row(const float *logits, int rows, float temperature, float top_p, int64_t top_k,
+              const int64_t *words, const int64_t *ids, int64_t *out) {
+    Candidates found;
+    find_candidates(logits, rows, (int)top_k, &found);
+    out[0] = ids[found.row[draw(&found, temperature, top_p, top_k, words, ids)]];
+    out[1] = ids[found.row[draw(&found, 1.0f, 0.9f, top_k, words + 2, ids)]];
+}
+"""
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_the_compiled_sampler_draws_what_its_version_drew(target: Target, tmp_path: Path) -> None:
+    if not set(target.needs) <= processor_flags():
+        pytest.skip(f"this processor is not of the class {target.name}")
+    source, library = tmp_path / "draw.c", tmp_path / "draw.so"
+    source.write_text(_SOURCE, encoding="utf-8")
+    flags = ["-std=gnu11", "-O3", "-fPIC", "-shared", "-w", f"-I{SOURCES}", *target.flags]
+    compiler = find_compiler()
+    assert compiler is not None
+    command = [compiler, *flags, "-o", str(library), str(source), "-lm"]
+    subprocess.run(command, check=True, timeout=120)
+    draw_row = ctypes.CDLL(str(library)).draw_row
+
+    def draw(case: Case) -> Tensor:
+        out = torch.zeros(STREAMS, 2, dtype=torch.int64)
+        logits, words, ids = case.logits.contiguous(), case.words.contiguous(), case.ids
+        for place in range(STREAMS):
+            draw_row(
+                ctypes.c_void_p(logits[place].data_ptr()),
+                logits.shape[1],
+                ctypes.c_float(case.temperature[place].item()),
+                ctypes.c_float(case.top_p[place].item()),
+                ctypes.c_int64(int(case.top_k[place])),
+                ctypes.c_void_p(words[place].data_ptr()),
+                ctypes.c_void_p(ids.data_ptr()),
+                ctypes.c_void_p(out[place].data_ptr()),
+            )
+        return out.T
+
+    check_draws(draw)
+
+
+def test_another_version_drew_otherwise() -> None:
+    """A version without a difference would make every take anew for nothing."""
+    tables = [path.read_text() for path in RECORDED.glob("draws-*.json")]
+
+    assert len(set(tables)) == len(tables)
+    assert (RECORDED / f"draws-{SAMPLER_VERSION}.json").exists()
+
+
+def record() -> Path:
+    """Write what this version draws, where no last bit decides; an existing record stays."""
+    path = RECORDED / f"draws-{SAMPLER_VERSION}.json"
+    table: Table = {}
+    for case in cases():
+        rows = zip(by_engine(case).tolist(), _decided(case).tolist(), strict=True)
+        table[case.name] = [
+            [token if sure else None for token, sure in zip(tokens, decided, strict=True)]
+            for tokens, decided in rows
+        ]
+    RECORDED.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in table.items())
+    with path.open("x", encoding="utf-8") as file:
+        file.write(f"{{\n{lines}\n}}\n")
+    return path
+
+
+if __name__ == "__main__":
+    record()

@@ -1,0 +1,142 @@
+"""Secrets are kept encrypted, read with the current key and former ones, and with no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.test import Client
+from pytest_django import Settings
+
+from synth.keys import create_key
+from synth.models import WebhookSecret
+from synth.webhooks.signing import rotate_secret, secret_of, signing_secrets
+from tests.factories import make_user
+from ttsweb.command_errors import CommandError
+from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt
+
+MIGRATION = next(
+    (Path(__file__).parents[2] / "synth" / "migrations").glob("*_encrypt_webhook_secrets.py")
+).stem
+
+
+@pytest.fixture
+def user(db: None) -> User:
+    """A user."""
+    return make_user()
+
+
+def change_key(settings: Settings, *, keep: bool) -> None:
+    """Give the installation another key; the former one stays known or not."""
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY] if keep else []
+    settings.SECRET_KEY = "another key of this installation, which is long enough"
+
+
+def stored(user: User) -> str:
+    """Return what the database has of a user's secrets."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT encrypted_secret, encrypted_previous FROM synth_webhooksecret "
+            "WHERE user_id = %s", [user.pk],
+        )  # fmt: skip
+        return " ".join(cursor.fetchone())
+
+
+def test_text_comes_back_and_two_tokens_of_it_differ() -> None:
+    first, second = encrypt("whsec_ü"), encrypt("whsec_ü")
+
+    assert first != second
+    assert {decrypt(first, what="It"), decrypt(second, what="It")} == {"whsec_ü"}
+    assert (encrypt(""), decrypt("", what="It")) == ("", "")
+
+
+@pytest.mark.parametrize("token", ["whsec_in_clear", "gAAAAA", "ü"])
+def test_what_is_no_token_is_an_error_with_a_code_and_no_garbage(token: str) -> None:
+    with pytest.raises(SecretUnreadableError, match=r"^The secret was encrypted with another"):
+        decrypt(token, what="The secret")
+
+
+def test_database_has_no_secret_in_clear(user: User) -> None:
+    first = secret_of(user).secret
+    row = rotate_secret(user)
+
+    assert row.previous == first
+    for secret in (first, row.secret):
+        assert secret.removeprefix("whsec_") not in stored(user)
+
+
+def test_former_key_still_reads_until_the_secrets_are_encrypted_anew(
+    user: User, settings: Settings
+) -> None:
+    secret_of(user)
+    before = signing_secrets(rotate_secret(user))
+    change_key(settings, keep=True)
+    assert signing_secrets(secret_of(user)) == before
+
+    call_command("reencrypt")
+    settings.SECRET_KEY_FALLBACKS = []
+
+    assert signing_secrets(secret_of(user)) == before
+
+
+def test_lost_key_is_a_problem_with_a_code_and_rotating_makes_a_new_secret(
+    user: User, settings: Settings
+) -> None:
+    lost = secret_of(user).secret
+    change_key(settings, keep=False)
+    headers = {"Authorization": f"Bearer {create_key(user, 'test')[1]}"}
+
+    answer = Client().get("/api/v1/webhooks/secret", headers=headers)
+
+    assert (answer.status_code, answer.json()["code"]) == (503, "secret_unreadable")
+    assert "TTS_SECRET_KEY_FALLBACKS" in answer.json()["detail"]
+    with pytest.raises(CommandError, match="secret_unreadable: "):
+        call_command("reencrypt")
+
+    rotated = Client().post(
+        "/api/v1/webhooks/secret/rotate", content_type="application/json", headers=headers
+    )
+
+    assert rotated.status_code == 200
+    assert rotated.json()["secret"] not in ("", lost)
+    assert signing_secrets(secret_of(user)) == [rotated.json()["secret"]]
+
+
+def test_lost_key_is_said_in_the_admin(settings: Settings, db: None) -> None:
+    admin = User.objects.create_superuser("root")
+    row = secret_of(admin)
+    change_key(settings, keep=False)
+    browser = Client()
+    browser.force_login(admin)
+
+    page = browser.get(f"/admin/synth/webhooksecret/{row.pk}/change/")
+
+    assert page.status_code == 200
+    assert "encrypted with another TTS_SECRET_KEY" in page.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_secrets_of_an_older_version_are_encrypted_and_back_again() -> None:
+    executor = MigrationExecutor(connection)
+    leaves = executor.loader.graph.leaf_nodes()
+    migration = executor.loader.graph.node_map[("synth", MIGRATION)]
+    before = [parent.key for parent in migration.parents if parent.key[0] == "synth"]
+    user = make_user()
+    try:
+        executor.migrate(before)
+        old = executor.loader.project_state(before).apps.get_model("synth", "WebhookSecret")
+        old.objects.create(user_id=user.pk, secret="whsec_b2xk", previous="")
+
+        MigrationExecutor(connection).migrate(leaves)
+        row = WebhookSecret.objects.get()
+        assert (row.secret, row.previous) == ("whsec_b2xk", "")
+        assert "b2xk" not in stored(user)
+
+        MigrationExecutor(connection).migrate(before)
+        assert old.objects.values_list("secret", "previous").get() == ("whsec_b2xk", "")
+    finally:
+        MigrationExecutor(connection).migrate(leaves)
