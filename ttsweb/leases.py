@@ -9,11 +9,29 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 from django.db import connection, models
 from django.db.models import F, Q, QuerySet
 from django.utils import timezone
+
+Row = TypeVar("Row", bound=models.Model, covariant=True)
+
+
+class LeasedRows(QuerySet[Row]):
+    """Rows that are claimed: an UPDATE of them states its condition on the row itself."""
+
+    def update(self, **columns: Any) -> int:
+        """Update as Django does.
+
+        Raises:
+            TypeError: the condition joins another table. Django would look the rows up in a query
+                of their own, and PostgreSQL does not look again at a row that this UPDATE waited
+                for: a claim that was lost meanwhile would still match. Say `job__in=` instead.
+        """
+        if sum(1 for count in self.query.alias_refcount.values() if count) > 1:
+            raise TypeError("an UPDATE of leased rows may not join another table; use `__in`")
+        return super().update(**columns)
 
 
 class LeasedModel(models.Model):
@@ -26,6 +44,8 @@ class LeasedModel(models.Model):
     not_before = models.DateTimeField(default=timezone.now)
     # When a message for this row was last sent; the sweep sends again what stays unclaimed.
     sent_at = models.DateTimeField(null=True, blank=True)
+
+    objects: ClassVar[models.Manager[Self]] = LeasedRows.as_manager()
 
     class Meta:
         abstract = True

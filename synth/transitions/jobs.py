@@ -229,14 +229,13 @@ def cancel_job(job_id: uuid.UUID) -> bool:
 def close_cancelled_jobs() -> int:
     """Cancel what was opened again in the moment its job was cancelled; return how many."""
     count = 0
-    left = RenderJob.objects.filter(
-        cancel_requested=True, status__in=UNFINISHED, segments__status__in=OPEN
-    )
+    cancelled_jobs = RenderJob.objects.filter(cancel_requested=True)
+    left = cancelled_jobs.filter(status__in=UNFINISHED, segments__status__in=OPEN)
     for job_id in set(left.values_list("pk", flat=True)):
         with transaction.atomic():
             lock_jobs(RenderJob.objects.filter(pk=job_id))
             cancelled = close_segments(
-                Segment.objects.filter(job_id=job_id, job__cancel_requested=True),
+                Segment.objects.filter(job__in=cancelled_jobs.filter(pk=job_id)),
                 Segment.Status.CANCELLED,
             )
             if cancelled:

@@ -39,7 +39,8 @@ def retake_segments(
         moved = [claim for claim, take in suspicious.items() if _retake(claim, take)]
         for claim in moved:
             column = "takes_reused" if claim in reused else "takes_rendered"
-            RenderJob.objects.filter(segments=claim.pk).update(**{column: F(column) + 1})
+            job = Segment.objects.filter(pk=claim.pk).values("job")
+            RenderJob.objects.filter(pk__in=job).update(**{column: F(column) + 1})
         enqueue_segments([claim.pk for claim in moved])
         if new := [(suspicious[claim], False) for claim in moved if claim not in reused]:
             count_rendered(new, segments=0)
@@ -65,7 +66,7 @@ def _retake(claim: Claim, take: Take) -> bool:
         claim_token=claim.token,
         status=Segment.Status.CLAIMED,
         is_hand_picked=False,
-        job__cancel_requested=False,
+        job__in=RenderJob.objects.filter(cancel_requested=False),
     )
     segment = held.select_related("job").defer("job__text").first()
     if segment is None or segment.retakes >= most_retakes(segment.job, take.quality_flags):

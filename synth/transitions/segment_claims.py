@@ -158,7 +158,8 @@ def wait_for_takes(waiting: Mapping[Claim, str]) -> int:
     The claim costs no attempt. Segments of cancelled jobs stay claimed; returns how many moved.
     """
     now = leases.database_now()
-    rows = _held(Segment.objects.filter(job__cancel_requested=False), waiting)
+    speaking = RenderJob.objects.filter(cancel_requested=False)
+    rows = _held(Segment.objects.filter(job__in=speaking), waiting)
     return rows.filter(status=Segment.Status.CLAIMED).update(
         status=Segment.Status.QUEUED,
         content_key=_keys_of(waiting),

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from synth.models import WebhookDelivery, WebhookEndpoint
+from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
 from synth.transitions.claims import Claim
 from synth.webhooks.events import enqueue_delivery, give_up_at
 from ttsweb import leases
@@ -138,9 +138,13 @@ def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
 
     What a job sends to the same URL by its own wish stays.
     """
+    by_wish = RenderJob.objects.filter(webhook_url=endpoint.url)
     waiting = WebhookDelivery.objects.filter(
-        owner_id=endpoint.owner_id, url=endpoint.url, status=Status.QUEUED
-    ).exclude(job__webhook_url=endpoint.url)
+        Q(job__isnull=True) | ~Q(job__in=by_wish),
+        owner_id=endpoint.owner_id,
+        url=endpoint.url,
+        status=Status.QUEUED,
+    )
     return waiting.update(
         status=Status.FAILED,
         error_code="endpoint_disabled",

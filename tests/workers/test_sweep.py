@@ -181,12 +181,10 @@ def test_row_that_waits_for_its_voice_or_was_sent_lately_is_not_sent(
     make_job(version=make_version(status="pending"))
     make_job()
     VoiceVersion.objects.update(sent_at=leases.database_now())
-    Segment.objects.filter(job__voices__version__status="ready").update(
-        sent_at=leases.database_now()
-    )
-    Segment.objects.filter(job__voices__version__status="pending").update(
-        not_before=leases.database_now() - AGO
-    )
+    ready = RenderJob.objects.filter(voices__version__status="ready")
+    waiting = RenderJob.objects.filter(voices__version__status="pending")
+    Segment.objects.filter(job__in=ready).update(sent_at=leases.database_now())
+    Segment.objects.filter(job__in=waiting).update(not_before=leases.database_now() - AGO)
 
     assert sweep.resend() == 0
     assert sent == []

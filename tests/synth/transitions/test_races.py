@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker, Settings
 
 from synth.models import Export, RenderJob, Segment
@@ -32,6 +32,7 @@ from synth.transitions import (
     retry_job,
 )
 from synth.transitions.jobs import close_cancelled_jobs
+from synth.transitions.segment_claims import wait_for_takes
 from tests.factories import (
     CODEC_FINGERPRINT,
     make_job,
@@ -40,7 +41,7 @@ from tests.factories import (
     make_voice,
 )
 from tests.voices.clips import clip_bytes
-from tests.workers.pairs import Pair
+from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases
 from ttsweb.setting_builders import broker_settings, database_settings
 from voices.models import StoredClip, Voice, VoiceVersion
@@ -346,3 +347,37 @@ def test_of_voices_made_at_once_with_one_name_one_is_made(database: str, is_owne
 
     assert sorted(at_once(make)) == [False] * (NUM_THREADS - 1) + [True]
     assert Voice.objects.count() == StoredClip.objects.count() == 1
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_claim_waiting_behind_a_cancel_moves_no_segment(database: str) -> None:
+    """An UPDATE that waited for a row is judged by the row as it is then, not as it was."""
+    job = make_job(segments=3)
+    claims = claim(0, 3)
+
+    def give_back(number: int) -> int:
+        try:
+            return wait_for_takes({claim: "a key" for claim in claims})
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            assert cancel_job(job.pk)
+            waiting = pool.submit(give_back, 0)
+            wait_for(_some_wait_for_locks, what="the other step waits for the cancelled rows")
+        moved = waiting.result()
+
+    assert moved == 0
+    assert set(job.segments.values_list("status", flat=True)) == {"cancelled"}
+    assert_counts_fit(job)
+
+
+def _some_wait_for_locks() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+            " WHERE NOT granted AND datname = current_database()"
+        )
+        return bool(cursor.fetchone()[0])
