@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ from threading import Thread
 import pytest
 from django.core.management import get_commands
 
+from lab.management.commands.bench import BENCHES
 from tests.workers.commands import PROJECT
-from ttsweb.command_line import find_names
-from workers.management.commands.bench import BENCHES
+from ttsweb.command_line import LAB_COMMANDS, find_names
 
 HEAVY = (
     "django", "rest_framework", "celery", "torch", "numpy", "lxml", "triton", "regex", "sentencex"
@@ -125,6 +126,20 @@ def test_list_of_commands_is_that_of_django() -> None:
     assert find_names() == {
         name: "django" if app == "core" else app for name, app in theirs.items()
     }
+
+
+def test_command_of_the_lab_names_the_source_tree_where_there_is_no_lab(
+    clean_env: dict[str, str], tmp_path: Path
+) -> None:
+    installed, lab = tmp_path / "installed", PROJECT / "lab/management/commands"
+    left_out = shutil.ignore_patterns("static", "templates", "__pycache__")
+    shutil.copytree(PROJECT / "ttsweb", installed / "ttsweb", ignore=left_out)
+
+    assert sorted(LAB_COMMANDS) == sorted(path.stem for path in lab.glob("[!_]*.py"))
+    for name in LAB_COMMANDS:
+        ended, _ = run(clean_env | {"PYTHONPATH": str(installed)}, tmp_path, name, "--help")
+        assert ended.returncode == 1
+        assert f"{name} is a command of the source tree: run ./tts {name} in" in ended.stderr
 
 
 def test_commands_of_django_still_run(clean_env: dict[str, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who may import whom: the web never loads the engine, the engine never loads the web."""
+"""Who may import whom: neither web nor engine loads the other, and nothing loads the lab."""
 
 from __future__ import annotations
 
@@ -115,6 +115,11 @@ def test_only_the_app_configuration_loads_the_celery_app_in_the_web_half() -> No
     others = (path for path in paths if path.name != "apps.py")
 
     assert trespasses(others, ("workers",)) == []
+
+
+@pytest.mark.parametrize("folder", ["ttsweb", "voices", "synth", "workers"])
+def test_product_never_imports_what_measures_and_trains(folder: str) -> None:
+    assert trespasses(modules_of(folder), ("lab", "tests")) == []
 
 
 def sets_up_the_process(call: ast.Call) -> bool:

@@ -16,6 +16,8 @@ from ttsweb.library_settings import INSTALLED_APPS
 from ttsweb.setting_specs import SettingError
 
 FOLDER = "management/commands"
+# The commands of the folder `lab`, which an installed package does not have.
+LAB_COMMANDS = ("bench", "eval-demo", "train-demo", "verify-golden")
 
 
 def run(argv: list[str]) -> None:
@@ -63,6 +65,8 @@ def _run(argv: list[str]) -> None:
         sys.stdout.writelines(f"{line}\n" for line in _list_of(names, program))
     elif wanted == "--commands":
         sys.stdout.writelines(f"{name}\n" for name in sorted(names))
+    elif wanted in LAB_COMMANDS:
+        sys.exit(f"{wanted} is a command of the source tree: run ./tts {wanted} in a clone of it.")
     elif wanted not in names and wanted not in ("version", "--version"):
         similar = get_close_matches(wanted, names)
         guess = f". Did you mean {similar[0]}?" if similar else ""

@@ -31,6 +31,8 @@ INSTALLED_APPS = [
     "voices",
     "synth",
 ]
+if (PROJECT_DIR / "lab" / "management").is_dir():  # measures and trains; in no installed package
+    INSTALLED_APPS.append("lab")
 MIDDLEWARE = [
     "ttsweb.csp.ContentSecurityPolicyMiddleware",
     "django.middleware.security.SecurityMiddleware",

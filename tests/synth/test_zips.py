@@ -10,6 +10,7 @@ from typing import IO, Any
 
 import pytest
 
+from lab.bench.service.book_text import read_chapters
 from synth.books.book import BookRejectedError
 from synth.books.detect import read_book
 from synth.books.docx import read_docx
@@ -22,7 +23,6 @@ from ttsweb.client import ClientError
 from ttsweb.command_errors import StepError
 from voices.portable.archive import open_archive
 from voices.portable.errors import ImportRefusedError
-from workers.bench.book_text import read_chapters
 
 MIB = 1024**2
 LIMITS = ZipLimits(

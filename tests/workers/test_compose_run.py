@@ -87,7 +87,7 @@ def stack(
     tmp_path: Path, clean_env: dict[str, str], postgres_url: str, redis_url: str
 ) -> Iterator[Stack]:
     app, data = tmp_path / "app", tmp_path / "data"
-    left_out = shutil.ignore_patterns(".*", "data", "tests", "__pycache__", "docs", "contrib")
+    left_out = shutil.ignore_patterns(".*", "data", "tests", "__pycache__", "docs", "lab")
     shutil.copytree(PROJECT, app, ignore=left_out)
     for volume in ("media", "models", "workers"):
         (data / volume).mkdir(parents=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 from torch import Tensor
 
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode import StepOutput
 from synth.engine.decode_state import DecodeState
-from synth.engine.golden.models import Loaded
 from synth.engine.graphs import StepRunner
 from synth.engine.prefill import SlotPrompt, prefill
 

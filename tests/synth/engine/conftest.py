@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded, load
 from synth.engine import Engine
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded, load
 from tests.synth.engine.engine_runs import CONFIG, Start
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from lab.golden.case import GoldenFolder
 from synth.engine.config import load_config, parse_config
 from synth.engine.errors import CheckpointError
-from synth.engine.golden.case import GoldenFolder
 
 
 @pytest.fixture

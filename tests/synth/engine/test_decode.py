@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode import StepOutput, decode_step, step_tensors
 from synth.engine.decode_state import (
@@ -20,8 +22,6 @@ from synth.engine.decode_state import (
 )
 from synth.engine.errors import InvalidSpecError
 from synth.engine.generate import CodeRequest, generate_codes
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded
 from synth.engine.noise import CounterNoise
 from synth.engine.prefill import SlotPrompt, prefill
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode_state import FAILED, FRAME_LIMIT, DecodeState
-from synth.engine.golden.models import Loaded
 from tests.synth.engine.stand_in_graphs import Recorder
 
 NAN = float("nan")

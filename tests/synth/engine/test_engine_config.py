@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lab.golden.models import Loaded
 from synth.engine import engine_config
 from synth.engine.config import LMConfig, matrix_parameters
 from synth.engine.engine_config import choose_numbers, wants_graphs
 from synth.engine.errors import InvalidSpecError
-from synth.engine.golden.models import Loaded
 from synth.engine.linear import LinearForm, Processor
 from synth.engine.native.build import NotCompiledError
-from synth.engine.presets import preset
+from synth.engine.preset_shapes import preset
 
 CPU = torch.device("cpu")
 WITH_BF16 = Processor(bf16=True, packing=True, packs_bf16=True, simd="AVX512")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from synth.engine.golden.forward_checks import run_fast
-from synth.engine.golden.models import Loaded
+from lab.golden.forward_checks import run_fast
+from lab.golden.models import Loaded
 from synth.engine.weights import load_dual_ar
 from tests.synth.engine.naive_lm import fast_logits
 from tests.synth.engine.random_checkpoint import write_checkpoint

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.codec import ChunkSchedule
 from synth.engine.decode_state import ENDED, RUNNING, DecodeState
 from synth.engine.frame_look import Looker
-from synth.engine.golden.models import Loaded
 from synth.engine.live_audio import LiveAudio
 from synth.engine.request_queue import SlotRequest
 from synth.engine.slot_batch import RunningSlot

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
 from synth.engine.compat import PRODUCT, REFERENCE
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
 from synth.engine.generate import CodeRequest, generate_codes, generate_text
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded
 from synth.engine.prompt import VoicePrompt
 from synth.engine.weights import load_dual_ar
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded, load
 from synth.contract import SegmentAudio
 from synth.engine.decode import StepOutput
 from synth.engine.decode_state import DecodeState
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded, load
 from synth.engine.graph_capture import CudaGraphs
 from synth.engine.graphs import (
     EagerSteps,

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode import decode_step
 from synth.engine.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
-from synth.engine.golden.models import Loaded
 from synth.engine.prefill import MAX_PACK_POSITIONS, SlotPrompt, SlotStart, prefill, start_slots
 from synth.engine.prefix_cache import PrefixCache
 from synth.engine.slow_ar import SlowAR, Span

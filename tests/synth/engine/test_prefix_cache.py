@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from lab.golden.models import Loaded
 from synth.engine.decode_state import DecodeState
-from synth.engine.golden.models import Loaded
 from synth.engine.prefix_cache import KeptPrefix, PrefixCache, PrefixKeys
 
 ONE = 2 * 2 * 3 * 4 * 5 * 4  # bytes of the prefix below

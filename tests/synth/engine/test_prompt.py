@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lab.golden.models import Loaded
 from synth.engine.compat import REFERENCE
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.generate import prompt_builder
-from synth.engine.golden.models import Loaded
 from synth.engine.prompt import (
     Conversation,
     PromptBuilder,

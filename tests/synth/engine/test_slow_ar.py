@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from lab.golden.forward_checks import run_forced
+from lab.golden.models import Loaded, new_cache
 from synth.engine.dual_ar import DualAR
-from synth.engine.golden.forward_checks import run_forced
-from synth.engine.golden.models import Loaded, new_cache
 from synth.engine.kv_cache import KVCache
 from synth.engine.slow_ar import Span
 from synth.engine.weights import load_dual_ar

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.bench.presets import preset_models
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine
 from synth.engine.loaded_models import LoadedModels, load_models
-from synth.engine.presets import preset_models
 from synth.engine.slot_batch import RunningSlot
 from tests.synth.engine.engine_runs import CONFIG, voice
 

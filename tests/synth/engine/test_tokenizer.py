@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded
 from synth.engine.tokenizer import Tokenizer
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from lab.golden.case import GoldenFolder
 from synth.engine.errors import CheckpointError
-from synth.engine.golden.case import GoldenFolder
 from synth.engine.weights import check_dual_ar, find_weight_files, load_dual_ar
 from tests.synth.engine.random_checkpoint import write_checkpoint
 

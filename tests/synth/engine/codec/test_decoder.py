@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.case import GoldenFolder
 from synth.engine.codec.decoder import CodecDecoder, default_batch_frames
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import InvalidSpecError
-from synth.engine.golden.case import GoldenFolder
 from tests.synth.engine.codec.conftest import watched_passes
 
 

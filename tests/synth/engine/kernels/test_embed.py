@@ -8,7 +8,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine.golden.models import Loaded
+from lab.golden.models import Loaded
 from synth.engine.kernels.embed import embed_columns, embed_columns_torch
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 

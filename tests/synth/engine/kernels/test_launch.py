@@ -14,7 +14,7 @@ import torch
 
 from synth.engine.engine_config import choose_numbers
 from synth.engine.kernels import is_available, launch, why_unavailable
-from synth.engine.presets import preset
+from synth.engine.preset_shapes import preset
 
 CPU = torch.device("cpu")
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode import _are_finite, _draw_codes, _draw_tokens
 from synth.engine.decode_state import DecodeState
-from synth.engine.golden.models import Loaded
 from synth.engine.kernels.sampler import (
     DrawInputs,
     TokenRows,

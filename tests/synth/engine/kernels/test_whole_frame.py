@@ -10,12 +10,12 @@ from torch import nn
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
+from lab.golden.case import GoldenFolder
+from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.decode import decode_step
 from synth.engine.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.errors import CheckpointError
-from synth.engine.golden.case import GoldenFolder
-from synth.engine.golden.models import Loaded
 from synth.engine.prefill import SlotPrompt, prefill
 from tests.synth.engine.kernels.quick_interpreter import hasten
 

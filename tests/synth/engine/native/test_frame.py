@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from lab.golden.case import GoldenFolder
 from synth.contract import Sampling
 from synth.engine.decode import decode_step
 from synth.engine.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.dual_ar import DualAR
-from synth.engine.golden.case import GoldenFolder
 from synth.engine.linear import LinearForm
 from synth.engine.native.frame import NativeFrames
 from synth.engine.native.library import Library

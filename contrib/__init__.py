@@ -1,1 +1,0 @@
-"""Hold tools beside the service, none of which it needs."""

@@ -1,0 +1,228 @@
+"""Run golden generations as an engine does: in slots among others, behind prefixes run once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from lab.golden.case import CaseResult, compare_value
+from lab.golden.generation_jobs import Job, Outcome, Run
+from lab.golden.models import Loaded
+from lab.golden.stream_noise import StreamNoise
+from synth.contract import Sampling
+from synth.engine.compat import REFERENCE
+from synth.engine.decode import StepOutput, decode_step
+from synth.engine.decode_state import FINISH_REASONS, RUNNING, DecodeState
+from synth.engine.errors import EngineError
+from synth.engine.generate import CodeRequest, Generation, prompt_builder
+from synth.engine.noise import CounterNoise
+from synth.engine.prefill import SlotStart, start_slots
+from synth.engine.prefix_cache import PrefixCache, PrefixKeys
+from synth.engine.prompt import VoicePrompt
+
+_BUCKETS = (1, 2, 4, 6)
+_SLOTS = _BUCKETS[-1]
+_NEIGHBOURS = 2  # made-up requests that run beside the golden ones at any time
+_STARTS = 3  # slots started at once
+_NEIGHBOUR_FRAMES = (3, 7, 4, 9)  # short ones, so that slots come free and streams are moved
+_PREFIX_BYTES = 10**8
+
+
+@dataclass(eq=False)
+class _Stream:
+    """Hold the requests of a job, or of a neighbour, and what the current one has given."""
+
+    requests: Generator[CodeRequest, Generation, None]
+    outcome: Outcome
+    seed: int
+    is_neighbour: bool
+    request: CodeRequest | None = None
+    draws: list[Tensor] = field(default_factory=list)  # of each frame, [2]
+
+    def go_on(self, generation: Generation | None) -> bool:
+        """Take the next request; False when there is none, or the job ended with an error."""
+        try:
+            if generation is None:
+                self.request = next(self.requests)
+            else:
+                self.outcome.generations.append(generation.raise_if_failed())
+                self.request = self.requests.send(generation)
+        except StopIteration:
+            return False
+        except EngineError as error:
+            self.outcome.error = error
+            return False
+        self.draws = []
+        return True
+
+
+def run_batched(file: str, loaded: Loaded, jobs: Sequence[Job], *, own_noise: bool = False) -> Run:
+    """Run all jobs of a file together; those with a context of their own size among themselves.
+
+    `own_noise`: draw every stream with the state's own numbers, as compiled frames do.
+    """
+    run = Run({})
+    for max_seq_len in dict.fromkeys(job.max_seq_len for job in jobs):
+        positions = max_seq_len or loaded.model.config.text_config.max_seq_len
+        batch = _Batch(loaded, positions, own_noise=own_noise)
+        group = [job for job in jobs if job.max_seq_len == max_seq_len]
+        run.outcomes.update(batch.run(group))
+        run.results.append(batch.prefix_result(file))
+    return run
+
+
+class _Batch:
+    """Hold the slots, what runs in them and what waits."""
+
+    def __init__(self, loaded: Loaded, max_positions: int, *, own_noise: bool = False) -> None:
+        self._loaded, self._model = loaded, loaded.model
+        self._state = DecodeState.allocate(
+            loaded.model, num_slots=_SLOTS, max_positions=max_positions, compat=REFERENCE
+        )
+        self._noise, self._prefixes = StreamNoise(), PrefixCache(_PREFIX_BYTES)
+        self._source = None if own_noise else self._noise
+        self._keys = PrefixKeys.of("golden", loaded.model, self._state)
+        self._used_keys: set[str] = set()
+        self._running: dict[int, _Stream] = {}
+        self._waiting: deque[_Stream] = deque()
+        self._seeds = itertools.count(1)
+
+    def run(self, jobs: Sequence[Job]) -> dict[str, Outcome]:
+        """Return what each job gave."""
+        outcomes = {job.name: Outcome() for job in jobs}
+        for job in jobs:
+            stream = _Stream(
+                job.requests(self._loaded), outcomes[job.name], next(self._seeds), False
+            )
+            source = job.noise_source(self._loaded)
+            if not isinstance(source, CounterNoise):
+                self._noise.add(stream.seed, source)
+            if stream.go_on(None):
+                self._waiting.append(stream)
+        neighbours = self._neighbours()
+        while self._waiting or any(not each.is_neighbour for each in self._running.values()):
+            self._start(neighbours)
+            self._collect()
+            self._close_gaps()
+            self._step()
+            self._collect()
+        return outcomes
+
+    def prefix_result(self, file: str) -> CaseResult:
+        """Return whether every prefix was run once, however many requests began with it."""
+        case = f"prefixes run, {self._state.max_positions} positions"
+        return compare_value(file, case, self._prefixes.misses, len(self._used_keys))
+
+    def _neighbours(self) -> Iterator[_Stream]:
+        """Yield made-up requests for ever."""
+        while True:
+            seed = next(self._seeds)
+            yield _Stream(self._neighbour_requests(seed), Outcome(), seed, True)
+
+    def _neighbour_requests(self, seed: int) -> Generator[CodeRequest, Generation, None]:
+        builder = prompt_builder(self._model, self._loaded.tokenizer, REFERENCE)
+        codes = torch.arange(20 * builder.num_codebooks).view(builder.num_codebooks, 20)
+        voice = VoicePrompt("Beside them.", codes % builder.codebook_size)
+        prompts = [
+            torch.cat([builder.system(voices), builder.turn(text)], dim=1)
+            for voices in ((), (voice,))
+            for text in ("Be.", "It goes on beside them.")
+        ]
+        frames = _NEIGHBOUR_FRAMES[seed % len(_NEIGHBOUR_FRAMES)]
+        limit = self._state.max_positions - frames
+        fitting = [prompt for prompt in prompts if prompt.shape[1] <= limit]
+        yield CodeRequest(fitting[seed % len(fitting)], Sampling(max_frames=frames))
+
+    def _start(self, neighbours: Iterator[_Stream]) -> None:
+        """Give free slots to neighbours until there are enough of them, then to what waits."""
+        # From the last slot on, so that streams have to be moved.
+        free = deque(slot for slot in reversed(range(_SLOTS)) if slot not in self._running)
+        starts: list[SlotStart] = []
+        while free and len(starts) < _STARTS:
+            beside = sum(stream.is_neighbour for stream in self._running.values())
+            if beside < _NEIGHBOURS:
+                stream = next(neighbours)
+                stream.go_on(None)
+            elif self._waiting:
+                stream = self._waiting.popleft()
+            else:
+                break
+            if self._assign(free[0], stream):
+                self._running[free[0]] = stream
+                starts.append(self._slot_start(free.popleft(), stream))
+        if starts:
+            output = start_slots(self._model, self._state, starts, self._prefixes, self._source)
+            self._keep(output, [start.slot for start in starts])
+
+    def _assign(self, slot: int, stream: _Stream) -> bool:
+        """Assign a slot; False where the request is refused, which is its outcome."""
+        request = stream.request
+        assert request is not None
+        try:
+            self._state.assign(
+                slot,
+                replace(request.sampling, seed=stream.seed),
+                prompt_positions=request.prompt.shape[1],
+                noise_offset=request.noise_offset,
+            )
+        except EngineError as error:
+            stream.outcome.error = error
+            return False
+        return True
+
+    def _slot_start(self, slot: int, stream: _Stream) -> SlotStart:
+        """Return a request in two parts, cut behind its first message."""
+        assert stream.request is not None
+        prompt = stream.request.prompt
+        ends = (prompt[0] == self._model.special.im_end).nonzero().flatten().tolist()
+        cut = ends[0] + 2 if ends and ends[0] + 2 < prompt.shape[1] else prompt.shape[1] // 2
+        prefix = prompt[:, :cut]
+        key = self._keys.key(prefix)
+        self._used_keys.add(key)
+        return SlotStart(slot, prompt[:, cut:], prefix, key)
+
+    def _close_gaps(self) -> None:
+        """Move streams so that they fill the first slots."""
+        while self._running and max(self._running) >= len(self._running):
+            source = max(self._running)
+            target = next(slot for slot in range(_SLOTS) if slot not in self._running)
+            self._state.move(source, target)
+            self._running[target] = self._running.pop(source)
+
+    def _step(self) -> None:
+        """Make a frame of every stream, in the smallest bucket that holds them."""
+        if self._running:
+            size = next(size for size in _BUCKETS if size >= len(self._running))
+            output = decode_step(self._model, self._state.bucket(size), self._source)
+            self._keep(output, self._running)
+
+    def _keep(self, output: StepOutput, slots: Iterable[int]) -> None:
+        draws = torch.stack([output.first_draw, output.second_draw], dim=1)
+        for slot in slots:
+            self._running[slot].draws.append(draws[slot])
+
+    def _collect(self) -> None:
+        """Take out what has ended and let its stream go on."""
+        for slot, status in enumerate(self._state.status.tolist()):
+            if slot not in self._running or status == RUNNING:
+                continue
+            stream = self._running.pop(slot)
+            self._state.release(slot)
+            assert stream.request is not None
+            made = self._state.history[slot, : self._state.frame[slot]].T.to("cpu", torch.int64)
+            generation = Generation(
+                prompt=stream.request.prompt,
+                codes=made[1:, :-1],  # as the reference gives them back
+                columns=made,
+                draws=torch.stack(stream.draws).cpu(),
+                finish_reason=FINISH_REASONS.get(status),
+            )
+            if stream.go_on(generation):
+                self._waiting.append(stream)
+            else:
+                self._noise.forget(stream.seed)

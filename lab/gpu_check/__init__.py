@@ -1,0 +1,1 @@
+"""Check and measure the engine on a GPU, step by step."""

@@ -1,0 +1,104 @@
+"""Measure the codec, streams, a start, and segments from requests to audio, with no database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lab.golden.vocabulary import has_library
+from lab.gpu_check.benches import Row, found_of, run_bench, value_of
+from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
+
+CODEC_DTYPE = {"cuda": "tf32", "cpu": "float32"}  # of what is served
+
+
+def measure_codec(context: Context) -> Found:
+    """Measure codes to audio in every precision, with the error of each against float32."""
+    if context.on_gpu:
+        sizes: Sequence[str] = ("--frames", "8,200", "--batch", "1,16", "--windows", "3")
+        report = run_bench(context, "codec", *sizes, "--precision", "float32,tf32,bfloat16")
+        plain = ("--precision", "tf32", "--kernels", "off", "--graphs", "off")
+        others = run_bench(context, "codec", *sizes, *plain).rows
+    else:
+        report = run_bench(context, "codec", "--frames", "8", "--batch", "1,2", "--windows", "2")
+        others = ()
+    served = CODEC_DTYPE[context.device.type]
+    whole = [row for row in report.rows if not row["streamed"] and row["dtype"] == served]
+    rates = [1 / row["real_time_factor"] for row in whole]  # audio seconds a second
+    found = found_of(report, codec_rate=max(rates, default=None))
+    found.rows = [*report.rows, *others]
+    return found
+
+
+def measure_encode(context: Context) -> Found:
+    """Measure reference clips of 10 and 30 s."""
+    seconds = ("--seconds", "10,30") if context.on_gpu else ("--seconds", "1", "--windows", "2")
+    report = run_bench(context, "encode", *seconds)
+    return found_of(
+        report,
+        encode_10_ms=value_of(report.rows, "milliseconds", dtype="float32", seconds=10),
+        encode_30_ms=value_of(report.rows, "milliseconds", dtype="float32", seconds=30),
+    )
+
+
+def measure_stream(context: Context) -> Found:
+    """Measure the time to the first audio, idle and, on a GPU, beside 63 busy slots."""
+    codec = ("--codec-dtype", CODEC_DTYPE[context.device.type])
+    if context.on_gpu:
+        sizes: Sequence[str] = (
+            "--requests",
+            "15",
+            "--frames",
+            "64",
+            "--slots",
+            "64",
+            "--busy",
+            "0,63",
+        )
+    else:
+        sizes = ("--requests", "2", "--frames", "8", "--slots", "2", "--voice-frames", "20")
+    report = run_bench(context, "stream", *codec, *sizes)
+    first = value_of(report.rows, "first_audio_ms", voice="cached", busy_slots=0)
+    return found_of(report, first_audio_ms=first)
+
+
+def measure_segments(context: Context) -> Found:
+    """Render many segments of one stored voice through all slots."""
+    codec = ("--codec-dtype", CODEC_DTYPE[context.device.type])
+    if context.on_gpu:
+        sizes: Sequence[str] = (
+            "--slots",
+            "64",
+            "--segments",
+            "256",
+            "--frames",
+            "250",
+            "--max-positions",
+            "2048",
+        )
+    else:
+        sizes = ("--slots", "2", "--segments", "6", "--frames", "6", "--voice-frames", "20")
+    report = run_bench(context, "segments", *codec, *sizes)
+    row: Row = report.rows[0]
+    return found_of(report, tokens_per_second=row["acoustic_tokens_per_second"])
+
+
+def measure_cold(context: Context) -> Found:
+    """Measure each part of a process's start, up to the first audio."""
+    if not has_library():
+        raise NotMeasuredError("a checkpoint's tokenizer.json needs the package tokenizers")
+    codec = ("--codec-dtype", CODEC_DTYPE[context.device.type])
+    if context.on_gpu:
+        sizes: Sequence[str] = ("--slots", "64", "--max-positions", "2048", "--runs", "3")
+    else:
+        sizes = ("--slots", "2", "--max-positions", "256", "--runs", "1", "--frames", "4")
+    report = run_bench(context, "cold", *codec, *sizes)
+    return found_of(report, start_seconds=value_of(report.rows, "seconds", part="all"))
+
+
+STEPS = (
+    Step("codec", 90, measure_codec),
+    Step("encode", 45, measure_encode),
+    Step("stream", 75, measure_stream),
+    Step("segments", 75, measure_segments),
+    Step("cold", 150, measure_cold),
+)

@@ -1,0 +1,180 @@
+"""Run the steps of a part one after the other: each is kept when it ends, none stops the others."""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lab.gpu_check.records import BEGUN, DONE, FAILED, MISMATCH, NOT_MEASURED, Records
+from lab.gpu_check.watch import DEVICE_LOST
+
+STEP_LIMIT, LEAST_SECONDS = 3, 20  # a step is stopped after three times what it should take
+OVERTIME = 30  # seconds that the last step may go on behind the end of a run
+
+
+class NotMeasuredError(Exception):
+    """A step cannot be done here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Hold where steps run: the device, the model's shape, the golden folder, room for files."""
+
+    device: torch.device
+    preset: str
+    golden: Path
+    scratch: Path
+    progress: Callable[[str], None]
+
+    @property
+    def on_gpu(self) -> bool:
+        """Return whether this is what the figures are for; a CPU only shows that steps run."""
+        return self.device.type == "cuda"
+
+    def need_gpu(self, what: str) -> None:
+        """Raise NotMeasuredError on a CPU."""
+        if not self.on_gpu:
+            raise NotMeasuredError(f"{what} needs a GPU, and this ran on {self.device}")
+
+
+@dataclass(slots=True)
+class Found:
+    """Hold what a step found.
+
+    `rows` are a table whose `columns` are shown; `figures` go into the table of figures by name;
+    `mismatches` say what is wrong, in a sentence each.
+    """
+
+    rows: Sequence[Mapping[str, Any]] = ()
+    columns: Sequence[str] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+    mismatches: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Name a step; `seconds` is what it takes on a GPU at most, by estimate."""
+
+    name: str
+    seconds: float
+    run: Callable[[Context], Found]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Run steps within a time; `facts` are what every record says of where it was found."""
+
+    name: str
+    steps: Sequence[Step]
+    records: Records
+    run_name: str
+    deadline: float  # of time.monotonic, which all processes of a machine share
+    facts: Mapping[str, Any]
+    again: bool = False
+
+    def run(self, context: Context) -> int:
+        """Run what is wanted and fits; return 0, or DEVICE_LOST when this process is of no use."""
+        for step in self._order():
+            left = self.deadline - time.monotonic()
+            if context.on_gpu and left < step.seconds:
+                self._leave_out(step, f"would take {step.seconds:.0f} s, {max(left, 0):.0f} s left")
+                continue
+            if left <= 0:
+                self._leave_out(step, "the time was over")
+                continue
+            context.progress(f"{self.name}: {step.name}")
+            if not self._run_step(step, context):
+                return DEVICE_LOST
+        return 0
+
+    def _order(self) -> list[Step]:
+        """Return the steps to be run, those that were cut off before behind the others."""
+        fresh, cut_off = [], []
+        for step in self.steps:
+            record = self.records.read(self.name, step.name)
+            if record is None:
+                fresh.append(step)
+            elif record["run"] == self.run_name or (self._is_kept(record) and not self.again):
+                continue
+            elif record["status"] == BEGUN:
+                cut_off.append(step)
+            else:
+                fresh.append(step)
+        return fresh + cut_off
+
+    def _is_kept(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a record of an earlier run holds here; one that failed is tried again."""
+        keys = ("device", "preset", "commit")
+        return record["status"] == DONE and all(record.get(k) == self.facts.get(k) for k in keys)
+
+    def _leave_out(self, step: Step, reason: str) -> None:
+        earlier = self.records.read(self.name, step.name)
+        if earlier is None or earlier["status"] != DONE:
+            self._write(step, NOT_MEASURED, reason=reason)
+
+    def _run_step(self, step: Step, context: Context) -> bool:
+        """Run a step and keep what it found; False when the device answers no more."""
+        self._write(step, BEGUN, ends_by=self._ends_by(step, context))
+        begun = time.perf_counter()
+        try:
+            found = step.run(context)
+        except NotMeasuredError as reason:
+            self._write(step, NOT_MEASURED, reason=str(reason))
+        except Exception as error:
+            lines = traceback.format_exception(error)
+            reason_text = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._write(step, FAILED, reason=reason_text, traceback="".join(lines))
+        else:
+            self._keep(step, found, time.perf_counter() - begun)
+        return _device_answers(context.device)
+
+    def _ends_by(self, step: Step, context: Context) -> float:
+        """Return when a step is to be stopped; on a CPU nothing is known of its time."""
+        latest = self.deadline + OVERTIME
+        limit = STEP_LIMIT * max(step.seconds, LEAST_SECONDS)
+        return min(time.monotonic() + limit, latest) if context.on_gpu else latest
+
+    def _keep(self, step: Step, found: Found, seconds: float) -> None:
+        self._write(
+            step,
+            MISMATCH if found.mismatches else DONE,
+            reason="; ".join(found.mismatches[:3]),
+            seconds=seconds,
+            rows=list(found.rows),
+            columns=list(found.columns),
+            figures=found.figures,
+            mismatches=found.mismatches,
+            notes=found.notes,
+        )
+
+    def _write(self, step: Step, status: str, **more: Any) -> None:
+        head = {
+            "part": self.name,
+            "step": step.name,
+            "order": self.steps.index(step),
+            "status": status,
+            "run": self.run_name,
+        }
+        self.records.write({**head, **self.facts, **more})
+
+
+def _device_answers(device: torch.device) -> bool:
+    """Free what a step left on the device; False when a kernel has broken its context."""
+    gc.collect()
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Write a checkpoint folder in the layout that the engine loads, and read parts of one back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from lab.training.lm_network import LMSizes, config_json
+from lab.training.lm_vocabulary import END, PAD, write_tokenizer
+from synth.engine.codec import CodecDecoder, CodecEncoder
+
+# How the file spells norm and direction of a weight, for each way that a module names.
+_SPELLINGS = {
+    "parametrized": ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+    "g_and_v": ("weight_g", "weight_v"),
+}
+LM_FILE, CODEC_FILE = "model.safetensors", "codec.pth"
+
+
+def export_checkpoint(
+    folder: Path,
+    sizes: LMSizes,
+    lm: Mapping[str, Tensor],
+    encoder: CodecEncoder,
+    decoder: CodecDecoder,
+) -> None:
+    """Write config, tokenizer, language model (bfloat16) and codec (float16) into `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = json.dumps(config_json(sizes), indent=1)
+    (folder / "config.json").write_text(config + "\n", encoding="utf-8")
+    write_tokenizer(folder, sizes.codes)
+    tokenizer_config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": PAD,
+        "eos_token": END,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config), encoding="utf-8")
+    weights = {
+        disk_name(name): weight.to(torch.bfloat16).contiguous() for name, weight in lm.items()
+    }
+    temporary = folder / f"{LM_FILE}.partial"
+    save_file(weights, str(temporary))
+    temporary.replace(folder / LM_FILE)
+    write_codec(folder / CODEC_FILE, encoder, decoder)
+
+
+def write_codec(path: Path, encoder: CodecEncoder, decoder: CodecDecoder) -> None:
+    """Write both halves' weights as one file of float16, norms unfolded."""
+    stored = {**unfolded(encoder), **unfolded(decoder)}
+    halves = {name: weight.half().contiguous() for name, weight in stored.items()}
+    temporary = path.with_suffix(".partial")
+    with temporary.open("wb") as file:
+        torch.save(halves, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def unfolded(half: nn.Module) -> dict[str, Tensor]:
+    """Return a half's weights by the names of the file, those with a norm as norm and direction."""
+    normed = {
+        f"{name}.weight": _SPELLINGS[module.weight_norm]
+        for name, module in half.named_modules()
+        if getattr(module, "weight_norm", None) is not None
+    }
+    weights: dict[str, Tensor] = {}
+    for name, parameter in half.named_parameters():
+        weight = parameter.detach().float().cpu()
+        if name not in normed:
+            weights[name] = weight
+            continue
+        norm_name, direction_name = normed[name]
+        stem = name.removesuffix("weight")
+        length = torch.linalg.vector_norm(weight.flatten(1), dim=1)
+        norm = length.view(-1, *([1] * (weight.dim() - 1)))
+        # A filter of zeros still needs a direction; its norm of zero keeps it silent.
+        direction = torch.where(norm > 0, weight / norm.clamp(min=1e-12), torch.ones_like(weight))
+        weights[f"{stem}{norm_name}"], weights[f"{stem}{direction_name}"] = norm, direction
+    return weights
+
+
+def disk_name(name: str) -> str:
+    """Return the name on disk of a parameter of our model."""
+    part, _, rest = name.partition(".")
+    if part == "fast":
+        return f"audio_decoder.{rest}"
+    if rest.startswith("codebook_embeddings."):
+        return f"audio_decoder.{rest}"
+    return f"text_model.model.{rest}"

@@ -1,0 +1,138 @@
+"""Train a stage for a budget of minutes, in as many sittings as it takes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from lab.training.curves import write_curves
+from lab.training.run_folder import RunFolder
+
+SAVE_SECONDS = 60.0
+_LOWEST_RATE = 0.03  # of the peak, at the end
+_WARM_UP_STEPS = 100
+
+
+class Stage(Protocol):
+    """Say what a stage trains and how; batches depend on the step alone, so a resumed run repeats.
+
+    `name` is its file's; `network` holds all that is trained and saved.
+    """
+
+    name: str
+
+    @property
+    def network(self) -> nn.Module:
+        """Return what is trained."""
+        ...
+
+    def losses(self, step: int, progress: float) -> Mapping[str, Tensor]:
+        """Return the losses of one batch; `loss` is minimised, the others are shown.
+
+        `progress` goes from 0 to 1 over the budget.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Hold how long and how fast to learn; `sitting_minutes` ends this process's part."""
+
+    minutes: float
+    rate: float
+    sitting_minutes: float = math.inf
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    report_every: int = 25
+
+
+def train(stage: Stage, run: RunFolder, budget: Budget, report: Callable[[str], None]) -> bool:
+    """Train until the budget or this sitting is used up; return whether the budget is."""
+    parameters = [p for p in stage.network.parameters() if p.requires_grad]
+    optimiser = torch.optim.AdamW(parameters, lr=budget.rate, betas=budget.betas, weight_decay=0.01)
+    clock = _Clock(stage, run, optimiser, budget.report_every)
+    clock.resume(report)
+    total, began = budget.minutes * 60, time.monotonic()
+    while clock.seconds < total:
+        if time.monotonic() - began > budget.sitting_minutes * 60:
+            clock.save()
+            return False
+        progress = clock.seconds / total
+        for group in optimiser.param_groups:
+            group["lr"] = budget.rate * rate_at(clock.step, progress)
+        started = time.monotonic()
+        losses = stage.losses(clock.step, progress)
+        optimiser.zero_grad(set_to_none=True)
+        losses["loss"].backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(parameters, budget.clip)
+        if bool(norm.isfinite()):  # one bad batch must not undo hours
+            optimiser.step()
+        clock.advance({**losses, "norm": norm}, time.monotonic() - started, report)
+    clock.save()
+    return True
+
+
+def rate_at(step: int, progress: float) -> float:
+    """Return the learning rate as a share of its peak: a warm-up, then half a cosine down."""
+    warm = min(1.0, (step + 1) / _WARM_UP_STEPS)
+    return warm * (_LOWEST_RATE + (1 - _LOWEST_RATE) * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+class _Clock:
+    """Count steps and seconds over all sittings, keep the state on disk, and show the losses."""
+
+    def __init__(
+        self, stage: Stage, run: RunFolder, optimiser: torch.optim.Optimizer, report_every: int
+    ) -> None:
+        self._stage, self._run, self._optimiser = stage, run, optimiser
+        self._report_every = report_every
+        self.step, self.seconds = 0, 0.0
+        self._sums: dict[str, float] = {}
+        self._count, self._saved = 0, time.monotonic()
+
+    def resume(self, report: Callable[[str], None]) -> None:
+        if not self._run.has(f"{self._stage.name}-state"):
+            return
+        state = self._run.load(f"{self._stage.name}-state")
+        self._stage.network.load_state_dict(state["network"])
+        self._optimiser.load_state_dict(state["optimiser"])
+        self.step, self.seconds = state["step"], state["seconds"]
+        report(f"{self._stage.name}: continues from step {self.step}, {self.seconds:.0f} s")
+
+    def save(self) -> None:
+        state = {
+            "network": self._stage.network.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "step": self.step,
+            "seconds": self.seconds,
+        }
+        self._run.save(f"{self._stage.name}-state", state)
+        self._saved = time.monotonic()
+
+    def advance(
+        self, values: Mapping[str, Tensor], seconds: float, report: Callable[[str], None]
+    ) -> None:
+        self.step, self.seconds, self._count = (
+            self.step + 1,
+            self.seconds + seconds,
+            self._count + 1,
+        )
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + float(value.detach())
+        if self._count == self._report_every:
+            means = {name: total / self._count for name, total in self._sums.items()}
+            self._run.append_losses(
+                self._stage.name, {"step": self.step, "seconds": self.seconds, **means}
+            )
+            shown = " ".join(f"{name} {value:.3f}" for name, value in means.items())
+            report(f"{self._stage.name}: step {self.step}, {self.seconds:.0f} s, {shown}")
+            self._sums, self._count = {}, 0
+        if time.monotonic() - self._saved > SAVE_SECONDS:
+            self.save()
+            write_curves(self._run, self._stage.name)
