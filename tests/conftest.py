@@ -17,13 +17,17 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 import redis
+from django.core.management.color import no_style
 from django.db import connections
+from django.test import TransactionTestCase
 from psycopg import sql
+from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-untyped]
 
 from tests import services
 from tests.browser.chrome import browser, chrome  # noqa: F401  # fixtures are found by their names
@@ -112,12 +116,48 @@ def django_db_modify_db_settings(tmp_path_factory: pytest.TempPathFactory) -> No
     """Test on an SQLite file, as the embedded default runs, not in memory.
 
     Connections of threads to one memory fail at once with "table is locked" where those to a file
-    wait for each other, so memory would test locking that no user has.
+    wait for each other, so memory would test locking that no user has. The disk is not waited for:
+    this file need not outlive a power cut.
     """
     database = connections["default"]
     if database.vendor == "sqlite":
         path = tmp_path_factory.mktemp("database") / "test.sqlite3"
         database.settings_dict["TEST"]["NAME"] = str(path)
+        options = database.settings_dict["OPTIONS"]
+        pragmas = options["init_command"].replace("synchronous=FULL", "synchronous=OFF")
+        database.settings_dict["OPTIONS"] = options | {"init_command": pragmas}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_django() -> Iterator[None]:
+    """Do once for a process what Django does again for each client and each emptied database.
+
+    Static files are listed once. Content types and permissions, which no test changes, stay where
+    the other tables are emptied after a test with transactions of its own.
+    """
+    listed: dict[str, dict[str, Any]] = {}
+    list_files = WhiteNoiseMiddleware.add_files_from_finders
+    empty = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+
+    def list_files_once(self: Any) -> None:
+        if self.static_prefix not in listed:
+            list_files(self)
+            listed[self.static_prefix] = dict(self.files)
+        self.files.update(listed[self.static_prefix])
+
+    def empty_what_tests_fill(self: Any) -> None:
+        database = connections["default"]
+        if database.vendor != "sqlite":
+            empty(self)
+            return
+        names = database.introspection.django_table_names(only_existing=True, include_views=False)
+        names = sorted(set(names) - {"auth_permission", "django_content_type"})
+        database.ops.execute_sql_flush(database.ops.sql_flush(no_style(), names))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(WhiteNoiseMiddleware, "add_files_from_finders", list_files_once)
+        patch.setattr(TransactionTestCase, "_fixture_teardown", empty_what_tests_fill)
+        yield
 
 
 @pytest.fixture

@@ -24,3 +24,6 @@ if _MARK not in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from ttsweb.settings import *  # noqa: E402, F403
+
+# These passwords protect nothing, and a tenth of all time went into hashing them well.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

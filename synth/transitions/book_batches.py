@@ -84,14 +84,17 @@ def attach_book(entry: BookBatchEntry, book: BookSource) -> bool:
 
 def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -> bool:
     """Tie a planned book to the job of its sample; False when it has one, or was changed."""
+    stopped = BookBatchEntry.objects.filter(
+        Q(batch__paused_at__isnull=False) | Q(batch__cancelled_at__isnull=False),
+        book__isnull=False,
+    )
     begun = BookSource.objects.filter(
+        ~Q(pk__in=stopped.values("book")),
         pk=book.pk,
         state=BookSource.State.PLANNED,
         job__isnull=True,
         sample_job__isnull=True,
         plan_number=book.plan_number,
-        batch_entry__batch__paused_at__isnull=True,
-        batch_entry__batch__cancelled_at__isnull=True,
     ).update(sample_job=job, started={"sample": dict(chapter)}, updated_at=leases.database_now())
     return bool(begun)
 

@@ -31,7 +31,7 @@ from tests.factories import make_batch
 later = timezone.now() + dt.timedelta(days=1)
 with transaction.atomic():  # the site's worker must never see a segment that it could begin
     batch = make_batch(get_user_model().objects.get(username="operator"), items=3)
-    Segment.objects.filter(job__batch=batch).update(not_before=later)
+    Segment.objects.filter(job__in=batch.items.all()).update(not_before=later)
     # A voice whose clips are not stored is soon found out, and its jobs fail.
     version = VoiceVersion.objects.get(voice={voice!r})
     JobVoice.objects.filter(job__batch=batch).update(version=version)

@@ -45,8 +45,7 @@ def message_folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
 def job_services(
     storage_folder: Path, message_folder: Path, settings: Settings, tmp_path: Path
 ) -> None:
-    """All of the above, a card with known numbers, and passwords that are hashed quickly."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    """All of the above, and a card with known numbers."""
     settings.CHECKPOINT = tmp_path / "checkpoint"
     settings.CHECKPOINT.mkdir()
     card = {

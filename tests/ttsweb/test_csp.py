@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from pytest_django import Settings
 
 from tests.factories import make_ended_job, make_user
 from ttsweb.csp import HEADER
@@ -21,9 +20,8 @@ def read_policy(path: str, client: Client | None = None) -> dict[str, list[str]]
 
 
 @pytest.fixture
-def boss(settings: Settings) -> User:
+def boss() -> User:
     """A user who may see the admin."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return make_user("boss", is_superuser=True)
 
 

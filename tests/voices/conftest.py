@@ -18,12 +18,6 @@ from workers.celery import app, make_app
 
 
 @pytest.fixture(autouse=True)
-def quick_passwords(settings: Settings) -> None:
-    """Hash passwords quickly: these tests make many users and protect none."""
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-
-
-@pytest.fixture(autouse=True)
 def storage_folder(tmp_path: Path, settings: Settings) -> Path:
     """Return the folder that clips and codes are written to."""
     folder = tmp_path / "storage"

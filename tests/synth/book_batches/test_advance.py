@@ -397,7 +397,7 @@ def test_book_that_does_not_fit_its_key_waits_and_says_why(
 ) -> None:
     key, _ = create_key(operator, "small")
     batch = batch_of(2)
-    BookSource.objects.filter(batch_entry__batch=batch).update(api_key=key)
+    BookSource.objects.filter(pk__in=batch.entries.values("book")).update(api_key=key)
     key.max_queued_chars = 300
     key.save()
 
