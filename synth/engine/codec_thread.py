@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 from synth.contract import SegmentAudio
 from synth.engine.codec import ChunkSchedule, CodecDecoder
 from synth.engine.codec.capture import Capture, CudaCapture
@@ -18,7 +20,6 @@ from synth.engine.codec_passes import CodecPasses
 from synth.engine.device_lane import DeviceLane
 from synth.engine.errors import EngineClosedError
 from synth.engine.segment_audio import FinishedCodes, LiveChunk, give
-from synth.engine.torch_threads import set_own_threads
 
 logger = logging.getLogger(__name__)
 
@@ -208,3 +209,18 @@ class CodecThread:
         for item, answer in zip(group, answers, strict=True):
             give(item.future, answer)
         self._on_progress()
+
+
+def set_own_threads(num_threads: int) -> None:
+    """Have operations called by this thread use so many threads; 0 leaves it as it is.
+
+    Torch keeps the number for each thread, and one more that threads begin with: the latter is
+    left as it was. To be called before this thread does anything else with torch.
+    """
+    if not num_threads:
+        return
+    others = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    restoring = threading.Thread(target=torch.set_num_threads, args=(others,))
+    restoring.start()
+    restoring.join()

@@ -33,7 +33,7 @@ from synth.engine.live_audio import AudioStream, LiveAudio
 from synth.engine.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.memory import MemoryPlan
 from synth.engine.prefix_cache import PrefixKeys
-from synth.engine.prompt_parts import PromptParts
+from synth.engine.prompt import PromptParts
 from synth.engine.request_queue import SlotRequest
 from synth.engine.slot_sizing import plan_engine, plan_loaded
 

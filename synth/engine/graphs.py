@@ -13,10 +13,10 @@ from synth.engine.decode import StepOutput, decode_step, step_tensors
 from synth.engine.decode_state import DecodeState
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import EngineError, SlotsDoNotFitError
-from synth.engine.graph_buckets import bucket_sizes
 from synth.engine.out_of_memory import free_cached_memory, is_out_of_memory
 
 logger = logging.getLogger(__name__)
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
 
 
 class GraphCaptureError(EngineError):
@@ -194,3 +194,13 @@ def _no_room(state: DecodeState) -> str:
         f"Memory ran out while the graphs of {state.num_slots} slots of {state.max_positions} "
         f"positions were captured: set {advice}, or TTS_ENGINE_GRAPHS=off."
     )
+
+
+def bucket_sizes(state: DecodeState) -> list[int]:
+    """Return the numbers of slots of a state that are computed together, ascending.
+
+    A strict state is always computed whole, so that every product has one shape.
+    """
+    if state.strict:
+        return [state.num_slots]
+    return [size for size in BUCKETS if size < state.num_slots] + [state.num_slots]

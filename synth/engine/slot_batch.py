@@ -1,4 +1,4 @@
-"""Keep requests in the slots of a decode state, at its front, and advance those alone."""
+"""Keep requests in the slots of a decode state, advance those alone, and see how far they are."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from synth.engine.decode_state import DecodeState
+from synth.engine.decode_state import RUNNING, DecodeState
+from synth.engine.device_lane import new_event
 from synth.engine.dual_ar import DualAR
 from synth.engine.errors import EngineError
 from synth.engine.graphs import StepRunner
@@ -16,6 +18,9 @@ from synth.engine.out_of_memory import is_out_of_memory
 from synth.engine.prefill import SlotStart, start_slots
 from synth.engine.prefix_cache import PrefixCache
 from synth.engine.request_queue import SlotRequest
+
+LOOK_EVERY = {"cpu": 1, "cuda": 4}  # frames from one look to the next
+_LOOKS_UNDER_WAY = 2
 
 
 @dataclass(eq=False)
@@ -160,3 +165,62 @@ def _slot_start(running: RunningSlot) -> SlotStart:
     request = running.request
     assert running.slot is not None
     return SlotStart(running.slot, request.own, request.prefix, request.voice)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Progress:
+    """Hold what a look found of one request: its slot's status and the frames it has made."""
+
+    running: RunningSlot
+    status: int
+    frames: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Hold a copy that is on its way, and which request was in which slot when it was begun."""
+
+    slots: Sequence[tuple[int, RunningSlot]]
+    numbers: Tensor  # int64 [2, B] on the host: status, frame
+    ready: torch.cuda.Event | None
+
+    def read(self) -> list[Progress]:
+        """Wait for the copy; return the requests still in a slot that have ended, or are heard."""
+        if self.ready is not None:
+            self.ready.synchronize()
+        status, frames = self.numbers.tolist()
+        return [
+            Progress(running, status[slot], frames[slot])
+            for slot, running in self.slots
+            if (status[slot] != RUNNING or running.request.live) and running.slot is not None
+        ]
+
+
+class Looker:
+    """Copy the slots' status and frame counts; at most two looks may be unread at a time."""
+
+    def __init__(self, state: DecodeState) -> None:
+        self._state, self._turn = state, 0
+        self._pinned: list[Tensor] = []
+        if state.status.is_cuda:
+            shape = (2, state.num_slots)
+            self._pinned = [
+                torch.zeros(shape, dtype=torch.int64, pin_memory=True)
+                for _ in range(_LOOKS_UNDER_WAY)
+            ]
+
+    @property
+    def is_async(self) -> bool:
+        """Return whether a look is better read when the next frames are under way."""
+        return bool(self._pinned)
+
+    def begin(self, running: Sequence[RunningSlot]) -> Look:
+        """Start a copy of what the frames begun so far will leave."""
+        slots = [(one.slot, one) for one in running if one.slot is not None]
+        numbers = self._state.rows.progress  # frames begun later write over it
+        if not self._pinned:
+            return Look(slots, numbers.clone(), None)
+        self._turn = (self._turn + 1) % _LOOKS_UNDER_WAY
+        host = self._pinned[self._turn]
+        host.copy_(numbers, non_blocking=True)
+        return Look(slots, host, new_event())

@@ -1,31 +1,37 @@
-"""Run the one thread that makes codes: it keeps the slots of the batch filled from a queue."""
+"""Run the one thread that makes codes: it admits requests, steps their slots and retires them."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import torch
+from torch import Tensor
 
 from synth.contract import SegmentAudio
-from synth.engine.admission import Admission
 from synth.engine.codec_thread import CodecThread
-from synth.engine.deadlines import Deadlines
+from synth.engine.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
 from synth.engine.device_lane import DeviceLane
-from synth.engine.errors import DeadlineExceededError, EngineClosedError
-from synth.engine.frame_look import LOOK_EVERY, Look, Looker
+from synth.engine.errors import (
+    DeadlineExceededError,
+    DeviceOutOfMemoryError,
+    EngineClosedError,
+    NonFiniteLogitsError,
+)
 from synth.engine.out_of_memory import SlotLimit, free_cached_memory, is_out_of_memory
-from synth.engine.request_queue import RequestQueue, SlotRequest
-from synth.engine.segment_audio import give
-from synth.engine.slot_batch import RunningSlot, SlotBatch
-from synth.engine.slot_output import SlotOutput
+from synth.engine.prefill import MAX_PACK_POSITIONS
+from synth.engine.request_queue import Deadlines, RequestQueue, SlotRequest
+from synth.engine.segment_audio import FinishedCodes, LiveChunk, give
+from synth.engine.slot_batch import LOOK_EVERY, Look, Looker, Progress, RunningSlot, SlotBatch
 from synth.engine.work_counter import WorkCounter
 
 logger = logging.getLogger(__name__)
 
 PATIENCE_ROUNDS = 4  # times the slots: later requests that may pass one over
+LIVE_PACK_EVERY = 4  # frames between two packs of prompts while streams are listened to
 
 
 class SlotLoop:
@@ -46,14 +52,14 @@ class SlotLoop:
         self.batch, self.limit = batch, SlotLimit(batch.num_slots)
         self._counter, self._device = counter, device
         self._lane = DeviceLane(device, is_urgent=True)
-        self._codec, self._output = codec, SlotOutput(batch, codec, self._lane)
+        self._codec = codec
         self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
         self._unread: Look | None = None
         self._looked_at = 0
         self.frames_made = 0  # of all segments, since the start
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
-        self._admission = Admission(self._queue, batch, codec, self.limit)
         self._deadlines = Deadlines()
+        self._last_pack, self._last_voice = -LIVE_PACK_EVERY, ""
         self._starting: list[SlotRequest] = []
         self._posted: list[Callable[[], None]] = []
         self._wake = threading.Condition()
@@ -155,7 +161,7 @@ class SlotLoop:
             self.batch.num_running
             or self._posted
             or self._any_over
-            or self._admission.is_open
+            or self._may_start()
             or self._deadlines.seconds_left() == 0
         )
 
@@ -195,7 +201,7 @@ class SlotLoop:
             if not len(self._queue):
                 self.batch.compact()
                 return
-            self._starting = self._admission.take()
+            self._starting = self._take_requests()
         if not self._starting:
             return
         for request, error in self.batch.start(self._starting):
@@ -206,6 +212,51 @@ class SlotLoop:
         if streams:
             self._codec.watch(streams)
             self._look(self.batch.running, in_haste=True)  # the first frame came with the prompt
+
+    def _may_start(self) -> bool:
+        """Return whether the request that goes next may have a slot now; holds the lock."""
+        priority = self._queue.next_priority()
+        return (
+            priority is not None
+            and self.batch.num_running < self.limit.now
+            and not self._codec.is_behind(priority)
+            and not self._would_delay_streams(priority)
+        )
+
+    def _take_requests(self) -> list[SlotRequest]:
+        """Take the requests to start now: no more than one pass of prompts, and none in vain.
+
+        A prefix that is not kept counts with its positions, once. Holds the lock.
+        """
+        running = self.batch.running
+        voices = {slot.request.voice for slot in running} | {self._last_voice}
+        taken: list[SlotRequest] = []
+        known: set[str] = set()
+        positions = 0
+        while len(running) + len(taken) < self.limit.now and self._may_start():
+            request = self._queue.pop(voices)
+            if request is None:
+                break
+            positions += request.own.shape[1]
+            if request.voice not in known and request.voice not in self.batch.prefixes:
+                positions += request.prefix.shape[1]
+            if taken and positions > MAX_PACK_POSITIONS:
+                self._queue.push_front([request])
+                break
+            known.add(request.voice)
+            voices.add(request.voice)
+            taken.append(request)
+            self._last_voice = request.voice
+        if taken:
+            self._last_pack = self.batch.frames
+        return taken
+
+    def _would_delay_streams(self, priority: int) -> bool:
+        """Return whether a less urgent prompt now would widen the gaps of streams too much."""
+        if self.batch.frames - self._last_pack >= LIVE_PACK_EVERY:
+            return False
+        live = [slot.request for slot in self.batch.running if slot.request.live is not None]
+        return any(request.priority < priority for request in live)
 
     def _advance(self) -> None:
         """Compute one frame, and look at the slots when it is time."""
@@ -228,10 +279,69 @@ class SlotLoop:
         look, before = self._looker.begin(running), self._unread
         self._unread, self._looked_at = look, self.batch.frames
         if before is not None:
-            self._output.take(before.read())
+            self._take_progress(before.read())
         if in_haste or not self._looker.is_async:
             self._unread = None
-            self._output.take(look.read())
+            self._take_progress(look.read())
+
+    def _take_progress(self, found: Sequence[Progress]) -> None:
+        """Hand the codec what the slots have made, and free those whose request has ended."""
+        for progress in found:
+            if progress.status != RUNNING:
+                self._retire(progress)
+            elif progress.running.request.live is not None:
+                self._hand_on(progress.running, progress.frames)
+
+    def _hand_on(self, running: RunningSlot, frames: int) -> None:
+        """Give the codec the chunks of a stream that are complete."""
+        live, future = running.request.live, running.request.future
+        assert live is not None
+        while size := live.next_chunk(frames):
+            end = live.num_handed + size
+            if running.request.restarts and not live.agrees_with(self.batch.codes(running, 0, end)):
+                give(future, _stream_changed())
+                return
+            codes = self.batch.codes(running, live.num_handed, end)
+            live.note_handed(codes)
+            self._codec.feed(LiveChunk(live, future, codes, self._lane.mark()))
+
+    def _retire(self, progress: Progress) -> None:
+        """Free a slot; its codes go to the codec, or its failure to who asked."""
+        running, request = progress.running, progress.running.request
+        running.failed = progress.status == FAILED
+        reason = FINISH_REASONS.get(progress.status)
+        if reason is None:
+            self.batch.release(running)
+            text = f"The model's logits at frame {progress.frames} are not finite."
+            give(request.future, NonFiniteLogitsError(text))
+            return
+        spoken = progress.frames - (progress.status == ENDED)
+        codes = self.batch.codes(running, 0, spoken)
+        self.batch.release(running)
+        finished = FinishedCodes(
+            codes=codes,
+            made=self._lane.mark(),
+            reason=reason,
+            future=request.future,
+            priority=request.priority,
+            queue_seconds=running.started_at - request.submitted_at,
+            prefill_seconds=running.prefilled_at - running.started_at,
+            decode_seconds=time.perf_counter() - running.prefilled_at,
+        )
+        if request.live is None:
+            self._codec.finish(finished)
+        else:
+            self._end_stream(running, finished, codes)
+
+    def _end_stream(self, running: RunningSlot, finished: FinishedCodes, codes: Tensor) -> None:
+        live = running.request.live
+        assert live is not None
+        if running.request.restarts and not live.agrees_with(codes):
+            give(finished.future, _stream_changed())
+            return
+        rest = codes[:, live.num_handed :]
+        live.note_handed(rest)
+        self._codec.feed(LiveChunk(live, finished.future, rest, finished.made, finished))
 
     def _step_down(self) -> None:
         """Use fewer slots: what they held waits again, and begins anew with the same seed.
@@ -239,7 +349,7 @@ class SlotLoop:
         Requests that were being started wait until others have left; the slots in use are as they
         were. After a frame nothing is sure, so all slots begin anew. One that was alone ends.
         """
-        running = sorted(self.batch.running, key=_start_time)
+        running = sorted(self.batch.running, key=lambda slot: slot.started_at)
         logger.warning("memory ran out: running=%d starting=%d", len(running), len(self._starting))
         if self._starting:
             affected, self._starting = self._starting, []
@@ -274,5 +384,8 @@ def _is_unheard(slot: RunningSlot) -> bool:
     return live is not None and not live.num_handed
 
 
-def _start_time(slot: RunningSlot) -> float:
-    return slot.started_at
+def _stream_changed() -> DeviceOutOfMemoryError:
+    return DeviceOutOfMemoryError(
+        "Memory ran out while somebody listened to this stream. The same audio cannot be "
+        "continued, so request it again."
+    )

@@ -12,7 +12,7 @@ from tests.synth.engine.engine_runs import Start, spec, wait_until, watch_frames
 def test_prompts_keep_their_distance_while_a_stream_is_heard(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.engine.admission.MAX_PACK_POSITIONS", 1)  # one prompt in a pass
+    monkeypatch.setattr("synth.engine.slot_loop.MAX_PACK_POSITIONS", 1)  # one prompt in a pass
     engine = start(slots=8)
     frames = watch_frames(monkeypatch, is_open=False)
     begun: list[int] = []

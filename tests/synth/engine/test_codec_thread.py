@@ -14,8 +14,7 @@ from synth.engine.codec import CodecDecoder
 from synth.engine.codec.capture import keep_eager
 from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.host_copy import HostCopy
-from synth.engine.codec_passes import CodecPasses
+from synth.engine.codec_passes import CodecPasses, HostCopy
 from synth.engine.codec_thread import CodecThread
 from synth.engine.device_lane import DeviceLane
 from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, InvalidSpecError

@@ -14,10 +14,9 @@ from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.codec import ChunkSchedule
 from synth.engine.decode_state import ENDED, RUNNING, DecodeState
-from synth.engine.frame_look import Looker
 from synth.engine.live_audio import LiveAudio
 from synth.engine.request_queue import SlotRequest
-from synth.engine.slot_batch import RunningSlot
+from synth.engine.slot_batch import Looker, RunningSlot
 from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watch_frames
 
 

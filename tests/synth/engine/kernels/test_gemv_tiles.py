@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from synth.engine.kernels.gemv_tiles import FEW_ROWS, MAX_ROWS, choose_tile
+from synth.engine.kernels.gemv import FEW_ROWS, MAX_ROWS, choose_tile
 
 FULL = [(6144, 2560, False), (2560, 4096, False), (9728, 2560, True), (2560, 9728, False)]
 SMALL = [(1, 1, False), (7, 16, False), (160, 64, True), (64, 4096, False)]
