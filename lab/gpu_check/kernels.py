@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
-from synth.engine.kernels.bench_cases import KernelCase, Tensors, bench_cases
 from synth.engine.kernels.launch import why_unavailable
+
+if TYPE_CHECKING:
+    from lab.gpu_check.kernel_cases import KernelCase, Tensors
 
 COLUMNS = ("kernel", "shape", "error", "allowed", "passed")
 # Of the norm of the difference over that of the torch form's result. A product in TF32, some 3e-4
@@ -57,7 +60,9 @@ def cases_on(context: Context, dtype: torch.dtype) -> Sequence[KernelCase]:
     reason = why_unavailable(context.device)
     if reason is not None:
         raise NotMeasuredError(reason)
-    return bench_cases(context.device, dtype)
+    from lab.gpu_check.kernel_cases import kernel_cases  # needs Triton
+
+    return kernel_cases(context.device, dtype)
 
 
 def first_line(error: Exception) -> str:

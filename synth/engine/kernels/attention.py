@@ -14,7 +14,6 @@ from torch import Tensor
 
 from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.kernels.attention_kernels import attend_splits_kernel, merge_splits_kernel
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
@@ -214,22 +213,3 @@ def block_positions(keys: Tensor) -> int:
 def needs_wide_products(keys: Tensor) -> bool:
     """Say whether products must be of float32: Triton's interpreter has none of 16 bits."""
     return keys.dtype == torch.float32 or not keys.is_cuda
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: one layer of the full model, every stream at 1,200 of 2,048."""
-    return [_case(batch, split, device, dtype) for batch in BATCHES for split in (64, 128, 256)]
-
-
-def _case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
-    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
-    position = torch.full((batch,), 1199, device=device)
-    return KernelCase(
-        "decode_attention",
-        f"{batch} streams, 1200 positions, splits of {split}",
-        lambda: decode_attention(q, keys, values, position, split=split),
-        lambda: decode_attention_torch(q, keys, values, position, split=split),
-        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(q),
-    )

@@ -10,8 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
-
 _BLOCK = 512
 
 
@@ -91,21 +89,3 @@ def _embed(
         both = (value.to(tl.float32) + total.to(dtype).to(tl.float32)).to(dtype)
         value = (both.to(tl.float32) / root).to(dtype)
     tl.store(out + row * WIDTH + place, value, mask=inside)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: columns of codes, of a vocabulary cut to its semantic part."""
-    text, audio = (random(rows, 2560, device=device, dtype=dtype) for rows in (4096, 40_960))
-    return [_case(batch, text, audio) for batch in BATCHES]
-
-
-def _case(batch: int, text: Tensor, audio: Tensor) -> KernelCase:
-    columns = torch.arange(batch * 11, device=text.device).view(batch, 11) * 17 % 4096
-    ends = {"semantic_begin": 0, "semantic_end": 4095}
-    return KernelCase(
-        "embed_columns",
-        f"{batch} x 11 to {batch} x {text.shape[1]}",
-        lambda: embed_columns(columns, text, audio, **ends),
-        lambda: embed_columns_torch(columns, text, audio, **ends),
-        num_bytes(columns) + 12 * batch * text.shape[1] * text.element_size(),
-    )

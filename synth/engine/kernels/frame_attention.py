@@ -8,7 +8,6 @@ import triton.language as tl
 from torch import Tensor
 
 from synth.engine.kernels.attention import check_cache
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 from synth.engine.kernels.heads import write_heads_torch
 
 _MOST_POSITIONS = 32  # of a frame; all of them are in one program's hands
@@ -240,33 +239,3 @@ def _attend_frame(
     v = tl.load(values + place, mask=in_cache, other=0.0).to(tl.float32)
     mixed = _attend(query.to(tl.float32), k, v, seen, scale, dtype)
     tl.store(out + (row * HEADS + head) * HEAD_DIM + dim, mixed, mask=in_head)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: one layer of the full model, at a frame's last codebook."""
-    return [case for batch in BATCHES for case in _cases(batch, device, dtype)]
-
-
-def _cases(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
-    qkv = random(batch, 48 * 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 10, 128, device=device, dtype=dtype)
-    values = keys.flip(-1).contiguous()
-    rope = random(10, 64, 2, device=device, dtype=torch.float32)
-    shape = f"{batch} streams, 10 positions"
-    return [
-        KernelCase(
-            "frame_attention",
-            shape,
-            lambda: frame_attention(q, keys, values, 9),
-            lambda: frame_attention_torch(q, keys, values, 9),
-            num_bytes(keys, values) + 2 * num_bytes(q),
-        ),
-        KernelCase(
-            "step_frame",
-            shape,
-            lambda: (step_frame(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
-            lambda: (step_frame_torch(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
-            num_bytes(keys, values, qkv, q),
-        ),
-    ]

@@ -13,7 +13,6 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import KernelCase, num_bytes, random
 from synth.engine.kernels.gemv_kernels import join_parts, multiply_few, multiply_tile
 from synth.engine.kernels.launch import is_interpreted
 from synth.engine.kernels.norm import rms_norm_torch
@@ -148,61 +147,6 @@ def _multiply(
     wide = x.dtype is torch.float32 or is_interpreted()
     kinds = {"SPLITS": tile.splits, "PARTS": parts, "GATED": gated, "WIDE": wide}
     multiply_tile[(blocks, tile.splits)](*operands, rows, *sizes, **shape, **kinds, **launch)
-
-
-@dataclass(frozen=True, slots=True)
-class _Product:
-    """Name a product of the full model."""
-
-    name: str
-    num_out: int
-    num_in: int
-    normed: bool = False
-    gated: bool = False
-
-
-_PRODUCTS = (
-    _Product("qkv", 6144, 2560, normed=True),
-    _Product("wo", 2560, 4096),
-    _Product("w1 and w3", 9728, 2560, normed=True, gated=True),
-    _Product("w2", 2560, 9728),
-    _Product("head", 4097, 2560),
-)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: the full model's products, of 1, 2, 8 and 16 rows.
-
-    A product of 64 rows is left to the library.
-    """
-    found = []
-    for product in _PRODUCTS:
-        shape = (product.num_out * (2 if product.gated else 1), product.num_in)
-        weight = random(*shape, device=device, dtype=dtype, scale=0.02)
-        found += [_case(product, rows, weight) for rows in (1, 2, 8, 16)]
-    return found
-
-
-def _case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
-    x = random(rows, product.num_in, device=weight.device, dtype=weight.dtype)
-    residual = None if product.normed else x.new_ones(rows, product.num_out)
-    norm = x[0].contiguous() if product.normed else None
-    moved = num_bytes(weight, x) + x.element_size() * rows * product.num_out
-
-    def call(function: object) -> Tensor:
-        assert callable(function)
-        out: Tensor = function(
-            x, weight, norm=norm, eps=1e-6, residual=residual, gated=product.gated
-        )
-        return out
-
-    return KernelCase(
-        "gemv",
-        f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
-        lambda: call(gemv),
-        lambda: call(gemv_torch),
-        moved,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
-
 
 def write_heads(
     qkv: Tensor,
@@ -159,34 +157,3 @@ def _write_heads(
             tl.store(keys + offset, value.to(keys.dtype.element_ty), mask=inside)
         else:
             tl.store(values + offset, value.to(values.dtype.element_ty), mask=inside)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: both transformers of the full model."""
-    slow = [_case(batch, 2048, True, device, dtype) for batch in BATCHES]
-    return slow + [_case(batch, 10, False, device, dtype) for batch in BATCHES]
-
-
-def _case(
-    batch: int, positions: int, slow: bool, device: torch.device, dtype: torch.dtype
-) -> KernelCase:
-    heads, kv_heads, head_dim = 32, 8, 128
-    qkv = random(batch, (heads + 2 * kv_heads) * head_dim, device=device, dtype=dtype)
-    keys = torch.zeros(batch, kv_heads, positions, head_dim, device=device, dtype=dtype)
-    values, at = torch.zeros_like(keys), positions // 2
-    rope = random(positions, head_dim // 2, 2, device=device, dtype=torch.float32)
-    weight = random(heads + kv_heads, head_dim, device=device, dtype=dtype) if slow else None
-    position = torch.full((batch,), at, device=device) if slow else at
-
-    def call(function: object) -> tuple[Tensor, ...]:
-        assert callable(function)
-        queries = function(qkv, rope, keys, values, position, weight=weight, eps=1e-6)
-        return queries, keys[:, :, at], values[:, :, at]
-
-    return KernelCase(
-        "write_heads",
-        f"{batch} x {qkv.shape[1]}" + (", q/k norm, positions read" if slow else ", position 5"),
-        lambda: call(write_heads),
-        lambda: call(write_heads_torch),
-        2 * num_bytes(qkv),
-    )

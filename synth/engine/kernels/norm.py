@@ -8,8 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
-
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise rows [N, W] in float32, cast to x's dtype, and only then multiply by weight [W]."""
@@ -113,19 +111,3 @@ def _norm_rows(
     mean = tl.sum(value * value, axis=0) / WIDTH
     normed = (value * tl.rsqrt(mean + eps)).to(dtype).to(tl.float32)
     tl.store(out + row * WIDTH + column, (normed * scale).to(dtype), mask=inside)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: the full model's width."""
-    return [_case(rows, random(rows, 2560, device=device, dtype=dtype)) for rows in BATCHES]
-
-
-def _case(rows: int, x: Tensor) -> KernelCase:
-    residual, weight = x.flip(0).contiguous(), x[0].contiguous()
-    return KernelCase(
-        "add_rms_norm",
-        f"{rows} x {x.shape[1]}",
-        lambda: add_rms_norm(x, residual, weight, 1e-6),
-        lambda: add_rms_norm_torch(x, residual, weight, 1e-6),
-        2 * num_bytes(x, residual) + num_bytes(weight),
-    )

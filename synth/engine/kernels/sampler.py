@@ -7,7 +7,6 @@ fall on either side of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +14,8 @@ import triton
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 from synth.engine.kernels.sampler_kernels import draw_codes_kernel, draw_tokens_kernel
-from synth.engine.noise import SLOW_DRAWS, CounterFrame
+from synth.engine.noise import CounterFrame
 from synth.engine.sampling import (
     RAS_WINDOW,
     SECOND_TEMPERATURE,
@@ -224,50 +222,3 @@ def _sizes(logits: Tensor, max_top_k: int) -> dict[str, int]:
         "CANDIDATES": min(max_top_k, num_rows),
         "num_warps": 8 if main > 1024 else 4,
     }
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: both heads of the full model."""
-    return [case for batch in BATCHES for case in _cases(batch, device, dtype)]
-
-
-def _cases(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    spread = random(batch, 4097, device=device, dtype=dtype, scale=4.0)
-    codes = spread[:, :4096].contiguous()
-    words = torch.arange(batch * 22, device=device).view(batch, 1, 11, 2) * 0x9E3779B1 & 0xFFFFFFFF
-    full = torch.full((batch,), 1.0, device=device)
-    zeros = torch.zeros(batch, device=device, dtype=torch.int64)
-    inputs = DrawInputs(full * 0.8, full * 0.9, zeros + 30, words, zeros, MAX_TOP_K)
-    rows = TokenRows(torch.arange(1000, 5097, device=device), 1001, 5096)
-    window, nobody = torch.zeros(batch, RAS_WINDOW, device=device).long(), zeros.bool()
-
-    def both(sample: Callable[..., Tensor]) -> Callable[[], tuple[Tensor, Tensor]]:
-        def call() -> tuple[Tensor, Tensor]:
-            finite = torch.ones_like(nobody)
-            return sample(codes, inputs, SLOW_DRAWS, finite), finite
-
-        return call
-
-    def tokens(sample: Callable[..., TokenDraw]) -> Callable[[], tuple[Tensor, ...]]:
-        def call() -> tuple[Tensor, ...]:
-            drawn = sample(spread, inputs, rows, window, nobody)
-            return drawn.first, drawn.second, drawn.token, drawn.code, drawn.finite
-
-        return call
-
-    return [
-        KernelCase(
-            "draw_tokens",
-            f"{batch} x 4097, 64 candidates",
-            tokens(draw_tokens),
-            tokens(draw_tokens_torch),
-            num_bytes(spread),
-        ),
-        KernelCase(
-            "draw_codes",
-            f"{batch} x 4096, 64 candidates",
-            both(draw_codes),
-            both(draw_codes_torch),
-            num_bytes(codes),
-        ),
-    ]

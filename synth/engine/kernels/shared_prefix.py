@@ -26,7 +26,6 @@ from synth.engine.kernels.attention import (
     needs_wide_products,
 )
 from synth.engine.kernels.attention_kernels import attend_block
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 
 _TILE_ROWS = 64  # query heads of several streams that read a prefix together
 
@@ -224,26 +223,3 @@ def _attend_prefix(
     tl.store(peaks_out + part, peak, mask=taken)
     tl.store(weights_out + part, weight, mask=taken)
     tl.store(mixed_out + part[:, None] * HEAD_DIM + dim[None, :], mixed, mask=in_query)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: one layer of the full model, 800 of 1,200 positions shared."""
-    return [_case(batch, device, dtype) for batch in BATCHES]
-
-
-def _case(batch: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
-    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
-    pool = PrefixPool(keys[:1, :, :1024].clone(), values[:1, :, :1024].clone())
-    position = torch.full((batch,), 1199, device=device)
-    groups = PrefixGroups.allocate(batch, 1, device)
-    groups.assign(torch.zeros_like(position), torch.full((1,), 800, device=device))
-    own = num_bytes(keys, values) * 400 // 2048
-    return KernelCase(
-        "shared_attention",
-        f"{batch} streams, 800 of 1200 positions shared",
-        lambda: shared_attention(q, keys, values, position, pool, groups),
-        lambda: shared_attention_torch(q, keys, values, position, pool, groups),
-        own + num_bytes(pool.keys, pool.values) * 800 // 1024 + 2 * num_bytes(q),
-    )

@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import KernelCase, num_bytes, random
-
 _TILE = 1024  # elements of one program
 _SHORT, _LONG = 64, 512  # columns of a program over fewer than so many columns
 
@@ -205,42 +203,3 @@ def _add_branch(
     value = (own + value.to(dtype).to(tl.float32)).to(dtype)
     start = out + batch * out_batch + channel * out_channel
     tl.store(start + column * out_column, value, mask=inside)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: the decoder's widest tensors, of 4 and of 64 frames."""
-    return [
-        case
-        for frames in (4, 64)
-        for channels, columns in ((768, 32 * frames), (96, 2048 * frames))
-        for case in _cases(random(1, channels, columns, device=device, dtype=dtype))
-    ]
-
-
-def _cases(x: Tensor) -> list[KernelCase]:
-    left, branch = 18, x.flip(2)
-    alpha = x[0, :, 0].abs() + 0.5
-    inverse, bias, shape = 1 / alpha.float(), x[0, :, 1].clone(), " x ".join(map(str, x.shape))
-    return [
-        KernelCase(
-            "snake",
-            f"{shape}, {left} columns of padding",
-            lambda: snake(x, alpha, inverse, left=left),
-            lambda: snake_torch(x, alpha, inverse, left=left),
-            2 * num_bytes(x),
-        ),
-        KernelCase(
-            "snake after a bias",
-            shape,
-            lambda: snake(x, alpha, inverse, bias=bias),
-            lambda: snake_torch(x, alpha, inverse, bias=bias),
-            2 * num_bytes(x),
-        ),
-        KernelCase(
-            "add_branch",
-            shape,
-            lambda: add_branch(x, branch, bias),
-            lambda: add_branch_torch(x, branch, bias),
-            3 * num_bytes(x),
-        ),
-    ]

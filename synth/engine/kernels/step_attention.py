@@ -6,7 +6,6 @@ launch less in each layer than `write_heads` and then `decode_attention`.
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -22,7 +21,6 @@ from synth.engine.kernels.attention import (
     needs_wide_products,
 )
 from synth.engine.kernels.attention_kernels import attend_block
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
 from synth.engine.kernels.heads import write_heads_torch
 
 
@@ -209,30 +207,3 @@ def _step_splits(
     tl.store(peaks_out + part, peak, mask=row < GROUP)
     tl.store(weights_out + part, total, mask=row < GROUP)
     tl.store(mixed_out + part[:, None] * HEAD_DIM + dim[None, :], mixed, mask=in_query)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: one layer of the full model, every stream at 1,200 of 2,048."""
-    return [_case(batch, split, device, dtype) for batch in BATCHES for split in (64, 256)]
-
-
-def _case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
-    qkv = random(batch, 48 * 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
-    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
-    rope = random(2048, 64, 2, device=device, dtype=torch.float32)
-    weight = random(40, 128, device=device, dtype=dtype)
-    position = torch.full((batch,), 1199, device=device)
-
-    def call(function: object) -> tuple[Tensor, ...]:
-        assert callable(function)
-        mixed = function(qkv, rope, keys, values, position, weight=weight, eps=1e-6, split=split)
-        return mixed, keys[:, :, 1199], values[:, :, 1199]
-
-    return KernelCase(
-        "step_attention",
-        f"{batch} streams, 1200 positions, splits of {split}",
-        lambda: call(step_attention),
-        lambda: call(step_attention_torch),
-        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(qkv),
-    )

@@ -8,8 +8,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.bench_cases import BATCHES, KernelCase, num_bytes, random
-
 _BLOCK = 1024
 
 
@@ -50,19 +48,3 @@ def gate_rounded(gate, up):
     wide = gate.to(tl.float32)
     active = (wide * tl.sigmoid(wide)).to(gate.dtype).to(tl.float32)
     return (active * up.to(tl.float32)).to(gate.dtype)
-
-
-def cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return what a benchmark runs: the full model's feed-forward."""
-    return [_case(random(rows, 2 * 9728, device=device, dtype=dtype)) for rows in BATCHES]
-
-
-def _case(joined: Tensor) -> KernelCase:
-    rows, width = joined.shape
-    return KernelCase(
-        "swiglu",
-        f"{rows} x {width}",
-        lambda: swiglu(joined),
-        lambda: swiglu_torch(joined),
-        num_bytes(joined) * 3 // 2,
-    )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from synth.contract import SegmentAudio
-from synth.engine import deadlines
+from synth.engine import request_queue
 from synth.engine.decode_state import DecodeState
 from synth.engine.errors import (
     DeadlineExceededError,
@@ -36,7 +36,7 @@ def ends(futures: dict[str, Future[SegmentAudio]]) -> list[str]:
 def pass_hours(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     """Let the clock that deadlines are compared with go on by some hours."""
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * hours)
-    monkeypatch.setattr(deadlines, "time", clock)
+    monkeypatch.setattr(request_queue, "time", clock)
 
 
 def test_classes_then_voices_then_lengths_decide_who_is_next(

@@ -7,7 +7,6 @@ not be interpreting; it brings the assembler along.
 
 from __future__ import annotations
 
-import importlib
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from synth.engine.kernels import bench_cases
+from lab.gpu_check import kernel_cases
 
 CAPABILITY = 90
 
@@ -57,11 +56,10 @@ def compile_modules(names: list[str], dtype: torch.dtype) -> dict[str, str]:
         return kernel
 
     JITFunction.run = only_compile
-    modules = [importlib.import_module(f"{bench_cases.__package__}.{name}") for name in names]
-    for module in modules or bench_cases.case_modules():
-        # Nobody reads the numbers, and no kernel is compiled anew for another batch.
-        vars(module).update(random=_any_numbers, BATCHES=(1,))
-        for case in module.cases(torch.device("cpu"), dtype):
+    # Nobody reads the numbers, and no kernel is compiled anew for another batch.
+    vars(kernel_cases).update(random=_any_numbers, BATCHES=(1,))
+    for name in names or kernel_cases.CASES:
+        for case in kernel_cases.CASES[name](torch.device("cpu"), dtype):
             case.kernel()
     return found
 

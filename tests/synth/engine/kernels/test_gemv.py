@@ -10,7 +10,7 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine.kernels import gemv as module
+from lab.gpu_check import kernel_cases
 from synth.engine.kernels.gemv import gemv, gemv_parts, gemv_parts_torch, gemv_torch
 from synth.engine.kernels.norm import add_rms_norm_torch
 from synth.engine.linear import PlainLinear
@@ -162,7 +162,7 @@ def test_every_product_of_the_benchmark_is_one_of_the_full_model() -> None:
     config = preset("full").config.text_config
     heads = (config.n_head + 2 * config.n_local_heads) * config.head_dim
 
-    sizes = {each.name: (each.num_out, each.num_in) for each in module._PRODUCTS}
+    sizes = {each.name: (each.num_out, each.num_in) for each in kernel_cases._PRODUCTS}
 
     assert sizes == {
         "qkv": (heads, config.dim),

@@ -10,9 +10,9 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="triton is not installed")
 
+from lab.gpu_check.kernel_cases import snake_cases
 from synth.engine.codec.residual import Snake
-from synth.engine.kernels.bench_cases import KernelCase
-from synth.engine.kernels.snake import add_branch, add_branch_torch, cases, snake, snake_torch
+from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
 
 DTYPES = (torch.float32, torch.bfloat16)
 # The last bit of a sine may be another, which is one step of the dtype at most.
@@ -149,7 +149,5 @@ def test_in_bfloat16_the_torch_form_is_nearer_to_float32_than_the_layer(
 
 @pytest.mark.gpu
 def test_cases_of_the_benchmark_agree(device: torch.device) -> None:
-    found: list[KernelCase] = cases(device, torch.bfloat16)
-
-    for case in found:
+    for case in snake_cases(device, torch.bfloat16):
         torch.testing.assert_close(case.kernel(), case.torch_form(), **CLOSE[torch.bfloat16])

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine.kernels import bench_cases
+from lab.gpu_check import kernel_cases
+from synth.engine import kernels
 
 
-def test_modules_with_kernels_of_a_step_have_cases_and_others_are_left_out() -> None:
-    names = {module.__name__.rpartition(".")[2] for module in bench_cases.case_modules()}
+def test_every_module_with_kernels_beside_a_torch_form_has_cases() -> None:
+    folder = Path(kernels.__file__).parent
+    paired = {path.stem for path in folder.glob("*.py") if "_torch(" in path.read_text("utf-8")}
 
-    assert names >= {"attention", "embed", "gemv", "heads", "norm", "sampler", "swiglu"}
-    assert not names & {"bench_cases", "launch", "gemv_kernels", "gemv_tiles"}
+    assert paired >= {"attention", "embed", "gemv", "heads", "norm", "sampler", "swiglu"}
+    assert set(kernel_cases.CASES) == paired
 
 
 def test_random_inputs_are_the_same_in_every_run(device: torch.device) -> None:
     first, second = (
-        bench_cases.random(3, 5, device=device, dtype=torch.bfloat16, scale=0.5) for _ in range(2)
+        kernel_cases.random(3, 5, device=device, dtype=torch.bfloat16, scale=0.5) for _ in range(2)
     )
 
     assert torch.equal(first, second)
@@ -29,7 +33,7 @@ def test_random_inputs_are_the_same_in_every_run(device: torch.device) -> None:
 
 @pytest.mark.gpu
 def test_every_case_is_close_to_its_torch_form_at_the_full_models_shape() -> None:
-    for case in bench_cases.bench_cases(torch.device("cuda"), torch.bfloat16):
+    for case in kernel_cases.kernel_cases(torch.device("cuda"), torch.bfloat16):
         found, expected = (as_tuple(form()) for form in (case.kernel, case.torch_form))
         for one, other in zip(found, expected, strict=True):
             error = (one.double() - other.double()).norm() / other.double().norm()

@@ -1,0 +1,432 @@
+"""Hold every kernel beside its torch form, at the full model's shapes.
+
+Only where `synth.engine.kernels.launch.is_available`: kernels are imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from synth.contract import MAX_TOP_K
+from synth.engine.kernels.attention import decode_attention, decode_attention_torch
+from synth.engine.kernels.embed import embed_columns, embed_columns_torch
+from synth.engine.kernels.frame_attention import (
+    frame_attention,
+    frame_attention_torch,
+    step_frame,
+    step_frame_torch,
+)
+from synth.engine.kernels.gemv import gemv, gemv_torch
+from synth.engine.kernels.heads import write_heads, write_heads_torch
+from synth.engine.kernels.norm import add_rms_norm, add_rms_norm_torch
+from synth.engine.kernels.sampler import (
+    DrawInputs,
+    TokenDraw,
+    TokenRows,
+    draw_codes,
+    draw_codes_torch,
+    draw_tokens,
+    draw_tokens_torch,
+)
+from synth.engine.kernels.shared_prefix import (
+    PrefixGroups,
+    PrefixPool,
+    shared_attention,
+    shared_attention_torch,
+)
+from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
+from synth.engine.kernels.step_attention import step_attention, step_attention_torch
+from synth.engine.kernels.swiglu import swiglu, swiglu_torch
+from synth.engine.noise import SLOW_DRAWS
+from synth.engine.sampling import RAS_WINDOW
+
+BATCHES = (1, 8, 64)
+
+Tensors = Tensor | tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """Hold one kernel at one shape, ready to be called any number of times.
+
+    Both callables compute the same from the same inputs and return the same tensors, which may be
+    compared (a part of a cache that was written is returned too); neither takes arguments, and each
+    call allocates its results. Inputs stay in a device's cache between calls unless they are larger
+    or whoever measures clears it.
+    """
+
+    name: str  # of the kernel
+    shape: str  # as a person reads it
+    kernel: Callable[[], Tensors]
+    torch_form: Callable[[], Tensors]
+    num_bytes: int  # the fewest that must move: inputs read once, results written once
+
+
+def kernel_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return the cases of all kernels, with random inputs on a device; they take some gigabytes."""
+    return [case for cases in CASES.values() for case in cases(device, dtype)]
+
+
+def attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of one layer of the full model, every stream at 1,200 of 2,048."""
+    return [
+        _attention_case(batch, split, device, dtype)
+        for batch in BATCHES
+        for split in (64, 128, 256)
+    ]
+
+
+def _attention_case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
+    q = random(batch, 32, 128, device=device, dtype=dtype)
+    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
+    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
+    position = torch.full((batch,), 1199, device=device)
+    return KernelCase(
+        "decode_attention",
+        f"{batch} streams, 1200 positions, splits of {split}",
+        lambda: decode_attention(q, keys, values, position, split=split),
+        lambda: decode_attention_torch(q, keys, values, position, split=split),
+        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(q),
+    )
+
+
+def embed_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of columns of codes, of a vocabulary cut to its semantic part."""
+    text, audio = (random(rows, 2560, device=device, dtype=dtype) for rows in (4096, 40_960))
+    return [_embed_case(batch, text, audio) for batch in BATCHES]
+
+
+def _embed_case(batch: int, text: Tensor, audio: Tensor) -> KernelCase:
+    columns = torch.arange(batch * 11, device=text.device).view(batch, 11) * 17 % 4096
+    ends = {"semantic_begin": 0, "semantic_end": 4095}
+    return KernelCase(
+        "embed_columns",
+        f"{batch} x 11 to {batch} x {text.shape[1]}",
+        lambda: embed_columns(columns, text, audio, **ends),
+        lambda: embed_columns_torch(columns, text, audio, **ends),
+        num_bytes(columns) + 12 * batch * text.shape[1] * text.element_size(),
+    )
+
+
+def frame_attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of one layer of the full model, at a frame's last codebook."""
+    return [case for batch in BATCHES for case in _frame_attention_shape(batch, device, dtype)]
+
+
+def _frame_attention_shape(
+    batch: int, device: torch.device, dtype: torch.dtype
+) -> list[KernelCase]:
+    q = random(batch, 32, 128, device=device, dtype=dtype)
+    qkv = random(batch, 48 * 128, device=device, dtype=dtype)
+    keys = random(batch, 8, 10, 128, device=device, dtype=dtype)
+    values = keys.flip(-1).contiguous()
+    rope = random(10, 64, 2, device=device, dtype=torch.float32)
+    shape = f"{batch} streams, 10 positions"
+    return [
+        KernelCase(
+            "frame_attention",
+            shape,
+            lambda: frame_attention(q, keys, values, 9),
+            lambda: frame_attention_torch(q, keys, values, 9),
+            num_bytes(keys, values) + 2 * num_bytes(q),
+        ),
+        KernelCase(
+            "step_frame",
+            shape,
+            lambda: (step_frame(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
+            lambda: (step_frame_torch(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
+            num_bytes(keys, values, qkv, q),
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """Name a product of the full model."""
+
+    name: str
+    num_out: int
+    num_in: int
+    normed: bool = False
+    gated: bool = False
+
+
+_PRODUCTS = (
+    _Product("qkv", 6144, 2560, normed=True),
+    _Product("wo", 2560, 4096),
+    _Product("w1 and w3", 9728, 2560, normed=True, gated=True),
+    _Product("w2", 2560, 9728),
+    _Product("head", 4097, 2560),
+)
+
+
+def gemv_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the full model's products, of 1, 2, 8 and 16 rows.
+
+    A product of 64 rows is left to the library.
+    """
+    found = []
+    for product in _PRODUCTS:
+        shape = (product.num_out * (2 if product.gated else 1), product.num_in)
+        weight = random(*shape, device=device, dtype=dtype, scale=0.02)
+        found += [_gemv_case(product, rows, weight) for rows in (1, 2, 8, 16)]
+    return found
+
+
+def _gemv_case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
+    x = random(rows, product.num_in, device=weight.device, dtype=weight.dtype)
+    residual = None if product.normed else x.new_ones(rows, product.num_out)
+    norm = x[0].contiguous() if product.normed else None
+    moved = num_bytes(weight, x) + x.element_size() * rows * product.num_out
+
+    def call(function: object) -> Tensor:
+        assert callable(function)
+        out: Tensor = function(
+            x, weight, norm=norm, eps=1e-6, residual=residual, gated=product.gated
+        )
+        return out
+
+    return KernelCase(
+        "gemv",
+        f"{product.name}, {rows} x {product.num_in} to {product.num_out}",
+        lambda: call(gemv),
+        lambda: call(gemv_torch),
+        moved,
+    )
+
+
+def heads_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of both transformers of the full model."""
+    slow = [_heads_case(batch, 2048, True, device, dtype) for batch in BATCHES]
+    return slow + [_heads_case(batch, 10, False, device, dtype) for batch in BATCHES]
+
+
+def _heads_case(
+    batch: int, positions: int, slow: bool, device: torch.device, dtype: torch.dtype
+) -> KernelCase:
+    heads, kv_heads, head_dim = 32, 8, 128
+    qkv = random(batch, (heads + 2 * kv_heads) * head_dim, device=device, dtype=dtype)
+    keys = torch.zeros(batch, kv_heads, positions, head_dim, device=device, dtype=dtype)
+    values, at = torch.zeros_like(keys), positions // 2
+    rope = random(positions, head_dim // 2, 2, device=device, dtype=torch.float32)
+    weight = random(heads + kv_heads, head_dim, device=device, dtype=dtype) if slow else None
+    position = torch.full((batch,), at, device=device) if slow else at
+
+    def call(function: object) -> tuple[Tensor, ...]:
+        assert callable(function)
+        queries = function(qkv, rope, keys, values, position, weight=weight, eps=1e-6)
+        return queries, keys[:, :, at], values[:, :, at]
+
+    return KernelCase(
+        "write_heads",
+        f"{batch} x {qkv.shape[1]}" + (", q/k norm, positions read" if slow else ", position 5"),
+        lambda: call(write_heads),
+        lambda: call(write_heads_torch),
+        2 * num_bytes(qkv),
+    )
+
+
+def norm_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the full model's width."""
+    return [_norm_case(rows, random(rows, 2560, device=device, dtype=dtype)) for rows in BATCHES]
+
+
+def _norm_case(rows: int, x: Tensor) -> KernelCase:
+    residual, weight = x.flip(0).contiguous(), x[0].contiguous()
+    return KernelCase(
+        "add_rms_norm",
+        f"{rows} x {x.shape[1]}",
+        lambda: add_rms_norm(x, residual, weight, 1e-6),
+        lambda: add_rms_norm_torch(x, residual, weight, 1e-6),
+        2 * num_bytes(x, residual) + num_bytes(weight),
+    )
+
+
+def sampler_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of both heads of the full model."""
+    return [case for batch in BATCHES for case in _sampler_shape(batch, device, dtype)]
+
+
+def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    spread = random(batch, 4097, device=device, dtype=dtype, scale=4.0)
+    codes = spread[:, :4096].contiguous()
+    words = torch.arange(batch * 22, device=device).view(batch, 1, 11, 2) * 0x9E3779B1 & 0xFFFFFFFF
+    full = torch.full((batch,), 1.0, device=device)
+    zeros = torch.zeros(batch, device=device, dtype=torch.int64)
+    inputs = DrawInputs(full * 0.8, full * 0.9, zeros + 30, words, zeros, MAX_TOP_K)
+    rows = TokenRows(torch.arange(1000, 5097, device=device), 1001, 5096)
+    window, nobody = torch.zeros(batch, RAS_WINDOW, device=device).long(), zeros.bool()
+
+    def both(sample: Callable[..., Tensor]) -> Callable[[], tuple[Tensor, Tensor]]:
+        def call() -> tuple[Tensor, Tensor]:
+            finite = torch.ones_like(nobody)
+            return sample(codes, inputs, SLOW_DRAWS, finite), finite
+
+        return call
+
+    def tokens(sample: Callable[..., TokenDraw]) -> Callable[[], tuple[Tensor, ...]]:
+        def call() -> tuple[Tensor, ...]:
+            drawn = sample(spread, inputs, rows, window, nobody)
+            return drawn.first, drawn.second, drawn.token, drawn.code, drawn.finite
+
+        return call
+
+    return [
+        KernelCase(
+            "draw_tokens",
+            f"{batch} x 4097, 64 candidates",
+            tokens(draw_tokens),
+            tokens(draw_tokens_torch),
+            num_bytes(spread),
+        ),
+        KernelCase(
+            "draw_codes",
+            f"{batch} x 4096, 64 candidates",
+            both(draw_codes),
+            both(draw_codes_torch),
+            num_bytes(codes),
+        ),
+    ]
+
+
+def shared_prefix_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of one layer of the full model, 800 of 1,200 positions shared."""
+    return [_shared_prefix_case(batch, device, dtype) for batch in BATCHES]
+
+
+def _shared_prefix_case(batch: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
+    q = random(batch, 32, 128, device=device, dtype=dtype)
+    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
+    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
+    pool = PrefixPool(keys[:1, :, :1024].clone(), values[:1, :, :1024].clone())
+    position = torch.full((batch,), 1199, device=device)
+    groups = PrefixGroups.allocate(batch, 1, device)
+    groups.assign(torch.zeros_like(position), torch.full((1,), 800, device=device))
+    own = num_bytes(keys, values) * 400 // 2048
+    return KernelCase(
+        "shared_attention",
+        f"{batch} streams, 800 of 1200 positions shared",
+        lambda: shared_attention(q, keys, values, position, pool, groups),
+        lambda: shared_attention_torch(q, keys, values, position, pool, groups),
+        own + num_bytes(pool.keys, pool.values) * 800 // 1024 + 2 * num_bytes(q),
+    )
+
+
+def snake_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the decoder's widest tensors, of 4 and of 64 frames."""
+    return [
+        case
+        for frames in (4, 64)
+        for channels, columns in ((768, 32 * frames), (96, 2048 * frames))
+        for case in _snake_shape(random(1, channels, columns, device=device, dtype=dtype))
+    ]
+
+
+def _snake_shape(x: Tensor) -> list[KernelCase]:
+    left, branch = 18, x.flip(2)
+    alpha = x[0, :, 0].abs() + 0.5
+    inverse, bias, shape = 1 / alpha.float(), x[0, :, 1].clone(), " x ".join(map(str, x.shape))
+    return [
+        KernelCase(
+            "snake",
+            f"{shape}, {left} columns of padding",
+            lambda: snake(x, alpha, inverse, left=left),
+            lambda: snake_torch(x, alpha, inverse, left=left),
+            2 * num_bytes(x),
+        ),
+        KernelCase(
+            "snake after a bias",
+            shape,
+            lambda: snake(x, alpha, inverse, bias=bias),
+            lambda: snake_torch(x, alpha, inverse, bias=bias),
+            2 * num_bytes(x),
+        ),
+        KernelCase(
+            "add_branch",
+            shape,
+            lambda: add_branch(x, branch, bias),
+            lambda: add_branch_torch(x, branch, bias),
+            3 * num_bytes(x),
+        ),
+    ]
+
+
+def step_attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of one layer of the full model, every stream at 1,200 of 2,048."""
+    return [
+        _step_attention_case(batch, split, device, dtype)
+        for batch in BATCHES
+        for split in (64, 256)
+    ]
+
+
+def _step_attention_case(
+    batch: int, split: int, device: torch.device, dtype: torch.dtype
+) -> KernelCase:
+    qkv = random(batch, 48 * 128, device=device, dtype=dtype)
+    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
+    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
+    rope = random(2048, 64, 2, device=device, dtype=torch.float32)
+    weight = random(40, 128, device=device, dtype=dtype)
+    position = torch.full((batch,), 1199, device=device)
+
+    def call(function: object) -> tuple[Tensor, ...]:
+        assert callable(function)
+        mixed = function(qkv, rope, keys, values, position, weight=weight, eps=1e-6, split=split)
+        return mixed, keys[:, :, 1199], values[:, :, 1199]
+
+    return KernelCase(
+        "step_attention",
+        f"{batch} streams, 1200 positions, splits of {split}",
+        lambda: call(step_attention),
+        lambda: call(step_attention_torch),
+        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(qkv),
+    )
+
+
+def swiglu_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of the full model's feed-forward."""
+    return [_swiglu_case(random(rows, 2 * 9728, device=device, dtype=dtype)) for rows in BATCHES]
+
+
+def _swiglu_case(joined: Tensor) -> KernelCase:
+    rows, width = joined.shape
+    return KernelCase(
+        "swiglu",
+        f"{rows} x {width}",
+        lambda: swiglu(joined),
+        lambda: swiglu_torch(joined),
+        num_bytes(joined) * 3 // 2,
+    )
+
+
+def num_bytes(*tensors: Tensor) -> int:
+    """Return the bytes of tensors together."""
+    return sum(each.numel() * each.element_size() for each in tensors)
+
+
+def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+    """Return normal numbers; each call with the same shape gives the same ones."""
+    generator = torch.Generator(device=device).manual_seed(sum(shape))
+    drawn = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+    return drawn.mul_(scale).to(dtype)
+
+
+# By the name of the kernel's module.
+CASES = {
+    "attention": attention_cases,
+    "embed": embed_cases,
+    "frame_attention": frame_attention_cases,
+    "gemv": gemv_cases,
+    "heads": heads_cases,
+    "norm": norm_cases,
+    "sampler": sampler_cases,
+    "shared_prefix": shared_prefix_cases,
+    "snake": snake_cases,
+    "step_attention": step_attention_cases,
+    "swiglu": swiglu_cases,
+}
