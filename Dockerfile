@@ -8,10 +8,10 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 WORKDIR /app
 RUN useradd --uid 10001 --create-home ttsweb && mkdir -p /data/media /data/models /data/workers && chown -R ttsweb /data && ln -s /data /app/data
 COPY pyproject.toml constraints.txt ./
-COPY ttsweb/install_list.py ttsweb/torch_install.py ttsweb/
+COPY ttsweb/install/install_list.py ttsweb/install/torch_install.py ttsweb/
 COPY synth/engine/codec/torchaudio_import.py synth/engine/codec/
 RUN pip install -c constraints.txt pip && \
-    python ttsweb/install_list.py pyproject.toml > /tmp/list && \
+    python ttsweb/install/install_list.py pyproject.toml > /tmp/list && \
     pip install -c constraints.txt -r /tmp/list && rm /tmp/list
 
 FROM base AS web
@@ -27,9 +27,9 @@ ARG TTS_TORCH=cuda
 # and Python.h, which this base image has.
 RUN apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev >/dev/null && \
     rm -rf /var/lib/apt/lists/*
-RUN python ttsweb/install_list.py pyproject.toml engine > /tmp/list && \
+RUN python ttsweb/install/install_list.py pyproject.toml engine > /tmp/list && \
     pip install -c constraints.txt -r /tmp/list && rm /tmp/list && \
-    TTS_TORCH=${TTS_TORCH} python ttsweb/torch_install.py constraints.txt
+    TTS_TORCH=${TTS_TORCH} python ttsweb/install/torch_install.py constraints.txt
 COPY . .
 # What computes frames on a processor is compiled here, so that no first start waits for it; and a
 # build ends here where Triton could compile nothing.

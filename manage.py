@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command; what it needs of Django is loaded by the command itself."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
-    from ttsweb.command_line import run
+    from ttsweb.commands.line import run
 
     run(sys.argv)
 

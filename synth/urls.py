@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from django.urls import path
 
-from synth import views
-from synth.batches import views as batch_views
-from synth.bookshelf import audio_views, file_views
-from synth.bookshelf import views as book_views
-from synth.bookshelf.block_views import ChapterBlocksView
-from synth.bookshelf.change_views import BookPausesView, BookPriorityView
-from synth.bookshelf.cover_views import BookCoverView, BookMetadataView
-from synth.event_views import BatchEventsView, JobEventsView
-from synth.group_views import GroupsView, GroupView, PermissionsView
-from synth.key_views import KeysView, KeyView
-from synth.review import views as review_views
-from synth.segment_views import (
+from synth.accounts.group_views import GroupsView, GroupView, PermissionsView
+from synth.accounts.key_views import KeysView, KeyView
+from synth.accounts.user_views import UsersView, UserView
+from synth.api.batches import views as batch_views
+from synth.api.books import audio_views, file_views
+from synth.api.books import views as book_views
+from synth.api.books.block_views import ChapterBlocksView
+from synth.api.books.change_views import BookPausesView, BookPriorityView
+from synth.api.books.cover_views import BookCoverView, BookMetadataView
+from synth.api.jobs import views
+from synth.api.jobs.event_views import BatchEventsView, JobEventsView
+from synth.api.jobs.segment_views import (
     SegmentAudioView,
     SegmentChooseView,
     SegmentRenderView,
     SegmentView,
 )
-from synth.timestamp_views import JobTimestampsView, JobWaveformView
-from synth.user_views import UsersView, UserView
+from synth.api.jobs.timestamp_views import JobTimestampsView, JobWaveformView
+from synth.api.review import views as review_views
 
 urlpatterns = [
     path("batches", batch_views.BatchesView.as_view(), name="batches"),

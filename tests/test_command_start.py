@@ -16,7 +16,7 @@ from django.core.management import get_commands
 
 from lab.management.commands.bench import BENCHES
 from tests.workers.commands import PROJECT
-from ttsweb.command_line import LAB_COMMANDS, find_names
+from ttsweb.commands.line import LAB_COMMANDS, find_names
 
 HEAVY = (
     "django", "rest_framework", "celery", "torch", "numpy", "lxml", "triton", "regex", "sentencex"
@@ -38,7 +38,7 @@ RUN = """
 import json, sys
 from pathlib import Path
 found, sys.argv = Path(sys.argv[1]), ["manage.py", *sys.argv[2:]]
-from ttsweb.command_line import run
+from ttsweb.commands.line import run
 try:
     run(sys.argv)
 finally:

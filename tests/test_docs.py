@@ -16,7 +16,7 @@ from drf_spectacular.generators import SchemaGenerator
 from tests.browser.test_pages import PAGES
 from tests.test_readme import PROJECT, known_commands
 from ttsweb.client import Client
-from ttsweb.setting_specs import SETTINGS
+from ttsweb.configuration.specs import SETTINGS
 
 GUIDES = sorted((PROJECT / "docs").glob("*.md"))
 SAMPLE_ID = "7ef65327-2515-439f-be13-a942a8da4e3a"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from ttsweb.settings_doc import env_example, with_settings_table
+from ttsweb.configuration.tables import env_example, with_settings_table
 
 PROJECT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "tts")

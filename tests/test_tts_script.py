@@ -197,7 +197,9 @@ def test_list_of_requirements_leaves_torch_to_its_own_installer(checkout: Checko
     assert not [line for line in listed if line.startswith("pytest")]
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt", "ttsweb/torch_install.py"])
+@pytest.mark.parametrize(
+    "name", ["pyproject.toml", "constraints.txt", "ttsweb/install/torch_install.py"]
+)
 def test_changed_project_file_is_installed_again_whatever_its_age(
     checkout: Checkout, name: str
 ) -> None:

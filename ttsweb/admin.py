@@ -18,8 +18,8 @@ from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.key_rights import LIMITS
-from synth.keys import create_key, revoke_key
+from synth.accounts.keys import create_key, revoke_key
+from synth.accounts.rights import LIMITS
 from synth.models import ApiKey, default_scopes
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"

@@ -6,14 +6,14 @@ import os
 
 from django.conf import settings
 
-from synth.event_streams import EventStreams
-from synth.job_wait import JobWait
+from synth.api.jobs.event_streams import EventStreams
+from synth.api.jobs.wait import JobWait
 from synth.live.player import LivePlayer
 from synth.live.streams import LiveStreams
 from synth.live.watcher import LiveWatcher
 from synth.openai.speech_wait import SpeechWait
-from ttsweb.body_limit import BodyLimit
-from ttsweb.chunked import get_asgi_application
+from ttsweb.http.body_limit import BodyLimit
+from ttsweb.http.chunked import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import os
 
-from ttsweb.env import (
+from ttsweb.configuration.builders import (
+    broker_settings,
+    database_settings,
+    logging_settings,
+    model_aliases,
+    read_or_make_secret_key,
+    transcriber_name,
+    voice_aliases,
+)
+from ttsweb.configuration.env import (
     PROJECT_DIR,
     env_bool,
     env_float,
@@ -17,17 +26,8 @@ from ttsweb.env import (
     load_dotenv,
     unknown_variables,
 )
-from ttsweb.library_settings import *  # noqa: F403
+from ttsweb.configuration.library import *  # noqa: F403
 from ttsweb.private_files import FILE_MODE, FOLDER_MODE
-from ttsweb.setting_builders import (
-    broker_settings,
-    database_settings,
-    logging_settings,
-    model_aliases,
-    read_or_make_secret_key,
-    transcriber_name,
-    voice_aliases,
-)
 
 BASE_DIR = PROJECT_DIR
 load_dotenv(BASE_DIR / ".env")

@@ -6,13 +6,13 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
-from ttsweb.about_page import about_page
-from ttsweb.docs_page import DocsView
-from ttsweb.health import healthz, readyz
-from ttsweb.licence_page import licence_page
-from ttsweb.overview_page import OverviewView
-from ttsweb.stats import StatsView
-from ttsweb.studio import front_page, studio_page
+from ttsweb.pages.about import about_page
+from ttsweb.pages.docs import DocsView
+from ttsweb.pages.health import healthz, readyz
+from ttsweb.pages.licence import licence_page
+from ttsweb.pages.overview_page import OverviewView
+from ttsweb.pages.stats import StatsView
+from ttsweb.pages.studio import front_page, studio_page
 
 urlpatterns = [
     path("", front_page, name="front"),
@@ -24,9 +24,9 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
-    path("api/v1/", include("synth.lexicons.routes")),
-    path("api/v1/", include("synth.book_batches.routes")),
-    path("api/v1/webhooks/", include("synth.webhooks.routes")),
+    path("api/v1/", include("synth.api.lexicons.routes")),
+    path("api/v1/", include("synth.api.book_batches.routes")),
+    path("api/v1/webhooks/", include("synth.api.webhooks.routes")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/overview", OverviewView.as_view(), name="overview"),
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),
@@ -34,7 +34,7 @@ urlpatterns = [
     path("api/v1/docs", DocsView.as_view(), name="docs"),
 ]
 
-handler400 = "ttsweb.error_pages.bad_request"
-handler403 = "ttsweb.error_pages.permission_denied"
-handler404 = "ttsweb.error_pages.not_found"
-handler500 = "ttsweb.error_pages.server_error"
+handler400 = "ttsweb.http.error_pages.bad_request"
+handler403 = "ttsweb.http.error_pages.permission_denied"
+handler404 = "ttsweb.http.error_pages.not_found"
+handler500 = "ttsweb.http.error_pages.server_error"

@@ -21,7 +21,7 @@ def delete_voices_of(instance: Any, **kwargs: Any) -> None:
     Those that were shared go too: who agreed to them is gone, and a voice without an owner is
     one that the installation itself answers for.
     """
-    from synth.removal import delete_voice  # models are not loaded yet when this module is
+    from synth.jobs.removal import delete_voice  # models are not loaded yet when this module is
 
     for voice in Voice.objects.filter(owner_id=instance.pk, deleted_at__isnull=True):
         delete_voice(voice)

@@ -15,9 +15,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from synth.key_limits import check_voice_bytes
+from synth.accounts.limits import check_voice_bytes
+from synth.jobs.removal import evict_voice
 from synth.models import ApiKey
-from synth.removal import evict_voice
 from synth.transitions.silenced import stop_silenced_jobs
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion

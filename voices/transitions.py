@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from synth import queue
+from synth.jobs import queue
 from synth.webhooks.events import tell_of_version
 from ttsweb import leases
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
+from voices.api.views import VoiceAudioView, VoiceEncodeView, VoicesView, VoiceView
 from voices.portable.views import VoiceCodesImportView, VoiceExportView, VoiceImportView
-from voices.views import VoiceAudioView, VoiceEncodeView, VoicesView, VoiceView
 
 urlpatterns: list[URLPattern] = [
     path("voices", VoicesView.as_view(), name="voices"),

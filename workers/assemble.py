@@ -21,20 +21,20 @@ from synth.transitions.batches import ZIP
 from ttsweb.log_format import log_context
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
-from workers.audio_writers import FileTooLongError
-from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
-from workers.book_export import is_mastered_by_chapters, make_book
-from workers.book_files.book_audio import BookFileError
-from workers.held_claims import HeldClaim
-from workers.joined_takes import (
+from workers.audio.joined_takes import (
     JoinedTakes,
     MixedRatesError,
     TakeMissingError,
     TakesChangedError,
 )
-from workers.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
-from workers.outages import is_disk_full, is_outage, outlast
-from workers.worker_process import WorkerProcess
+from workers.audio.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
+from workers.audio.writers import FileTooLongError
+from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
+from workers.book_files.book_audio import BookFileError
+from workers.books.export import is_mastered_by_chapters, make_book
+from workers.process.held_claims import HeldClaim
+from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 

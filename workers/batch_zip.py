@@ -23,7 +23,7 @@ from synth.formats import FORMATS
 from synth.models import Export, RenderJob
 from synth.transitions import UNFINISHED, FileFacts
 from synth.transitions.batches import WITH_AUDIO
-from workers.mastering import ExportUnwantedError, MadeFile
+from workers.audio.mastering import ExportUnwantedError, MadeFile
 
 CHUNK_BYTES = 1 << 20
 ITEMS_AT_ONCE = 500  # rows in memory

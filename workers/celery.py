@@ -52,7 +52,7 @@ def make_app() -> Celery:
             "workers.render_segments": {"queue": "synth"},
             "workers.assemble": {"queue": "cpu"},
             "workers.deliver": {"queue": "cpu"},
-            "workers.sweep": {"queue": "cpu"},
+            "workers.upkeep.sweep": {"queue": "cpu"},
         },
         imports=("workers.tasks",),
     )

@@ -8,10 +8,10 @@ from typing import Any
 
 from celery import shared_task
 
-from synth import queue
 from synth.book_batches.advance import advance_batch
-from workers import claiming, running
-from workers.sweep import sweep_if_due
+from synth.jobs import queue
+from workers.process import claiming, running
+from workers.upkeep.sweep import sweep_if_due
 from workers.webhook import take_deliveries
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ def deliver(delivery_id: Any) -> None:
         take_deliveries(process, [found])
 
 
-@shared_task(name="workers.sweep")
+@shared_task(name="workers.upkeep.sweep")
 def sweep() -> None:
     """Do a round of the sweep if it is due."""
     sweep_if_due()

@@ -20,10 +20,10 @@ from synth.models import WebhookDelivery
 from synth.transitions import Claim
 from synth.webhooks.signing import secret_of, signed_headers, signing_secrets
 from ttsweb.encryption import SecretUnreadableError
-from ttsweb.guarded_fetch import Answered, FetchError, post
-from workers.held_claims import HeldClaim, Kind
-from workers.outages import outlast
-from workers.worker_process import WorkerProcess
+from ttsweb.http.guarded_fetch import Answered, FetchError, post
+from workers.process.held_claims import HeldClaim, Kind
+from workers.process.outages import outlast
+from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.engine.dual_ar import DualAR
-from synth.engine.kv_cache import KVCache
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.kv_cache import KVCache
 
 STREAMS = 2
 

@@ -31,11 +31,11 @@ from lab.bench.stepping import (
 )
 from lab.bench.windows import Series, run_windows, spread
 from synth.contract import Sampling
-from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import choose_numbers, resolve_device, wants_graphs
 from synth.engine.errors import InvalidSpecError
-from synth.engine.out_of_memory import free_cached_memory
-from synth.engine.preset_shapes import Preset, preset
+from synth.engine.loading.engine_config import choose_numbers, resolve_device, wants_graphs
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.presets.shapes import Preset, preset
+from synth.engine.slots.out_of_memory import free_cached_memory
 
 COLUMNS = (
     "dtype",

@@ -18,9 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lab.bench.baseline_sampler import sample
 from synth.contract import Sampling
-from synth.engine.config import LMConfig, TransformerConfig
-from synth.engine.layers import apply_rope, rope_table
-from synth.engine.sampling import RAS_WINDOW, SECOND_TEMPERATURE, SECOND_TOP_P
+from synth.engine.model.config import LMConfig, TransformerConfig
+from synth.engine.model.layers import apply_rope, rope_table
+from synth.engine.model.sampling import RAS_WINDOW, SECOND_TEMPERATURE, SECOND_TOP_P
 from synth.engine.tokenizer import SpecialIds
 
 CACHE_LENGTH = 2048

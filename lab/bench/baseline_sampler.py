@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from synth.engine.sampling import MIN_TEMPERATURE
+from synth.engine.model.sampling import MIN_TEMPERATURE
 
 
 def sample(logits: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:

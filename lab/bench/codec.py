@@ -22,13 +22,13 @@ from lab.bench.roofline import floor_seconds
 from lab.bench.windows import Series, run_windows, spread
 from synth.engine.codec import CodecDecoder
 from synth.engine.codec.capture import CudaCapture
-from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.stream import CodecStream, decode_streams
-from synth.engine.codec.stream_graphs import StreamGraphs
+from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
+from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.streams.graphs import StreamGraphs
 from synth.engine.device_lane import DeviceLane
-from synth.engine.engine_config import resolve_device
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import resolve_device
+from synth.engine.presets.shapes import preset
 
 COLUMNS = (
     "dtype",

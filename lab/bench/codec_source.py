@@ -13,10 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from lab.bench.preset_weights import codec_half
 from lab.bench.report import Options
 from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.load import Half, build_half, prepare_half
+from synth.engine.codec.files.codec_file import open_codec
+from synth.engine.codec.files.load import Half, build_half, prepare_half
 from synth.engine.codec.precision import Precision, decode_precision, encode_precision
-from synth.engine.preset_shapes import Preset
+from synth.engine.presets.shapes import Preset
 
 PRECISIONS = ("float32", "bfloat16")  # of either half, on every device
 

@@ -39,7 +39,7 @@ def main() -> None:
 def start_engine(options: dict[str, Any]) -> Any:
     """Return an engine that was loaded and warmed up, each step told."""
     from synth.engine import Engine, EngineConfig
-    from synth.engine.loaded_models import load_models
+    from synth.engine.loading.loaded_models import load_models
 
     tell("engine's modules")
     config = EngineConfig(

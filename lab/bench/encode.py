@@ -26,11 +26,11 @@ from lab.bench.roofline import floor_seconds
 from lab.bench.windows import Series, run_windows, spread
 from synth.engine.codec import CodecEncoder, encode_reference, resample_waveform
 from synth.engine.codec.config import ENCODE_PRECISIONS
+from synth.engine.codec.files.reference import mono_waveform
 from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.reference import mono_waveform
-from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import resolve_device
+from synth.engine.presets.shapes import preset
 
 COLUMNS = (
     "dtype",

@@ -15,11 +15,11 @@ from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
 from lab.bench.stepping import has_kernels
 from lab.bench.windows import Series, run_windows, spread
-from synth.engine.decode import StepOutput
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import resolve_device, wants_graphs
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import resolve_device, wants_graphs
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.presets.shapes import preset
 
 COLUMNS = (
     "dtype",
@@ -128,7 +128,7 @@ class _Case:
         return self.frames
 
     def _capture(self) -> None:
-        from synth.engine.graph_capture import CudaGraphs
+        from synth.engine.model.graph_capture import CudaGraphs
 
         # What is captured may return anything; here it is a frame's codes and no step's output.
         run = cast("Callable[[], StepOutput]", self._fill)

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from lab.bench.windows import synchronize
-from synth.engine.linear import find_processor
-from synth.engine.out_of_memory import free_cached_memory
+from synth.engine.model.linear import find_processor
+from synth.engine.slots.out_of_memory import free_cached_memory
 
 # The figures that every row has, or has a reason to lack.
 FIGURES = ("frames_per_second", "ratio_to_baseline", "ratio_to_roofline")

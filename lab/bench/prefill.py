@@ -24,9 +24,9 @@ from lab.bench.roofline import (
 from lab.bench.stepping import PromptRun, random_prompt
 from lab.bench.windows import Series, run_windows, spread
 from synth.contract import Sampling
-from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import choose_numbers, resolve_device
-from synth.engine.preset_shapes import Preset, preset
+from synth.engine.loading.engine_config import choose_numbers, resolve_device
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.presets.shapes import Preset, preset
 
 COLUMNS = (
     "dtype",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from synth.engine.preset_shapes import Preset
+from synth.engine.presets.shapes import Preset
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from synth.engine.codec import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConvTranspose1d
-from synth.engine.dual_ar import DualAR
-from synth.engine.preset_shapes import Preset
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.presets.shapes import Preset
 from synth.engine.tokenizer import SpecialIds
 
 Half = TypeVar("Half", CodecEncoder, CodecDecoder)

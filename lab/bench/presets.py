@@ -14,23 +14,23 @@ from torch import Tensor, nn
 
 from lab.bench.preset_tokenizer import ByteTokenizer, make_tokenizer
 from lab.bench.preset_weights import assign_weights, codec_half, lm_weights, special_ids
-from synth.engine.atomic_file import replace_file
 from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.codec_file import SAFETENSORS_NAME
+from synth.engine.codec.files.codec_file import SAFETENSORS_NAME
+from synth.engine.codec.files.load import Half, prepare_half
+from synth.engine.codec.files.stored_weights import stored_shapes
 from synth.engine.codec.fusing import wants_kernels
-from synth.engine.codec.load import Half, prepare_half
 from synth.engine.codec.precision import Precision, decode_precision, encode_precision
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
-from synth.engine.codec.stored_weights import stored_shapes
-from synth.engine.device_memory import find_memory
-from synth.engine.dual_ar import DualAR
-from synth.engine.engine_config import choose_numbers, resolve_device
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.loaded_models import LoadedModels
-from synth.engine.memory import gigabytes
-from synth.engine.preset_shapes import PRESETS, Preset, preset
+from synth.engine.loading.atomic_file import replace_file
+from synth.engine.loading.device_memory import find_memory
+from synth.engine.loading.engine_config import choose_numbers, resolve_device
+from synth.engine.loading.loaded_models import LoadedModels
+from synth.engine.loading.memory import gigabytes
+from synth.engine.loading.weights import SINGLE_NAME
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.presets.shapes import PRESETS, Preset, preset
 from synth.engine.tokenizer import Tokenizer
-from synth.engine.weights import SINGLE_NAME
 
 __all__ = [
     "PRESETS",

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.engine.config import LMConfig, TransformerConfig
-from synth.engine.decode_state import DecodeState
+from synth.engine.model.config import LMConfig, TransformerConfig
+from synth.engine.model.decode_state import DecodeState
 
 WEIGHT_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
 HEAD_EXTRA_ROWS = 1  # the end token, beside the semantic rows

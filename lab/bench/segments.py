@@ -16,8 +16,8 @@ from lab.bench.presets import preset_models
 from lab.bench.report import BenchFailedError, Options, Progress, Report
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from synth.engine.engine_config import resolve_device
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import resolve_device
+from synth.engine.presets.shapes import preset
 
 COLUMNS = (
     "dtype",

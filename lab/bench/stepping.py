@@ -13,12 +13,12 @@ from torch import Tensor
 
 from lab.bench.report import BenchFailedError
 from synth.contract import Sampling
-from synth.engine.decode import decode_step, step_tensors
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
-from synth.engine.noise import CounterNoise
-from synth.engine.prefill import SlotPrompt, SlotStart, prefill, start_slots
-from synth.engine.prefix_cache import PrefixCache
+from synth.engine.model.decode import decode_step, step_tensors
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.noise import CounterNoise
+from synth.engine.model.prefill import SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.model.prefix_cache import PrefixCache
 
 PREFILL_POSITIONS = 4096  # that go through the model at once
 _TEXT_SHARE = 3  # every third position of a made-up prompt is text, the others are speech
@@ -105,7 +105,7 @@ class DecodeBatch:
 
     def _captured_step(self) -> Callable[[], None]:
         """Capture the step over all positions of the slots; return what replays it."""
-        from synth.engine.graph_capture import CudaGraphs
+        from synth.engine.model.graph_capture import CudaGraphs
 
         length = self.state.cache.num_positions
         run = partial(step_tensors, self.model, self.state, None, length=length)

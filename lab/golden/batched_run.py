@@ -15,14 +15,14 @@ from lab.golden.generation_jobs import Job, Outcome, Run
 from lab.golden.models import Loaded
 from lab.golden.stream_noise import StreamNoise
 from synth.contract import Sampling
-from synth.engine.compat import REFERENCE
-from synth.engine.decode import StepOutput, decode_step
-from synth.engine.decode_state import FINISH_REASONS, RUNNING, DecodeState
 from synth.engine.errors import EngineError
 from synth.engine.generate import CodeRequest, Generation, prompt_builder
-from synth.engine.noise import CounterNoise
-from synth.engine.prefill import SlotStart, start_slots
-from synth.engine.prefix_cache import PrefixCache, PrefixKeys
+from synth.engine.model.compat import REFERENCE
+from synth.engine.model.decode import StepOutput, decode_step
+from synth.engine.model.decode_state import FINISH_REASONS, RUNNING, DecodeState
+from synth.engine.model.noise import CounterNoise
+from synth.engine.model.prefill import SlotStart, start_slots
+from synth.engine.model.prefix_cache import PrefixCache, PrefixKeys
 from synth.engine.prompt import VoicePrompt
 
 _BUCKETS = (1, 2, 4, 6)

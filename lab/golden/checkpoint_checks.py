@@ -23,11 +23,11 @@ from lab.golden.case import (
 )
 from lab.golden.checkpoint_variants import build_variant
 from lab.golden.models import Loaded, load, new_cache
-from synth.engine.config import load_config, parse_config
 from synth.engine.errors import CheckpointError
-from synth.engine.slow_ar import Span
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.config import load_config, parse_config
+from synth.engine.model.slow_ar import Span
 from synth.engine.tokenizer import Tokenizer
-from synth.engine.weights import load_dual_ar
 
 FILE = "checkpoint.json"
 SAME = 1e-5  # the same weights; the addresses they lie at may choose another kernel

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from synth.engine.config import load_config
-from synth.engine.weights import INDEX_NAME, PICKLE_NAME, SINGLE_NAME
+from synth.engine.loading.weights import INDEX_NAME, PICKLE_NAME, SINGLE_NAME
+from synth.engine.model.config import load_config
 
 Weights = dict[str, Tensor]
 _QKV = ".attention.wqkv.weight"

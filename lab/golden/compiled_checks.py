@@ -14,13 +14,13 @@ from lab.golden.case import CaseResult, Check, GoldenFolder
 from lab.golden.forward_checks import Forced, check_lm, check_lm_far
 from lab.golden.generation_checks import check_greedy
 from synth.contract import Sampling
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
-from synth.engine.linear import LinearForm
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.linear import LinearForm
+from synth.engine.model.slow_ar import Span
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.library import native_library
-from synth.engine.slow_ar import Span
 
 _BESIDE, _OWN = range(2)  # slots: a neighbour at other positions, and the stream checked
 _SHORT = 5  # columns of the neighbour's prompt

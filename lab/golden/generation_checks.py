@@ -21,9 +21,9 @@ from lab.golden.generation_jobs import Job, Outcome, RunJobs, run_alone
 from lab.golden.models import Loaded, load, noise_of
 from synth.contract import FinishReason
 from synth.engine.generate import Generation
-from synth.engine.linear import LinearForm
-from synth.engine.noise import FixedFrame, FrameNoise
-from synth.engine.sampling import Cut, best_candidates, probabilities
+from synth.engine.model.linear import LinearForm
+from synth.engine.model.noise import FixedFrame, FrameNoise
+from synth.engine.model.sampling import Cut, best_candidates, probabilities
 
 _EDGE_ROW = {
     "text",

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from lab.golden.case import CaseResult
 from lab.golden.models import Loaded, noise_of, sampling_of, voices_of
-from synth.engine.compat import REFERENCE
 from synth.engine.dialogue import DEFAULT_CHUNK_BYTES
 from synth.engine.errors import EngineError
 from synth.engine.generate import CodeRequest, Generation, generate_codes, text_requests
-from synth.engine.noise import NoiseSource
+from synth.engine.model.compat import REFERENCE
+from synth.engine.model.noise import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)

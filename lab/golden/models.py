@@ -13,14 +13,14 @@ from torch import Tensor
 from lab.golden.case import GoldenFolder
 from lab.golden.vocabulary import read_vocabulary
 from synth.contract import Sampling
-from synth.engine.compat import REFERENCE
-from synth.engine.dual_ar import DualAR
-from synth.engine.kv_cache import KVCache
-from synth.engine.linear import LinearForm
-from synth.engine.noise import CounterNoise, NoiseSource, TorchNoise
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.compat import REFERENCE
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.linear import LinearForm
+from synth.engine.model.noise import CounterNoise, NoiseSource, TorchNoise
 from synth.engine.prompt import VoicePrompt, pair_voices
 from synth.engine.tokenizer import Tokenizer
-from synth.engine.weights import load_dual_ar
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,7 +27,7 @@ from lab.golden.case import (
     not_understood,
 )
 from synth.engine.errors import EngineError
-from synth.engine.weights import find_weight_files
+from synth.engine.loading.weights import find_weight_files
 
 PLAIN = "plain"
 

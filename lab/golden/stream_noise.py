@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from synth.engine.noise import CounterFrame, FrameNoise, NoiseSource, draw_words
+from synth.engine.model.noise import CounterFrame, FrameNoise, NoiseSource, draw_words
 
 
 class StreamNoise:

@@ -13,13 +13,13 @@ from lab.golden.case import (
     not_understood,
 )
 from lab.golden.models import load, voices_of
-from synth.engine.compat import REFERENCE
 from synth.engine.dialogue import (
     group_turns_into_batches,
     split_into_batches,
     split_text_by_speaker,
 )
 from synth.engine.generate import prompt_builder
+from synth.engine.model.compat import REFERENCE
 from synth.engine.prompt import Conversation
 
 _PROMPT_ROW = {

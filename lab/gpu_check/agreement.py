@@ -16,7 +16,7 @@ from lab.gpu_check.forced import forced_steps
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 
 FORCED_FRAMES = {"cuda": 512, "cpu": 24}
 FORCED_COLUMNS = (

@@ -14,12 +14,12 @@ from lab.bench.windows import synchronize
 from lab.gpu_check.steps import Context, Found, Step
 from synth.engine.codec import CodecDecoder
 from synth.engine.codec.capture import Capture, CudaCapture
-from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.precision import DecodeError, decode_error
-from synth.engine.codec.stream import CodecStream, decode_streams
-from synth.engine.codec.stream_graphs import StreamGraphs
+from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
+from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.streams.graphs import StreamGraphs
 from synth.engine.device_lane import DeviceLane
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 
 COLUMNS = ("what", "snr_db", "max_abs", "least_db", "passed")
 STREAMS, FRAMES = 2, 40

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lab.bench.stepping import random_prompt
 from synth.contract import Sampling
-from synth.engine.decode import step_tensors
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.model.decode import step_tensors
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.prefill import SlotPrompt, prefill
 
 STREAMS, PROMPT = 2, 8
 

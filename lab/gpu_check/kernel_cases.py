@@ -41,8 +41,8 @@ from synth.engine.kernels.shared_prefix import (
 from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
 from synth.engine.kernels.step_attention import step_attention, step_attention_torch
 from synth.engine.kernels.swiglu import swiglu, swiglu_torch
-from synth.engine.noise import SLOW_DRAWS
-from synth.engine.sampling import RAS_WINDOW
+from synth.engine.model.noise import SLOW_DRAWS
+from synth.engine.model.sampling import RAS_WINDOW
 
 BATCHES = (1, 8, 64)
 

@@ -14,9 +14,9 @@ import torch
 from lab.bench.machine import commit, device_name
 from lab.gpu_check.records import Records
 from lab.gpu_check.steps import Context, Part, Step
-from synth.engine.engine_config import resolve_device
 from synth.engine.errors import InvalidSpecError
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import resolve_device
+from synth.engine.presets.shapes import preset
 
 
 def steps_of(part: str) -> Sequence[Step]:

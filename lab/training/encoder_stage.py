@@ -20,8 +20,8 @@ from lab.training.latents import PARTS_FIRST, STATE_DIM, VOICES_FIRST, LatentSpa
 from lab.training.resample import upsample
 from lab.training.shards import Clip
 from synth.engine.codec import CodecEncoder
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.stored_weights import folded_weights, stored_shapes
+from synth.engine.codec.files.codec_file import open_codec
+from synth.engine.codec.files.stored_weights import folded_weights, stored_shapes
 
 _Wave = npt.NDArray[np.float32]
 _SHARPNESS = 14.0  # of the choice between states, on cosines

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lab.training.lm_vocabulary import END, PAD, make_tokenizer
-from synth.engine.attention import prefill_attention
-from synth.engine.config import LMConfig, parse_config
-from synth.engine.dual_ar import DualAR
-from synth.engine.layers import Block, rms_norm, rope_table
+from synth.engine.model.attention import prefill_attention
+from synth.engine.model.config import LMConfig, parse_config
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.layers import Block, rms_norm, rope_table
 from synth.engine.tokenizer import Tokenizer
 
 MAX_POSITIONS = 4096

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
-from synth.rejections import SubmitRejectedError
-from ttsweb.parsers import read_json
+from synth.jobs.rejections import SubmitRejectedError
+from ttsweb.http.parsers import read_json
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from synth.batches.serializers import progress_of, with_figures
-from synth.event_ids import ENDED, SegmentKey
-from synth.job_events import ClosedSegment, JobState, mark_of
+from synth.api.batches.serializers import progress_of, with_figures
+from synth.jobs.event_ids import ENDED, SegmentKey
+from synth.jobs.events import ClosedSegment, JobState, mark_of
 from synth.models import RenderJob
 from synth.transitions.batches import WITH_AUDIO
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from rest_framework.exceptions import APIException, ValidationError
 
+from synth.api.batches.requests import BatchItemCreateSerializer
 from synth.batches.entries import Entry, ItemError
-from synth.batches.requests import BatchItemCreateSerializer
 from synth.models import RenderJob
-from synth.orders import Order
-from ttsweb.api import error_items
+from synth.options.orders import Order
+from ttsweb.http.api import error_items
 
 _OWN = ("text", "custom_id")  # what nearly every item has for itself alone
 _KEPT_OPTIONS = 64

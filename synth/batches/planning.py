@@ -12,8 +12,8 @@ from django.utils import timezone
 from synth.batches.entries import Entry, ItemError
 from synth.batches.orders import BadEntryError, OrderReader
 from synth.batches.orders import BatchOptions as BatchOptions
-from synth.planning import PlannedJob, Planner
-from synth.rejections import SubmitRejectedError, deadline_past
+from synth.jobs.planning import PlannedJob, Planner
+from synth.jobs.rejections import SubmitRejectedError, deadline_past
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from ttsweb.counted import counted
 

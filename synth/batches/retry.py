@@ -7,9 +7,9 @@ from django.db import transaction
 from django.db.models import Sum
 from django.db.models.functions import Length
 
-from synth.key_limits import check_job
+from synth.accounts.limits import check_job
+from synth.jobs.retry import RetryRefusedError
 from synth.models import ApiKey, Export, RenderJob, Segment
-from synth.retry import RetryRefusedError
 from synth.transitions import UNFINISHED, retry_batch
 from synth.transitions.batches import WITH_AUDIO, ZIP, retryable_items
 

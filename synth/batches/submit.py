@@ -11,16 +11,16 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from synth.accounts.limits import check_job
 from synth.batches.entries import Entry, ItemError
 from synth.batches.inserting import columns_of, insert_rows
 from synth.batches.planning import BadItem, BatchOptions, PlannedBatch, check_batch
-from synth.key_limits import check_job
+from synth.jobs.planning import PlannedJob
+from synth.jobs.submit import bind_job, made_before, segment_seed
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
-from synth.planning import PlannedJob
-from synth.submit import bind_job, made_before, segment_seed
+from synth.options.voice_choice import note_use
 from synth.transitions import enqueue_segments
 from synth.transitions.batches import settle_batch_on_commit
-from synth.voice_choice import note_use
 from ttsweb import leases
 from voices.models import VoiceVersion
 

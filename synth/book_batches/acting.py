@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
+from synth.accounts.limits import KeyLimitError
 from synth.book_batches.states import SAMPLED, jobs_of, with_state
 from synth.book_batches.summary import kept_of
 from synth.bookshelf.uploads import delete_book
-from synth.job_options import PRIORITIES
-from synth.key_limits import KeyLimitError
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.retry import RetryRefusedError, retry
 from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource, RenderJob
-from synth.rejections import SubmitRejectedError
-from synth.retry import RetryRefusedError, retry
+from synth.options.job_options import PRIORITIES
 from synth.transitions import book_batches as transitions
 
 _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)

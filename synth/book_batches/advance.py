@@ -14,18 +14,18 @@ from django.conf import settings
 from django.db import transaction
 from rest_framework import serializers
 
+from synth.accounts.limits import KeyLimitError
 from synth.book_batches.samples import start_sample
 from synth.book_batches.states import OPEN, count_states, jobs_of, number_at_work
 from synth.book_batches.states import to_sample as entries_to_sample
 from synth.book_batches.states import to_start as entries_to_start
 from synth.book_batches.summary import correct_report, make_report, outdated_batches
 from synth.bookshelf.start import start_book
-from synth.key_limits import KeyLimitError
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookBatch, BookBatchEntry, BookSource
-from synth.rejections import SubmitRejectedError
 from synth.transitions import book_batches as transitions
 from ttsweb import leases
-from ttsweb.database_errors import DATABASE_AWAY
+from ttsweb.http.database_errors import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 

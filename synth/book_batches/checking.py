@@ -9,14 +9,14 @@ from typing import Any
 from django.contrib.auth.models import AbstractBaseUser
 from rest_framework.exceptions import APIException, ValidationError
 
+from synth.api.book_batches.requests import ManifestEntrySerializer
+from synth.api.books.options import BookFormSerializer, order_from
 from synth.batches.entries import Entry, ItemError
-from synth.book_batches.requests import ManifestEntrySerializer
-from synth.bookshelf.options import BookFormSerializer, order_from
-from synth.orders import check_options, speakers_of
-from synth.rejections import SubmitRejectedError
-from synth.voice_choice import find_voice
-from ttsweb.api import ApiProblem, error_items
+from synth.jobs.rejections import SubmitRejectedError
+from synth.options.orders import check_options, speakers_of
+from synth.options.voice_choice import find_voice
 from ttsweb.counted import counted
+from ttsweb.http.api import ApiProblem, error_items
 
 MAX_TOLD_ERRORS = 100
 

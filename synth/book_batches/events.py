@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from synth.book_batches.figures import BatchFigures, share_figures
 from synth.book_batches.states import ENDED_STATES, MISSING, label_of, with_state
-from synth.event_ids import SegmentKey
-from synth.job_events import ClosedSegment, JobState, Mark
+from synth.jobs.event_ids import SegmentKey
+from synth.jobs.events import ClosedSegment, JobState, Mark
 from synth.models import BookBatch, BookBatchEntry
 
 

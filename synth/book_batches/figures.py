@@ -22,10 +22,10 @@ from synth.book_batches.states import (
     count_states,
     with_state,
 )
-from synth.eta import chars_left, eta_of_chars
-from synth.job_options import PRIORITIES
-from synth.lanes import lane_of
+from synth.jobs.eta import chars_left, eta_of_chars
+from synth.jobs.lanes import lane_of
 from synth.models import BookBatch, BookBatchEntry, BookFile, Export, RenderJob, Segment
+from synth.options.job_options import PRIORITIES
 from synth.transitions.jobs import UNFINISHED
 
 _NOT_STARTED = (WAITING, SAMPLING, SAMPLED)

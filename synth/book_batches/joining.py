@@ -11,16 +11,16 @@ from django.core.files.uploadedfile import UploadedFile
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
-from synth.access import visible_book_batches
+from synth.accounts.access import visible_book_batches
+from synth.api.book_batches.requests import last_part
+from synth.api.books.options import BookFormSerializer
 from synth.book_batches.checking import merged
 from synth.book_batches.making import check_takes_more
-from synth.book_batches.requests import last_part
-from synth.bookshelf.options import BookFormSerializer
 from synth.bookshelf.uploads import upload_book
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource
-from synth.rejections import SubmitRejectedError
 from synth.transitions.book_batches import attach_book
-from ttsweb.api import ApiProblem
+from ttsweb.http.api import ApiProblem
 
 OnSaved = Callable[[BookSource], None]
 _OF_UPLOAD = ("file", "book_batch", "entry")

@@ -12,12 +12,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
+from synth.api.book_batches.requests import SKIP, last_part
 from synth.batches.entries import Entry
 from synth.book_batches.checking import CheckedEntries, check_entries, rejected, told_errors
 from synth.book_batches.manifest import too_many
-from synth.book_batches.requests import SKIP, last_part
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry
-from synth.rejections import SubmitRejectedError
 from synth.transitions.book_batches import advance_on_commit
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from ttsweb import leases

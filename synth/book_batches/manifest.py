@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from synth.api.book_batches.requests import ManifestEntrySerializer
 from synth.batches.entries import Entry, ItemError
-from synth.book_batches.requests import ManifestEntrySerializer
 from synth.bookshelf.metadata import METADATA_FIELDS, METADATA_LISTS
-from synth.option_fields import JsonField, RetentionField, StrictBooleanField
-from synth.rejections import SubmitRejectedError
-from synth.request_fields import StrictNumberField
-from ttsweb.parsers import read_json
+from synth.jobs.rejections import SubmitRejectedError
+from synth.options.fields import JsonField, RetentionField, StrictBooleanField
+from synth.options.request_fields import StrictNumberField
+from ttsweb.http.parsers import read_json
 
 DELIMITERS = ",;\t"
 NAMES_SEPARATOR = ";"  # between several authors in one cell

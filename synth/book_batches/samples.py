@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from synth.api.books.options import order_of
 from synth.bookshelf.casting import cast_book
-from synth.bookshelf.options import order_of
 from synth.bookshelf.script import Script, SpokenChapter
 from synth.bookshelf.start import (
     ChangedMeanwhileError,
@@ -13,10 +13,10 @@ from synth.bookshelf.start import (
     read_script,
     write_cast,
 )
+from synth.jobs.planning import Planner
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import bind_job
 from synth.models import ApiKey, BookSource, RenderJob
-from synth.planning import Planner
-from synth.rejections import SubmitRejectedError
-from synth.submit import bind_job
 from synth.transitions.book_batches import begin_sample
 
 SAMPLE_FORMAT = "mp3"  # every browser plays it, and it has no place for chapters

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from synth.books.book import Block, BlockKind, Book, Document, TocEntry
-from synth.books.labels import is_bare_number, is_label, join_titles
-from synth.books.notes import places_of
+from synth.books.documents.labels import is_bare_number, is_label, join_titles
+from synth.books.documents.notes import places_of
+from synth.books.documents.section_names import MAX_TITLE_CHARS, is_title_page, name_section
+from synth.books.documents.section_names import Placed as Placed
+from synth.books.documents.section_names import Section as Section
 from synth.books.rules import SkipReason, section_reason
-from synth.books.section_names import MAX_TITLE_CHARS, is_title_page, name_section
-from synth.books.section_names import Placed as Placed
-from synth.books.section_names import Section as Section
 
 # Entries of a contents list that are closer than this are sections of a chapter, not chapters.
 _MIN_CHAPTER_CHARS = 2500

@@ -8,14 +8,14 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
-from synth.books.archives import open_book_archive
 from synth.books.book import Book, BookRejectedError
-from synth.books.docx import read_docx
+from synth.books.documents.archives import open_book_archive
+from synth.books.documents.docx import read_docx
+from synth.books.documents.html import read_html
+from synth.books.documents.markdown import read_markdown
 from synth.books.epub import read_epub
-from synth.books.html import read_html
-from synth.books.markdown import read_markdown
-from synth.books.pdf import read_pdf
-from synth.books.txt import read_txt
+from synth.books.pdf.reader import read_pdf
+from synth.books.txt.reader import read_txt
 
 MAX_BOOK_BYTES = 100_000_000
 FORMATS = ("epub", "docx", "pdf", "html", "markdown", "txt")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from synth.books.book import Block, BlockKind, Book, Document
-from synth.books.labels import is_label
+from synth.books.documents.labels import is_label
 from synth.books.rules import SkipReason
 
 Place = tuple[int, int]  # numbers of the document and of the block

@@ -17,8 +17,8 @@ from typing import Any
 
 from synth.books.book import Block, BlockKind, Book, Loss, Metadata
 from synth.books.chapters import Placed, Section, find_sections
+from synth.books.documents.moved_notes import move_notes
 from synth.books.furnishings import Place, find_furnishings, reads_as_sentence
-from synth.books.moved_notes import move_notes
 from synth.books.rules import SENTENCES, Notes, Rules, SkipReason, block_reason
 from synth.books.warnings import warnings_of
 from synth.text.normalise import is_speakable

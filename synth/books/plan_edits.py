@@ -9,7 +9,7 @@ from typing import Any
 from synth.books.book import BlockKind
 from synth.books.plan import Plan, PlannedBlock, PlannedChapter
 from synth.books.rules import SkipReason
-from synth.language_tags import language_tag
+from synth.options.language_tags import language_tag
 from ttsweb.counted import counted
 
 MAX_TITLE_CHARS = 200

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from synth.books.book import BlockKind
 from synth.books.cast import NARRATOR, Casting, Role
-from synth.books.labels import join_titles
+from synth.books.documents.labels import join_titles
 from synth.books.plan import PlannedChapter
 from synth.books.plan_units import Joint, Unit, units_of
 from synth.books.rules import SpeakerNames

@@ -14,8 +14,8 @@ from html.parser import HTMLParser
 
 from lxml import etree
 
-from synth.books import markup
-from synth.books.markup import Element
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
 
 # What no reader sees, and whose text is no text of the book.
 _UNSEEN = frozenset({"title", "script", "style"})

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from lxml import etree
 
-from synth.books import markup, txt_plays
-from synth.books.markup import Element
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
+from synth.books.txt import plays as txt_plays
 
 SPEAKER_CLASS = "persona"
 _NAMERS = frozenset({"b", "strong", "span", "i", "em", "small", "font", "cite"})

@@ -9,8 +9,8 @@ from synth.books.credits import CreditsError, fill_template, names_of, year_of
 from synth.books.stored import StoredBookError
 from synth.bookshelf.facts import told_of
 from synth.bookshelf.script import Passage, SpokenChapter
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
-from synth.rejections import SubmitRejectedError
 
 TITLES = {"opening_credits": "Opening credits", "closing_credits": "Closing credits"}
 CREDITS_IDS = frozenset(name.replace("_", "-") for name in TITLES)

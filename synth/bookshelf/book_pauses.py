@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
-from synth.rejections import SubmitRejectedError
 from synth.text.pauses import Pauses, pause_lengths
 from synth.transitions.books import change_options
 from synth.transitions.pauses import change_pauses

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.job_options import PRIORITIES
 from synth.models import BookSource
+from synth.options.job_options import PRIORITIES
 from synth.transitions.books import change_options
 from synth.transitions.changes import change_job
 

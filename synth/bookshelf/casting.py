@@ -7,21 +7,21 @@ from dataclasses import dataclass, replace
 
 from django.conf import settings
 
+from synth.api.books.cast_fields import of_role
 from synth.books.book import count_chars
 from synth.books.cast import Role, RoleKind
 from synth.bookshelf.book_credits import TITLES, BookCredits
-from synth.bookshelf.cast_fields import of_role
 from synth.bookshelf.script import Passage, Script, SpokenChapter
+from synth.jobs.planning import Planner
+from synth.jobs.rejections import SubmitRejectedError, text_rejected
+from synth.jobs.submit import segment_seed
 from synth.lexicons.book import LexiconBook
 from synth.models import Chapter, JobVoice, RenderJob, Segment
-from synth.orders import Order, check_options, speakers_of
-from synth.planning import Planner
-from synth.rejections import SubmitRejectedError, text_rejected
-from synth.submit import segment_seed
-from synth.text.heading_numerals import say_numerals
+from synth.options.orders import Order, check_options, speakers_of
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import PAUSE_KINDS, Pauses, pause_lengths
 from synth.text.segments import Piece, cut_text
+from synth.text.spelling.heading_numerals import say_numerals
 from voices.models import VoiceVersion
 
 NO_PAUSE = 0

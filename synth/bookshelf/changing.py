@@ -7,19 +7,19 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
+from synth.api.books.cast_fields import check_voices
+from synth.api.books.plan_serializers import MAX_EDITS
 from synth.books.cast import Casting
 from synth.books.plan import Plan
 from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
-from synth.bookshelf.cast_fields import check_voices
-from synth.bookshelf.plan_serializers import MAX_EDITS
 from synth.bookshelf.plans import figures_of, load_book, load_plan, plan_of
 from synth.bookshelf.start import character_unknown, check_startable
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
-from synth.rejections import SubmitRejectedError
+from synth.options.voice_choice import find_voice
 from synth.transitions.books import change_plan
-from synth.voice_choice import find_voice
 
 
 def read_plan(book: BookSource) -> Plan:

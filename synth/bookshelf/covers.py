@@ -12,8 +12,8 @@ from django.core.files.uploadhandler import FileUploadHandler
 
 from synth.bookshelf.image_size import image_size
 from synth.bookshelf.start import check_startable
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
-from synth.rejections import SubmitRejectedError
 from synth.transitions.book_facts import replace_cover
 from voices.objects import delete_objects
 

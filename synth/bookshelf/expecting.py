@@ -10,10 +10,10 @@ from django.db.models.functions import Length
 
 from synth.books.plan import Plan
 from synth.bookshelf.reusing import Reuse, expected_reuse
-from synth.eta import eta_of_new, eta_seconds
-from synth.job_options import PRIORITIES
-from synth.lanes import lane_of
+from synth.jobs.eta import eta_of_new, eta_seconds
+from synth.jobs.lanes import lane_of
 from synth.models import BookSource, JobVoice, RenderJob, Segment
+from synth.options.job_options import PRIORITIES
 from synth.transitions import UNFINISHED
 from ttsweb import leases
 from voices.models import VoiceVersion

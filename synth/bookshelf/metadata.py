@@ -12,9 +12,9 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 
 from synth.models import BookSource
-from synth.option_fields import JsonField, LanguageField, ListField
-from synth.request_fields import StrictTextField
-from ttsweb.api import StrictSerializer
+from synth.options.fields import JsonField, LanguageField, ListField
+from synth.options.request_fields import StrictTextField
+from ttsweb.http.api import StrictSerializer
 
 METADATA_LISTS = ("authors", "narrators", "genres")
 METADATA_FIELDS = (

@@ -10,18 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from django.core.files.storage import default_storage
 
+from synth.api.books.options import order_of
 from synth.books.cast import Casting
 from synth.books.plan import Plan
 from synth.bookshelf.casting import CastChapter, Stage
-from synth.bookshelf.options import order_of
 from synth.bookshelf.plans import script_of
 from synth.bookshelf.script import SpokenChapter
 from synth.contract import EngineClass, Reference, RenderSpec, Sampling
+from synth.jobs.planning import Planner
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import segment_seed
+from synth.jobs.take_keys import VoicesKey, content_key, frame_cap, key_of_voices
 from synth.models import BookSource, JobVoice, RenderJob, Take, WorkerStatus
-from synth.planning import Planner
-from synth.rejections import SubmitRejectedError
-from synth.submit import segment_seed
-from synth.take_keys import VoicesKey, content_key, frame_cap, key_of_voices
 from voices.models import ClipCodes, VoiceVersion
 
 MOST_CHARS = 400_000  # that are cut to see it, about a novel; of a longer book some chapters are

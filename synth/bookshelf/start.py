@@ -11,24 +11,24 @@ from typing import Any
 from django.db import transaction
 from rest_framework import serializers
 
+from synth.accounts.limits import KeyLimitError, check_job
+from synth.api.books.options import order_of
 from synth.books.cast import Casting
 from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
 from synth.bookshelf.book_credits import credits_of
 from synth.bookshelf.casting import CastBook, cast_book
-from synth.bookshelf.options import order_of
 from synth.bookshelf.plans import load_plan, script_of
 from synth.bookshelf.script import Script
-from synth.key_limits import KeyLimitError, check_job
+from synth.jobs.planning import Planner
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import bind_job
 from synth.models import ApiKey, BookSource, Chapter, JobVoice, RenderJob, Segment
-from synth.planning import Planner
-from synth.rejections import SubmitRejectedError
-from synth.submit import bind_job
+from synth.options.voice_choice import note_use
 from synth.transitions import enqueue_segments
 from synth.transitions.books import begin_book, note_failed_start
-from synth.voice_choice import note_use
-from ttsweb.database_errors import DATABASE_AWAY
+from ttsweb.http.database_errors import DATABASE_AWAY
 from voices.models import VoiceVersion
 
 logger = logging.getLogger(__name__)

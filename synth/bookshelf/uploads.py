@@ -16,15 +16,15 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from synth.bookshelf.cast_fields import check_voices
-from synth.bookshelf.options import order_from
-from synth.key_limits import check_upload_bytes
+from synth.accounts.limits import check_upload_bytes
+from synth.api.books.cast_fields import check_voices
+from synth.api.books.options import order_from
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.removal import delete_job, lock_jobs
 from synth.models import ApiKey, BookSource, RenderJob
-from synth.orders import check_options, speakers_of
-from synth.rejections import SubmitRejectedError
-from synth.removal import delete_job, lock_jobs
+from synth.options.orders import check_options, speakers_of
+from synth.options.voice_choice import find_voice
 from synth.transitions.enqueue import enqueue_book
-from synth.voice_choice import find_voice
 from voices.objects import delete_objects, delete_objects_on_commit
 
 _KEY_COLUMN = "idempotency_key"

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from synth.engine.engine import Engine
-    from synth.engine.engine_config import EngineConfig
     from synth.engine.errors import EngineError
+    from synth.engine.loading.engine_config import EngineConfig
 
 __all__ = ["Engine", "EngineConfig", "EngineError"]
 
 # Loaded when they are asked for: what only describes shapes and arguments does not wait for torch.
 _MODULES = {
     "Engine": "synth.engine.engine",
-    "EngineConfig": "synth.engine.engine_config",
+    "EngineConfig": "synth.engine.loading.engine_config",
     "EngineError": "synth.engine.errors",
 }
 

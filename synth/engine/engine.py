@@ -23,19 +23,19 @@ from synth.contract import (
     SegmentAudio,
 )
 from synth.engine.codec import ChunkSchedule, encode_reference
-from synth.engine.engine_config import EngineConfig
-from synth.engine.engine_threads import EngineThreads
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.generate import prompt_builder
-from synth.engine.heap import keep_heap
-from synth.engine.held_memory import held_bytes, memory_report
-from synth.engine.live_audio import AudioStream, LiveAudio
-from synth.engine.loaded_models import LoadedModels, check_folder, engine_class, load_models
-from synth.engine.memory import MemoryPlan
-from synth.engine.prefix_cache import PrefixKeys
+from synth.engine.loading.engine_config import EngineConfig
+from synth.engine.loading.heap import keep_heap
+from synth.engine.loading.held_memory import held_bytes, memory_report
+from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
+from synth.engine.loading.memory import MemoryPlan
+from synth.engine.model.prefix_cache import PrefixKeys
 from synth.engine.prompt import PromptParts
-from synth.engine.request_queue import SlotRequest
-from synth.engine.slot_sizing import plan_engine, plan_loaded
+from synth.engine.slots.engine_threads import EngineThreads
+from synth.engine.slots.live_audio import AudioStream, LiveAudio
+from synth.engine.slots.request_queue import SlotRequest
+from synth.engine.slots.sizing import plan_engine, plan_loaded
 
 logger = logging.getLogger(__name__)
 

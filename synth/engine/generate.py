@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
-from synth.engine.compat import PRODUCT, Compat
-from synth.engine.decode import StepOutput, decode_step
-from synth.engine.decode_state import FINISH_REASONS, DecodeState
 from synth.engine.dialogue import DEFAULT_CHUNK_BYTES, split_into_batches
-from synth.engine.dual_ar import DualAR
 from synth.engine.errors import NonFiniteLogitsError
-from synth.engine.noise import NoiseSource
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.decode import StepOutput, decode_step
+from synth.engine.model.decode_state import FINISH_REASONS, DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.noise import NoiseSource
+from synth.engine.model.prefill import SlotPrompt, prefill
+from synth.engine.model.sampling import DEFAULT_MAX_TOP_K
 from synth.engine.prompt import Conversation, PromptBuilder, VoicePrompt, check_prompt_length
-from synth.engine.sampling import DEFAULT_MAX_TOP_K
 from synth.engine.tokenizer import Tokenizer
 
 

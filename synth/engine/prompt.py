@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from synth.contract import Reference
-from synth.engine.compat import PRODUCT, Compat
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
-from synth.engine.prefix_cache import PrefixKeys
+from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.prefix_cache import PrefixKeys
 from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
 
 PROMPT_VERSION = "1"  # goes into fingerprints: raise it when the same request gives other columns

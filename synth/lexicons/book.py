@@ -10,17 +10,17 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
+from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.access import applied_lexicons, find_named
 from synth.lexicons.layers import LayerCache, layer_of
 from synth.models import Lexicon
-from synth.rejections import SubmitRejectedError, text_rejected
 from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
 from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, checked_rule
 from synth.text.segments import Piece
-from synth.text.spelling_out import speller
+from synth.text.spelling.speller import speller
 
 JOB_LAYER = "job"  # names the entries that a job brings along
 _JOBS_PER_REQUEST = 10  # a batch may take the time of so many jobs

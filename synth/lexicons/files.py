@@ -9,8 +9,8 @@ from typing import Any
 
 from django.conf import settings
 
-from synth.language_tags import language_tag
 from synth.lexicons.keeping import check_entry
+from synth.options.language_tags import language_tag
 from synth.text.rules import KINDS, MAX_SLOW, Rule, RuleError
 
 MAX_BAD_LINES = 20  # then no more are looked for: a pattern's trial takes its time

@@ -8,8 +8,8 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import Lexicon, LexiconEntry
-from synth.rejections import SubmitRejectedError
 from synth.text.replacing import Layer
 from synth.text.rules import Rule, RuleError
 

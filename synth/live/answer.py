@@ -6,9 +6,9 @@ import json
 import struct
 import uuid
 
-from synth.asgi_ask import Send
-from ttsweb.csp import HEADER as CSP_HEADER
-from ttsweb.csp import STRICT_POLICY
+from ttsweb.http.asgi_ask import Send
+from ttsweb.http.csp import HEADER as CSP_HEADER
+from ttsweb.http.csp import STRICT_POLICY
 
 LIVE_FORMATS = ("wav", "pcm")
 RATE_HEADER = "TTS-Sample-Rate"

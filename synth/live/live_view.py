@@ -12,7 +12,7 @@ from synth.live.answer import LIVE_FORMATS, live_headers
 from synth.live.streams import LIVE_HEADER
 from synth.models import RenderJob
 from synth.transitions.live import request_live
-from ttsweb.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 
 _YES, _NO = ("1", "true"), ("0", "false")
 

@@ -8,11 +8,11 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from synth.asgi_ask import Receive, Send, disconnected
 from synth.live.answer import BYTES_PER_SAMPLE, send_bytes, send_start
 from synth.live.place import Silence, Sound
 from synth.live.reading import read_object
 from synth.live.watcher import Listener, LiveWatcher
+from ttsweb.http.asgi_ask import Receive, Send, disconnected
 
 SILENT_SECONDS = 600.0  # without any audio, or with a client that takes none
 READERS = 4  # threads that read objects, for all listeners together

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import uuid
 
-from synth.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask
 from synth.live.answer import send_no_room, send_not_started
 from synth.live.player import LivePlayer, Outcome
+from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask
 
 LIVE_HEADER = "TTS-Live"  # set by the view: the format; never sent on
 _PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})/audio", re.IGNORECASE)

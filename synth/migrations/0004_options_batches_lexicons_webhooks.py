@@ -3,7 +3,7 @@
 import django.db.models.deletion
 import django.db.models.functions.text
 import django.utils.timezone
-import synth.webhook_models
+import synth.models.webhooks
 import uuid
 from django.conf import settings
 from django.db import migrations, models
@@ -110,7 +110,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
                 ('url', models.CharField(max_length=2000)),
-                ('events', models.JSONField(default=synth.webhook_models.all_events)),
+                ('events', models.JSONField(default=synth.models.webhooks.all_events)),
                 ('enabled', models.BooleanField(default=True)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
             ],

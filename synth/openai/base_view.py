@@ -10,7 +10,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from synth.openai.errors import error_response
-from ttsweb.api import ApiKeyAuthentication, ApiProblem
+from ttsweb.http.api import ApiKeyAuthentication, ApiProblem
 
 
 class OpenAIView(APIView):

@@ -8,11 +8,11 @@ from typing import Any
 
 from rest_framework.response import Response
 
+from synth.jobs.rejections import SubmitRejectedError
 from synth.openai.error_body import error_body
 from synth.openai.speech_wait import THEN_HEADER
-from synth.rejections import SubmitRejectedError
-from ttsweb.api import ApiProblem, problem_response
-from ttsweb.card import CardError
+from ttsweb.http.api import ApiProblem, problem_response
+from ttsweb.pages.card import CardError
 
 NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
 _PARAMS = {  # our names of fields -> theirs

@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from synth.openai.base_view import OpenAIView
-from ttsweb.api import ApiProblem, check_query
-from ttsweb.card import read_card
+from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.pages.card import read_card
 
 
 class ModelsView(OpenAIView):

@@ -15,15 +15,15 @@ from django.db.models import Sum
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import reverse
 
+from synth.api.jobs.serializers import file_name_of
 from synth.formats import FORMATS
 from synth.live.streams import LIVE_HEADER
 from synth.models import Export, RenderJob
 from synth.openai.errors import NO_RETRY
 from synth.openai.speech_wait import THEN_HEADER
-from synth.serializers import file_name_of
 from synth.transitions import UNFINISHED
-from ttsweb.api import ApiProblem
-from ttsweb.ranged import ObjectMissingError, ObjectResponse, StoredObject, object_response
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.ranged import ObjectMissingError, ObjectResponse, StoredObject, object_response
 
 JOB_HEADER = "TTS-Job-Id"
 RETRY_SECONDS = 2

@@ -16,14 +16,14 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.storage import default_storage
 from django.db.models import QuerySet
 
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import Order, submit_job
 from synth.models import ApiKey, Export, RenderJob
-from synth.rejections import SubmitRejectedError
-from synth.submit import Order, submit_job
+from synth.options.voice_choice import find_voice, speaking_version
 from synth.transitions import UNFINISHED
 from synth.transitions.live import request_live
-from synth.voice_choice import find_voice, speaking_version
-from ttsweb.card import read_card
 from ttsweb.leases import database_now
+from ttsweb.pages.card import read_card
 from voices.models import Voice
 
 _KEY_START = "/v1/audio/speech "

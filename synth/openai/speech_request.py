@@ -10,8 +10,8 @@ from rest_framework import serializers
 
 from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
 from synth.live.answer import LIVE_FORMATS
-from synth.request_fields import StrictNumberField, StrictTextField
-from ttsweb.api import StrictSerializer, check_query
+from synth.options.request_fields import StrictNumberField, StrictTextField
+from ttsweb.http.api import StrictSerializer, check_query
 
 STREAM_FORMATS = ("audio", "sse")
 RAW_HEADER = "X-Stainless-Raw-Response"  # of the official client's `with_streaming_response`

@@ -12,10 +12,10 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from synth.asgi_ask import COUNTED, Message, Receive, Scope, Send
-from synth.job_wait import JobWait
+from synth.api.jobs.wait import JobWait
 from synth.live.player import LivePlayer, Outcome
 from synth.live.streams import LIVE_HEADER
+from ttsweb.http.asgi_ask import COUNTED, Message, Receive, Scope, Send
 
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on
 _HEADER_NAME = THEN_HEADER.lower().encode()

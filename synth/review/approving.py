@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from synth.access import visible_jobs
+from synth.accounts.access import visible_jobs
+from synth.jobs.retry import RetryRefusedError
 from synth.models import RenderJob, Segment
-from synth.retry import RetryRefusedError
 from synth.transitions.approving import approve_takes
 
 

@@ -13,11 +13,11 @@ from django.db.models.functions import Left, RowNumber
 from django.urls import reverse
 from django.utils.text import Truncator
 
-from synth.access import visible_jobs
+from synth.accounts.access import visible_jobs
+from synth.api.review.serializers import books_of
+from synth.jobs.retry import may_retry, voices_to_check
 from synth.models import JobVoice, Segment
-from synth.retry import may_retry, voices_to_check
 from synth.review.listing import to_review
-from synth.review.serializers import books_of
 
 MOST_GROUPS = 50
 MOST_AT_ONCE = 200  # takes that one request approves

@@ -22,7 +22,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Cast, Coalesce, Left, Round
 
-from synth.access import visible_jobs
+from synth.accounts.access import visible_jobs
 from synth.models import RenderJob, Segment
 from synth.review.kept_take import (
     UNSCORED,

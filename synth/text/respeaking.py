@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from synth.text.expressions import Inside, places_inside
 from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Change, Layer
 from synth.text.rules import Budget
 from synth.text.segments import Piece
+from synth.text.spelling.expressions import Inside, places_inside
 
 # What is spoken may be longer than what is written, within reason: it is stored and rendered.
 MAX_GROWTH = 10

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from synth.text import marks
-from synth.text.expressions import Inside, places_inside
 from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.sentences import split_sentences
+from synth.text.spelling.expressions import Inside, places_inside
 
 # A model speaks one or two words badly on their own, so they join a neighbour.
 TINY_CHARS = 25

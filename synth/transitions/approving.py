@@ -9,8 +9,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from synth.bookshelf.proof import gap_of
+from synth.jobs.removal import lock_jobs
 from synth.models import BookBatchEntry, RenderJob, Segment, Take
-from synth.removal import lock_jobs
 from synth.transitions.candidates import approved, with_candidate
 from synth.transitions.jobs import JobStatus
 from synth.webhooks.events import tell_of_job

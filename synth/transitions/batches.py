@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
+from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.jobs import (
     UNFINISHED,

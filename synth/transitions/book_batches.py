@@ -13,9 +13,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
-from synth import queue
+from synth.jobs import queue
+from synth.jobs.removal import lock_jobs, update_jobs
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
-from synth.removal import lock_jobs, update_jobs
 from synth.transitions.jobs import UNFINISHED, cancel_job
 from synth.webhooks.events import tell_of_book_batch
 from ttsweb import leases

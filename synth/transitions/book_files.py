@@ -12,9 +12,9 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from synth import queue
+from synth.jobs import queue
+from synth.jobs.removal import lock_jobs
 from synth.models import BookFile, RenderJob
-from synth.removal import lock_jobs
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from ttsweb import leases
 from voices.objects import delete_objects_on_commit

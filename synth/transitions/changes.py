@@ -9,8 +9,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob
-from synth.removal import lock_jobs
 from synth.transitions.expiry import expiry
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases

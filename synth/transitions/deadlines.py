@@ -8,8 +8,8 @@ import uuid
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
+from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment
-from synth.removal import lock_jobs
 from synth.transitions.jobs import DEADLINE_PASSED, OPEN, UNFINISHED, fail_open_segments
 from ttsweb import leases
 

@@ -15,7 +15,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from synth import queue
+from synth.jobs import queue
 from synth.models import BookSource, Export, Segment
 from ttsweb import leases
 

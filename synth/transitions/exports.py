@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 
 from synth.bookshelf.proof import gap_of
+from synth.jobs.removal import lock_jobs
 from synth.models import Export, ExportCues, RenderJob
-from synth.removal import lock_jobs
 from synth.transitions.batches import finish_batch
 from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import (

@@ -11,8 +11,8 @@ from django.db import transaction
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.expressions import CombinedExpression
 
+from synth.jobs.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.transitions.comparing import retake_outliers
 from synth.transitions.enqueue import enqueue_exports, enqueue_segments
 from synth.transitions.expiry import expiry, expiry_of_ended

@@ -10,9 +10,9 @@ from functools import partial
 from django.db import transaction
 from django.db.models import Q
 
-from synth import queue
+from synth.jobs import queue
+from synth.jobs.removal import update_jobs
 from synth.models import RenderJob
-from synth.removal import update_jobs
 from ttsweb import leases
 
 FRESH = dt.timedelta(seconds=30)  # a request that follows so soon changes nothing

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from django.db import transaction
 from django.db.models import Sum
 
+from synth.jobs.removal import drop_exports, lock_jobs
 from synth.models import BookSource, Export, RenderJob, Segment
-from synth.removal import drop_exports, lock_jobs
 from synth.transitions.jobs import JobStatus, complete_job, reopen_batch_of
 from ttsweb import leases
 

@@ -12,8 +12,8 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Q, Sum
 
+from synth.jobs.removal import drop_exports, lock_jobs
 from synth.models import Export, RenderJob, Segment, Take
-from synth.removal import drop_exports, lock_jobs
 from synth.transitions.approving import approve_takes
 from synth.transitions.candidates import approved, next_seed, with_candidate
 from synth.transitions.enqueue import enqueue_segments

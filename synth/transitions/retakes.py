@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from django.db import transaction
 from django.db.models import F
 
+from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
-from synth.removal import lock_jobs
 from synth.transitions.candidates import best_of, most_retakes, next_seed, with_candidate
 from synth.transitions.claims import Claim
 from synth.transitions.enqueue import enqueue_segments

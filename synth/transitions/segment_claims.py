@@ -11,8 +11,8 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
+from synth.jobs.removal import update_jobs
 from synth.models import RenderJob, Segment
-from synth.removal import update_jobs
 from synth.transitions.batches import start_batches
 from synth.transitions.claims import Claim, SegmentClaim
 from synth.transitions.fair_order import Want, choose_fairly, note_turns, rendering_keys

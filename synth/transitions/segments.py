@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Case, F, Q, QuerySet, Value, When
 
+from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
-from synth.removal import lock_jobs
 from synth.transitions.claims import LOSSES_IN_COMPANY, WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import count_all_closed, count_closed
 from synth.transitions.keeping import HeldRow, keep_best

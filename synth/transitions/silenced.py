@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from django.db.models import F, Q, QuerySet
 
+from synth.jobs.removal import lock_jobs
 from synth.models import JobVoice, RenderJob
-from synth.removal import lock_jobs
 from voices.models import Voice, VoiceVersion
 
 VOICE_DELETED = "voice_deleted"

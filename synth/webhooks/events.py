@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 from rest_framework.utils.encoders import JSONEncoder
 
-from synth import queue
+from synth.jobs import queue
 from synth.models import BookBatch, RenderJob, WebhookDelivery, WebhookEndpoint
 from ttsweb import leases
 from voices.models import VoiceVersion
@@ -53,7 +53,7 @@ def tell_of_book_batch(batch_id: uuid.UUID) -> int:
 
     They go to its own URL and to its owner's endpoints. Call inside the transaction that ended it.
     """
-    from synth.book_batches.serializers import webhook_data  # it imports the transitions
+    from synth.api.book_batches.serializers import webhook_data  # it imports the transitions
 
     batch = BookBatch.objects.get(pk=batch_id)
     if batch.owner_id is None:
@@ -124,8 +124,8 @@ def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
 def _job_data(job: RenderJob) -> dict[str, Any]:
     """Return a job or a batch as the API has it, without what is said in it."""
     # These import what imports the transitions, which import this module.
-    from synth.batches.serializers import BatchSerializer, with_figures
-    from synth.serializers import JobListSerializer
+    from synth.api.batches.serializers import BatchSerializer, with_figures
+    from synth.api.jobs.serializers import JobListSerializer
 
     if job.kind == RenderJob.Kind.BATCH:
         return {"kind": job.kind, **BatchSerializer(with_figures([job])[0]).data}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from ttsweb.guarded_url import FetchError, check_url
+from ttsweb.http.guarded_url import FetchError, check_url
 
 
 class WebhookUrlError(Exception):

@@ -14,7 +14,7 @@ from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from tests.api.test_other_tenant import Route, walk
 from tests.factories import (
     make_batch,

@@ -12,8 +12,8 @@ from django.contrib.auth.models import Group, User
 from django.urls import get_resolver, reverse
 from rest_framework.test import APIClient
 
+from synth.accounts.keys import create_key
 from synth.bookshelf.plans import load_plan
-from synth.keys import create_key
 from synth.models import ApiKey, RenderJob
 from tests.api.test_other_tenant import PUBLIC, Route, walk
 from tests.factories import (

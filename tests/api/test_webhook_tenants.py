@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.webhooks.signing import secret_of
 from tests.api.test_other_tenant import WEBHOOKS, Route

@@ -57,7 +57,7 @@ def serving(data_dir: Path) -> Iterator[Served]:
         data_dir,
         "from django.core.management import call_command\n"
         "call_command('migrate', verbosity=0)\n"
-        "from tests.factories import make_user\nfrom synth.keys import create_key\n"
+        "from tests.factories import make_user\nfrom synth.accounts.keys import create_key\n"
         "print(create_key(make_user('operator'), 'test')[1])",
     )
     with socket.socket() as listening:

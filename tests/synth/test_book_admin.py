@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from synth.book_cells import words_of
+from synth.admin.book_cells import words_of
 from synth.bookshelf.start import start_book
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob, Segment
 from tests.factories import make_user, make_voice

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from synth.eta import (
+from synth.jobs.eta import (
     WITHIN,
     Ended,
     Estimate,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from synth import event_streams
-from synth.event_streams import SEEN_HEADER, EventStreams
-from synth.job_events import ClosedSegment, JobState, Mark
+from synth.api.jobs import event_streams
+from synth.api.jobs.event_streams import SEEN_HEADER, EventStreams
+from synth.jobs.events import ClosedSegment, JobState, Mark
 from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")

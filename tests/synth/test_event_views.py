@@ -10,7 +10,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.event_streams import SEEN_HEADER
+from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.models import RenderJob
 from tests.factories import make_ended_job, make_job, make_user
 

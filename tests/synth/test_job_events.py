@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from synth.event_ids import Seen
-from synth.job_events import MAX_IDS_PER_BATCH, JobState, news, read_changed
+from synth.jobs.event_ids import Seen
+from synth.jobs.events import MAX_IDS_PER_BATCH, JobState, news, read_changed
+from synth.jobs.retry import retry
 from synth.models import RenderJob, Segment
-from synth.retry import retry
 from synth.transitions import cancel_job
 from tests.factories import make_job, make_take
 

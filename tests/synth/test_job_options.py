@@ -319,7 +319,7 @@ def test_repeated_request_is_answered_although_its_deadline_has_passed(
     later = timezone.now() + dt.timedelta(hours=2)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("synth.planning.timezone.now", lambda: later)
+        patch.setattr("synth.jobs.planning.timezone.now", lambda: later)
         again = api.post(URL, body, format="json", headers=headers)
 
     assert (again.status_code, again.json()["id"]) == (200, first["id"])

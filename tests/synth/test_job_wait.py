@@ -17,8 +17,8 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from synth import job_wait
-from synth.job_wait import WAIT_HEADER, JobWait, find_unfinished
+from synth.api.jobs import wait as job_wait
+from synth.api.jobs.wait import WAIT_HEADER, JobWait, find_unfinished
 from tests.factories import make_job as make_queued_job
 from tests.factories import make_version, make_voice
 from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving

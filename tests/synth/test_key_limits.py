@@ -14,14 +14,14 @@ from django.test import AsyncRequestFactory
 from rest_framework.request import Request
 from rest_framework.test import APIClient
 
-from synth import key_rate
-from synth.asgi_ask import COUNTED, ask
-from synth.key_limits import KeyLimitError
-from synth.keys import create_key
+from synth.accounts import rate as key_rate
+from synth.accounts.keys import create_key
+from synth.accounts.limits import KeyLimitError
 from synth.models import ApiKey, BookSource, RenderJob
 from tests.factories import make_book, make_export, make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
-from ttsweb.api import ApiKeyAuthentication, ApiProblem
+from ttsweb.http.api import ApiKeyAuthentication, ApiProblem
+from ttsweb.http.asgi_ask import COUNTED, ask
 from voices.models import StoredClip, Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -197,7 +197,7 @@ def test_a_clip_that_two_voices_share_counts_once(operator: User) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The clock of the counter, at the tenth second of a minute; `now` moves it."""
     clock = {"now": dt.datetime(2026, 5, 3, 12, 0, 10, tzinfo=dt.UTC).timestamp()}
-    monkeypatch.setattr("synth.key_rate.time.time", lambda: clock["now"])
+    monkeypatch.setattr("synth.accounts.rate.time.time", lambda: clock["now"])
     return clock
 
 

@@ -16,11 +16,11 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.key_rights import SCOPES
-from synth.keys import KeyRejectedError, create_key, find_key, revoke_key
+from synth.accounts.keys import KeyRejectedError, create_key, find_key, revoke_key
+from synth.accounts.rights import SCOPES
 from synth.models import ApiKey
 from tests.factories import make_user
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.errors import CommandError
 
 pytestmark = pytest.mark.django_db
 

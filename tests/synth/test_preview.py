@@ -11,10 +11,10 @@ from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries, Settings
 from rest_framework.test import APIClient
 
+from synth.jobs.planning import Order, Planner
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import segment_seed
 from synth.models import RenderJob, Segment
-from synth.planning import Order, Planner
-from synth.rejections import SubmitRejectedError
-from synth.submit import segment_seed
 from tests.factories import make_lexicon, make_voice
 from voices.models import Voice
 

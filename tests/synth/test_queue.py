@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from synth.queue import MOST_DOORBELLS, SEGMENTS_PER_MESSAGE, send_segments
+from synth.jobs.queue import MOST_DOORBELLS, SEGMENTS_PER_MESSAGE, send_segments
 
 
 def test_messages_are_bounded_however_long_the_job_is(

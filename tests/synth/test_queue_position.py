@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
+from synth.jobs.queue_places import before_in_lane, queue_positions
 from synth.models import RenderJob
-from synth.queue_places import before_in_lane, queue_positions
 from synth.transitions import claim_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 

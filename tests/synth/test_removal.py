@@ -9,9 +9,9 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from pytest_django import Settings
 
+from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.submit import Order, submit_job
 from synth.models import Export, RenderJob, Segment, Take
-from synth.removal import delete_job, delete_voice
-from synth.submit import Order, submit_job
 from synth.transitions import cancel_job, claim_segments, fail_segment, finish_segment
 from tests.factories import (
     CODEC_FINGERPRINT,

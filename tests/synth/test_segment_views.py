@@ -13,9 +13,9 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
+from synth.jobs.removal import delete_voice
 from synth.models import RenderJob, Segment, Take
-from synth.removal import delete_voice
 from synth.transitions import cancel_job
 from synth.transitions.candidates import retake_seed
 from tests.factories import make_ended_job, make_job, make_take, make_user, make_voice
@@ -187,7 +187,7 @@ def test_other_words_are_spoken_with_the_seed_that_they_have_in_any_job(
     shown = answer.json()
     assert (answer.status_code, shown["spoken_text"]) == (202, "Other words.")
     assert (shown["candidates"], shown["retakes"]) == ([], 0)
-    from synth.submit import segment_seed
+    from synth.jobs.submit import segment_seed
 
     assert shown["seed"] == segment_seed(other.seed, "Other words.", 0)
     assert Take.objects.count() == 0

@@ -12,14 +12,14 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from synth import queue
+from synth.jobs import queue
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.submit import Order, segment_seed, submit_job
 from synth.models import JobVoice, RenderJob, Segment
-from synth.rejections import SubmitRejectedError
-from synth.submit import Order, segment_seed, submit_job
 from synth.transitions import cancel_job
 from tests.factories import make_user, make_version, make_voice
 from tests.voices.clips import clip_bytes
-from ttsweb.card import Card, read_card
+from ttsweb.pages.card import Card, read_card
 from voices.models import StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
@@ -313,11 +313,11 @@ def test_lost_race_for_a_key_returns_the_winners_job(
 
     def other_request_wins(folder: Path) -> Card:
         """Submit as the other request between our look for the key and our insert."""
-        monkeypatch.setattr("synth.planning.read_card", real_read)
+        monkeypatch.setattr("synth.jobs.planning.read_card", real_read)
         submit_job(order, **keys)
         return real_read(folder)
 
-    monkeypatch.setattr("synth.planning.read_card", other_request_wins)
+    monkeypatch.setattr("synth.jobs.planning.read_card", other_request_wins)
 
     job, made = submit_job(order, **keys)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from synth.timestamps import Spoken, to_srt, to_vtt
+from synth.jobs.timestamps import Spoken, to_srt, to_vtt
 
 RATE = 1000  # a sample is a millisecond
 NASTY = "A --> B\n\n\n4\n00:00:01,000 --> 00:00:02,000\r\n<i>x</i> & {\\an8} <3 &amp;\x00\x85\ud800"

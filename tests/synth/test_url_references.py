@@ -9,10 +9,10 @@ import pytest
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from synth.jobs.planning import Order, Planner
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import RenderJob
-from synth.planning import Order, Planner
-from synth.rejections import SubmitRejectedError
-from synth.url_references import MAX_URLS_PER_REQUEST, UrlClip
+from synth.options.url_references import MAX_URLS_PER_REQUEST, UrlClip
 from tests.factories import make_voice
 from tests.ttsweb.listeners import Listener, listening
 from tests.voices.clips import clip_bytes

@@ -13,14 +13,14 @@ import pytest
 from lab.bench.service.book_text import read_chapters
 from synth.books.book import BookRejectedError
 from synth.books.detect import read_book
-from synth.books.docx import read_docx
+from synth.books.documents.docx import read_docx
 from synth.books.epub import read_epub
-from synth.zips import ZipLimits, ZipRefusedError, open_zip
 from tests.synth.books.made_epub import Epub, page
 from tests.synth.books_text.made_docx import make_docx, paragraph
-from ttsweb.book_batch_files import _opened as open_shelf
 from ttsweb.client import ClientError
-from ttsweb.command_errors import StepError
+from ttsweb.commands.book_batch_files import _opened as open_shelf
+from ttsweb.commands.errors import StepError
+from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 from voices.portable.archive import open_archive
 from voices.portable.errors import ImportRefusedError
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group
 from django.test import Client
 from django.utils import timezone
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import WorkerStatus
 from tests.factories import make_book, make_job, make_lexicon, make_user
 

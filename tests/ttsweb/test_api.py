@@ -15,8 +15,8 @@ from rest_framework.response import Response
 from rest_framework.test import APIClient, APIRequestFactory
 from rest_framework.views import APIView
 
-from ttsweb.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.parsers import BoundedJSONParser
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.parsers import BoundedJSONParser
 
 factory = APIRequestFactory()
 

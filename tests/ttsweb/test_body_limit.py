@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from ttsweb.body_limit import BodyLimit, Message
+from ttsweb.http.body_limit import BodyLimit, Message
 
 
 class Exchange:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ttsweb.card import MAX_CARD_BYTES, Card, CardError, read_card
+from ttsweb.pages.card import MAX_CARD_BYTES, Card, CardError, read_card
 
 PROJECT = Path(__file__).resolve().parents[2]
 GOOD: dict[str, Any] = {"name": "Tiny", "licence": "CC0"}

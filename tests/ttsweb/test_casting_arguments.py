@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ttsweb.casting_arguments import (
+from ttsweb.commands.casting_arguments import (
     add_casting_arguments,
     casting_flags_of,
     casting_options_of,
 )
-from ttsweb.render_book import is_book
+from ttsweb.commands.render_book import is_book
 
 
 def read() -> ArgumentParser:

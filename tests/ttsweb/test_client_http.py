@@ -21,7 +21,7 @@ from ttsweb.client import (
     ServerUnreachableError,
     TooManyRequestsError,
 )
-from ttsweb.client_http import LONGEST_PAUSE_SECONDS, pause_before
+from ttsweb.client.http import LONGEST_PAUSE_SECONDS, pause_before
 
 JOB_ID = "5b0f4a0e-0d53-4bbb-8ad1-3f4e4b1b2f11"
 JOB = {"id": JOB_ID, "status": "queued"}

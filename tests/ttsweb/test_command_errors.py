@@ -8,8 +8,8 @@ import json
 import pytest
 from django.db import OperationalError
 
-from ttsweb.command import Output
-from ttsweb.command_errors import CommandError, StepError, errors_told
+from ttsweb.commands.base import Output
+from ttsweb.commands.errors import CommandError, StepError, errors_told
 
 
 def test_step_error_becomes_code_and_sentence() -> None:

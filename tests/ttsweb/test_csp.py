@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.factories import make_ended_job, make_user
-from ttsweb.csp import HEADER
+from ttsweb.http.csp import HEADER
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,8 +14,8 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from ttsweb.api import ApiProblem
-from ttsweb.deprecation import deprecated
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.deprecation import deprecated
 
 SINCE, SUNSET = dt.date(2027, 1, 1), dt.date(2027, 7, 1)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ttsweb.dotenv import read_dotenv
-from ttsweb.setting_specs import SettingError
+from ttsweb.configuration.dotenv import read_dotenv
+from ttsweb.configuration.specs import SettingError
 
 
 def read(tmp_path: Path, text: str) -> dict[str, str]:

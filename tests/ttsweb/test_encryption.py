@@ -12,11 +12,11 @@ from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 from pytest_django import Settings
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import WebhookSecret
 from synth.webhooks.signing import rotate_secret, secret_of, signing_secrets
 from tests.factories import make_user
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.errors import CommandError
 from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt
 
 MIGRATION = next(

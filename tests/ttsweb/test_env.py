@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from ttsweb import env, setting_specs
-from ttsweb.env import (
+from ttsweb.configuration import env
+from ttsweb.configuration import specs as setting_specs
+from ttsweb.configuration.env import (
     SETTINGS,
     env_bool,
     env_float,
@@ -20,7 +21,7 @@ from ttsweb.env import (
     env_str,
     env_url,
 )
-from ttsweb.setting_specs import SettingError
+from ttsweb.configuration.specs import SettingError
 
 Reader = Callable[[], Any]
 

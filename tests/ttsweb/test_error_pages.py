@@ -12,7 +12,7 @@ from django.http import HttpResponse
 from django.test import Client, RequestFactory
 from pytest_django import Settings
 
-from ttsweb import error_pages
+from ttsweb.http import error_pages
 
 requests = RequestFactory()
 
@@ -68,7 +68,7 @@ def test_a_page_that_fails_says_where_more_is_said(monkeypatch: pytest.MonkeyPat
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("ttsweb.licence_page.render", fail)
+    monkeypatch.setattr("ttsweb.pages.licence.render", fail)
     response = Client(raise_request_exception=False).get("/licences")
 
     page = response.content.decode()
@@ -89,7 +89,7 @@ def test_a_failure_of_ours_is_a_problem_that_tells_nothing(
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("ttsweb.stats.StatsView.initial", fail)
+    monkeypatch.setattr("ttsweb.pages.stats.StatsView.initial", fail)
     response = Client(raise_request_exception=False).get("/api/v1/stats")
 
     assert (response.status_code, response.json()["code"]) == (500, "server_error")

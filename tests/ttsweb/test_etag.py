@@ -9,7 +9,7 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from ttsweb.etag import conditional, weak_etag
+from ttsweb.http.etag import conditional, weak_etag
 
 DATA = {"id": 1, "status": "queued"}
 

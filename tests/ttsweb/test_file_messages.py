@@ -11,7 +11,7 @@ import pytest
 from kombu import Connection
 from kombu.exceptions import ChannelError
 
-from ttsweb.setting_builders import broker_settings
+from ttsweb.configuration.builders import broker_settings
 
 
 @pytest.fixture

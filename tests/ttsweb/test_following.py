@@ -17,8 +17,8 @@ import pytest
 
 from tests.ttsweb.faulty_server import Answer, FaultyServer, json_answer, problem
 from ttsweb.client import Client, ClientError, Job
-from ttsweb.following import Followed, follow, outcome, submit, summary
-from ttsweb.job_bars import JobBars, Speed
+from ttsweb.commands.following import Followed, follow, outcome, submit, summary
+from ttsweb.terminal.job_bars import JobBars, Speed
 
 
 def job_of(number: int, status: str = "running", **fields: Any) -> Job:

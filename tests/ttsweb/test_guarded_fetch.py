@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 from tests.ttsweb.listeners import Listener, listening
-from ttsweb import guarded_fetch, guarded_url
-from ttsweb.guarded_fetch import Fetched, FetchError, fetch, post
-from ttsweb.guarded_url import check_url
-from ttsweb.public_address import is_public
+from ttsweb.http import guarded_fetch, guarded_url
+from ttsweb.http.guarded_fetch import Fetched, FetchError, fetch, post
+from ttsweb.http.guarded_url import check_url
+from ttsweb.http.public_address import is_public
 
 REAL_LOOK_UP = socket.getaddrinfo
 

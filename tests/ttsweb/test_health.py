@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import WorkerStatus
-from ttsweb.setting_builders import broker_settings
+from ttsweb.configuration.builders import broker_settings
 from workers.celery import app, make_app
 
 
@@ -161,7 +161,7 @@ def test_a_database_that_is_away_is_a_503_without_its_address(
     def fail() -> None:
         raise OperationalError("connection to postgresql://user:secret@host failed")
 
-    monkeypatch.setattr("ttsweb.health.connection.cursor", fail)
+    monkeypatch.setattr("ttsweb.pages.health.connection.cursor", fail)
 
     status, found = parts()
 

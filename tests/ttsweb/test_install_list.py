@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ttsweb import install_list
-from ttsweb.install_list import list_requirements
+from ttsweb.install import install_list
+from ttsweb.install.install_list import list_requirements
 
 PYPROJECT = """
 [project]

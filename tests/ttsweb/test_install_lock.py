@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ttsweb import install_lock
+from ttsweb.install import install_lock
 
 SCRIPT = Path(install_lock.__file__)
 # Writes the times at which it starts and ends.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
+from ttsweb.commands.job_arguments import add_job_arguments, options_of, voices_of
 
 
 def read(*words: str) -> tuple[Any, dict[str, Any]]:

@@ -10,8 +10,8 @@ from django.test import Client
 from pytest_django import Settings
 
 from tests.factories import make_user
-from ttsweb.env import PROJECT_DIR
-from ttsweb.licence_page import is_fish_audio
+from ttsweb.configuration.env import PROJECT_DIR
+from ttsweb.pages.licence import is_fish_audio
 
 BUILT_WITH = "Built with Fish Audio"
 S2_CONFIG = {"model_type": "fish_qwen3_omni"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ttsweb.listen import ListenError, check_address, open_socket, url_of
-from ttsweb.setting_specs import SETTINGS
+from ttsweb.configuration.specs import SETTINGS
+from ttsweb.http.listen import ListenError, check_address, open_socket, url_of
 
 LOOPBACK = ["localhost", "127.0.0.1", "[::1]"]
 

@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 
 from synth.models import RenderedDay, RenderJob, WorkerStatus
 from tests.factories import make_book, make_user
-from ttsweb.overview import DAYS_SHOWN, overview
+from ttsweb.pages.overview import DAYS_SHOWN, overview
 
 pytestmark = pytest.mark.django_db
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.exceptions import RequestDataTooBig
 from pytest_django import Settings
 
-from ttsweb.parsers import BoundedJSONParser
+from ttsweb.http.parsers import BoundedJSONParser
 
 
 class Endless(io.BytesIO):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttsweb.plain_table import one_line, table
+from ttsweb.terminal.plain_table import one_line, table
 
 
 def test_columns_have_one_width_and_lines_no_trailing_blanks() -> None:

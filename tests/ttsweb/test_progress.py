@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from ttsweb.progress import Progress
+from ttsweb.terminal.progress import Progress
 
 
 class Terminal(io.StringIO):

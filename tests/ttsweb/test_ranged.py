@@ -15,8 +15,8 @@ from django.http import HttpResponseBase, StreamingHttpResponse
 from django.test import RequestFactory
 from pytest_django import Settings
 
-from ttsweb import ranged
-from ttsweb.ranged import ObjectMissingError, StoredObject, object_response, parse_range
+from ttsweb.http import ranged
+from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response, parse_range
 
 CONTENT = bytes(range(256)) * 4
 WRITTEN = 1_700_000_000  # Tue, 14 Nov 2023 22:13:20 GMT

@@ -9,9 +9,9 @@ import pytest
 
 from ttsweb import settings
 from ttsweb.client import ApiError, ServerUnreachableError
-from ttsweb.command import Output
-from ttsweb.command_errors import CommandError, StepError
-from ttsweb.remote import open_client, remote_errors_told, server_url
+from ttsweb.commands.base import Output
+from ttsweb.commands.errors import CommandError, StepError
+from ttsweb.commands.remote import open_client, remote_errors_told, server_url
 
 
 @pytest.mark.parametrize(

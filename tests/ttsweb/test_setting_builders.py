@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ttsweb.log_format import LineFormatter, log_context
-from ttsweb.setting_builders import (
+from ttsweb.configuration.builders import (
     broker_settings,
     database_settings,
     model_aliases,
     read_or_make_secret_key,
     voice_aliases,
 )
-from ttsweb.setting_specs import SettingError
+from ttsweb.configuration.specs import SettingError
+from ttsweb.log_format import LineFormatter, log_context
 
 PROJECT = Path(__file__).parents[2]
 

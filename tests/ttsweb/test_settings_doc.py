@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from ttsweb import settings_doc
-from ttsweb.command_errors import CommandError
-from ttsweb.dotenv import read_dotenv
-from ttsweb.setting_specs import SETTINGS, SettingSpec
-from ttsweb.settings_doc import (
+from ttsweb.commands.errors import CommandError
+from ttsweb.configuration import tables as settings_doc
+from ttsweb.configuration.dotenv import read_dotenv
+from ttsweb.configuration.specs import SETTINGS, SettingSpec
+from ttsweb.configuration.tables import (
     MissingBlockError,
     env_example,
     settings_table,

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from synth.models import WorkerStatus
 from tests.factories import make_ended_job, make_job, make_user, make_voice
-from ttsweb.csp import ADMIN_POLICY, HEADER
+from ttsweb.http.csp import ADMIN_POLICY, HEADER
 
 
 def make_staff(*permissions: str) -> User:

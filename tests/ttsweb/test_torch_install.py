@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from synth.engine.codec import torchaudio_import
-from ttsweb import torch_install
-from ttsweb.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
+from ttsweb.install import torch_install
+from ttsweb.install.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
 
 LINUX = Machine("Linux", "x86_64", has_nvidia=False)
 LINUX_WITH_NVIDIA = Machine("Linux", "x86_64", has_nvidia=True)

@@ -11,9 +11,9 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from tests.factories import make_user
-from ttsweb.setting_builders import broker_settings
+from ttsweb.configuration.builders import broker_settings
 from workers.celery import app, make_app
 
 

@@ -15,10 +15,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, RenderJob
-from synth.rejections import SubmitRejectedError
-from synth.voice_choice import find_voice
+from synth.options.voice_choice import find_voice
 from tests.factories import make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.voices.test_portable import CODEC, give_codes, start_worker

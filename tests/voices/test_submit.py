@@ -9,7 +9,7 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from synth.removal import delete_voice
+from synth.jobs.removal import delete_voice
 from tests.factories import make_user, make_voice
 from tests.voices.clips import clip_bytes
 from voices.clip_checks import ClipRejectedError

@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import DjangoAssertNumQueries, Settings
 from rest_framework.test import APIClient
 
-from synth.removal import delete_voice
+from synth.jobs.removal import delete_voice
 from tests.factories import make_voice
 from tests.voices.clips import clip_bytes
 from voices import transitions

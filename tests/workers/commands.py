@@ -20,7 +20,7 @@ MAKE_KEY = """
 import django; django.setup()
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from ttsweb.migration import migrate_once
 migrate_once(settings.DATA_DIR)
 user, _ = get_user_model().objects.get_or_create(username="tester")
@@ -82,12 +82,12 @@ def one_object(text: str) -> dict[str, Any]:
 
 def children_of(pid: int) -> list[str]:
     """Return the command lines of living processes that were tethered to this one."""
-    return [line for _, line in _processes() if f"workers.tether {pid} " in line]
+    return [line for _, line in _processes() if f"workers.local.tether {pid} " in line]
 
 
 def child_pid(parent: int, words: str) -> int:
     """Return the process id of the child of `parent` whose command line holds `words`."""
-    mark = f"workers.tether {parent} "
+    mark = f"workers.local.tether {parent} "
     found = [pid for pid, line in _processes() if mark in line and words in line]
     assert len(found) == 1, found
     return found[0]

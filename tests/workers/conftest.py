@@ -21,10 +21,10 @@ from tests.workers.clips import wav_bytes
 from tests.workers.pairs import Pair, file_pair, service_pair
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
-from workers.held_claims import HeldClaim
-from workers.render import settle_rendered
-from workers.rendered import RenderedQueue
-from workers.worker_process import WorkerProcess
+from workers.process.held_claims import HeldClaim
+from workers.process.worker_process import WorkerProcess
+from workers.rendering.render import settle_rendered
+from workers.rendering.rendered import RenderedQueue
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"
 TINY = GOLDEN / "tiny-s2"

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 def triple() -> None:
     """Send every message three times."""
-    from synth import queue
+    from synth.jobs import queue
 
     send = queue._send
 
@@ -71,7 +71,7 @@ def full() -> None:
 
 def storing() -> None:
     """Die with a book read, before or after what was read is stored."""
-    from workers import book_import
+    from workers.books import importing as book_import
 
     store = book_import._store
     moment = (Path(os.environ["TTS_DATA_DIR"]) / "die-storing").read_text()
@@ -86,7 +86,7 @@ def storing() -> None:
 
 def moments() -> None:
     """Be killed at each of the moments that files name, and note what the engine is asked for."""
-    from workers import run_worker  # noqa: F401  # once for all processes to come
+    from workers.process import run_worker  # noqa: F401  # once for all processes to come
 
     _die_around_chapters()
     _die_around_files()
@@ -146,8 +146,9 @@ def _die_around_takes() -> None:
     segment has it.
     """
     from synth.models import Segment
-    from workers import claiming, render
-    from workers.takes import add_takes, store_take
+    from workers.process import claiming
+    from workers.rendering import render
+    from workers.rendering.takes import add_takes, store_take
 
     claim, finish = claiming._claim_segments, render._finish
 
@@ -179,8 +180,8 @@ def _die_around_takes() -> None:
 def _die_around_chapters() -> None:
     """encoding: a chapter of a book's file is half encoded. encoded: it has no facts yet."""
     from workers.book_files import chapter_encodes
-    from workers.book_files.aac_frames import write_aac
     from workers.book_files.encode_cache import EncodeCache
+    from workers.mp4.aac_frames import write_aac
 
     finish = EncodeCache.finish
 
@@ -229,7 +230,7 @@ def _die_around_files() -> None:
 def _note_asked() -> None:
     """Note each rendering that the engine is asked for, and whether its take is stored already."""
     from synth.models import Take
-    from workers import render
+    from workers.rendering import render
 
     submit = render._submit
     path = Path(os.environ["TTS_DATA_DIR"]) / "asked.txt"

@@ -19,10 +19,10 @@ from django.core.management import call_command
 from django.db import connections
 from pytest_django import Settings
 
+from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Segment
-from synth.submit import Order, submit_job
 from tests.workers.clips import wav_bytes
-from ttsweb.setting_builders import broker_settings, database_settings
+from ttsweb.configuration.builders import broker_settings, database_settings
 from voices.models import CodesCounter, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice
 

@@ -19,19 +19,19 @@ from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
 from synth import transitions
+from synth.accounts.keys import create_key
 from synth.books.epub.reader import read_epub
 from synth.books.stored import book_to_json
 from synth.bookshelf.plans import figures_of, plan_of
 from synth.bookshelf.start import start_book
 from synth.contract import FinishReason, SegmentAudio, Timings
-from synth.keys import create_key
 from synth.models import BookFile, BookSource, RenderJob, Segment
 from tests.factories import CODEC_FINGERPRINT, make_book
 from tests.workers.book_files.made_books import RATE, pulses
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.stored_takes import save_take
 from tests.workers.test_book_jobs import epub
-from workers.claiming import take_book_files, take_exports
+from workers.process.claiming import take_book_files, take_exports
 
 CHAPTERS = (
     ("Oxen of the Plain", "The first ox is red.\nThe second ox is white."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from synth.contract import SegmentAudio
 from synth.models import Take
-from workers.takes import add_takes, store_take
+from workers.rendering.takes import add_takes, store_take
 
 
 def save_take(content_key: str, rendered: SegmentAudio) -> Take:

@@ -24,10 +24,10 @@ from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.stored_takes import save_take
 from workers import assemble as assemble_module
-from workers import joined_takes, mastering
-from workers.audio_writers import FileTooLongError
-from workers.claiming import take_exports
-from workers.held_claims import Kind
+from workers.audio import joined_takes, mastering
+from workers.audio.writers import FileTooLongError
+from workers.process.claiming import take_exports
+from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 8_000

@@ -11,9 +11,9 @@ import soundfile
 
 from synth.formats import FORMATS
 from tests.workers.clips import tone
-from workers import audio_writers
-from workers.audio_writers import FileTooLongError, file_rate, open_writer
-from workers.written_audio import mean_bit_rate
+from workers.audio import writers as audio_writers
+from workers.audio.writers import FileTooLongError, file_rate, open_writer
+from workers.audio.written_audio import mean_bit_rate
 
 RATE = 44_100
 

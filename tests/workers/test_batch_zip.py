@@ -24,7 +24,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
 from tests.workers.stored_takes import save_take
 from tests.workers.test_assemble import rendered
-from workers.claiming import take_exports
+from workers.process.claiming import take_exports
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
+from synth.accounts.keys import create_key
 from synth.bookshelf.start import start_book
-from synth.keys import create_key
 from synth.models import RenderJob
 from tests.factories import make_user
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended

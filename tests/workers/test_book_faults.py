@@ -20,7 +20,7 @@ import redis
 from django.contrib.auth.models import User
 from pytest_django import Settings
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import BookSource, Segment
 from tests.factories import make_user
 from tests.workers.commands import PROJECT, child_pid

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.core.files.storage import default_storage
 
-from synth.bookshelf.files import delete_file, request_file
+from synth.bookshelf.files.asking import delete_file, request_file
 from synth.models import BookFile, BookSource, RenderJob, Segment, WorkerStatus
 from tests.factories import make_user
 from tests.workers.disturbed_book import (

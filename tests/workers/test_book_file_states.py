@@ -13,7 +13,7 @@ import pytest
 from django.core.files.storage import default_storage
 from django.db.models import Q
 
-from synth.bookshelf.files import request_file
+from synth.bookshelf.files.asking import request_file
 from synth.bookshelf.start import start_book
 from synth.models import BookFile, JobVoice, RenderJob, Segment
 from synth.transitions.rerender import choose_take, render_again
@@ -23,8 +23,8 @@ from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_
 from tests.workers.spoken_book import SpokenBook, speak, start, store_epub
 from tests.workers.test_book_file_jobs import opened, owner, packed, spoken, worker
 from tests.workers.test_book_jobs import epub, upload, wait_read
-from workers.claiming import take_book_files
-from workers.sweep import free_lost
+from workers.process.claiming import take_book_files
+from workers.upkeep.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
 __all__ = ["owner", "spoken", "worker"]  # fixtures

@@ -13,14 +13,14 @@ from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
 from voices.models import VoiceVersion
-from workers.claiming import (
+from workers.process.claiming import (
     note_last_losses,
     take_exports,
     take_segments,
     take_versions,
     take_work,
 )
-from workers.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim, Kind
 
 pytestmark = pytest.mark.django_db
 

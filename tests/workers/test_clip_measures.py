@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.clip_measures import FLOOR_DBFS, dbfs, measure, warnings_for
+from workers.audio.clip_measures import FLOOR_DBFS, dbfs, measure, warnings_for
 
 FINE = {"duration_seconds": 5.0, "silence_share": 0.1, "clipped_share": 0.0, "sample_rate": 44_100}
 

@@ -12,10 +12,10 @@ from synth.contract import CodesArray
 from tests.factories import make_stored_clip
 from tests.workers.pairs import counter
 from voices.models import CacheEviction, ClipCodes, StoredClip
-from workers.codes import ClipBusyError, CodesLookup, EncoderRun
-from workers.codes_cache import CodesCache
-from workers.counters import Counters
-from workers.held_claims import HeldClaims
+from workers.process.held_claims import HeldClaims
+from workers.rendering.codes import ClipBusyError, CodesLookup, EncoderRun
+from workers.rendering.codes_cache import CodesCache
+from workers.upkeep.counters import Counters
 
 pytestmark = pytest.mark.django_db
 CODEC = "c" * 64

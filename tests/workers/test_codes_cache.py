@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from synth.contract import CodesArray
-from workers.codes_cache import CodesCache
+from workers.rendering.codes_cache import CodesCache
 
 
 def codes(frames: int = 5) -> CodesArray:

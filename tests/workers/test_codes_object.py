@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from workers.codes_object import CodesObjectError, pack_codes, unpack_codes
+from workers.rendering.codes_object import CodesObjectError, pack_codes, unpack_codes
 
 CODES = np.arange(30, dtype=np.int16).reshape(10, 3)
 EXPECTED = {"clip": "a" * 64, "codec": "b" * 64}

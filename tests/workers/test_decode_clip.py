@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.workers.clips import coded_bytes, tone, wav_bytes
-from workers.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
+from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
 
 LIMITS = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=1024)
 

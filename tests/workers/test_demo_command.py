@@ -31,7 +31,7 @@ from tests.workers.commands import (
     run_python,
     start,
 )
-from ttsweb.listen import ListenError
+from ttsweb.http.listen import ListenError
 from workers.management.commands.demo import open_socket
 from workers.management.commands.serve import AUTO
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from synth.jobs.removal import delete_job, delete_voice
 from synth.models import Export, RenderJob, Take
-from synth.removal import delete_job, delete_voice
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import Pair, assert_whole, new_voice, submit, wait_ended, wait_for
 from voices.models import StoredClip, VoiceVersion

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from synth.engine.device_memory import DeviceMemory
+from synth.engine.loading.device_memory import DeviceMemory
 from tests.workers.commands import PROJECT
 from workers.doctor import memory
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from ttsweb.interrupts import signals_held
-from workers import embedded
-from workers.embedded import Child, last_line, open_log, signals_interrupt, stop_all
+from ttsweb.commands.interrupts import signals_held
+from workers.local import embedded
+from workers.local.embedded import Child, last_line, open_log, signals_interrupt, stop_all
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(60)\n"
@@ -23,8 +23,8 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SL
 PARENT = """
 import sys, time
 import django; django.setup()
-from ttsweb.interrupts import signals_held
-from workers.embedded import Child
+from ttsweb.commands.interrupts import signals_held
+from workers.local.embedded import Child
 child = Child("sleeper", sys.argv[1]); child.start(); print(child.pid, flush=True); time.sleep(60)
 """
 
@@ -182,7 +182,7 @@ def test_log_is_for_this_user_alone_and_a_large_one_is_moved_away(tmp_path: Path
 def test_closed_standard_streams_are_opened_on_nothing(clean_env: dict[str, str]) -> None:
     code = (
         "import os, django; django.setup()\n"
-        "from workers.embedded import open_standard_streams\n"
+        "from workers.local.embedded import open_standard_streams\n"
         "os.close(0); open_standard_streams(); assert os.read(0, 1) == b''\n"
         "assert os.open('/dev/null', os.O_RDONLY) > 2"
     )

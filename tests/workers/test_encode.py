@@ -19,8 +19,8 @@ from tests.workers.pairs import counter, new_voice, submit
 from voices import transitions
 from voices.models import ClipCodes, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_version, create_voice
-from workers import encode as encode_module
-from workers.claiming import take_versions, take_work
+from workers.process.claiming import take_versions, take_work
+from workers.rendering import encode as encode_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

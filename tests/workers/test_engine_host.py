@@ -9,7 +9,7 @@ from tests.workers.commands import PROJECT, run_python
 LOAD = """
 import django; django.setup()
 import os, sys
-from workers.engine_host import load_engine
+from workers.process.engine_host import load_engine
 assert "torch" not in sys.modules, "the variable would come too late"
 engine = load_engine()
 print(os.environ["OMP_WAIT_POLICY"], os.environ.get("GOMP_SPINCOUNT"), engine.device)
@@ -32,7 +32,7 @@ def test_threads_soon_sleep_while_they_wait_unless_the_operator_says_otherwise(
 
 REFUSED = """
 import django; django.setup()
-from workers.engine_host import load_engine
+from workers.process.engine_host import load_engine
 from synth.engine import EngineError
 try:
     load_engine()

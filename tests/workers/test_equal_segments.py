@@ -20,8 +20,8 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_for
 from ttsweb import leases
 from voices.models import Voice
-from workers.claiming import take_segments, take_versions
-from workers.held_claims import Kind
+from workers.process.claiming import take_segments, take_versions
+from workers.process.held_claims import Kind
 
 BULK = RenderJob.Priority.BULK
 

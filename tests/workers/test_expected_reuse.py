@@ -17,8 +17,8 @@ from tests.synth.books_api.shelf import CHAPTERS, store_book
 from tests.synth.test_take_keys import ENGINE
 from tests.workers.conftest import MiniatureProcess
 from voices.models import Voice
-from workers.claiming import take_versions
-from workers.render_request import RenderRequest, build_requests
+from workers.process.claiming import take_versions
+from workers.rendering.render_request import RenderRequest, build_requests
 
 
 @pytest.mark.django_db(transaction=True)

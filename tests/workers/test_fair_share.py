@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from synth.jobs.planning import Order
+from synth.jobs.submit import submit_job
 from synth.models import Segment
-from synth.planning import Order
-from synth.submit import submit_job
 from tests.factories import make_user
 from tests.workers.pairs import (
     Pair,

@@ -19,7 +19,7 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from synth import queue
+from synth.jobs import queue
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import cancel_job
 from synth.transitions.claims import LOSSES_IN_COMPANY
@@ -36,7 +36,7 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
-from workers.rendered import MOST_AT_ONCE
+from workers.rendering.rendered import MOST_AT_ONCE
 
 LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])
 FAULTY = "tests/workers/faulty_worker.py"

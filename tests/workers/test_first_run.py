@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import get_user_model
 
-from synth.removal import delete_voice
+from synth.jobs.removal import delete_voice
 from tests.factories import make_user
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
 from voices.models import Voice, VoiceVersion
-from workers.first_run import (
+from workers.local.first_run import (
     DEMO_CLIP,
     find_or_make_admin,
     find_or_make_voice,

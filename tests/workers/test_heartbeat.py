@@ -12,10 +12,10 @@ from synth.models import Export, Segment
 from tests.factories import CODEC_FINGERPRINT, make_export, make_job
 from tests.workers.conftest import MiniatureProcess
 from ttsweb import leases
-from workers import heartbeat as heartbeat_module
-from workers.claiming import take_exports
-from workers.heartbeat import HUNG_BEATS, STILL_BEATS, Heartbeat
-from workers.held_claims import Kind
+from workers.process import heartbeat as heartbeat_module
+from workers.process.claiming import take_exports
+from workers.process.heartbeat import HUNG_BEATS, STILL_BEATS, Heartbeat
+from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +41,7 @@ def process(
     make_process: Callable[..., MiniatureProcess], engine: StandInEngine
 ) -> MiniatureProcess:
     """A process that holds the segments of one job, whose leases are nearly over."""
-    from workers.claiming import take_segments
+    from workers.process.claiming import take_segments
 
     made = make_process(engine=engine)
     make_job(segments=2)

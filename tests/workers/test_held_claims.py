@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import Future
 
-from workers.held_claims import HeldClaims, Kind
+from workers.process.held_claims import HeldClaims, Kind
 
 
 def test_claims_are_counted_by_kind() -> None:

@@ -19,10 +19,10 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.heard import listed_samples, take_samples
 from tests.workers.pairs import submit
 from voices.models import Voice
-from workers.claiming import take_segments, take_versions
-from workers.live_cleanup import clean, clean_folders
-from workers.live_fill import TURN, fill_missing, fill_segment, missing
-from workers.sweep import take_turn
+from workers.process.claiming import take_segments, take_versions
+from workers.rendering.live_fill import TURN, fill_missing, fill_segment, missing
+from workers.upkeep.live_cleanup import clean, clean_folders
+from workers.upkeep.sweep import take_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NEVER = threading.Event()

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from django.db import OperationalError
 
+from synth.jobs.removal import delete_job
 from synth.models import LiveChunk, RenderJob, Segment
-from synth.removal import delete_job
 from synth.transitions.live import request_live
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.heard import listed_samples, take_samples
 from tests.workers.pairs import submit, wait_for
 from voices.models import Voice
-from workers import live_chunks, live_writer
-from workers.claiming import take_segments, take_versions
-from workers.live_chunks import Cutter, piece_samples
-from workers.live_fill import fill_missing
+from workers.process.claiming import take_segments, take_versions
+from workers.rendering import live_chunks, live_writer
+from workers.rendering.live_chunks import Cutter, piece_samples
+from workers.rendering.live_fill import fill_missing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 44_100

@@ -14,9 +14,9 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import WorkerStatus
-from workers import local_worker
-from workers.embedded import Child
-from workers.local_worker import LOCK_NAME, LocalWorker
+from workers.local import local_worker
+from workers.local.embedded import Child
+from workers.local.local_worker import LOCK_NAME, LocalWorker
 
 pytestmark = pytest.mark.django_db
 

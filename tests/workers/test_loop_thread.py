@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from workers.loop_thread import LoopThread
+from workers.process.loop_thread import LoopThread
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

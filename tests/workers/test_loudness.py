@@ -11,9 +11,9 @@ from av.filter import Graph
 
 from synth.contract import AudioArray
 from tests.workers.bs1770 import integrated_lufs, true_peak_dbtp
-from workers.filter_graph import frames, link, push
-from workers.loudness import FLOOR_DBTP, measure_loudness
-from workers.true_peak import TruePeakMeter
+from workers.audio.filter_graph import frames, link, push
+from workers.audio.loudness import FLOOR_DBTP, measure_loudness
+from workers.audio.true_peak import TruePeakMeter
 
 RATES = [8_000, 11_025, 22_050, 24_000, 44_100, 48_000]
 

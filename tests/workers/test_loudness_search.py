@@ -13,8 +13,8 @@ from synth.contract import AudioArray
 from tests.test_readme import PROJECT
 from tests.workers.bs1770 import integrated_lufs, true_peak_dbtp
 from tests.workers.voiced import RATE, voiced
-from workers.loudness_search import MAX_EXTRA_DB, MAX_PASSES, amplified, find_gain
-from workers.peak_limiter import PeakLimiter
+from workers.audio.loudness_search import MAX_EXTRA_DB, MAX_PASSES, amplified, find_gain
+from workers.audio.peak_limiter import PeakLimiter
 
 CLIPS = sorted((PROJECT / "synth" / "demo" / "clips").glob("*.wav"))
 CEILING_DBTP = -1.05

@@ -20,8 +20,8 @@ from tests.factories import make_job
 from tests.workers.bs1770 import integrated_lufs, true_peak_dbtp
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.voiced import RATE, make_export_of, render_with, voiced
-from workers import mastering
-from workers.joined_takes import JoinedTakes
+from workers.audio import mastering
+from workers.audio.joined_takes import JoinedTakes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FORMS = ["wav", "flac", "mp3", "opus", "aac", "pcm"]

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from workers.name_lock import NameTakenError, held_if_ended, lock_name
+from workers.process.name_lock import NameTakenError, held_if_ended, lock_name
 
 PROJECT = Path(__file__).resolve().parents[2]
-HOLD = "import sys, time; from pathlib import Path; from workers.name_lock import lock_name; "
+HOLD = (
+    "import sys, time; from pathlib import Path; from workers.process.name_lock import lock_name; "
+)
 HOLD += "lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); print('held', flush=True); "
 HOLD += "time.sleep(60)"
 

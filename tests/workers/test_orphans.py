@@ -17,7 +17,7 @@ from pytest_django import Settings
 from synth.models import BookFile, Export, SweepTurn, Take
 from tests.factories import make_book, make_ended_job, make_stored_clip, make_take
 from ttsweb import leases
-from workers import orphans, sweep
+from workers.upkeep import orphans, sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

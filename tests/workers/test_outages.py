@@ -7,8 +7,8 @@ import errno
 import pytest
 from django.db import IntegrityError, InterfaceError, OperationalError, connection
 
-from workers import outages
-from workers.outages import is_disk_full, is_outage, outlast
+from workers.process import outages
+from workers.process.outages import is_disk_full, is_outage, outlast
 
 pytestmark = pytest.mark.django_db
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from synth.contract import AudioArray
-from workers.loudness import measure_loudness
-from workers.peak_limiter import PeakLimiter
+from workers.audio.loudness import measure_loudness
+from workers.audio.peak_limiter import PeakLimiter
 
 CEILING = 10 ** (-1 / 20)
 

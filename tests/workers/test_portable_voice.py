@@ -7,7 +7,7 @@ from typing import IO
 
 import pytest
 
-from synth.removal import delete_voice
+from synth.jobs.removal import delete_voice
 from tests.workers.pairs import (
     Pair,
     assert_whole,

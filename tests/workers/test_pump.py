@@ -16,10 +16,10 @@ from synth.models import Segment, WorkerStatus
 from tests.factories import make_ended_job, make_job, make_stored_clip, make_version
 from tests.workers.conftest import MiniatureProcess
 from voices.models import CacheEviction
-from workers import pump as pump_module
-from workers.claiming import take_segments
-from workers.held_claims import Kind
-from workers.pump import Pump, stop_unwanted, watch_disk
+from workers.process import pump as pump_module
+from workers.process.claiming import take_segments
+from workers.process.held_claims import Kind
+from workers.process.pump import Pump, stop_unwanted, watch_disk
 
 pytestmark = pytest.mark.django_db
 

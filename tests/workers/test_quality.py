@@ -13,7 +13,7 @@ import soundfile
 
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
-from workers.quality import Check, screen
+from workers.rendering.quality import Check, screen
 
 DEMO = Path(__file__).resolve().parents[2] / "synth" / "demo"
 TRANSCRIPT = "The thing had a strange look in the lamp light."

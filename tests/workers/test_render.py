@@ -17,17 +17,17 @@ from pytest_django import Settings
 from synth import transitions
 from synth.contract import SegmentAudio
 from synth.engine.errors import DeviceOutOfMemoryError, PromptTooLongError
+from synth.jobs.removal import delete_job, delete_voice
 from synth.models import RenderJob, Segment, Take
-from synth.removal import delete_job, delete_voice
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import ClipCodes, Voice, VoiceVersion
-from workers import render as render_module
-from workers import takes as takes_module
-from workers.claiming import take_segments, take_versions, take_work
-from workers.codes_object import unpack_codes
-from workers.held_claims import Kind
-from workers.pump import stop_unwanted
+from workers.process.claiming import take_segments, take_versions, take_work
+from workers.process.held_claims import Kind
+from workers.process.pump import stop_unwanted
+from workers.rendering import render as render_module
+from workers.rendering import takes as takes_module
+from workers.rendering.codes_object import unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

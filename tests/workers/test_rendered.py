@@ -9,10 +9,10 @@ from concurrent.futures import Future
 import pytest
 
 from synth.contract import RenderSpec
-from workers import rendered as rendered_module
-from workers.held_claims import HeldClaim, Kind
-from workers.render_request import RenderRequest
-from workers.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
+from workers.process.held_claims import HeldClaim, Kind
+from workers.rendering import rendered as rendered_module
+from workers.rendering.render_request import RenderRequest
+from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
 
 
 @pytest.fixture

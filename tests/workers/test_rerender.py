@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from django.core.files.storage import default_storage
 
+from synth.jobs.rerender import choose, rerender
 from synth.models import RenderJob, Segment, Take
-from synth.rerender import choose, rerender
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import Voice
-from workers.claiming import take_versions, take_work
+from workers.process.claiming import take_versions, take_work
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

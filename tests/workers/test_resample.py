@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from synth.contract import AudioArray
-from workers.resample import resample
+from workers.audio.resample import resample
 
 PAIRS = [(44_100, 48_000), (44_100, 24_000), (44_100, 8_000), (24_000, 44_100), (8_000, 11_025)]
 

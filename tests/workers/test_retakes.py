@@ -16,8 +16,8 @@ from pytest_django import Settings
 from synth import transitions
 from synth.contract import RenderSpec, SegmentAudio
 from synth.engine.errors import PromptTooLongError
+from synth.jobs.removal import delete_job
 from synth.models import RenderedDay, RenderJob, Segment, Take
-from synth.removal import delete_job
 from synth.transitions.candidates import retake_seed
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import (
@@ -31,10 +31,10 @@ from tests.workers.pairs import (
 )
 from tests.workers.screened import screened_checkpoint
 from voices.models import Voice
-from workers import render as render_module
-from workers import screening
-from workers.claiming import take_segments, take_versions
-from workers.quality import Quality
+from workers.process.claiming import take_segments, take_versions
+from workers.rendering import render as render_module
+from workers.rendering import screening
+from workers.rendering.quality import Quality
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

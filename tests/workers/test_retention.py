@@ -10,11 +10,11 @@ import pytest
 from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
+from synth.jobs.removal import lock_jobs
 from synth.models import Export, RenderJob, SweepTurn, Take
-from synth.removal import lock_jobs
 from tests.factories import make_ended_job, make_export, make_job, make_user
 from ttsweb import leases
-from workers import retention, sweep
+from workers.upkeep import retention, sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECOND = dt.timedelta(seconds=1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import RenderJob
 from synth.transitions.candidates import flagged
 from tests.factories import make_user

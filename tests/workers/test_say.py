@@ -23,9 +23,9 @@ from tests.workers.commands import (
     run_python,
     start,
 )
-from ttsweb.interrupts import signals_interrupt
-from ttsweb.progress import Progress
-from workers.local_worker import LocalWorker
+from ttsweb.commands.interrupts import signals_interrupt
+from ttsweb.terminal.progress import Progress
+from workers.local.local_worker import LocalWorker
 from workers.management.commands.say import render_or_cancel
 
 MAKE_VOICE = """
@@ -33,7 +33,7 @@ import django; django.setup()
 from dataclasses import replace
 from django.conf import settings
 from ttsweb.migration import migrate_once
-from workers.first_run import DEMO_CLIP, find_or_make_admin, find_or_make_voice
+from workers.local.first_run import DEMO_CLIP, find_or_make_admin, find_or_make_voice
 migrate_once(settings.DATA_DIR)
 user, _ = find_or_make_admin()
 print(find_or_make_voice(replace(DEMO_CLIP, voice_name="Ada"), user).pk)

@@ -125,7 +125,7 @@ def test_worker_and_web_that_die_are_started_again(serving: Serving) -> None:
 
     os.kill(child_pid(serving.process.pid, "worker --role all"), signal.SIGKILL)
     job = create_job(serving, "I saw the lamp.")
-    os.kill(child_pid(serving.process.pid, "ttsweb.web_process"), signal.SIGKILL)
+    os.kill(child_pid(serving.process.pid, "ttsweb.http.web_process"), signal.SIGKILL)
 
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:

@@ -23,9 +23,9 @@ from tests.factories import (
 from tests.workers.conftest import MiniatureProcess
 from voices import transitions
 from voices.models import ClipCodes, VoiceVersion
-from workers.claiming import take_work
-from workers.held_claims import HeldClaim, Kind
-from workers.shutdown import drain, hand_back
+from workers.process.claiming import take_work
+from workers.process.held_claims import HeldClaim, Kind
+from workers.process.shutdown import drain, hand_back
 
 pytestmark = pytest.mark.django_db
 

@@ -6,8 +6,8 @@ import pytest
 
 from synth.models import RenderJob
 from tests.factories import make_voice
-from ttsweb.command_errors import StepError
-from workers.speak import NAMES_LISTED, check_text, find_speaker, submit_text
+from ttsweb.commands.errors import StepError
+from workers.local.speak import NAMES_LISTED, check_text, find_speaker, submit_text
 
 pytestmark = pytest.mark.django_db
 

@@ -12,11 +12,11 @@ from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.submit import NewClip, create_voice
-from workers import spoken_voices
-from workers.claiming import take_segments, take_versions
-from workers.held_claims import HeldClaim, Kind
-from workers.pump import forget_evicted
-from workers.spoken_voices import References, SpokenVoices
+from workers.process.claiming import take_segments, take_versions
+from workers.process.held_claims import HeldClaim, Kind
+from workers.process.pump import forget_evicted
+from workers.rendering import spoken_voices
+from workers.rendering.spoken_voices import References, SpokenVoices
 
 
 def reference(text: str) -> Reference:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from synth import queue
+from synth.jobs import queue
 from synth.models import RenderJob, Segment, SweepTurn, WorkerStatus
 from tests.factories import (
     CODEC_FINGERPRINT,
@@ -25,7 +25,7 @@ from tests.factories import (
 )
 from ttsweb import leases
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
-from workers import sweep
+from workers.upkeep import sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGO = dt.timedelta(hours=2)

@@ -15,7 +15,13 @@ from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Take
 from tests.factories import make_segment
 from tests.workers.stored_takes import save_take
-from workers.takes import NotFiniteAudioError, add_takes, drop_unused_take, find_takes, store_take
+from workers.rendering.takes import (
+    NotFiniteAudioError,
+    add_takes,
+    drop_unused_take,
+    find_takes,
+    store_take,
+)
 
 pytestmark = pytest.mark.django_db
 KEY = "a" * 64

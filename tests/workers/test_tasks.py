@@ -12,9 +12,10 @@ from synth.engine import Engine
 from synth.models import Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
-from workers import claiming, running, tasks
+from workers import tasks
 from workers.celery import app
-from workers.held_claims import Kind
+from workers.process import claiming, running
+from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.throughput import WINDOW_SECONDS, FrameRate, resident_bytes
+from workers.process.throughput import WINDOW_SECONDS, FrameRate, resident_bytes
 
 
 def test_rate_is_that_of_the_last_half_minute() -> None:

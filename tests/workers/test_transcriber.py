@@ -12,12 +12,12 @@ from synth.models import RenderJob, Segment, WorkerStatus
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
 from tests.workers.plugged import Parrot, Sleeper
-from ttsweb.setting_builders import transcriber_name
-from ttsweb.setting_specs import SettingError
+from ttsweb.configuration.builders import transcriber_name
+from ttsweb.configuration.specs import SettingError
 from voices.models import Voice
-from workers.claiming import take_segments, take_versions
 from workers.doctor.system import look_at_transcriber
-from workers.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
+from workers.process.claiming import take_segments, take_versions
+from workers.rendering.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLUGGED = "tests.workers.plugged"

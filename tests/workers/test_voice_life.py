@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Segment, Take, WorkerStatus
-from synth.removal import delete_job, delete_voice
-from synth.submit import Order, submit_job
 from synth.transitions import cancel_job
 from tests.factories import make_user
 from tests.workers.clips import wav_bytes

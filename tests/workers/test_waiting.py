@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
-from ttsweb.command_errors import StepError
-from ttsweb.progress import Progress
-from workers.local_worker import LocalWorker
-from workers.waiting import save_audio, summary, wait_encoded, wait_ended
+from ttsweb.commands.errors import StepError
+from ttsweb.terminal.progress import Progress
+from workers.local.local_worker import LocalWorker
+from workers.local.waiting import save_audio, summary, wait_encoded, wait_ended
 
 pytestmark = pytest.mark.django_db
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from workers.waveform_peaks import WaveformPeaks, peaks_of
+from workers.audio.waveform_peaks import WaveformPeaks, peaks_of
 
 
 @pytest.mark.parametrize("size", [1, 13, 700, 10_000])

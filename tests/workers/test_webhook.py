@@ -21,16 +21,18 @@ from synth.webhooks.signing import rotate_secret, secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.listeners import Listener, listening
 from tests.workers.conftest import MiniatureProcess
-from workers import claiming, running, sweep, tasks
-from workers.held_claims import Kind
-from workers.shutdown import hand_back
+from workers import tasks
+from workers.process import claiming, running
+from workers.process.held_claims import Kind
+from workers.process.shutdown import hand_back
+from workers.process.worker_process import DELIVERY_THREADS
+from workers.upkeep import sweep
 from workers.webhook import (
     MOST_PER_OWNER,
     MOST_PER_SITE,
     retry_after_seconds,
     take_deliveries,
 )
-from workers.worker_process import DELIVERY_THREADS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -216,7 +218,7 @@ def test_name_that_leads_to_a_private_address_is_refused_when_it_is_sent(
         return real("127.0.0.1" if host == "hooks.example" else host, port, *args, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", lying)
-    monkeypatch.setattr("ttsweb.guarded_url._as_address", lambda _: None)
+    monkeypatch.setattr("ttsweb.http.guarded_url._as_address", lambda _: None)
 
     row = send(process, make_delivery(url=f"http://hooks.example:{server.port}/"))
 
@@ -311,7 +313,7 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
         sent.append(pk)
         return True
 
-    monkeypatch.setattr("synth.queue.send_deliver", note)
+    monkeypatch.setattr("synth.jobs.queue.send_deliver", note)
 
     assert sweep.free_own(process.name) == 1
     long_ago = timezone.now() - dt.timedelta(hours=1)

@@ -12,9 +12,9 @@ import pytest
 from django.utils import timezone
 from standardwebhooks import Webhook
 
-from synth import queue
+from synth.jobs import queue
+from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, WebhookDelivery
-from synth.submit import Order, submit_job
 from synth.webhooks.endpoints import create_endpoint
 from synth.webhooks.events import tell_test
 from synth.webhooks.signing import secret_of

@@ -1,4 +1,4 @@
-"""Test workers.worker_process: what a process with an engine sets for all its threads."""
+"""Test workers.process.worker_process: what a process with an engine sets for all its threads."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from django.conf import settings
 from synth.contract import RenderSpec
 from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
-from workers import worker_process
-from workers.claim_ahead import Room
-from workers.held_claims import HeldClaim, Kind
-from workers.render_request import RenderRequest
-from workers.rendered import MOST_AT_ONCE, Rendered
-from workers.worker_process import (
+from workers.process import worker_process
+from workers.process.claim_ahead import Room
+from workers.process.held_claims import HeldClaim, Kind
+from workers.process.worker_process import (
     MOST_UNSTORED,
     MOST_UNSTORED_PER_SLOT,
     SWITCH_SECONDS,
     WorkerProcess,
 )
+from workers.rendering.render_request import RenderRequest
+from workers.rendering.rendered import MOST_AT_ONCE, Rendered
 
 
 def rendered(number: int) -> Rendered:

@@ -13,7 +13,7 @@ from synth.models import Export
 from tests.factories import CODEC_FINGERPRINT
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.stored_takes import save_take
-from workers.claiming import take_exports
+from workers.process.claiming import take_exports
 
 RATE = 24_000
 

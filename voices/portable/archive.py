@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
-from synth.zips import ZipLimits, ZipRefusedError, check_entries
+from ttsweb.zips import ZipLimits, ZipRefusedError, check_entries
 from voices.portable.errors import invalid, too_large
 
 MAX_ENTRIES = 400

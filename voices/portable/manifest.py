@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 from django.conf import settings
 from rest_framework import serializers
 
-from ttsweb.api import StrictSerializer, error_items
+from ttsweb.http.api import StrictSerializer, error_items
+from voices.api.serializers import check_language
 from voices.clip_checks import CONTAINERS
 from voices.portable.archive import Archive
 from voices.portable.errors import ImportRefusedError, invalid, too_large
-from voices.serializers import check_language
 
 MANIFEST = "manifest.json"
 FORMAT = "ttsweb-voice"

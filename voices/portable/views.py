@@ -20,10 +20,16 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.models import ApiKey
-from ttsweb.api import ApiProblem, StrictSerializer, check_query, key_of
-from ttsweb.ranged import ObjectResponse
-from ttsweb.schema import problems
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query, key_of
+from ttsweb.http.ranged import ObjectResponse
+from ttsweb.http.schema import problems
 from voices.access import visible_voices
+from voices.api.serializers import (
+    FormBooleanField,
+    FormCharField,
+    VoiceCreateSerializer,
+    VoiceSerializer,
+)
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
 from voices.portable.codes_file import MAX_CODES_BYTES
@@ -31,12 +37,6 @@ from voices.portable.direct import create_voice_with_codes
 from voices.portable.errors import ImportRefusedError
 from voices.portable.export import ArchiveFile, ClipLostError, export_voice
 from voices.portable.import_ import import_voice
-from voices.serializers import (
-    FormBooleanField,
-    FormCharField,
-    VoiceCreateSerializer,
-    VoiceSerializer,
-)
 from voices.submit import VoiceNameTakenError
 
 ENCODING_RETRY_SECONDS = 2

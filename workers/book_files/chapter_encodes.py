@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import av
 
 from synth.contract import AudioArray
-from workers.audio_writers import most_bits, open_writer
-from workers.book_files.aac_frames import DEFAULT_BIT_RATE, AacFrames, read_aac, write_aac
+from workers.audio.waveform_peaks import WaveformPeaks
+from workers.audio.writers import most_bits, open_writer
+from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookAudio, SegmentSpan
 from workers.book_files.chapter_levels import Levels, measure_levels
 from workers.book_files.chapter_mastering import (
@@ -28,8 +29,7 @@ from workers.book_files.chapter_mastering import (
 )
 from workers.book_files.encode_cache import EncodeCache
 from workers.book_files.publishing import published
-from workers.waveform_peaks import WaveformPeaks
-from workers.written_audio import read_blocks
+from workers.mp4.aac_frames import DEFAULT_BIT_RATE, AacFrames, read_aac, write_aac
 
 _VERSION = 2  # of what is done to a chapter: a change makes all kept encodes stale
 _MAX_WRITES = 4

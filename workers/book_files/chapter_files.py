@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 import av
 import soundfile
 
-from synth.bookshelf.file_names import numbered_name
+from synth.bookshelf.files.names import numbered_name
 from synth.contract import AudioArray
+from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
-from workers.book_files.mp4_file import Mark
 from workers.book_files.publishing import published, published_folder
-from workers.written_audio import read_blocks
+from workers.mp4.file import Mark
 
 FORMATS = ("mp3", "opus", "flac", "wav")
 SUFFIXES = {"mp3": ".mp3", "opus": ".opus", "flac": ".flac", "wav": ".wav"}

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from synth.contract import AudioArray
-from workers.clip_measures import FLOOR_DBFS, dbfs
-from workers.loudness import LoudnessMeter
+from workers.audio.clip_measures import FLOOR_DBFS, dbfs
+from workers.audio.loudness import LoudnessMeter
 
 FLOOR_WINDOW_SECONDS = 0.5
 _BINS = 10  # of a window: it moves by a tenth of its length

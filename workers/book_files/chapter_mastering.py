@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from synth.contract import AudioArray
+from workers.audio.peak_limiter import PeakLimiter
+from workers.audio.resample import resample
 from workers.book_files.book_audio import ChapterAudio, SegmentSpan
 from workers.book_files.chapter_levels import LevelMeter, Levels
 from workers.book_files.room_tone import room_tone
-from workers.peak_limiter import PeakLimiter
-from workers.resample import resample
 
 FRAME_SAMPLES = 1024  # of AAC: a chapter is whole frames, so that encodes join without a gap
 BLOCK_SAMPLES = 1 << 17

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from workers.book_files.book_audio import BookAudio
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import book_cover
-from workers.book_files.mp4_file import Mark, write_mp4
 from workers.book_files.publishing import published
+from workers.mp4.file import Mark, write_mp4
 
 
 class MadeBook(NamedTuple):

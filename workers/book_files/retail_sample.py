@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from synth.contract import AudioArray
-from workers.audio_writers import open_writer
+from workers.audio.writers import open_writer
+from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookAudio
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.publishing import published
-from workers.written_audio import read_blocks
 
 MAX_MINUTES = 5.0  # what shops take
 FADE_SECONDS = 2.0

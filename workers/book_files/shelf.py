@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from synth.bookshelf.file_names import safe_name
+from synth.bookshelf.files.names import safe_name
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.cover import CoverImage
-from workers.book_files.mp4_file import Mark
 from workers.book_files.publishing import published_folder
+from workers.mp4.file import Mark
 
 _YEAR = re.compile(r"\d{4}")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from synth.bookshelf.file_names import numbered_name
-from synth.timestamps import Spoken, to_srt, to_vtt
+from synth.bookshelf.files.names import numbered_name
+from synth.jobs.timestamps import Spoken, to_srt, to_vtt
 from workers.book_files.chapter_encodes import ChapterFile
 from workers.book_files.publishing import published, published_folder
 

@@ -12,20 +12,20 @@ from pathlib import Path
 import torch
 from django.conf import settings
 
-from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.files.codec_file import open_codec
 from synth.engine.codec.resample import (
     ResamplerChoice,
     chosen_resampler,
     resample_waveform,
 )
 from synth.engine.codec.torchaudio_import import import_torchaudio
-from synth.engine.config import load_config
-from synth.engine.device_memory import find_memory
-from synth.engine.engine_config import choose_numbers, resampler_choice, resolve_device
 from synth.engine.errors import EngineError
-from synth.engine.memory import gigabytes
-from synth.engine.weights import check_dual_ar
-from ttsweb.card import CardError, read_card
+from synth.engine.loading.device_memory import find_memory
+from synth.engine.loading.engine_config import choose_numbers, resampler_choice, resolve_device
+from synth.engine.loading.memory import gigabytes
+from synth.engine.loading.weights import check_dual_ar
+from synth.engine.model.config import load_config
+from ttsweb.pages.card import CardError, read_card
 from workers.doctor.findings import Check, Finding
 
 CLIP_RATE, CODEC_RATE = 48_000, 44_100  # the pair of rates that most clips need

@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from django.conf import settings
 
-from synth.engine.device_memory import DeviceMemory, find_memory
-from synth.engine.engine_config import EngineConfig, resolve_device
 from synth.engine.errors import EngineError, SlotsDoNotFitError
-from synth.engine.memory import Demand, MemoryPlan, NumberFormats, find_demand, gigabytes
-from synth.engine.preset_shapes import preset
-from synth.engine.slot_sizing import MAX_AUTO_SLOTS, engine_demand, plan_slots
+from synth.engine.loading.device_memory import DeviceMemory, find_memory
+from synth.engine.loading.engine_config import EngineConfig, resolve_device
+from synth.engine.loading.memory import Demand, MemoryPlan, NumberFormats, find_demand, gigabytes
+from synth.engine.presets.shapes import preset
+from synth.engine.slots.sizing import MAX_AUTO_SLOTS, engine_demand, plan_slots
 from workers.doctor.findings import Check, Finding
-from workers.engine_host import engine_config
+from workers.process.engine_host import engine_config
 
 PROFILES_GB = (16, 24, 48, 80, 141)
 PROFILE_POSITIONS = (1024, 2048, 4096)

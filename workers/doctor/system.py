@@ -19,11 +19,11 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
 from synth.models import WorkerStatus
+from ttsweb.http.listen import ListenError, check_address, open_socket
 from ttsweb.leases import database_now
-from ttsweb.listen import ListenError, check_address, open_socket
 from ttsweb.migration import missing_migrations
 from workers.doctor.findings import Check, Finding
-from workers.transcriber import TranscriberError, find_factory
+from workers.rendering.transcriber import TranscriberError, find_factory
 
 READ_CODECS = ("flac", "mp3", "vorbis", "opus", "aac", "pcm_s16le")
 WRITE_CODECS = ("libmp3lame", "libopus")

@@ -7,7 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
 from workers.model_pull.source import ModelSource
 
 FILE_NAME = "licence-declaration.json"

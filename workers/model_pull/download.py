@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
 from workers.model_pull.listing import Listing, RemoteFile
 from workers.model_pull.source import ModelSource
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ttsweb.card import CardError, read_card
-from ttsweb.command_errors import StepError
-from ttsweb.env import PROJECT_DIR
+from ttsweb.commands.errors import StepError
+from ttsweb.configuration.env import PROJECT_DIR
+from ttsweb.pages.card import CardError, read_card
 from workers.model_pull.declaration import read_declaration
 from workers.model_pull.listing import read_listing
 

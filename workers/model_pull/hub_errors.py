@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
 from workers.model_pull.source import ModelSource
 
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from ttsweb.card import CARD_NAME
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
+from ttsweb.pages.card import CARD_NAME
 from workers.model_pull.download import download, locked
 from workers.model_pull.hub_errors import told
 from workers.model_pull.listing import Listing, fetch_listing, read_listing, write_listing

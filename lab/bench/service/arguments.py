@@ -6,7 +6,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from lab.bench.arguments import number, numbers
-from synth.engine.preset_shapes import PRESETS
+from synth.engine.presets.shapes import PRESETS
 
 
 def add_e2e_arguments(parser: ArgumentParser) -> None:

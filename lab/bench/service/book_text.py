@@ -15,9 +15,9 @@ from typing import IO
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
-from synth.books.archives import open_book_archive
 from synth.books.book import BookRejectedError
-from ttsweb.command_errors import StepError
+from synth.books.documents.archives import open_book_archive
+from ttsweb.commands.errors import StepError
 
 FEWEST_WORDS = 50
 MOST_BYTES = 20_000_000  # of one document; a larger one is no chapter

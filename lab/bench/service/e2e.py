@@ -22,9 +22,9 @@ from lab.bench.presets import write_preset_checkpoint
 from lab.bench.report import Options, Progress, Report
 from lab.bench.service.book_text import read_chapters
 from lab.bench.service.own_service import own_service
-from synth.engine.engine_config import resolve_device
-from ttsweb.card import read_card
-from ttsweb.command_errors import StepError
+from synth.engine.loading.engine_config import resolve_device
+from ttsweb.commands.errors import StepError
+from ttsweb.pages.card import read_card
 
 COLUMNS = (
     "path",

@@ -18,20 +18,20 @@ from django.db.models import Count, Max, Sum
 from lab.bench.service.child import say
 from synth.contract import RenderSpec
 from synth.engine import Engine
+from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Take
-from synth.submit import Order, submit_job
-from ttsweb.command_errors import StepError
-from ttsweb.progress import Progress
+from ttsweb.commands.errors import StepError
+from ttsweb.terminal.progress import Progress
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
-from workers.codes import CodesLookup
-from workers.codes_cache import CodesCache
-from workers.counters import Counters
-from workers.engine_host import load_engine
-from workers.first_run import DEMO_CLIP
-from workers.local_worker import LocalWorker
-from workers.render_request import RenderRequest, build_requests
-from workers.waiting import wait_encoded
+from workers.local.first_run import DEMO_CLIP
+from workers.local.local_worker import LocalWorker
+from workers.local.waiting import wait_encoded
+from workers.process.engine_host import load_engine
+from workers.rendering.codes import CodesLookup
+from workers.rendering.codes_cache import CodesCache
+from workers.rendering.render_request import RenderRequest, build_requests
+from workers.upkeep.counters import Counters
 
 POLL_SECONDS = 0.2
 WARM_UP_SEED = 1_000_000

@@ -24,18 +24,18 @@ from django.contrib.auth import get_user_model
 
 from lab.bench.service.child import say
 from lab.bench.service.e2e_rounds import make_voice, refuse_used_database
+from synth.accounts.keys import create_key
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine
-from synth.keys import create_key
-from ttsweb import listen
-from ttsweb.command_errors import StepError
-from ttsweb.progress import Progress
+from ttsweb.commands.errors import StepError
+from ttsweb.http import listen
+from ttsweb.terminal.progress import Progress
 from voices.models import CodesCounter
 from voices.submit import NewClip
-from workers.engine_host import load_engine
-from workers.first_run import DEMO_CLIP
-from workers.local_worker import LocalWorker
-from workers.site import Site
+from workers.local.first_run import DEMO_CLIP
+from workers.local.local_worker import LocalWorker
+from workers.local.site import Site
+from workers.process.engine_host import load_engine
 
 TEXT = "I saw the pale light of the lamp."
 HOST = "127.0.0.1"

@@ -16,7 +16,7 @@ from lab.bench.machine import make_row, run_facts
 from lab.bench.report import Options, Progress, Report
 from lab.bench.service.e2e import chosen_checkpoint, service_settings
 from lab.bench.service.own_service import own_service
-from synth.engine.engine_config import resolve_device
+from synth.engine.loading.engine_config import resolve_device
 
 COLUMNS = (
     "way",

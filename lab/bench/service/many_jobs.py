@@ -21,15 +21,15 @@ from django.db.models import Count, Max
 
 from lab.bench.service.child import say
 from lab.bench.service.e2e_rounds import cpu_seconds_of, make_voice, refuse_used_database
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import Export, RenderJob
-from ttsweb import listen
-from ttsweb.command_errors import StepError
-from ttsweb.progress import Progress
+from ttsweb.commands.errors import StepError
+from ttsweb.http import listen
+from ttsweb.terminal.progress import Progress
 from voices.submit import NewClip
-from workers.first_run import DEMO_CLIP
-from workers.local_worker import LocalWorker
-from workers.site import Site
+from workers.local.first_run import DEMO_CLIP
+from workers.local.local_worker import LocalWorker
+from workers.local.site import Site
 
 HOST = "127.0.0.1"
 FIRST_PORT = 18_000

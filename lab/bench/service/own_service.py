@@ -21,9 +21,9 @@ from typing import Any
 from django.conf import settings
 
 from lab.bench.report import Progress
-from ttsweb.command_errors import StepError
-from ttsweb.dotenv import read_dotenv
-from workers.embedded import last_line
+from ttsweb.commands.errors import StepError
+from ttsweb.configuration.dotenv import read_dotenv
+from workers.local.embedded import last_line
 
 GRACE_SECONDS = 30.0  # for the child to stop its worker once this process is gone
 NOT_INHERITED = (
@@ -53,7 +53,13 @@ class OwnService:
         """
         plan_path, log_path = self.folder / "plan.json", self.folder / "bench.log"
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
-        tether = [sys.executable, "-m", "workers.tether", str(os.getpid()), str(GRACE_SECONDS)]
+        tether = [
+            sys.executable,
+            "-m",
+            "workers.local.tether",
+            str(os.getpid()),
+            str(GRACE_SECONDS),
+        ]
         with log_path.open("wb") as log:
             child = subprocess.Popen(
                 [*tether, "lab.bench.service.child", module, str(plan_path)],

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from lab.bench import arguments as engine
 from lab.bench.service import arguments as service
-from ttsweb.command import BaseCommand, CommandParser
-from ttsweb.command_errors import CommandError, errors_told
+from ttsweb.commands.base import BaseCommand, CommandParser
+from ttsweb.commands.errors import CommandError, errors_told
 
 
 class Bench(NamedTuple):
@@ -142,7 +142,7 @@ def load(name: str) -> Any:
     """
     from django.conf import settings
 
-    from workers.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
+    from workers.process.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
 
     module = BENCHES[name].module
     is_service = module.startswith("lab.bench.service.")

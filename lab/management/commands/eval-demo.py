@@ -7,8 +7,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
         """Evaluate; progress goes to standard error."""
         from django.conf import settings
 
-        from workers.thread_waiting import set_spinning
+        from workers.process.thread_waiting import set_spinning
 
         set_spinning(settings.SPIN_ROUNDS)
         # torch is imported here so that listing commands does not load it.
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         from lab.training.evaluation.report import evaluate, table
         from lab.training.evaluation.speaking import SamplingChoice
         from synth.engine import EngineError
-        from ttsweb.card import read_card
+        from ttsweb.pages.card import read_card
 
         checkpoint = options["checkpoint"] or settings.CHECKPOINT
         card = read_card(checkpoint)

@@ -7,7 +7,7 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from ttsweb.command import BaseCommand
+from ttsweb.commands.base import BaseCommand
 
 
 class Command(BaseCommand):

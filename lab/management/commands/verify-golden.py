@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 from ttsweb.counted import counted
 
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
         """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
         from django.conf import settings
 
-        from workers.thread_waiting import set_spinning
+        from workers.process.thread_waiting import set_spinning
 
         set_spinning(settings.SPIN_ROUNDS)
         # The engine is imported here so that listing commands does not load torch.

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from synth.books.archives import LIMITS, open_book_archive
 from synth.books.book import BookRejectedError
+from synth.books.documents.archives import LIMITS, open_book_archive
 
 MAX_ENTRIES = LIMITS.entries
 MAX_ENTRY_BYTES = 16 * 1024**2

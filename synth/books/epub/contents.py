@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lxml import etree
 
-from synth.books import markup
 from synth.books.book import TocEntry
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
+from synth.books.documents.parsing import parse_document, parse_xml
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.links import Canonical
 from synth.books.epub.package import Item, Package, children
-from synth.books.markup import Element
-from synth.books.parsing import parse_document, parse_xml
 
 _NCX = "application/x-dtbncx+xml"
 _MAX_LEVEL = 12

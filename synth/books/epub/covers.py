@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from synth.books import markup
 from synth.books.book import Cover
+from synth.books.documents import markup
+from synth.books.documents.parsing import parse_document
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.package import Package
-from synth.books.parsing import parse_document
 from synth.bookshelf.image_size import image_size
 
 MAX_PIXELS = 25_000_000  # decoded it takes up to 100 MB

@@ -6,8 +6,8 @@ import itertools
 import re
 
 from synth.books.book import BookRejectedError
+from synth.books.documents.parsing import decode
 from synth.books.epub.archive import Archive, EntryError
-from synth.books.parsing import decode
 
 # They scramble fonts so that these cannot be copied out; texts stay as they are.
 _FONT_OBFUSCATION = frozenset(

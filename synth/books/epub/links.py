@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from synth.books.book import Block, BlockKind, Document, TocEntry
+from synth.books.documents.notes import places_of
 from synth.books.epub.archive import loosely
-from synth.books.notes import places_of
-from synth.books.txt_headings import normalised
+from synth.books.txt.headings import normalised
 from ttsweb.counted import counted
 
 Canonical = Callable[[str], str]

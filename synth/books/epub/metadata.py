@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from synth.books import markup
 from synth.books.book import Metadata
-from synth.books.markup import Element
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
 
 _TAG = re.compile(r"<[^<>]{0,2000}>")
 _OPF = "{http://www.idpf.org/2007/opf}"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from lxml import etree
 
-from synth.books import markup
 from synth.books.book import BookRejectedError, Loss
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
+from synth.books.documents.parsing import parse_xml
 from synth.books.epub.archive import Archive, EntryError
-from synth.books.markup import Element
-from synth.books.parsing import parse_xml
 
 _MIMETYPE = b"application/epub+zip"
 DOCUMENTS = frozenset(

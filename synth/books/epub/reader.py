@@ -7,8 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from synth.books import markup
 from synth.books.book import Book, BookRejectedError, Document, Loss
+from synth.books.documents import markup
+from synth.books.documents.notes import mark_notes
+from synth.books.documents.parsing import parse_document
+from synth.books.documents.xhtml import document_of
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import read_contents
 from synth.books.epub.covers import read_cover
@@ -17,9 +20,6 @@ from synth.books.epub.links import canonical_paths, linked, mend_contents
 from synth.books.epub.metadata import read_metadata
 from synth.books.epub.package import Package, read_package
 from synth.books.epub.roles import all_linear, is_contents, with_landmarks
-from synth.books.notes import mark_notes
-from synth.books.parsing import parse_document
-from synth.books.xhtml import document_of
 
 MAX_DOCUMENTS = 5_000
 _MAX_WARNINGS = 200

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synth.books import markup
 from synth.books.book import Document, count_chars
-from synth.books.markup import Element
+from synth.books.documents import markup
+from synth.books.documents.markup import Element
 from synth.books.rules import SkipReason, section_reason
 
 # A page of this kind is not longer: a book of one file says that its start is the title page.

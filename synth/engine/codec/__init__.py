@@ -4,17 +4,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from synth.engine.codec.chunk_schedule import ChunkSchedule
     from synth.engine.codec.config import CodecConfig
-    from synth.engine.codec.convert import ConvertResult, convert_codec
     from synth.engine.codec.decoder import CodecDecoder
     from synth.engine.codec.encoder import CodecEncoder
-    from synth.engine.codec.fingerprint import PREPROCESSING_VERSION, codec_fingerprint
-    from synth.engine.codec.load import CODECS, CodecCache, load_decoder, load_encoder
+    from synth.engine.codec.files.convert import ConvertResult, convert_codec
+    from synth.engine.codec.files.fingerprint import PREPROCESSING_VERSION, codec_fingerprint
+    from synth.engine.codec.files.load import CODECS, CodecCache, load_decoder, load_encoder
+    from synth.engine.codec.files.reference import EncodedReference, encode_reference
     from synth.engine.codec.precision import DecodeError, decode_error, decode_precision
-    from synth.engine.codec.reference import EncodedReference, encode_reference
     from synth.engine.codec.resample import ResamplerChoice, resample_waveform
-    from synth.engine.codec.stream import CodecStream, decode_streams
+    from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
+    from synth.engine.codec.streams.decoder import CodecStream, decode_streams
 
 __all__ = [
     "CODECS",
@@ -42,26 +42,26 @@ __all__ = [
 
 # Loaded when they are asked for: what only describes shapes and arguments does not wait for torch.
 _MODULES = {
-    "CODECS": "synth.engine.codec.load",
-    "ChunkSchedule": "synth.engine.codec.chunk_schedule",
-    "CodecCache": "synth.engine.codec.load",
+    "CODECS": "synth.engine.codec.files.load",
+    "ChunkSchedule": "synth.engine.codec.streams.chunk_schedule",
+    "CodecCache": "synth.engine.codec.files.load",
     "CodecConfig": "synth.engine.codec.config",
     "CodecDecoder": "synth.engine.codec.decoder",
     "CodecEncoder": "synth.engine.codec.encoder",
-    "CodecStream": "synth.engine.codec.stream",
-    "ConvertResult": "synth.engine.codec.convert",
+    "CodecStream": "synth.engine.codec.streams.decoder",
+    "ConvertResult": "synth.engine.codec.files.convert",
     "DecodeError": "synth.engine.codec.precision",
-    "EncodedReference": "synth.engine.codec.reference",
-    "PREPROCESSING_VERSION": "synth.engine.codec.fingerprint",
+    "EncodedReference": "synth.engine.codec.files.reference",
+    "PREPROCESSING_VERSION": "synth.engine.codec.files.fingerprint",
     "ResamplerChoice": "synth.engine.codec.resample",
-    "codec_fingerprint": "synth.engine.codec.fingerprint",
-    "convert_codec": "synth.engine.codec.convert",
+    "codec_fingerprint": "synth.engine.codec.files.fingerprint",
+    "convert_codec": "synth.engine.codec.files.convert",
     "decode_error": "synth.engine.codec.precision",
     "decode_precision": "synth.engine.codec.precision",
-    "decode_streams": "synth.engine.codec.stream",
-    "encode_reference": "synth.engine.codec.reference",
-    "load_decoder": "synth.engine.codec.load",
-    "load_encoder": "synth.engine.codec.load",
+    "decode_streams": "synth.engine.codec.streams.decoder",
+    "encode_reference": "synth.engine.codec.files.reference",
+    "load_decoder": "synth.engine.codec.files.load",
+    "load_encoder": "synth.engine.codec.files.load",
     "resample_waveform": "synth.engine.codec.resample",
 }
 

@@ -22,7 +22,7 @@ from synth.engine.codec.transformer import (
     RMSNorm,
     TransformerLayer,
 )
-from synth.engine.heap import trim_heap
+from synth.engine.loading.heap import trim_heap
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.convolution import (
     Ahead,

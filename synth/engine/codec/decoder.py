@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder_layers import DecodingQuantizer, WaveDecoder
-from synth.engine.codec.stream_layers import MAX_PIECE_FRAMES, CompiledLayers, FrameRunner
+from synth.engine.codec.streams.layers import MAX_PIECE_FRAMES, CompiledLayers, FrameRunner
 from synth.engine.errors import InvalidSpecError
 
 # A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap

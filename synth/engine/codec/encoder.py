@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from synth.engine.codec.batching import group_by_length, pad_right
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.encoder_layers import EncodingQuantizer, WaveEncoder
-from synth.engine.codec.stream_layers import Chunk
-from synth.engine.codec.stream_state import Carried, StateLayout
+from synth.engine.codec.streams.layers import Chunk
+from synth.engine.codec.streams.state import Carried, StateLayout
 from synth.engine.codec.transformer import ROPE_ROWS
 from synth.engine.errors import ReferenceAudioError
 

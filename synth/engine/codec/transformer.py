@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from synth.engine.codec.config import HEAD_DIM, TransformerConfig
-from synth.engine.layers import apply_rope, rms_norm, rope_table
+from synth.engine.model.layers import apply_rope, rms_norm, rope_table
 
 ROPE_BASE = 10000.0
 NORM_EPS = 1e-5

@@ -12,8 +12,8 @@ import torch
 import triton
 from torch import Tensor
 
-from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.kernels.attention_kernels import attend_splits_kernel, merge_splits_kernel
+from synth.engine.model.attention import SPLIT_POSITIONS
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is

@@ -9,10 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.attention import SPLIT_POSITIONS
-from synth.engine.decode import StepOutput, advance
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
 from synth.engine.kernels.attention import split_for
 from synth.engine.kernels.embed import embed_columns
 from synth.engine.kernels.frame_attention import frame_attention, step_frame
@@ -20,7 +16,11 @@ from synth.engine.kernels.gemv import MAX_ROWS, gemv
 from synth.engine.kernels.layer import Rows, can_step, finish, join_heads, last_norm, project
 from synth.engine.kernels.sampler import DrawInputs, TokenRows, draw_codes, draw_tokens
 from synth.engine.kernels.step_attention import step_attention
-from synth.engine.noise import SLOW_DRAWS
+from synth.engine.model.attention import SPLIT_POSITIONS
+from synth.engine.model.decode import StepOutput, advance
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.noise import SLOW_DRAWS
 
 
 def can_make_frames(model: DualAR) -> bool:

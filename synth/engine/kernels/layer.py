@@ -19,7 +19,7 @@ from synth.engine.kernels.norm import add_rms_norm, rms_norm
 from synth.engine.kernels.swiglu import swiglu
 
 if TYPE_CHECKING:
-    from synth.engine.layers import Block
+    from synth.engine.model.layers import Block
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,7 @@
 """Draw a frame's tokens from logits in one kernel a draw: top-k, top-p, temperature and noise.
 
 Equal logits stand in the order of their rows, lowest first. Everything else is as in
-`synth.engine.sampling`; a candidate that lies on the edge of a cut to the last bits of float32 may
+`synth.engine.model.sampling`; a candidate on the edge of a cut to the last bits of float32 may
 fall on either side of it.
 """
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from synth.contract import MAX_TOP_K
 from synth.engine.kernels.sampler_kernels import draw_codes_kernel, draw_tokens_kernel
-from synth.engine.noise import CounterFrame
-from synth.engine.sampling import (
+from synth.engine.model.noise import CounterFrame
+from synth.engine.model.sampling import (
     RAS_WINDOW,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from synth.engine.sampling import MIN_TEMPERATURE, RAS_WINDOW, SECOND_TEMPERATURE, SECOND_TOP_P
+from synth.engine.model.sampling import (
+    MIN_TEMPERATURE,
+    RAS_WINDOW,
+    SECOND_TEMPERATURE,
+    SECOND_TOP_P,
+)
 
 _MIN_TEMPERATURE = tl.constexpr(MIN_TEMPERATURE)
 _SECOND_TEMPERATURE = tl.constexpr(SECOND_TEMPERATURE)
@@ -87,7 +92,7 @@ def _best(
 
 @triton.jit
 def _scatter(x):
-    """Scatter 32 bits over 32 bits as `synth.engine.noise` does."""
+    """Scatter 32 bits over 32 bits as `synth.engine.model.noise` does."""
     x = (x ^ (x >> 16)) * 0x21F0AAAD
     x = (x ^ (x >> 15)) * 0x735A2D97
     return x ^ (x >> 15)

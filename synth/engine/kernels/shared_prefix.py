@@ -14,7 +14,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.kernels.attention import (
     LOG2_E,
     Parts,
@@ -26,6 +25,7 @@ from synth.engine.kernels.attention import (
     needs_wide_products,
 )
 from synth.engine.kernels.attention_kernels import attend_block
+from synth.engine.model.attention import SPLIT_POSITIONS
 
 _TILE_ROWS = 64  # query heads of several streams that read a prefix together
 

@@ -10,7 +10,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.attention import SPLIT_POSITIONS
 from synth.engine.kernels.attention import (
     LOG2_E,
     Parts,
@@ -22,6 +21,7 @@ from synth.engine.kernels.attention import (
 )
 from synth.engine.kernels.attention_kernels import attend_block
 from synth.engine.kernels.heads import write_heads_torch
+from synth.engine.model.attention import SPLIT_POSITIONS
 
 
 def step_attention(

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K
-from synth.engine.decode import StepOutput, advance
-from synth.engine.decode_state import DecodeState
-from synth.engine.dual_ar import DualAR
-from synth.engine.fast_ar import FastAR
-from synth.engine.frame_cache import FrameCache
-from synth.engine.kv_cache import KVCache
-from synth.engine.layers import Block
+from synth.engine.model.decode import StepOutput, advance
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.fast_ar import FastAR
+from synth.engine.model.frame_cache import FrameCache
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.layers import Block
+from synth.engine.model.slow_ar import SlowAR
 from synth.engine.native.library import (
     AttendingC,
     CacheC,
@@ -27,7 +28,6 @@ from synth.engine.native.library import (
     StackC,
 )
 from synth.engine.native.matrix import NativeGate, NativeLinear
-from synth.engine.slow_ar import SlowAR
 
 
 class NativeFrames:

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import torch
 
-from synth.engine.linear import find_processor
+from synth.engine.model.linear import find_processor
 from synth.engine.native.build import (
     NotCompiledError,
     Target,

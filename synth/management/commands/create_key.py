@@ -7,9 +7,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from synth.key_rights import DEFAULT_SCOPES, LIMITS, SCOPES
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from synth.accounts.rights import DEFAULT_SCOPES, LIMITS, SCOPES
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 
 MOST_DAYS = 36_500
 _COLUMN = 2**31 - 1
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         """Make the key and print it on standard output, alone or as JSON."""
         from django.contrib.auth import get_user_model
 
-        from synth.keys import create_key
+        from synth.accounts.keys import create_key
 
         users = get_user_model().objects
         user = users.filter(username=options["user"], is_active=True).first()

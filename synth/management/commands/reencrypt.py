@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 from ttsweb.counted import counted
 
 

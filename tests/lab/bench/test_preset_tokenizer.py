@@ -10,7 +10,7 @@ from lab.bench.preset_tokenizer import ByteTokenizer, make_tokenizer
 from lab.bench.presets import preset_models
 from lab.golden.case import GoldenFolder
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 from synth.engine.tokenizer import Tokenizer
 
 TEXTS = (

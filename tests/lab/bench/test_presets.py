@@ -15,10 +15,10 @@ from lab.bench.presets import preset, preset_models, write_preset_checkpoint
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.stored_weights import stored_shapes
-from synth.engine.device_memory import DeviceMemory
-from synth.engine.dual_ar import DualAR
+from synth.engine.codec.files.stored_weights import stored_shapes
 from synth.engine.errors import CheckpointError, InvalidSpecError
+from synth.engine.loading.device_memory import DeviceMemory
+from synth.engine.model.dual_ar import DualAR
 
 CPU = torch.device("cpu")
 

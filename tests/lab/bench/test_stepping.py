@@ -8,7 +8,7 @@ import torch
 from lab.bench.presets import preset, preset_dual_ar
 from lab.bench.report import BenchFailedError
 from lab.bench.stepping import DecodeBatch, PromptRun, prompt_positions, random_prompt
-from synth.engine.dual_ar import DualAR
+from synth.engine.model.dual_ar import DualAR
 
 
 @pytest.fixture(scope="module")

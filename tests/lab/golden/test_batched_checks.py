@@ -15,10 +15,10 @@ from torch import Tensor
 from lab.golden.batched_checks import CHECKS
 from lab.golden.case import CaseResult, GoldenFolder
 from lab.golden.stream_noise import StreamNoise
-from synth.engine.decode_state import DecodeState
-from synth.engine.kv_cache import KVCache
-from synth.engine.noise import CounterNoise, FrameNoise, TorchNoise
-from synth.engine.slow_ar import SlowAR, Span
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.noise import CounterNoise, FrameNoise, TorchNoise
+from synth.engine.model.slow_ar import SlowAR, Span
 
 GENERATIONS = ("greedy", "sampling", "edge", "limits")
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from lab.golden import codec_checks
 from lab.golden.case import GoldenFolder
 from lab.golden.streamed_checks import CHECKS
-from synth.engine.codec.stream import CodecStream
+from synth.engine.codec.streams.decoder import CodecStream
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"
 AUDIO = ("codec_decode.safetensors", "codec_long.safetensors", "end_to_end.safetensors")

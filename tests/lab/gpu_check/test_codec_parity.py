@@ -14,7 +14,7 @@ from lab.gpu_check.codec_parity import LEAST_DB, check_codec, compare_streams
 from lab.gpu_check.steps import Context, NotMeasuredError
 from synth.engine.codec import CodecDecoder
 from synth.engine.codec.capture import Work, keep_eager
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 
 CHUNKS, REPLAYED = range(2)
 

@@ -10,10 +10,10 @@ import torch
 
 from lab.bench.presets import preset_dual_ar
 from lab.gpu_check.graphs import compare_runs
-from synth.engine.decode import StepOutput
-from synth.engine.dual_ar import DualAR
-from synth.engine.graphs import CapturedStep
-from synth.engine.preset_shapes import preset
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.graphs import CapturedStep
+from synth.engine.presets.shapes import preset
 from tests.synth.engine.stand_in_graphs import StandInGraphs
 
 

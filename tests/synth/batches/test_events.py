@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.event_ids import ENDED
-from synth.event_streams import SEEN_HEADER
+from synth.api.jobs.event_streams import SEEN_HEADER
+from synth.jobs.event_ids import ENDED
 from synth.models import RenderJob
 from synth.transitions import cancel_batch, cancel_job
 from synth.transitions.batches import settle_batch

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth import transitions
-from synth.keys import create_key
+from synth.accounts.keys import create_key
 from synth.models import Export, RenderJob, Segment
 from tests.factories import CODEC_FINGERPRINT, make_take, make_voice
 from tests.synth.batches.conftest import Post

@@ -12,10 +12,11 @@ from django.db.models import F
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from synth.accounts.keys import create_key
 from synth.book_batches.advance import advance_batch, advance_batches
 from synth.book_batches.samples import start_sample
 from synth.bookshelf.start import start_wanted_books
-from synth.keys import create_key
+from synth.jobs.removal import delete_job
 from synth.models import (
     BookBatch,
     BookBatchEntry,
@@ -25,7 +26,6 @@ from synth.models import (
     Take,
     WebhookDelivery,
 )
-from synth.removal import delete_job
 from synth.transitions import cancel_job, pause_job
 from synth.transitions.jobs import end_job
 from tests.factories import make_endpoint

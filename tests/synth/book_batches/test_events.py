@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.book_batches.advance import advance_batch
 from synth.book_batches.states import MISSING, STATES
-from synth.event_ids import ENTRY_STATES
-from synth.event_streams import SEEN_HEADER
+from synth.jobs.event_ids import ENTRY_STATES
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import end_job
 from tests.synth.batches.test_events import events_of

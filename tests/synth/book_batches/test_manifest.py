@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from synth.book_batches.manifest import entries_of_list, read_manifest
-from synth.rejections import SubmitRejectedError
+from synth.jobs.rejections import SubmitRejectedError
 
 MOST = 100
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from synth.books.book import Block, count_chars
-from synth.books.parsing import parse_document
-from synth.books.xhtml import document_of
+from synth.books.documents.parsing import parse_document
+from synth.books.documents.xhtml import document_of
 from tests.synth.books.made_epub import page
 
 

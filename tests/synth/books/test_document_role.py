@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synth.books.document_role import document_role
-from synth.books.parsing import parse_document
+from synth.books.documents.document_role import document_role
+from synth.books.documents.parsing import parse_document
 from tests.synth.books.made_epub import PROSE, page
 
 

@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
-from synth.books.archives import LIMITS
 from synth.books.book import BookRejectedError
+from synth.books.documents.archives import LIMITS
 from synth.books.epub import archive, read_epub
 from synth.books.plan import plan_book
 from tests.synth.books.made_epub import Epub, page

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import Book
+from synth.books.documents.html import read_html
 from synth.books.epub import read_epub
-from synth.books.html import read_html
-from synth.books.pdf import read_pdf
+from synth.books.pdf.reader import read_pdf
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import exclude, include
 from synth.books.rules import SkipReason
-from synth.books.txt import read_txt
+from synth.books.txt.reader import read_txt
 from tests.synth.books.made_epub import PROSE, Epub, page
 from tests.synth.books_text.made_pdf import make_pdf, page_of_lines
 

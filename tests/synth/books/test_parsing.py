@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from synth.books.parsing import decode, parse_document
-from synth.books.xhtml import document_of
+from synth.books.documents.parsing import decode, parse_document
+from synth.books.documents.xhtml import document_of
 
 BODY = "<html><body><p>Caf\u00e9 \u201cun\u201d</p></body></html>"
 SAYS = "<?xml version='1.0' encoding='{}'?>"

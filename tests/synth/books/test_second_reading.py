@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import BlockKind
+from synth.books.documents.html import read_html
 from synth.books.epub import read_epub
-from synth.books.html import read_html
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import include
 from synth.books.rules import SkipReason

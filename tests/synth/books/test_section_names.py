@@ -6,7 +6,7 @@ import pytest
 
 from synth.books.plan import plan_book
 from synth.books.plan_text import text_of
-from synth.books.txt import read_txt
+from synth.books.txt.reader import read_txt
 from tests.synth.books.made_epub import METADATA, Epub, page
 from tests.synth.books.test_plan import LONG, left_out, plan_of, titles
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from synth.books.book import Block, BlockKind, Document, count_chars
-from synth.books.parsing import parse_document
-from synth.books.xhtml import document_of
+from synth.books.documents.parsing import parse_document
+from synth.books.documents.xhtml import document_of
 from tests.synth.books.made_epub import page
 
 

@@ -19,8 +19,8 @@ from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntr
 from synth.books.stored import book_to_json
 from synth.bookshelf.proof import proof_of
 from synth.bookshelf.start import start_book
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
-from synth.rejections import SubmitRejectedError
 from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import speak_all, store_book

@@ -10,8 +10,8 @@ from rest_framework.test import APIClient
 
 from synth.bookshelf.proof import proof_of
 from synth.bookshelf.start import start_book
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob
-from synth.rejections import SubmitRejectedError
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import CHAPTERS, speak_all
 from tests.synth.books_api.test_casting import CAST, path_of, store

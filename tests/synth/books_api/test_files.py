@@ -190,7 +190,7 @@ def test_file_of_older_takes_is_told_and_made_anew(
 def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
     api: APIClient, book: BookSource
 ) -> None:
-    from synth.bookshelf.file_content import content_of
+    from synth.bookshelf.files.content import content_of
 
     assert book.job is not None
     row = finish(ask(api, book).json()["id"], content_of(book, book.job).digest())
@@ -212,7 +212,7 @@ def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
 def test_file_of_a_chapter_is_of_older_levels_once_another_chapters_takes_change(
     book: BookSource, operator: User
 ) -> None:
-    from synth.bookshelf.file_content import content_of
+    from synth.bookshelf.files.content import content_of
 
     job = book.job
     assert job is not None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import User
 
+from synth.accounts.keys import create_key
+from synth.accounts.limits import KeyLimitError
 from synth.bookshelf.start import start_book, start_wanted_books
-from synth.key_limits import KeyLimitError
-from synth.keys import create_key
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
-from synth.rejections import SubmitRejectedError
 from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_user, make_voice
 from tests.synth.books_api.shelf import CHAPTERS, store_book

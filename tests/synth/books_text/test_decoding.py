@@ -7,7 +7,7 @@ import random
 import pytest
 
 from synth.books.book import BookRejectedError
-from synth.books.decoding import decode_text
+from synth.books.txt.decoding import decode_text
 
 WESTERN = "Élise vit l\u2019été à Noël. Die Straße war früh leer. „Nun?“ — sagte er.\n" * 3
 RUSSIAN = "Привет, мир. Это книга о лете и зиме. Она говорила тихо, но все слышали.\n" * 5  # noqa: RUF001

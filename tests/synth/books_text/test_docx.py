@@ -7,9 +7,9 @@ import zipfile
 
 import pytest
 
-from synth.books import docx
 from synth.books.book import BlockKind, BookRejectedError
-from synth.books.docx import read_docx
+from synth.books.documents import docx
+from synth.books.documents.docx import read_docx
 from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, block_of, texts, with_role
 from tests.synth.books_text.made_docx import make_docx, paragraph

@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from synth.books.detect import read_book
-from synth.books.heading_words import eastern_number, find_foreign
-from synth.books.labels import is_label, join_titles
+from synth.books.documents.labels import is_label, join_titles
 from synth.books.plan import plan_book
+from synth.books.txt.heading_words import eastern_number, find_foreign
 
 PROSE = (
     "It was a long and quiet afternoon, and nobody in the house had anything\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import BlockKind, BookRejectedError
-from synth.books.html import read_html
+from synth.books.documents.html import read_html
 from tests.synth.books_text.blocks import assert_complete, texts, with_role
 
 PAGE = """<!DOCTYPE html><html lang="de"><head><meta charset="{charset}">

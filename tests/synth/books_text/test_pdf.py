@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synth.books import pdf
 from synth.books.book import BlockKind, Book, BookRejectedError
-from synth.books.pdf import read_pdf
+from synth.books.pdf import reader as pdf
+from synth.books.pdf.reader import read_pdf
 from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, texts, with_role
 from tests.synth.books_text.made_pdf import Text, make_pdf, page_of_lines

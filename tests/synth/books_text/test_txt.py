@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import BlockKind
-from synth.books.txt import read_txt
+from synth.books.txt.reader import read_txt
 from tests.synth.books_text.blocks import assert_complete, block_of, texts, with_role
 
 ALICE = """\

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from synth.books.book import BlockKind, count_chars
-from synth.books.txt import read_txt
+from synth.books.txt.reader import read_txt
 from tests.synth.books_text.blocks import assert_complete, texts
 
 PROSE = "It was late in the year when the old clock stopped, and nobody had the heart to wind it. "

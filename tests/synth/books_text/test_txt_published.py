@@ -6,7 +6,7 @@ import pytest
 
 from synth.books.book import BlockKind, Book
 from synth.books.plan import Plan, plan_book
-from synth.books.txt import read_txt
+from synth.books.txt.reader import read_txt
 from tests.synth.books_text.blocks import assert_complete, texts
 
 LINE = "It was late in the year when the old clock stopped, and nobody had\n"

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode import StepOutput
-from synth.engine.decode_state import DecodeState
-from synth.engine.graphs import StepRunner
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.graphs import StepRunner
+from synth.engine.model.prefill import SlotPrompt, prefill
 
 SLOTS = 5
 

@@ -13,8 +13,8 @@ import pytest
 
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
-from synth.engine.decode_state import DecodeState
-from synth.engine.slot_batch import SlotBatch
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.slots.batch import SlotBatch
 
 Start = Callable[..., Engine]  # takes what differs from CONFIG
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synth.engine.decode import StepOutput
-from synth.engine.graphs import CapturedStep
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.graphs import CapturedStep
 
 WARM_UP_RUNS = 2
 

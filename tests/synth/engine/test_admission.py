@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synth.engine.prefill import start_slots
+from synth.engine.model.prefill import start_slots
 from tests.synth.engine.engine_runs import Start, spec, wait_until, watch_frames
 
 
 def test_prompts_keep_their_distance_while_a_stream_is_heard(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.engine.slot_loop.MAX_PACK_POSITIONS", 1)  # one prompt in a pass
+    monkeypatch.setattr("synth.engine.slots.loop.MAX_PACK_POSITIONS", 1)  # one prompt in a pass
     engine = start(slots=8)
     frames = watch_frames(monkeypatch, is_open=False)
     begun: list[int] = []
@@ -21,7 +21,7 @@ def test_prompts_keep_their_distance_while_a_stream_is_heard(
         begun.append(frames.count)
         return start_slots(*args)  # type: ignore[arg-type]  # passed on as they came
 
-    monkeypatch.setattr("synth.engine.slot_batch.start_slots", note)
+    monkeypatch.setattr("synth.engine.slots.batch.start_slots", note)
     stream = engine.stream(spec(max_frames=40), priority=0)
     wait_until(lambda: engine.describe()["slots_in_use"] == 1)
     bulk = [engine.submit(spec(f"Number {n}.", max_frames=30), priority=10) for n in range(5)]

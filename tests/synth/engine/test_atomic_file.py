@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from synth.engine.atomic_file import replace_file
+from synth.engine.loading.atomic_file import replace_file
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])

@@ -1,11 +1,11 @@
-"""Test synth.engine.attention: one pass or splits, near neighbours or far ones."""
+"""Test attention: one pass or splits, near neighbours or far ones."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from synth.engine.attention import SPLIT_POSITIONS, split_attention, step_attention, step_mask
+from synth.engine.model.attention import SPLIT_POSITIONS, split_attention, step_attention, step_mask
 
 
 def _inputs(length: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Test synth.engine.config."""
+"""Test config."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lab.golden.case import GoldenFolder
-from synth.engine.config import load_config, parse_config
 from synth.engine.errors import CheckpointError
+from synth.engine.model.config import load_config, parse_config
 
 
 @pytest.fixture

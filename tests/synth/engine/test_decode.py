@@ -1,4 +1,4 @@
-"""Test synth.engine.decode and decode_state: slots that share a step and nothing else."""
+"""Test decode and decode_state: slots that share a step and nothing else."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from torch import Tensor
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode import StepOutput, decode_step, step_tensors
-from synth.engine.decode_state import (
+from synth.engine.errors import InvalidSpecError
+from synth.engine.generate import CodeRequest, generate_codes
+from synth.engine.model.decode import StepOutput, decode_step, step_tensors
+from synth.engine.model.decode_state import (
     CONTEXT_FULL,
     ENDED,
     FAILED,
@@ -20,10 +22,8 @@ from synth.engine.decode_state import (
     RUNNING,
     DecodeState,
 )
-from synth.engine.errors import InvalidSpecError
-from synth.engine.generate import CodeRequest, generate_codes
-from synth.engine.noise import CounterNoise
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.model.noise import CounterNoise
+from synth.engine.model.prefill import SlotPrompt, prefill
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=20)
 NOISE = CounterNoise()

@@ -1,4 +1,4 @@
-"""Test what synth.engine.decode_state knows on the host, and what it therefore need not copy."""
+"""Test what synth.engine.model.decode_state knows on the host, and what it so need not copy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode_state import FAILED, FRAME_LIMIT, DecodeState
+from synth.engine.model.decode_state import FAILED, FRAME_LIMIT, DecodeState
 from tests.synth.engine.stand_in_graphs import Recorder
 
 NAN = float("nan")

@@ -1,4 +1,4 @@
-"""Test synth.engine.device_memory over made-up `proc` and `sys` trees: what bounds a process."""
+"""Test device_memory over made-up `proc` and `sys` trees: what bounds a process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from synth.engine.device_memory import find_memory
+from synth.engine.loading.device_memory import find_memory
 
 CPU = torch.device("cpu")
 MB = 2**20

@@ -1,4 +1,4 @@
-"""Test synth.engine.dialogue; the golden `text` and `prompts` cases pin the rest."""
+"""Test dialogue; the golden `text` and `prompts` cases pin the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test synth.engine.engine_config: which numbers a model is computed in, and why."""
+"""Test engine_config: which numbers a model is computed in, and why."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from lab.golden.models import Loaded
-from synth.engine import engine_config
-from synth.engine.config import LMConfig, matrix_parameters
-from synth.engine.engine_config import choose_numbers, wants_graphs
 from synth.engine.errors import InvalidSpecError
-from synth.engine.linear import LinearForm, Processor
+from synth.engine.loading import engine_config
+from synth.engine.loading.engine_config import choose_numbers, wants_graphs
+from synth.engine.model.config import LMConfig, matrix_parameters
+from synth.engine.model.linear import LinearForm, Processor
 from synth.engine.native.build import NotCompiledError
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 
 CPU = torch.device("cpu")
 WITH_BF16 = Processor(bf16=True, packing=True, packs_bf16=True, simd="AVX512")

@@ -1,4 +1,4 @@
-"""Test synth.engine.fast_ar against a plain float64 computation, in shapes no vector shows."""
+"""Test fast_ar against a plain float64 computation, in shapes no vector shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from lab.golden.forward_checks import run_fast
 from lab.golden.models import Loaded
-from synth.engine.weights import load_dual_ar
+from synth.engine.loading.weights import load_dual_ar
 from tests.synth.engine.naive_lm import fast_logits
 from tests.synth.engine.random_checkpoint import write_checkpoint
 

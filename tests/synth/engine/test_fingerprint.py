@@ -1,4 +1,4 @@
-"""Test synth.engine.loaded_models."""
+"""Test loaded_models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from synth.engine.errors import CheckpointError
-from synth.engine.loaded_models import file_digest, model_fingerprint
+from synth.engine.loading.loaded_models import file_digest, model_fingerprint
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 

@@ -1,11 +1,11 @@
-"""Test synth.engine.frame_cache: views that stay views."""
+"""Test frame_cache: views that stay views."""
 
 from __future__ import annotations
 
 import torch
 
-from synth.engine.config import TransformerConfig
-from synth.engine.frame_cache import FrameCache
+from synth.engine.model.config import TransformerConfig
+from synth.engine.model.frame_cache import FrameCache
 
 
 def _cache() -> FrameCache:

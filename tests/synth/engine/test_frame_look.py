@@ -13,17 +13,17 @@ from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine import Engine
 from synth.engine.codec import ChunkSchedule
-from synth.engine.decode_state import ENDED, RUNNING, DecodeState
-from synth.engine.live_audio import LiveAudio
-from synth.engine.request_queue import SlotRequest
-from synth.engine.slot_batch import Looker, RunningSlot
+from synth.engine.model.decode_state import ENDED, RUNNING, DecodeState
+from synth.engine.slots.batch import Looker, RunningSlot
+from synth.engine.slots.live_audio import LiveAudio
+from synth.engine.slots.request_queue import SlotRequest
 from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watch_frames
 
 
 @pytest.fixture
 def late_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """Load an engine that looks every four frames, and reads a look at the next one."""
-    monkeypatch.setattr("synth.engine.slot_loop.LOOK_EVERY", {"cpu": 4})
+    monkeypatch.setattr("synth.engine.slots.loop.LOOK_EVERY", {"cpu": 4})
     monkeypatch.setattr(Looker, "is_async", True)
     loaded = Engine.load(replace(CONFIG, slots=4))
     yield loaded

@@ -1,4 +1,4 @@
-"""Test synth.engine.generate: batches, product behaviour against the reference's quirks."""
+"""Test generate: batches, product behaviour against the reference's quirks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
-from synth.engine.compat import PRODUCT, REFERENCE
-from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
 from synth.engine.generate import CodeRequest, generate_codes, generate_text
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.compat import PRODUCT, REFERENCE
+from synth.engine.model.dual_ar import DualAR
 from synth.engine.prompt import VoicePrompt
-from synth.engine.weights import load_dual_ar
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=64)
 CASES = ("no_voice", "one_voice", "two_voices", "stops_early")

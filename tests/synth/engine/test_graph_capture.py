@@ -1,4 +1,4 @@
-"""Test synth.engine.graph_capture as far as it goes without a device."""
+"""Test graph_capture as far as it goes without a device."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from synth.engine import graph_capture
-from synth.engine.decode import StepOutput
-from synth.engine.graph_capture import CudaGraphs, find_backend
+from synth.engine.model import graph_capture
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.graph_capture import CudaGraphs, find_backend
 
 
 class KeptGraph:

@@ -1,4 +1,4 @@
-"""Test synth.engine.graphs: replayed steps give what eager ones give, and nothing is replaced."""
+"""Test graphs: replayed steps give what eager ones give, and nothing is replaced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from torch import Tensor
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded, load
 from synth.contract import SegmentAudio
-from synth.engine.decode import StepOutput
-from synth.engine.decode_state import DecodeState
 from synth.engine.errors import InvalidSpecError, SlotsDoNotFitError
-from synth.engine.graph_capture import CudaGraphs
-from synth.engine.graphs import (
+from synth.engine.model.decode import StepOutput
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.graph_capture import CudaGraphs
+from synth.engine.model.graphs import (
     EagerSteps,
     GraphBackend,
     GraphCaptureError,
@@ -42,7 +42,9 @@ def prompts(golden: GoldenFolder) -> list[Tensor]:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
     """Have the engines of this test capture with a stand-in."""
     graphs = StandInGraphs()
-    monkeypatch.setattr("synth.engine.engine_threads.find_backend", lambda name, device: graphs)
+    monkeypatch.setattr(
+        "synth.engine.slots.engine_threads.find_backend", lambda name, device: graphs
+    )
     return graphs
 
 
@@ -138,13 +140,13 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
         spec(f"Number {n}.", voice(n % 2), seed=n, max_frames=2 + 3 * (n % 6)) for n in range(12)
     ]
     with monkeypatch.context() as without:
-        without.setattr("synth.engine.engine_threads.find_backend", lambda name, device: None)
+        without.setattr("synth.engine.slots.engine_threads.find_backend", lambda name, device: None)
         eager = start(kernels="off", slots=4)
     expected = [eager.render(one) for one in specs]
     eager.close()
     engine = start(kernels="off", slots=4)
-    monkeypatch.setattr("synth.engine.graphs.decode_step", None)  # no step is eager any more
-    monkeypatch.setattr("synth.engine.graphs.step_tensors", None)
+    monkeypatch.setattr("synth.engine.model.graphs.decode_step", None)  # no step is eager any more
+    monkeypatch.setattr("synth.engine.model.graphs.step_tensors", None)
 
     futures = [engine.submit(one) for one in specs]
     cancelled: list[Future[SegmentAudio]] = []

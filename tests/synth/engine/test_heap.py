@@ -1,4 +1,4 @@
-"""Test synth.engine.heap: what is freed stays with the process, unless that was decided already."""
+"""Test heap: what is freed stays with the process, unless that was decided already."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from synth.engine import heap
+from synth.engine.loading import heap
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the heap is of Linux's C library")
 
 PROGRAM = """
 import resource
 import torch
-from synth.engine.heap import keep_heap
+from synth.engine.loading.heap import keep_heap
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -1,12 +1,12 @@
-"""Test synth.engine.kv_cache."""
+"""Test kv_cache."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from synth.engine.config import TransformerConfig
-from synth.engine.kv_cache import KVCache
+from synth.engine.model.config import TransformerConfig
+from synth.engine.model.kv_cache import KVCache
 
 
 @pytest.fixture

@@ -1,20 +1,20 @@
-"""Test synth.engine.layers: the roundings that float32 vectors cannot tell apart."""
+"""Test layers: the roundings that float32 vectors cannot tell apart."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from synth.engine.attention import prefill_attention, step_attention, step_mask
-from synth.engine.config import TransformerConfig
-from synth.engine.layers import (
+from synth.engine.model.attention import prefill_attention, step_attention, step_mask
+from synth.engine.model.config import TransformerConfig
+from synth.engine.model.layers import (
     FeedForward,
     apply_rope,
     head_norm,
     rms_norm,
     rope_table,
 )
-from synth.engine.linear import LinearForm
+from synth.engine.model.linear import LinearForm
 
 
 def test_the_block_norm_casts_before_the_weight_and_the_head_norm_after() -> None:

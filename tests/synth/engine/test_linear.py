@@ -1,4 +1,4 @@
-"""Test synth.engine.linear: every form gives the product, whatever stands beside a vector."""
+"""Test linear: every form gives the product, whatever stands beside a vector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from synth.engine.linear import (
+from synth.engine.model.linear import (
     Int8Linear,
     LinearForm,
     PackedLinear,
@@ -91,7 +91,9 @@ def test_the_packing_leaves_the_setting_of_the_library_as_it_was() -> None:
 
 def test_limits_put_on_the_libraries_decide_what_the_processor_can_do() -> None:
     limits = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-    code = "from synth.engine.linear import find_processor as f; print(f().cpu_class, f().simd)"
+    code = (
+        "from synth.engine.model.linear import find_processor as f; print(f().cpu_class, f().simd)"
+    )
 
     found = subprocess.run(
         [sys.executable, "-c", code],

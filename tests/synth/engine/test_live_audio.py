@@ -12,7 +12,6 @@ import torch
 from synth.contract import FinishReason
 from synth.engine import Engine
 from synth.engine.codec import ChunkSchedule
-from synth.engine.decode_state import DecodeState
 from synth.engine.errors import (
     DeadlineExceededError,
     DeviceOutOfMemoryError,
@@ -20,7 +19,8 @@ from synth.engine.errors import (
     NonFiniteLogitsError,
     RenderCancelledError,
 )
-from synth.engine.live_audio import LiveAudio
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.slots.live_audio import LiveAudio
 from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watch_frames
 
 HOP = 2048

@@ -9,7 +9,7 @@ import pytest
 
 from synth.contract import EngineClass
 from synth.engine import EngineConfig
-from synth.engine.loaded_models import engine_class, load_models
+from synth.engine.loading.loaded_models import engine_class, load_models
 
 TINY = Path(__file__).resolve().parents[2] / "data" / "golden" / "tiny-s2"
 

@@ -1,4 +1,4 @@
-"""Test synth.engine.memory: what is predicted is what a loaded engine holds."""
+"""Test memory: what is predicted is what a loaded engine holds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from synth.engine import Engine, EngineConfig
-from synth.engine.held_memory import held_bytes
-from synth.engine.loaded_models import load_transformers
-from synth.engine.memory import (
+from synth.engine.loading.held_memory import held_bytes
+from synth.engine.loading.loaded_models import load_transformers
+from synth.engine.loading.memory import (
     SLOT_PARTS,
     WEIGHT_PARTS,
     Demand,
@@ -19,7 +19,7 @@ from synth.engine.memory import (
     gigabytes,
     plan_memory,
 )
-from synth.engine.preset_shapes import preset
+from synth.engine.presets.shapes import preset
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 TINY = Path(__file__).parents[2] / "data" / "golden" / "tiny-s2"

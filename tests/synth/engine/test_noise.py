@@ -1,4 +1,4 @@
-"""Test synth.engine.noise."""
+"""Test noise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.noise import CounterNoise, TorchNoise, philox
+from synth.engine.model.noise import CounterNoise, TorchNoise, philox
 
 
 def _uniform(seed: int, frame: int, draw: int, ids: Tensor) -> Tensor:

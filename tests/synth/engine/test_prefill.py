@@ -1,4 +1,4 @@
-"""Test synth.engine.prefill: reused prefixes and packed prompts change nothing but the time."""
+"""Test prefill: reused prefixes and packed prompts change nothing but the time."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from torch import Tensor
 
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode import decode_step
-from synth.engine.decode_state import FAILED, RUNNING, DecodeState
-from synth.engine.dual_ar import DualAR
 from synth.engine.errors import InvalidSpecError
-from synth.engine.prefill import MAX_PACK_POSITIONS, SlotPrompt, SlotStart, prefill, start_slots
-from synth.engine.prefix_cache import PrefixCache
-from synth.engine.slow_ar import SlowAR, Span
-from synth.engine.weights import load_dual_ar
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.decode import decode_step
+from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.prefill import (
+    MAX_PACK_POSITIONS,
+    SlotPrompt,
+    SlotStart,
+    prefill,
+    start_slots,
+)
+from synth.engine.model.prefix_cache import PrefixCache
+from synth.engine.model.slow_ar import SlowAR, Span
 from tests.synth.engine.random_checkpoint import write_checkpoint
 from tests.synth.engine.test_slow_ar import SHAPES
 

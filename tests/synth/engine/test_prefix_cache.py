@@ -1,12 +1,12 @@
-"""Test synth.engine.prefix_cache: what is kept, what goes, and which prefixes are the same."""
+"""Test prefix_cache: what is kept, what goes, and which prefixes are the same."""
 
 from __future__ import annotations
 
 import torch
 
 from lab.golden.models import Loaded
-from synth.engine.decode_state import DecodeState
-from synth.engine.prefix_cache import KeptPrefix, PrefixCache, PrefixKeys
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.prefix_cache import KeptPrefix, PrefixCache, PrefixKeys
 
 ONE = 2 * 2 * 3 * 4 * 5 * 4  # bytes of the prefix below
 

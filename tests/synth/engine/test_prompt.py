@@ -1,4 +1,4 @@
-"""Test synth.engine.prompt; the golden `prompts` cases pin the layout."""
+"""Test prompt; the golden `prompts` cases pin the layout."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from lab.golden.models import Loaded
-from synth.engine.compat import REFERENCE
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
 from synth.engine.generate import prompt_builder
+from synth.engine.model.compat import REFERENCE
 from synth.engine.prompt import (
     Conversation,
     PromptBuilder,

@@ -6,8 +6,8 @@ import torch
 
 from synth.contract import Sampling
 from synth.engine.codec import ChunkSchedule
-from synth.engine.live_audio import LiveAudio
-from synth.engine.request_queue import RequestQueue, SlotRequest
+from synth.engine.slots.live_audio import LiveAudio
+from synth.engine.slots.request_queue import RequestQueue, SlotRequest
 
 
 def request(

@@ -20,10 +20,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.decode import _draw_tokens
-from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
-from synth.engine.noise import CounterFrame, draw_words
-from synth.engine.sampling import (
+from synth.engine.model.decode import _draw_tokens
+from synth.engine.model.noise import CounterFrame, draw_words
+from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
     RAS_WINDOW,
     SAMPLER_VERSION,
@@ -32,6 +31,7 @@ from synth.engine.sampling import (
     Cut,
     replace_repeated,
 )
+from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "sampler"
 STREAMS, DRAWS, MAX_TOP_K, FIRST_ID = 216, 4, 64, 1000

@@ -1,4 +1,4 @@
-"""Test synth.engine.sampling; the golden `probs` rows pin the numbers."""
+"""Test sampling; the golden `probs` rows pin the numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
-from synth.engine.sampling import (
+from synth.engine.model.sampling import (
     RAS_WINDOW,
     Cut,
     best_candidates,

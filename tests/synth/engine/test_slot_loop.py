@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from synth.contract import SegmentAudio
-from synth.engine import request_queue
-from synth.engine.decode_state import DecodeState
 from synth.engine.errors import (
     DeadlineExceededError,
     EngineClosedError,
@@ -19,6 +17,8 @@ from synth.engine.errors import (
     NonFiniteLogitsError,
     PromptTooLongError,
 )
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.slots import request_queue
 from tests.synth.engine.engine_runs import Start, spec, voice, wait_until, watch_frames
 
 

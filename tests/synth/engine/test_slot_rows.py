@@ -1,11 +1,11 @@
-"""Test synth.engine.decode_state: the numbers of a slot, written and moved together."""
+"""Test decode_state: the numbers of a slot, written and moved together."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from synth.engine.decode_state import FLOATS, INTEGERS, SlotRows
+from synth.engine.model.decode_state import FLOATS, INTEGERS, SlotRows
 
 CPU = torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""Test synth.engine.slot_sizing: as many slots as fit, and refusals that say what would."""
+"""Test sizing: as many slots as fit, and refusals that say what would."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from synth.engine import Engine, EngineConfig
-from synth.engine.device_memory import DeviceMemory
 from synth.engine.errors import SlotsDoNotFitError
-from synth.engine.memory import Demand, NumberFormats, find_demand
-from synth.engine.preset_shapes import preset
-from synth.engine.slot_sizing import MIN_CODEC_FRAMES, plan_slots
+from synth.engine.loading.device_memory import DeviceMemory
+from synth.engine.loading.memory import Demand, NumberFormats, find_demand
+from synth.engine.presets.shapes import preset
+from synth.engine.slots.sizing import MIN_CODEC_FRAMES, plan_slots
 from tests.synth.engine.test_memory import GPU, TINY
 
 FLOATS = NumberFormats(torch.float32, torch.float32, torch.float32, torch.float32, 4)
@@ -133,7 +133,7 @@ def test_an_engine_is_refused_before_anything_is_loaded(monkeypatch: pytest.Monk
 
     monkeypatch.setattr("synth.engine.engine.load_models", loading)
     memory = DeviceMemory(2 * 10**9, 2 * 10**9, "this container")
-    monkeypatch.setattr("synth.engine.slot_sizing.find_memory", lambda _: memory)
+    monkeypatch.setattr("synth.engine.slots.sizing.find_memory", lambda _: memory)
 
     with pytest.raises(SlotsDoNotFitError, match=r"512 slots of 4096 positions need .* this cont"):
         Engine.load(EngineConfig(TINY, device="cpu", slots=512, max_positions=4096))

@@ -1,4 +1,4 @@
-"""Test synth.engine.slow_ar against a plain float64 computation, in shapes no vector shows."""
+"""Test slow_ar against a plain float64 computation, in shapes no vector shows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 from lab.golden.forward_checks import run_forced
 from lab.golden.models import Loaded, new_cache
-from synth.engine.dual_ar import DualAR
-from synth.engine.kv_cache import KVCache
-from synth.engine.slow_ar import Span
-from synth.engine.weights import load_dual_ar
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.slow_ar import Span
 from tests.synth.engine.naive_lm import slow_logits
 from tests.synth.engine.random_checkpoint import write_checkpoint
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from lab.bench.presets import preset_models
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine
-from synth.engine.loaded_models import LoadedModels, load_models
-from synth.engine.slot_batch import RunningSlot
+from synth.engine.loading.loaded_models import LoadedModels, load_models
+from synth.engine.slots.batch import RunningSlot
 from tests.synth.engine.engine_runs import CONFIG, voice
 
 SLOTS = 16

@@ -1,4 +1,4 @@
-"""Test synth.engine.tokenizer."""
+"""Test tokenizer."""
 
 from __future__ import annotations
 

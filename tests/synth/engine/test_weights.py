@@ -1,4 +1,4 @@
-"""Test synth.engine.weights; the golden `checkpoint.json` rows pin the variants of the format."""
+"""Test weights; the golden `checkpoint.json` rows pin the variants of the format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from lab.golden.case import GoldenFolder
 from synth.engine.errors import CheckpointError
-from synth.engine.weights import check_dual_ar, find_weight_files, load_dual_ar
+from synth.engine.loading.weights import check_dual_ar, find_weight_files, load_dual_ar
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 NORM = "text_model.model.layers.1.ffn_norm.weight"

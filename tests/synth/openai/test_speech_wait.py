@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from synth import job_wait
-from synth.job_wait import JobWait
+from synth.api.jobs import wait as job_wait
+from synth.api.jobs.wait import JobWait
 from synth.openai.speech_wait import THEN_HEADER, SpeechWait
 
 URL = "/v1/audio/speech"

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from synth.text.expressions import places_inside
 from synth.text.pauses import DEFAULT_PAUSES
 from synth.text.respeaking import Speech, respeak
 from synth.text.rules import Budget
 from synth.text.segments import Piece, cut_text
-from synth.text.spelling_out import speller
+from synth.text.spelling.expressions import places_inside
+from synth.text.spelling.speller import speller
 
 EXPRESSIONS = {
     "en": (
@@ -162,7 +162,7 @@ def test_looking_costs_nothing_where_no_digits_are(monkeypatch: pytest.MonkeyPat
     def never(language: str) -> None:
         raise AssertionError("asked for")
 
-    monkeypatch.setattr("synth.text.expressions.speller", never)
+    monkeypatch.setattr("synth.text.spelling.expressions.speller", never)
     inside = places_inside("No digit is anywhere in this text. " * 50)
 
     assert not any(inside(place) for place in range(1700))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synth.text.heading_numerals import say_numerals
+from synth.text.spelling.heading_numerals import say_numerals
 
 
 @pytest.mark.parametrize(

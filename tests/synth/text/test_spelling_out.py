@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from synth.text.spelling_out import has_rules, speller
-from synth.text.spelling_out_romans import roman_value
+from synth.text.spelling.romans import roman_value
+from synth.text.spelling.speller import has_rules, speller
 
 
 def said(text: str, language: str = "en") -> str:
@@ -153,7 +153,7 @@ def test_odd_text_takes_no_time(text: str) -> None:
 
 def test_rules_of_numbers_are_imported_only_when_a_number_is_spelled() -> None:
     code = (
-        "import sys; from synth.text.spelling_out import speller; "
+        "import sys; from synth.text.spelling.speller import speller; "
         "assert 'unicode_rbnf' not in sys.modules; "
         "speller('en')('5 apples'); assert 'unicode_rbnf' in sys.modules"
     )

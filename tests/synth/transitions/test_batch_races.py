@@ -10,8 +10,8 @@ import pytest
 from synth.batches.entries import entries_of_list
 from synth.batches.planning import BatchOptions
 from synth.batches.submit import submit_batch
+from synth.jobs.removal import delete_job
 from synth.models import Export, RenderJob, Segment
-from synth.removal import delete_job
 from synth.transitions import (
     cancel_batch,
     claim_export,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from synth import transitions
+from synth.jobs.retry import retry
 from synth.models import Export, RenderJob, Segment
-from synth.retry import retry
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_version
 from ttsweb import leases
 

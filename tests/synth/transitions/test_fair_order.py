@@ -11,12 +11,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from synth.keys import create_key
-from synth.lanes import lane_of
+from synth.accounts.keys import create_key
+from synth.jobs.lanes import lane_of
+from synth.jobs.planning import Order
+from synth.jobs.retry import retry
+from synth.jobs.submit import submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
-from synth.planning import Order
-from synth.retry import retry
-from synth.submit import submit_job
 from synth.transitions import Claim, cancel_job, claim_segments, fair_order, finish_segment
 from synth.transitions.claims import SegmentClaim
 from tests.factories import (

@@ -14,10 +14,10 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker, Settings
 
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.submit import Order, submit_job
 from synth.models import Export, RenderJob, Segment
-from synth.rejections import SubmitRejectedError
-from synth.removal import delete_job, delete_voice
-from synth.submit import Order, submit_job
 from synth.transitions import (
     Claim,
     cancel_job,
@@ -43,7 +43,7 @@ from tests.factories import (
 from tests.voices.clips import clip_bytes
 from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases
-from ttsweb.setting_builders import broker_settings, database_settings
+from ttsweb.configuration.builders import broker_settings, database_settings
 from voices.models import StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, VoiceNameTakenError, create_voice
 

@@ -6,8 +6,8 @@ import datetime as dt
 
 import pytest
 
+from synth.jobs.removal import delete_job
 from synth.models import RenderedDay, RenderJob, Segment
-from synth.removal import delete_job
 from synth.transitions import (
     claim_segments,
     fail_open_segments,

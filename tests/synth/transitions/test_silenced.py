@@ -7,18 +7,18 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.removal import delete_voice
+from synth.jobs.rerender import choose
+from synth.jobs.retry import RetryRefusedError, check_voice
 from synth.models import RenderJob, Segment
-from synth.rejections import SubmitRejectedError
-from synth.removal import delete_voice
-from synth.rerender import choose
-from synth.retry import RetryRefusedError, check_voice
+from synth.options.voice_choice import note_use, speaking_version
 from synth.transitions import (
     claim_segments,
     claimable_segments,
     finish_segment,
     stop_silenced_jobs,
 )
-from synth.voice_choice import note_use, speaking_version
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_user, make_voice
 from voices.models import Voice, VoiceVersion
 from voices.submit import update_voice

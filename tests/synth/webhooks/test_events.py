@@ -13,8 +13,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from synth.jobs.removal import delete_job
 from synth.models import RenderJob, WebhookDelivery
-from synth.removal import delete_job
 from synth.transitions import cancel_job
 from synth.transitions.jobs import end_job
 from synth.webhooks.events import tell_test

@@ -33,7 +33,7 @@ def test_url_that_is_refused(url: str, code: str) -> None:
 
 
 def test_name_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttsweb.guarded_url._look_up", None)
+    monkeypatch.setattr("ttsweb.http.guarded_url._look_up", None)
 
     check_webhook_url("https://hooks.example/in?a=b")
 

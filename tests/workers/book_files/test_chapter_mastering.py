@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synth.bookshelf.report_plot import report_plot
+from synth.api.books.report_plot import report_plot
 from tests.workers.book_files.made_books import RATE, book, chapter, encoder, in_blocks, pulses
+from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import ChapterAudio, SegmentSpan
 from workers.book_files.chapter_encodes import Encoding
 from workers.book_files.chapter_levels import measure_levels
 from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering
 from workers.book_files.report import book_report
 from workers.book_files.room_tone import room_tone
-from workers.written_audio import read_blocks
 
 
 @pytest.mark.parametrize("form", ["aac", "mp3", "opus", "flac", "wav"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from synth.bookshelf.file_names import numbered_name, safe_name
+from synth.bookshelf.files.names import numbered_name, safe_name
 from tests.workers.book_files.made_books import FACTS, RATE, book, encoder
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.cover import book_cover

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from synth.models import WorkerStatus
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.errors import CommandError
 
 pytestmark = pytest.mark.django_db
 

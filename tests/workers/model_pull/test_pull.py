@@ -15,8 +15,8 @@ from huggingface_hub import constants, file_download
 
 from tests.workers.model_pull.conftest import CODEC, WEIGHTS
 from tests.workers.model_pull.hub import GOOD_TOKEN, OTHER_COMMIT, Hub
-from ttsweb.card import read_card
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
+from ttsweb.pages.card import read_card
 from workers.model_pull.download import drawn_bar
 from workers.model_pull.pull import pull
 from workers.model_pull.source import ModelSource

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, cast
 
 from synth.formats import FORMATS
-from ttsweb.batch_bar import BatchBar, ended
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client
-from ttsweb.client_batches import Batch, BatchOptions
-from ttsweb.client_http import WAIT_RETRIES
-from ttsweb.client_types import JobOptions
-from ttsweb.command_errors import StepError
+from ttsweb.client.batches import Batch, BatchOptions
+from ttsweb.client.http import WAIT_RETRIES
+from ttsweb.client.types import JobOptions
+from ttsweb.commands.errors import StepError
+from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.counted import counted
 from ttsweb.management.commands.jobs import count
-from ttsweb.plain_table import one_line, table
-from ttsweb.remote_command import RemoteCommand
+from ttsweb.terminal.batch_bar import BatchBar, ended
+from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20
 

@@ -8,15 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ttsweb.book_bars import BookBars, speed_of
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
-from ttsweb.client_books import Book
-from ttsweb.client_http import WAIT_RETRIES
-from ttsweb.command_errors import CommandError, StepError
+from ttsweb.client.books import Book
+from ttsweb.client.http import WAIT_RETRIES
+from ttsweb.commands.errors import CommandError, StepError
+from ttsweb.commands.plan_switches import add_switches, edits_of, left_out_lines
+from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.management.commands.jobs import count
-from ttsweb.plain_table import one_line, table
-from ttsweb.plan_switches import add_switches, edits_of, left_out_lines
-from ttsweb.remote_command import RemoteCommand
+from ttsweb.terminal.book_bars import BookBars, speed_of
+from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20
 _PLAIN = ("pause", "resume", "cancel", "retry", "approve")

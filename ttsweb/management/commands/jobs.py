@@ -9,10 +9,10 @@ from typing import Any
 
 from synth.formats import FORMATS
 from ttsweb.client import JOB_FINAL, Client, Job
-from ttsweb.command_errors import StepError
-from ttsweb.following import Followed, job_error, outcome, summary
-from ttsweb.plain_table import one_line, table
-from ttsweb.remote_command import RemoteCommand
+from ttsweb.commands.errors import StepError
+from ttsweb.commands.following import Followed, job_error, outcome, summary
+from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from synth.formats import FORMATS
-from ttsweb.casting_arguments import add_casting_arguments, casting_flags_of
 from ttsweb.client import ApiError, Client, Job
-from ttsweb.command_errors import CommandError, StepError
-from ttsweb.following import Followed, outcome, submit
-from ttsweb.job_arguments import add_job_arguments, options_of, voices_of
-from ttsweb.plan_command import add_plan_arguments, print_plan
-from ttsweb.remote_command import RemoteCommand
-from ttsweb.render_book import is_book, render_book
-from ttsweb.render_books import (
+from ttsweb.commands.casting_arguments import add_casting_arguments, casting_flags_of
+from ttsweb.commands.errors import CommandError, StepError
+from ttsweb.commands.following import Followed, outcome, submit
+from ttsweb.commands.job_arguments import add_job_arguments, options_of, voices_of
+from ttsweb.commands.plan_command import add_plan_arguments, print_plan
+from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.commands.render_book import is_book, render_book
+from ttsweb.commands.render_books import (
     add_batch_arguments,
     check_batch_arguments,
     is_batch,

@@ -8,10 +8,10 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from ttsweb.client import Client, Clip, Voice
-from ttsweb.command_errors import CommandError
-from ttsweb.plain_table import one_line, table
-from ttsweb.progress import Progress
-from ttsweb.remote_command import RemoteCommand
+from ttsweb.commands.errors import CommandError
+from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.terminal.plain_table import one_line, table
+from ttsweb.terminal.progress import Progress
 
 _SHARED = "allow every other user of the server to speak with the voice"
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command import BaseCommand, CommandParser
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandParser
+from ttsweb.commands.errors import CommandError
 from ttsweb.private_files import users_umask
 
 
@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Convert and say what was written; a codec that is refused ends in exit code 1."""
         # Here and not above: listing the commands must not load torch.
-        from synth.engine.codec.convert import convert_codec
+        from synth.engine.codec.files.convert import convert_codec
         from synth.engine.errors import EngineError
 
         try:

@@ -13,17 +13,17 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError, errors_told
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError, errors_told
+from ttsweb.configuration.specs import SETTINGS
 from ttsweb.counted import counted
-from ttsweb.progress import Progress
-from ttsweb.setting_specs import SETTINGS
+from ttsweb.terminal.progress import Progress
 from workers.management.commands.serve import AUTO, port
 
 if TYPE_CHECKING:
-    from workers.demo_run import DemoResult
-    from workers.first_run import ClipSource
-    from workers.local_worker import LocalWorker
+    from workers.local.demo_run import DemoResult
+    from workers.local.first_run import ClipSource
+    from workers.local.local_worker import LocalWorker
 
 KEY_DAYS = 30
 LOG_NAME = "demo.log"
@@ -58,7 +58,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Return after the file or, when serving, after a signal."""
-        from workers.embedded import open_standard_streams, signals_interrupt
+        from workers.local.embedded import open_standard_streams, signals_interrupt
 
         open_standard_streams()
         chosen = Namespace(**options)
@@ -83,11 +83,11 @@ class Command(BaseCommand):
         from django.conf import settings
         from django.utils import timezone
 
-        from synth.keys import create_key
+        from synth.accounts.keys import create_key
         from ttsweb.migration import migrate_once
-        from workers.demo_run import DEFAULT_TEXT, render_demo
-        from workers.first_run import find_or_make_admin
-        from workers.local_worker import LocalWorker
+        from workers.local.demo_run import DEFAULT_TEXT, render_demo
+        from workers.local.first_run import find_or_make_admin
+        from workers.local.local_worker import LocalWorker
 
         started = time.monotonic()
         progress = Progress(sys.stderr)
@@ -114,7 +114,7 @@ class Command(BaseCommand):
     def _tell(self, result: DemoResult, wall_seconds: float, *, as_json: bool) -> None:
         from django.conf import settings
 
-        from ttsweb.card import read_card
+        from ttsweb.pages.card import read_card
 
         card = read_card(settings.CHECKPOINT)
         if as_json:
@@ -137,7 +137,7 @@ class Command(BaseCommand):
     def _serve(
         self, listening: socket.socket, worker: LocalWorker, key: str, result: DemoResult
     ) -> None:
-        from workers.site import Site
+        from workers.local.site import Site
 
         site = Site(listening, worker, log=worker.log)
         try:
@@ -162,7 +162,7 @@ def clip_source(chosen: Namespace) -> ClipSource:
     Raises:
         CommandError: with exit code 2, when a part of it is missing.
     """
-    from workers.first_run import DEMO_CLIP, ClipSource
+    from workers.local.first_run import DEMO_CLIP, ClipSource
 
     given = (chosen.voice_clip, chosen.transcript, chosen.consent)
     if not any(given):
@@ -184,11 +184,11 @@ def open_socket(chosen: Namespace) -> socket.socket:
     The port that nobody chose may be another one, if it is taken.
 
     Raises:
-        ListenError: as `check_address` and `open_socket` of ttsweb.listen raise it.
+        ListenError: as `check_address` and `open_socket` of ttsweb.http.listen raise it.
     """
     from django.conf import settings
 
-    from ttsweb import listen
+    from ttsweb.http import listen
 
     host = chosen.host or settings.HOST
     listen.check_address(host, settings.ALLOWED_HOSTS)

@@ -6,9 +6,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
-from ttsweb.env import PROJECT_DIR
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
+from ttsweb.configuration.env import PROJECT_DIR
 
 
 class Command(BaseCommand):
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Name the files that differed; with `--check` they are an error."""
         import ttsweb.settings  # noqa: F401  # its readers fill the list that is documented
-        from ttsweb.settings_doc import MissingBlockError, stale_files
+        from ttsweb.configuration.tables import MissingBlockError, stale_files
 
         try:
             stale = stale_files(PROJECT_DIR, write=options["write"])

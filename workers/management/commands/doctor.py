@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ttsweb.command import BaseCommand
+from ttsweb.commands.base import BaseCommand
 
 if TYPE_CHECKING:
     from workers.doctor.findings import Finding

@@ -10,8 +10,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError, StepError, errors_told
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError, StepError, errors_told
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
 from workers.model_pull.declaration import (

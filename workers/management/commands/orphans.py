@@ -6,7 +6,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from ttsweb.command import BaseCommand
+from ttsweb.commands.base import BaseCommand
 from ttsweb.counted import counted
 
 
@@ -27,7 +27,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Tell each object with its size, then the sums; with `--delete` remove each shard's."""
         from voices.objects import delete_objects
-        from workers.orphans import all_shards, find_orphans
+        from workers.upkeep.orphans import all_shards, find_orphans
 
         objects: list[dict[str, Any]] = []
         for shard in all_shards():

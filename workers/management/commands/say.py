@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from synth.formats import FORMATS
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import errors_told
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import errors_told
+from ttsweb.commands.interrupts import signals_held, signals_interrupt
+from ttsweb.commands.remote_say import RemoteSay, format_of
 from ttsweb.counted import counted
-from ttsweb.interrupts import signals_held, signals_interrupt
-from ttsweb.progress import Progress
-from ttsweb.remote_say import RemoteSay, format_of
+from ttsweb.terminal.progress import Progress
 
 if TYPE_CHECKING:
     from synth.models import RenderJob
-    from workers.local_worker import LocalWorker
+    from workers.local.local_worker import LocalWorker
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 LOG_NAME = "say.log"
@@ -62,7 +62,7 @@ class Command(BaseCommand):
             remote.stdout, remote.stderr = self.stdout, self.stderr
             remote.handle(*args, **options)
             return
-        from workers.embedded import open_standard_streams
+        from workers.local.embedded import open_standard_streams
 
         open_standard_streams()
         chosen = Namespace(**options)
@@ -79,9 +79,9 @@ class Command(BaseCommand):
         from synth.transitions import close_cancelled_jobs
         from ttsweb.migration import migrate_once
         from voices.models import VoiceVersion
-        from workers.local_worker import LocalWorker
-        from workers.speak import check_text, find_speaker, submit_text
-        from workers.waiting import save_audio, summary, wait_encoded
+        from workers.local.local_worker import LocalWorker
+        from workers.local.speak import check_text, find_speaker, submit_text
+        from workers.local.waiting import save_audio, summary, wait_encoded
 
         started = time.monotonic()
         made_format = chosen.format or format_of(chosen.output)
@@ -132,7 +132,7 @@ def render_or_cancel(
 ) -> RenderJob:
     """Return the job that is submitted once it has ended; a signal cancels it, however soon."""
     from synth.transitions import cancel_job
-    from workers.waiting import wait_ended
+    from workers.local.waiting import wait_ended
 
     job: RenderJob | None = None
     try:

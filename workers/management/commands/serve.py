@@ -6,11 +6,11 @@ import json
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import TYPE_CHECKING, Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import errors_told
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import errors_told
 
 if TYPE_CHECKING:
-    from workers.site import Site
+    from workers.local.site import Site
 
 
 class Command(BaseCommand):
@@ -38,11 +38,11 @@ class Command(BaseCommand):
         """Return when a signal ended the site."""
         from django.conf import settings
 
-        from ttsweb import listen
+        from ttsweb.http import listen
         from ttsweb.migration import migrate_once
-        from workers.embedded import open_standard_streams, signals_interrupt
-        from workers.local_worker import LocalWorker
-        from workers.site import Site
+        from workers.local.embedded import open_standard_streams, signals_interrupt
+        from workers.local.local_worker import LocalWorker
+        from workers.local.site import Site
 
         open_standard_streams()
         has_worker = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
-from ttsweb.env import PROJECT_DIR
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
+from ttsweb.configuration.env import PROJECT_DIR
 
 # A file's tests stay in one process, which its fixtures are made for.
 PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")

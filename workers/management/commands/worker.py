@@ -8,8 +8,8 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 
 QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
 
@@ -48,9 +48,9 @@ class Command(BaseCommand):
         """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
         from django.conf import settings
 
-        from workers.name_lock import FOLDER, NameTakenError, default_name, lock_name
-        from workers.run_worker import run_worker
-        from workers.worker_process import WorkerProcess
+        from workers.process.name_lock import FOLDER, NameTakenError, default_name, lock_name
+        from workers.process.run_worker import run_worker
+        from workers.process.worker_process import WorkerProcess
 
         role = options["role"]
         queues = _queues(options["queues"], role)

@@ -6,8 +6,8 @@ import datetime as dt
 from argparse import ArgumentParser
 from typing import Any
 
-from ttsweb.command import BaseCommand
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
 
 
 class Command(BaseCommand):
@@ -28,8 +28,8 @@ class Command(BaseCommand):
         """
         from synth.models import WorkerStatus
         from ttsweb import leases
-        from ttsweb.health import HEARTBEAT_SECONDS
-        from workers.name_lock import default_name
+        from ttsweb.pages.health import HEARTBEAT_SECONDS
+        from workers.process.name_lock import default_name
 
         since = leases.database_now() - dt.timedelta(seconds=HEARTBEAT_SECONDS)
         prefix = default_name(options["role"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.bench.service.book_text import read_chapters
-from ttsweb.command_errors import StepError
+from ttsweb.commands.errors import StepError
 
 BOOK = Path(__file__).resolve().parents[3] / "data/books/the-time-machine_standardebooks.epub"
 

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from synth.engine.codec.chunk_schedule import ChunkSchedule
+from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
 from synth.engine.errors import InvalidSpecError
 
 

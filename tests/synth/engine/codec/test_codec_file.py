@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 
 from lab.golden.case import GoldenFolder
-from synth.engine.codec.codec_file import checked_config, expected_shapes, open_codec
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.convert import convert_codec
+from synth.engine.codec.files.codec_file import checked_config, expected_shapes, open_codec
+from synth.engine.codec.files.convert import convert_codec
 from synth.engine.errors import CheckpointError
 from tests.synth.engine.codec.conftest import State
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.golden.case import GoldenFolder
-from synth.engine.codec.codec_file import expected_shapes, open_codec
 from synth.engine.codec.config import CodecConfig, config_from_shapes
+from synth.engine.codec.files.codec_file import expected_shapes, open_codec
 from synth.engine.errors import CheckpointError
 from tests.synth.engine.codec.conftest import make_config
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.config_file import apply_config_file
+from synth.engine.codec.files.config_file import apply_config_file
 from synth.engine.errors import CheckpointError
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from synth.engine.codec import conversion_record
-from synth.engine.codec.conversion_record import check_source_unchanged, record_path
-from synth.engine.codec.convert import convert_codec
+from synth.engine.codec.files import conversion_record
+from synth.engine.codec.files.conversion_record import check_source_unchanged, record_path
+from synth.engine.codec.files.convert import convert_codec
 from synth.engine.errors import CheckpointError
 
 

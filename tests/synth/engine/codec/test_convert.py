@@ -11,11 +11,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from synth.engine.codec import convert
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.conversion_record import file_sha256
-from synth.engine.codec.convert import convert_codec
-from synth.engine.codec.fingerprint import codec_fingerprint
+from synth.engine.codec.files import convert
+from synth.engine.codec.files.codec_file import open_codec
+from synth.engine.codec.files.conversion_record import file_sha256
+from synth.engine.codec.files.convert import convert_codec
+from synth.engine.codec.files.fingerprint import codec_fingerprint
 from synth.engine.errors import CheckpointError
 from tests.synth.engine.codec.conftest import State
 

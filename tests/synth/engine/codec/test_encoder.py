@@ -13,7 +13,7 @@ from torch import Tensor
 
 from synth.engine.codec import layers
 from synth.engine.codec.encoder import MAX_BATCH_FRAMES, CodecEncoder
-from synth.engine.codec.load import load_encoder
+from synth.engine.codec.files.load import load_encoder
 from synth.engine.errors import ReferenceAudioError
 from tests.synth.engine.codec.conftest import make_config, random_state
 

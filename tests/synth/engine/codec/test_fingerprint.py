@@ -10,13 +10,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from synth.engine.codec import fingerprint
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.convert import convert_codec
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.fingerprint import codec_fingerprint, half_digest, weights_digest
-from synth.engine.codec.stored_weights import stored_shapes
+from synth.engine.codec.files import fingerprint
+from synth.engine.codec.files.codec_file import open_codec
+from synth.engine.codec.files.convert import convert_codec
+from synth.engine.codec.files.fingerprint import codec_fingerprint, half_digest, weights_digest
+from synth.engine.codec.files.stored_weights import stored_shapes
 from tests.synth.engine.codec.conftest import State
 
 WriteCodec = Callable[..., Path]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from synth.engine.codec.files.load import CodecCache, load_decoder, load_encoder
 from synth.engine.codec.fusing import uses_kernels, wants_kernels
-from synth.engine.codec.load import CodecCache, load_decoder, load_encoder
 from synth.engine.codec.residual import Snake
 from synth.engine.errors import InvalidSpecError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from synth.engine.codec_passes import HostCopy
+from synth.engine.slots.codec_passes import HostCopy
 
 
 @pytest.mark.parametrize("buffered", [False, True])

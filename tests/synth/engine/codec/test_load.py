@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from synth.engine.codec.convert import convert_codec
-from synth.engine.codec.load import CodecCache, load_decoder, load_encoder
+from synth.engine.codec.files.convert import convert_codec
+from synth.engine.codec.files.load import CodecCache, load_decoder, load_encoder
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from tests.synth.engine.codec.conftest import State
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from synth.engine.codec.config import DECODE_PRECISIONS, CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.files.load import CodecCache, load_decoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
-from synth.engine.codec.load import CodecCache, load_decoder
 from synth.engine.codec.precision import (
     Precision,
     allow_tf32,
@@ -23,10 +23,10 @@ from synth.engine.codec.precision import (
     decode_precision,
     encode_precision,
 )
-from synth.engine.engine_config import EngineConfig
 from synth.engine.errors import InvalidSpecError
-from synth.engine.loaded_models import load_models
-from synth.engine.slot_sizing import plan_engine
+from synth.engine.loading.engine_config import EngineConfig
+from synth.engine.loading.loaded_models import load_models
+from synth.engine.slots.sizing import plan_engine
 from tests.synth.engine.codec.conftest import GOLDEN
 
 

@@ -13,8 +13,8 @@ import torch
 
 from synth.engine.codec import resample
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.load import load_encoder
-from synth.engine.codec.reference import encode_reference
+from synth.engine.codec.files.load import load_encoder
+from synth.engine.codec.files.reference import encode_reference
 from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.codec.sinc_filter import SincFilter
 from synth.engine.errors import ReferenceAudioError

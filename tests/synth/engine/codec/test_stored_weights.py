@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from synth.engine.codec.codec_file import expected_shapes
 from synth.engine.codec.config import CodecConfig, TransformerConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.files.codec_file import expected_shapes
+from synth.engine.codec.files.load import load_encoder
+from synth.engine.codec.files.stored_weights import folded_weights, stored_shapes
 from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
-from synth.engine.codec.load import load_encoder
 from synth.engine.codec.quantizer import VectorQuantizer
-from synth.engine.codec.stored_weights import folded_weights, stored_shapes
 from synth.engine.errors import CheckpointError
 from tests.synth.engine.codec.conftest import State
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.load import load_decoder
-from synth.engine.codec.stream import CodecStream, decode_streams
+from synth.engine.codec.files.load import load_decoder
+from synth.engine.codec.streams.decoder import CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
 from synth.engine.native.library import ConvolutionC, Library
 from tests.synth.engine.codec.conftest import make_config, watched_passes

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.capture import CudaCapture, Work, keep_eager
-from synth.engine.codec.chunk_schedule import ChunkSchedule
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.stream import CodecStream, decode_streams
-from synth.engine.codec.stream_graphs import MOST_FRAMES, StreamGraphs, graph_bytes
+from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
+from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.streams.graphs import MOST_FRAMES, StreamGraphs, graph_bytes
 from synth.engine.codec.transformer import MAX_KEPT_POSITIONS
 from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
 
@@ -159,8 +159,8 @@ def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
     golden_decoder: CodecDecoder, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twelve minutes are too long for a test: the bound is put at eight frames."""
-    monkeypatch.setattr("synth.engine.codec.stream_graphs.MAX_KEPT_POSITIONS", 8)
-    monkeypatch.setattr("synth.engine.codec.stream_layers.MAX_KEPT_POSITIONS", 8)
+    monkeypatch.setattr("synth.engine.codec.streams.graphs.MAX_KEPT_POSITIONS", 8)
+    monkeypatch.setattr("synth.engine.codec.streams.layers.MAX_KEPT_POSITIONS", 8)
     codes = [random_codes(golden_decoder.config, 12)]
     recording.replays.clear()
 
@@ -241,7 +241,7 @@ def test_the_memory_of_recordings_is_known_from_sizes_alone(
 
 @pytest.mark.gpu
 def test_a_cuda_graph_gives_the_eager_samples(golden_decoder: CodecDecoder) -> None:
-    from synth.engine.codec.load import load_decoder
+    from synth.engine.codec.files.load import load_decoder
     from tests.synth.engine.codec.conftest import GOLDEN
 
     device = torch.device("cuda")

@@ -7,7 +7,7 @@ import torch
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
-from synth.engine.codec.stream_state import StateLayout, StreamState, join
+from synth.engine.codec.streams.state import StateLayout, StreamState, join
 
 
 def some_state(rows: int, size: int, seed: int) -> StreamState:

@@ -14,7 +14,7 @@ from synth.engine.codec.transformer import (
     WindowedTransformer,
     windowed_attention,
 )
-from synth.engine.layers import rope_table
+from synth.engine.model.layers import rope_table
 
 
 def by_full_mask(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:

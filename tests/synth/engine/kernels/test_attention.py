@@ -1,4 +1,4 @@
-"""Test synth.engine.kernels.attention; the torch form is tested against the engine's own."""
+"""Test attention; the torch form is tested against the engine's own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.attention import step_attention, step_mask
 from synth.engine.kernels.attention import decode_attention, decode_attention_torch, split_for
+from synth.engine.model.attention import step_attention, step_mask
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # of bfloat16: one unit in the last place
 SPLIT = 64  # small, so that few positions make many splits

@@ -1,4 +1,4 @@
-"""Test synth.engine.kernels.frame_attention; the torch form is tested against the fast AR's."""
+"""Test frame_attention; the torch form is tested against the fast AR's."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.fast_ar import _attend
-from synth.engine.frame_cache import FrameCache
 from synth.engine.kernels.frame_attention import (
     frame_attention,
     frame_attention_torch,
     step_frame,
     step_frame_torch,
 )
-from synth.engine.layers import rope_table
+from synth.engine.model.fast_ar import _attend
+from synth.engine.model.frame_cache import FrameCache
+from synth.engine.model.layers import rope_table
 
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2}  # of bfloat16: two units near 1
 

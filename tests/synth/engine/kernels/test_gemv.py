@@ -13,7 +13,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 from lab.gpu_check import kernel_cases
 from synth.engine.kernels.gemv import gemv, gemv_parts, gemv_parts_torch, gemv_torch
 from synth.engine.kernels.norm import add_rms_norm_torch
-from synth.engine.linear import PlainLinear
+from synth.engine.model.linear import PlainLinear
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 
 EPS = 1e-6
@@ -157,7 +157,7 @@ def test_torch_form_is_the_product_of_the_layers(
 
 
 def test_every_product_of_the_benchmark_is_one_of_the_full_model() -> None:
-    from synth.engine.preset_shapes import preset
+    from synth.engine.presets.shapes import preset
 
     config = preset("full").config.text_config
     heads = (config.n_head + 2 * config.n_local_heads) * config.head_dim

@@ -10,12 +10,12 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine.config import TransformerConfig
 from synth.engine.kernels.heads import write_heads, write_heads_torch
-from synth.engine.kv_cache import KVCache
-from synth.engine.layers import Attention, rope_table
-from synth.engine.linear import LinearForm
-from synth.engine.preset_shapes import preset
+from synth.engine.model.config import TransformerConfig
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.layers import Attention, rope_table
+from synth.engine.model.linear import LinearForm
+from synth.engine.presets.shapes import preset
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 
 EPS = 1e-6

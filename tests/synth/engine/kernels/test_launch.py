@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from synth.engine.engine_config import choose_numbers
 from synth.engine.kernels import is_available, launch, why_unavailable
-from synth.engine.preset_shapes import preset
+from synth.engine.loading.engine_config import choose_numbers
+from synth.engine.presets.shapes import preset
 
 CPU = torch.device("cpu")
 

@@ -12,15 +12,15 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine.dual_ar import DualAR
-from synth.engine.fast_ar import FastAR
 from synth.engine.kernels.attention import decode_attention
 from synth.engine.kernels.frame_attention import frame_attention, step_frame
 from synth.engine.kernels.layer import Rows, can_step, finish, join_heads, last_norm, project
-from synth.engine.kv_cache import KVCache
-from synth.engine.linear import LinearForm, find_processor
-from synth.engine.slow_ar import SlowAR
-from synth.engine.weights import load_dual_ar
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.fast_ar import FastAR
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.linear import LinearForm, find_processor
+from synth.engine.model.slow_ar import SlowAR
 from tests.synth.engine.kernels.closeness import draw
 from tests.synth.engine.random_checkpoint import write_checkpoint
 

@@ -7,8 +7,8 @@ import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from synth.engine import layers
 from synth.engine.kernels.norm import add_rms_norm, add_rms_norm_torch, rms_norm, rms_norm_torch
+from synth.engine.model import layers
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 
 SHAPES = [(1, 1), (3, 100), (1, 2560), (5, 64)]

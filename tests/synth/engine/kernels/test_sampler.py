@@ -1,4 +1,4 @@
-"""Test synth.engine.kernels.sampler; the torch form is tested against the engine's own draws."""
+"""Test sampler; the torch form is tested against the engine's own draws."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode import _are_finite, _draw_codes, _draw_tokens
-from synth.engine.decode_state import DecodeState
 from synth.engine.kernels.sampler import (
     DrawInputs,
     TokenRows,
@@ -24,8 +22,10 @@ from synth.engine.kernels.sampler import (
     draw_tokens_torch,
     ordered_candidates,
 )
-from synth.engine.noise import SLOW_DRAWS, CounterFrame, CounterNoise, draw_words
-from synth.engine.sampling import (
+from synth.engine.model.decode import _are_finite, _draw_codes, _draw_tokens
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.noise import SLOW_DRAWS, CounterFrame, CounterNoise, draw_words
+from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
     RAS_WINDOW,
     SECOND_TEMPERATURE,

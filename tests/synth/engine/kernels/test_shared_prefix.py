@@ -1,4 +1,4 @@
-"""Test synth.engine.kernels.shared_prefix; the torch form against slots that hold copies."""
+"""Test shared_prefix; the torch form against slots that hold copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.attention import step_attention, step_mask
 from synth.engine.kernels.attention import decode_attention
 from synth.engine.kernels.shared_prefix import (
     PrefixGroups,
@@ -18,6 +17,7 @@ from synth.engine.kernels.shared_prefix import (
     shared_attention,
     shared_attention_torch,
 )
+from synth.engine.model.attention import step_attention, step_mask
 
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # of bfloat16: one unit in the last place
 SPLIT = 64

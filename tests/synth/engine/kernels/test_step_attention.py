@@ -1,4 +1,4 @@
-"""Test synth.engine.kernels.step_attention; its torch form is two others', tested on their own."""
+"""Test step_attention; its torch form is two others', tested on their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
 from synth.engine.kernels.step_attention import step_attention, step_attention_torch
-from synth.engine.layers import rope_table
+from synth.engine.model.layers import rope_table
 
 SPLIT = 64  # small, so that few positions make many splits
 EPS = 1e-6

@@ -8,9 +8,9 @@ import torch
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from synth.engine.kernels.swiglu import swiglu, swiglu_torch
-from synth.engine.layers import FeedForward
-from synth.engine.linear import LinearForm, PlainLinear
-from synth.engine.preset_shapes import preset
+from synth.engine.model.layers import FeedForward
+from synth.engine.model.linear import LinearForm, PlainLinear
+from synth.engine.presets.shapes import preset
 from tests.synth.engine.kernels.closeness import DTYPES, assert_close, draw
 
 

@@ -13,10 +13,10 @@ pytest.importorskip("triton", reason="kernels are written in triton, which is no
 from lab.golden.case import GoldenFolder
 from lab.golden.models import Loaded
 from synth.contract import Sampling
-from synth.engine.decode import decode_step
-from synth.engine.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.errors import CheckpointError
-from synth.engine.prefill import SlotPrompt, prefill
+from synth.engine.model.decode import decode_step
+from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.prefill import SlotPrompt, prefill
 from tests.synth.engine.kernels.quick_interpreter import hasten
 
 NUM_FRAMES = 2

@@ -1,4 +1,4 @@
-"""Test synth.engine.native.build: what is compiled, where it is kept, and what is said else."""
+"""Test build: what is compiled, where it is kept, and what is said else."""
 
 from __future__ import annotations
 

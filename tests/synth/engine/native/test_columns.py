@@ -1,4 +1,4 @@
-"""Test synth.engine.native.columns: norms, mixed taps, codebooks, gates and GELUs of columns."""
+"""Test columns: norms, mixed taps, codebooks, gates and GELUs of columns."""
 
 from __future__ import annotations
 

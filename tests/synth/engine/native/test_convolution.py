@@ -1,4 +1,4 @@
-"""Test synth.engine.native.convolution: whatever the shape, the chunks and the neighbours."""
+"""Test convolution: whatever the shape, the chunks and the neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test synth.engine.native.frame: frames in one call are those of the engine's own steps."""
+"""Test frame: frames in one call are those of the engine's own steps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from lab.golden.case import GoldenFolder
 from synth.contract import Sampling
-from synth.engine.decode import decode_step
-from synth.engine.decode_state import FAILED, RUNNING, DecodeState
-from synth.engine.dual_ar import DualAR
-from synth.engine.linear import LinearForm
+from synth.engine.loading.weights import load_dual_ar
+from synth.engine.model.decode import decode_step
+from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.linear import LinearForm
+from synth.engine.model.prefill import SlotPrompt, SlotStart, prefill, start_slots
+from synth.engine.model.prefix_cache import PrefixCache
 from synth.engine.native.frame import NativeFrames
 from synth.engine.native.library import Library
-from synth.engine.prefill import SlotPrompt, SlotStart, prefill, start_slots
-from synth.engine.prefix_cache import PrefixCache
-from synth.engine.weights import load_dual_ar
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 pytestmark = pytest.mark.compiler

@@ -1,4 +1,4 @@
-"""Test synth.engine.native.matrix: products, whatever their shape, form and neighbours."""
+"""Test matrix: products, whatever their shape, form and neighbours."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.linear import int8_error
+from synth.engine.model.linear import int8_error
 from synth.engine.native.library import Library
 from synth.engine.native.matrix import NativeGate, NativeLinear
 

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from synth.engine.model.noise import CounterFrame, draw_words
+from synth.engine.model.sampling import Candidates, Cut, draw, probabilities
 from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
-from synth.engine.noise import CounterFrame, draw_words
-from synth.engine.sampling import Candidates, Cut, draw, probabilities
 
 pytestmark = pytest.mark.compiler
 

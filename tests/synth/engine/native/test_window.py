@@ -1,4 +1,4 @@
-"""Test synth.engine.native.window: what queries see, alone, in streams and beside one another."""
+"""Test window: what queries see, alone, in streams and beside one another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from synth.engine.codec.config import HEAD_DIM
-from synth.engine.codec.stream_layers import rope_at
+from synth.engine.codec.streams.layers import rope_at
 from synth.engine.codec.transformer import ROPE_ROWS, windowed_attention
 from synth.engine.native.convolution import (
     Ahead,

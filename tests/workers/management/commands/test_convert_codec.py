@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from ttsweb.command_errors import CommandError
-from ttsweb.command_line import find_command
+from ttsweb.commands.errors import CommandError
+from ttsweb.commands.line import find_command
 
 GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
 

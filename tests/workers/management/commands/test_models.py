@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from tests.workers.commands import PROJECT
 from tests.workers.model_pull.hub import GOOD_TOKEN, Hub, serve
-from ttsweb.command_errors import CommandError
+from ttsweb.commands.errors import CommandError
 from workers.model_pull.declaration import FILE_NAME, read_declaration, write_declaration
 from workers.model_pull.listing import Listing, RemoteFile, write_listing
 from workers.model_pull.source import S2_PRO

@@ -1,0 +1,318 @@
+"""Serve users over REST, to superusers; a key needs the scope `admin` for all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group, User
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.validators import UnicodeUsernameValidator
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.accounts.permission_names import PermissionsField
+from synth.models import ApiKey
+from synth.options.request_fields import StrictTextField
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.pagination import CreatedCursorPagination
+from ttsweb.http.query_filters import check_not_repeated
+from ttsweb.http.schema import problems
+
+_SCOPES = (ApiKey.Scope.ADMIN,)
+_USERNAME = r"^[\w.@+-]+$"
+_EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
+LARGEST_ID = 2**31 - 1  # of the column
+_OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
+
+
+class StrictBooleanField(serializers.BooleanField):
+    """Take JSON's true and false alone."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Return the truth; anything else is an error."""
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("Expected true or false.", code="invalid")
+        return data
+
+
+class UserUpdateSerializer(StrictSerializer):
+    """Changes of a user; fields that are left out do not change."""
+
+    username = StrictTextField(
+        max_length=150,
+        required=False,
+        pattern=_USERNAME,
+        validators=[UnicodeUsernameValidator()],
+    )
+    password = StrictTextField(
+        max_length=1000,
+        required=False,
+        described={"minLength": 8},  # of MinimumLengthValidator
+        help_text="A new password; it also logs the user out everywhere.",
+    )
+    is_active = StrictBooleanField(
+        required=False, help_text="False: the user can neither log in nor use API keys."
+    )
+    is_staff = StrictBooleanField(required=False, help_text="May log in to the admin.")
+    is_superuser = StrictBooleanField(required=False, help_text="May see and change everything.")
+    first_name = StrictTextField(max_length=150, required=False)
+    last_name = StrictTextField(max_length=150, required=False)
+    email = StrictTextField(
+        max_length=254,
+        required=False,
+        described=_EMAIL,
+        help_text="An e-mail address, or an empty text. The server sends no mail to it.",
+    )
+    groups = serializers.ListField(
+        child=StrictTextField(max_length=150), required=False, max_length=100
+    )
+    permissions = PermissionsField(
+        required=False,
+        help_text=(
+            "The user's own permissions, besides those of the groups. A new list replaces the "
+            "old one."
+        ),
+    )
+
+    def validate_username(self, value: str) -> str:
+        """Refuse an empty name."""
+        if not value:
+            raise serializers.ValidationError("Give the user a name.", code="blank")
+        return value
+
+    def validate_email(self, value: str) -> str:
+        """Refuse what the admin would refuse as an address."""
+        if value:
+            try:
+                validate_email(value)
+            except DjangoValidationError as error:
+                sentence = "Expected an address such as eve@example.org, or an empty text."
+                raise serializers.ValidationError(sentence, code="invalid") from error
+        return value
+
+    def validate_password(self, value: str) -> str:
+        """Refuse a password that the admin would refuse."""
+        try:
+            validate_password(value)
+        except DjangoValidationError as error:
+            raise serializers.ValidationError(error.messages, code="password_weak") from error
+        return value
+
+    def validate_groups(self, value: list[str]) -> list[Group]:
+        """Return the groups of these names."""
+        found = list(Group.objects.filter(name__in=value))
+        unknown = sorted(set(value) - {group.name for group in found})
+        if unknown:
+            raise serializers.ValidationError(
+                f"There is no group {unknown[0][:100]!r}; GET /api/v1/groups lists all groups.",
+                code="group_unknown",
+            )
+        return found
+
+
+class UserCreateSerializer(UserUpdateSerializer):
+    """A user to create. A user without a password cannot log in, but can have API keys."""
+
+    username = StrictTextField(
+        max_length=150, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
+    )
+
+
+class UserSerializer(serializers.ModelSerializer[User]):
+    """A user; the password is never shown."""
+
+    email = serializers.SerializerMethodField()
+    groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
+    permissions = PermissionsField(source="user_permissions", read_only=True)
+    has_password = serializers.BooleanField(source="has_usable_password")
+
+    class Meta:
+        model = User
+        fields = (
+            "id",
+            "username",
+            "first_name",
+            "last_name",
+            "email",
+            "is_active",
+            "is_staff",
+            "is_superuser",
+            "has_password",
+            "groups",
+            "permissions",
+            "date_joined",
+            "last_login",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field({"type": "string", **_EMAIL})
+    def get_email(self, user: User) -> str:
+        """Return the address; empty where there is none."""
+        return user.email
+
+
+class UserCursorPagination(CreatedCursorPagination):
+    """In the order they were made; `?limit=` from 1 to 200."""
+
+    ordering = ("id",)  # type: ignore[assignment]  # as long as it has to be
+
+
+class UsersView(generics.ListAPIView[User]):
+    """All users."""
+
+    read_scopes = write_scopes = _SCOPES
+    serializer_class = UserSerializer
+    pagination_class = UserCursorPagination
+
+    def get_queryset(self) -> QuerySet[User]:
+        """Return all users with their groups."""
+        return _users()
+
+    @extend_schema(
+        operation_id="list_users",
+        responses={200: UserSerializer(many=True), **problems(400, 401, 403)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List users, oldest first."""
+        check_superuser(request)
+        check_query(request, ("cursor", "limit"))
+        check_not_repeated(request)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_user",
+        request=UserCreateSerializer,
+        parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
+        responses={201: UserSerializer, **problems(400, 401, 403, 409, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Create a user."""
+        check_superuser(request)
+        check_query(request, ())
+        serializer = UserCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        fields = {"password": None} | dict(serializer.validated_data)
+        user = _save(get_user_model()(), fields)
+        answer = Response(UserSerializer(user).data, status=201)
+        answer["Location"] = reverse("user", args=[user.pk])
+        return answer
+
+
+class UserView(APIView):
+    """One user."""
+
+    read_scopes = write_scopes = _SCOPES
+
+    @extend_schema(
+        operation_id="get_user", responses={200: UserSerializer, **problems(400, 401, 403, 404)}
+    )
+    def get(self, request: Request, user_id: int) -> Response:
+        """Return a user."""
+        check_query(request, ())
+        return Response(UserSerializer(_find(request, user_id)).data)
+
+    @extend_schema(
+        operation_id="update_user",
+        request=UserUpdateSerializer,
+        responses={200: UserSerializer, **problems(400, 401, 403, 404, 409, 415)},
+    )
+    def patch(self, request: Request, user_id: int) -> Response:
+        """Change a user. You cannot take away your own rights, so that somebody keeps them."""
+        check_query(request, ())
+        user = _find(request, user_id)
+        serializer = UserUpdateSerializer(data=request.data, partial=True)
+        serializer.is_valid(raise_exception=True)
+        fields = dict(serializer.validated_data)
+        if any(fields.get(right) is False for right in _OWN_RIGHTS):
+            _check_other(request, user)
+        return Response(UserSerializer(_save(user, fields)).data)
+
+    @extend_schema(
+        operation_id="delete_user", responses={204: None, **problems(400, 401, 403, 404, 409)}
+    )
+    def delete(self, request: Request, user_id: int) -> Response:
+        """Delete a user with API keys and voices.
+
+        The jobs are kept, and only superusers see them.
+        """
+        check_query(request, ())
+        user = _find(request, user_id)
+        _check_other(request, user)
+        user.delete()
+        return Response(status=204)
+
+
+def check_superuser(request: Request) -> None:
+    """Refuse everybody but superusers; a key of one needs the scope `admin` besides.
+
+    Raises:
+        ApiProblem: 403 superuser_required.
+    """
+    if not getattr(request.user, "is_superuser", False):
+        raise ApiProblem(
+            403,
+            "superuser_required",
+            "Only a superuser can manage users and groups; a superuser's API key needs the "
+            "scope 'admin'.",
+        )
+
+
+def _check_other(request: Request, user: User) -> None:
+    if user.pk == request.user.pk:
+        raise ApiProblem(
+            409,
+            "own_account",
+            "You cannot take away your own rights; ask another superuser to do it.",
+        )
+
+
+def _users() -> QuerySet[User]:
+    related = ("groups", "user_permissions__content_type")
+    return get_user_model().objects.prefetch_related(*related)
+
+
+def _find(request: Request, user_id: int) -> User:
+    check_superuser(request)
+    user = _users().filter(pk=user_id).first() if user_id <= LARGEST_ID else None
+    if user is None:
+        raise ApiProblem(404, "user_not_found", "There is no user with this id.")
+    return user
+
+
+def _save(user: User, fields: Mapping[str, Any]) -> User:
+    """Set and save columns, password, groups and permissions, and return the row as it is now.
+
+    Raises:
+        ApiProblem: 409 username_taken.
+    """
+    columns = [name for name in fields if name not in ("password", "groups", "permissions")]
+    for name in columns:
+        setattr(user, name, fields[name])
+    if "password" in fields:
+        user.set_password(fields["password"])
+        columns.append("password")
+    try:
+        with transaction.atomic():
+            user.save(update_fields=None if user.pk is None else columns)
+            if "groups" in fields:
+                user.groups.set(fields["groups"])
+            if "permissions" in fields:
+                user.user_permissions.set(fields["permissions"])
+    except IntegrityError as error:
+        raise ApiProblem(
+            409,
+            "username_taken",
+            "Another user has this name; choose another name.",
+            attr="username",
+        ) from error
+    return _users().get(pk=user.pk)

@@ -1,0 +1,254 @@
+"""Show one book in the admin: its page, the editor of its plan, its proof, a chapter's segments."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from synth.accounts.access import visible_books
+from synth.admin.book_advice import advice_for
+from synth.admin.book_cells import cell_context, status_of, voices_of
+from synth.admin.book_chapters import chapter_rows, named_segments, plot_of, segment_rows
+from synth.api.books.file_options import FORMATS as FILE_FORMATS
+from synth.api.books.file_options import PRESETS, TAKES
+from synth.api.books.serializers import with_progress
+from synth.api.jobs.serializers import has_audio
+from synth.books.rules import SENTENCES, SkipReason
+from synth.bookshelf.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
+from synth.bookshelf.proof import proof_of
+from synth.formats import BOOK_FORMATS
+from synth.jobs.retry import may_retry
+from synth.models import BookSource, Export
+from voices.access import visible_voices
+from voices.models import VoiceVersion
+
+MOST_VOICES = 500
+KIND_LABELS = {
+    "m4b": "M4B with chapters",
+    "mp3": "MP3",
+    "opus": "Opus",
+    "flac": "FLAC",
+    "wav": "WAV",
+    "chapters": "A file for each chapter (ZIP)",
+    "shelf": "Folders for Audiobookshelf (ZIP)",
+    "read_along": "Read-along EPUB",
+    "sample": "Sample for shops",
+    "srt": "Subtitles, SRT",
+    "vtt": "Subtitles, WebVTT",
+    "report": "Report of levels",
+}
+SEGMENTS_PER_PAGE = 50
+# Which buttons a book has in which state.
+BUTTONS = {
+    "queued": ("pause", "cancel"),
+    "running": ("pause", "cancel"),
+    "paused": ("resume", "cancel"),
+    "partial": ("retry",),
+    "failed": ("retry",),
+    "cancelled": ("retry",),
+}
+_LABELS = {
+    "pause": "Pause",
+    "resume": "Resume",
+    "cancel": "Stop the book",
+    "retry": "Retry missing segments",
+}
+_SCRIPTS = {"plan": ("plan_rows", "plan_facts", "plan_cast", "plan_editor")}
+UPLOAD_SCRIPTS = ("ttsweb/book_upload.js",)
+
+
+class BookPages:
+    """Pages of one book beside the one that Django makes."""
+
+    admin_site: Any
+    opts: Any
+    has_view_permission: Any
+    has_control_permission: Any
+
+    def plan_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        """Show the editor of a plan; the page reads and saves it over the API."""
+        book = self._find(request, pk)
+        context = {
+            "plan_url": reverse("book-plan", args=[book.pk]),
+            "start_url": reverse("book-start", args=[book.pk]),
+            "voices": voices_for(request),
+            "narrator": voices_of(book),
+            "may_edit": self.has_control_permission(request),
+            "is_open": book.state == BookSource.State.PLANNED and book.job_id is None,
+            "reasons": {str(reason): sentence for reason, sentence in SENTENCES.items()},
+        }
+        return self._page(request, book, "plan", "Plan", context)
+
+    def proof_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        """Show what became of every character of a book."""
+        book = self._find(request, pk)
+        context: dict[str, Any] = {}
+        if book.job_id is not None:
+            proof = proof_of(book)
+            context = {
+                "proof": proof,
+                "skipped": _skipped(proof["skipped"]),
+                "named": named_segments(book.job_id, proof["short_segments"]),
+                "json_url": reverse("book-proof", args=[book.pk]),
+            }
+        return self._page(request, book, "proof", "Proof", context)
+
+    def chapter_part(self, request: HttpRequest, pk: uuid.UUID, index: int) -> HttpResponse:
+        """Return the segments of a chapter, for the book's page to put in."""
+        book = self._find(request, pk)
+        if book.job_id is None:
+            raise Http404
+        rows = segment_rows(book.job_id, index)
+        page = Paginator(rows, SEGMENTS_PER_PAGE).get_page(request.GET.get("page"))
+        context = {"page": page, "job": book.job_id, "index": index}
+        return TemplateResponse(request, "synth/book_segments.html", context)
+
+    def _page(
+        self, request: HttpRequest, book: BookSource, name: str, title: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        return TemplateResponse(
+            request,
+            f"synth/book_{name}.html",
+            {
+                **self.admin_site.each_context(request),
+                **cell_context(with_progress([book])[0]),
+                "title": f"{title} of {title_of(book)}",
+                "title_short": title_of(book)[:60],
+                "opts": self.opts,
+                "original": book,
+                "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
+                **context,
+            },
+        )
+
+    def _find(self, request: HttpRequest, pk: uuid.UUID) -> BookSource:
+        """Return a book that the user may see."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        books = visible_books(request.user).select_related("job", "owner")
+        book = books.prefetch_related("job__voices__version__voice").filter(pk=pk).first()
+        if book is None:
+            raise Http404
+        return book
+
+
+def page_context(request: HttpRequest, book: BookSource, site: BookPages) -> dict[str, Any]:
+    """Return what the page of a book shows beside its row."""
+    book = with_progress([book])[0]
+    may_control = site.has_control_permission(request)
+    cells = cell_context(book)
+    return {
+        **cells,
+        "may_control": may_control,
+        "may_start": may_control and cells["status"] == "planned",
+        "buttons": _buttons(book) if may_control else [],
+        "advice": advice_for(cells["error_code"], is_started=book.job_id is not None),
+        "who": voices_of(book),
+        "voices": voices_for(request) if cells["status"] == "planned" else [],
+        "metadata": _metadata(book),
+        **_sound(book),
+        **_files(book),
+    }
+
+
+def add_context(request: HttpRequest) -> dict[str, Any]:
+    """Return what may be chosen for new books."""
+    return {
+        "voices": voices_for(request),
+        "formats": list(BOOK_FORMATS),
+        "presets": PRESETS,
+        "books_url": reverse("books"),
+        "page_scripts": UPLOAD_SCRIPTS,
+        "batches_url": reverse("book-batches"),
+        "accept": ".epub,.txt,.md,.markdown,.html,.htm,.xhtml,.docx,.pdf",
+    }
+
+
+def voices_for(request: HttpRequest) -> list[dict[str, str]]:
+    """Return the voices that a user may choose, by their names."""
+    ready = visible_voices(request.user).filter(
+        versions__status=VoiceVersion.Status.READY, archived=False, consent_withdrawn_at=None
+    )
+    rows = ready.distinct().order_by("name", "pk").values_list("pk", "name")[:MOST_VOICES]
+    return [{"id": str(pk), "name": name} for pk, name in rows]
+
+
+def _buttons(book: BookSource) -> list[dict[str, str]]:
+    if book.job is None:
+        return []
+    return [
+        {"name": name, "label": _LABELS[name], "url": reverse(f"book-{name}", args=[book.pk])}
+        for name in BUTTONS.get(status_of(book), ())
+        if name != "retry" or may_retry(book.job)
+    ]
+
+
+def _sound(book: BookSource) -> dict[str, Any]:
+    """Return chapters, what was measured of them, and what the player needs."""
+    job = book.job
+    if job is None:
+        return {"chapters": []}
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    is_heard = export is not None and has_audio(job)
+    report = export.report if export is not None and is_heard else {}
+    chapters = chapter_rows(job, report)
+    return {
+        "chapters": chapters,
+        "file_seconds": f"{export.duration_seconds if export is not None else 0:.3f}",
+        "marks": [
+            [row["number"], float(row["start"]), float(row["start"]) + row["seconds"]]
+            for row in chapters
+            if row["start"]
+        ],
+        "report": report,
+        "plot": plot_of(report),
+        "peaks": export.peaks if export is not None and is_heard else None,
+        "job_page": reverse("admin:synth_renderjob_change", args=[job.pk]),
+        "review_page": f"{reverse('admin:synth_segment_changelist')}?book={book.pk}",
+    }
+
+
+def _files(book: BookSource) -> dict[str, Any]:
+    """Return which kinds of files can be asked for, and with which options."""
+    kinds = [
+        {
+            "name": str(kind),
+            "label": KIND_LABELS.get(str(kind), str(kind)),
+            "takes": " ".join(takes),
+            "formats": FILE_FORMATS.get(kind, ()),
+        }
+        for kind, takes in TAKES.items()
+    ]
+    return {
+        "kinds": kinds,
+        "kind_labels": KIND_LABELS,
+        "presets": PRESETS,
+        "files_url": reverse("book-files", args=[book.pk]),
+    }
+
+
+def _metadata(book: BookSource) -> list[dict[str, Any]]:
+    """Return the fields of what people say of a book, with what they said."""
+    fields = []
+    for name in METADATA_FIELDS:
+        value = book.metadata.get(name)
+        is_list = name in METADATA_LISTS
+        text = "\n".join(value) if is_list and value else value or ""
+        label = name.replace("_", " ").capitalize()
+        fields.append({"name": name, "label": label, "value": text, "is_list": is_list})
+    return fields
+
+
+def _skipped(counts: dict[str, int]) -> list[dict[str, Any]]:
+    known = {str(reason): SENTENCES[reason] for reason in SkipReason}
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return [
+        {"label": reason.replace("_", " "), "chars": chars, "sentence": known.get(reason, "")}
+        for reason, chars in ordered
+    ]

@@ -1,0 +1,1 @@
+"""The REST API: requests, answers and views, a room for each noun."""

@@ -1,0 +1,1 @@
+"""Serve batches of texts over REST."""

@@ -1,0 +1,130 @@
+"""Read a request for a new batch: JSON, a form with a file, or JSONL as the body."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from rest_framework.request import Request
+
+from synth.api.batches.requests import (
+    SKIP,
+    BatchCreateSerializer,
+    BatchFormSerializer,
+    BatchQuerySerializer,
+    file_of,
+)
+from synth.api.jobs.requests import PRIORITIES, digest_of_body
+from synth.batches.entries import Entry, entries_of_lines, entries_of_list
+from synth.batches.planning import BadItem, BatchOptions, BatchRejectedError
+from ttsweb.counted import counted
+from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.query_filters import check_not_repeated
+
+MAX_TOLD_ERRORS = 100
+JSON_LINES = ("application/x-ndjson", "application/jsonl")
+
+
+class BatchOrder:
+    """Hold what a request says: its entries, what holds for all, and what to do about bad ones."""
+
+    def __init__(self, entries: Sequence[Entry], attrs: Mapping[str, Any]) -> None:
+        self.entries = entries
+        self.skip_bad = attrs["on_error"] == SKIP
+        self.options = BatchOptions(
+            priority=PRIORITIES[attrs["priority"]],
+            webhook_url=attrs.get("webhook", ""),
+            retention_seconds=attrs.get("retention"),
+            deadline_at=attrs.get("deadline"),
+            defaults=attrs.get("defaults", {}),
+        )
+
+
+def read_batch(request: Request) -> BatchOrder:
+    """Return what a request asks for.
+
+    Raises:
+        ValidationError: fields are wrong or unknown.
+        SubmitRejectedError: batch_empty, batch_too_many_items.
+        RequestDataTooBig: the file is longer than a batch may be.
+    """
+    most: int = settings.MAX_BATCH_ITEMS
+    media_type = request.content_type.partition(";")[0].strip().lower()
+    if media_type in JSON_LINES:
+        check_query(request, BatchQuerySerializer().fields)
+        check_not_repeated(request)
+        serializer: Any = BatchQuerySerializer(
+            data=request.query_params.dict(), context={"is_form": True}
+        )
+        serializer.is_valid(raise_exception=True)
+        body: Any = request.data
+        entries = entries_of_lines(body, max_items=most)
+        return BatchOrder(entries, serializer.validated_data)
+    check_query(request, ())
+    if media_type == "multipart/form-data":
+        serializer = BatchFormSerializer(data=request.data, context={"is_form": True})
+        serializer.is_valid(raise_exception=True)
+        attrs = dict(serializer.validated_data)
+        file = file_of(attrs)
+        if (file.size or 0) > settings.MAX_BATCH_BYTES:
+            raise RequestDataTooBig(f"The file has more than {settings.MAX_BATCH_BYTES} bytes.")
+        file.seek(0)
+        return BatchOrder(entries_of_lines(file, max_items=most), attrs)
+    serializer = BatchCreateSerializer(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    attrs = dict(serializer.validated_data)
+    return BatchOrder(entries_of_list(attrs.pop("items"), max_items=most), attrs)
+
+
+def digest_of_batch(request: Request) -> str:
+    """Return the sha256 of what a request says; no job's digest is ever the same."""
+    data: Any = request.data
+    if hasattr(data, "getbuffer"):
+        body = hashlib.sha256(data.getbuffer()).hexdigest()
+        said = digest_of_body({"body": body, "query": request.query_params.dict()})
+    else:
+        said = digest_of_body(data)
+    return hashlib.sha256(f"batch {said}".encode()).hexdigest()
+
+
+def rejected(error: BatchRejectedError) -> ApiProblem:
+    """Return the answer that names what is wrong with which items, up to a hundred errors."""
+    told = told_errors(error)
+    first = told[0]["detail"]
+    few = (
+        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
+        if len(told) > MAX_TOLD_ERRORS
+        else ""
+    )
+    return ApiProblem(
+        400,
+        "batch_items_invalid",
+        f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered, so "
+        f"nothing was queued; {first}{few} Correct these items, or send on_error=skip to "
+        "queue the others.",
+        errors=told[:MAX_TOLD_ERRORS],
+    )
+
+
+def told_errors(error: BatchRejectedError) -> list[dict[str, Any]]:
+    """Return every error of every bad item, with its place."""
+    return [_told(one, place) for one in error.bad for place in range(len(one.errors))]
+
+
+def _told(bad: BadItem, place: int) -> dict[str, Any]:
+    error = bad.errors[place]
+    given = bad.entry.fields.get("custom_id")
+    named = f" (custom_id {given!r})" if isinstance(given, str) else ""
+    at = f"items.{bad.entry.index}"
+    field = f"{error.attr}: " if error.attr else ""
+    return {
+        "attr": f"{at}.{error.attr}" if error.attr else at,
+        "code": error.code,
+        "detail": f"{bad.entry.place}{named}: {field}{error.detail}",
+        "line": bad.entry.line,
+        "index": bad.entry.index,
+        "custom_id": given if isinstance(given, str) else None,
+    }

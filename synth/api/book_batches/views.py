@@ -1,0 +1,291 @@
+"""Serve batches of books over REST."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.accounts.access import visible_book_batches
+from synth.api.book_batches.filters import EntryFilterSerializer
+from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
+from synth.api.book_batches.requests import (
+    BookBatchCreateSerializer,
+    BookBatchFormSerializer,
+    EntriesCreateSerializer,
+    EntriesFormSerializer,
+)
+from synth.api.book_batches.serializers import (
+    BookBatchEntrySerializer,
+    BookBatchSerializer,
+    ReportSerializer,
+    with_entry_figures,
+)
+from synth.api.books.upload_limit import BookLimitHandler
+from synth.api.books.views import rejections_as_problems
+from synth.api.jobs.filters import WaitSerializer
+from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
+from synth.api.jobs.wait import WAIT_HEADER
+from synth.book_batches import acting
+from synth.book_batches.figures import with_figures
+from synth.book_batches.joining import find_entry, upload_to_entry
+from synth.book_batches.making import add_entries, digest_of, make_batch
+from synth.book_batches.states import with_state
+from synth.jobs.rejections import SubmitRejectedError
+from synth.models import ApiKey, BookBatch, BookBatchEntry
+from synth.transitions.book_batches import close_batch
+from ttsweb.http.api import ApiProblem, check_query, key_of
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.pagination import IndexCursorPagination
+from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.query_filters import PAGE_PARAMETERS, check_list_query, read_condition
+from ttsweb.http.schema import problems
+
+POLL_SECONDS = 2
+ACCEPTED_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 201, 202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class _FilesMixin:
+    """Take files as large as a book may be."""
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Return the request with the handlers that count a book's bytes."""
+        request.upload_handlers = [
+            BookLimitHandler(request),
+            MemoryFileUploadHandler(request),
+            TemporaryFileUploadHandler(request),
+        ]
+        found: Request = super().initialize_request(request, *args, **kwargs)  # type: ignore[misc]  # APIView's
+        return found
+
+
+class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
+    """All batches of books of the user."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+    serializer_class = BookBatchSerializer
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    def get_queryset(self) -> QuerySet[BookBatch]:
+        """Return the batches."""
+        if getattr(self, "swagger_fake_view", False):
+            return BookBatch.objects.none()
+        return _shown(visible_book_batches(self.request.user))
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Return a page of batches with their figures."""
+        return with_figures(super().paginate_queryset(queryset) or [])
+
+    @extend_schema(
+        operation_id="list_book_batches",
+        responses={200: BookBatchSerializer(many=True), **problems(400, 401)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List batches of books, newest first."""
+        check_query(request, PAGE_PARAMETERS)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_book_batch",
+        request={
+            "application/json": BookBatchCreateSerializer,
+            "multipart/form-data": BookBatchFormSerializer,
+        },
+        parameters=[IDEMPOTENCY_PARAMETER, *ACCEPTED_HEADERS],
+        responses={
+            202: BookBatchSerializer,
+            200: BookBatchSerializer,
+            **problems(400, 401, 404, 409, 413, 415, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Create a batch of books from a manifest; send files with it, or each by `POST /books`.
+
+        The same Idempotency-Key and body return the batch that was made first, and add the
+        files that it lacks.
+        """
+        check_query(request, ())
+        key = read_idempotency_key(request)
+        with rejections_as_problems():
+            asked = read_new_batch(request)
+            batch, is_new = make_batch(
+                asked.attrs,
+                asked.entries,
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+                api_key=key_of(request),
+                idempotency_key=key,
+                body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
+                files=asked.file_names,
+            )
+            is_new |= _take_files(request, batch, asked)
+            if asked.attrs["closed"]:
+                close_batch(batch.pk)
+        return answer(find_batch(request, batch.pk), status=202 if is_new else 200)
+
+
+class BookBatchView(APIView):
+    """One batch of books."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="get_book_batch",
+        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
+        responses={200: BookBatchSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Return a batch.
+
+        With `wait`, the answer comes when the batch has ended or the wait is over.
+        """
+        check_query(request, ("wait",))
+        query = WaitSerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        batch = find_batch(request, batch_id)
+        found = Response(BookBatchSerializer(batch).data)
+        if batch.ended_at is None:
+            found["Retry-After"] = str(POLL_SECONDS)
+            if query.validated_data["wait"] > 0:
+                found[WAIT_HEADER] = str(query.validated_data["wait"])
+        return conditional(request, found)
+
+    @extend_schema(
+        operation_id="delete_book_batch", responses={204: None, **problems(400, 401, 404)}
+    )
+    def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Delete a batch in any state, with its books, their jobs and all files."""
+        check_query(request, ())
+        acting.delete(find_batch(request, batch_id))
+        return Response(status=204)
+
+
+class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
+    """The entries of a batch of books."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+    serializer_class = BookBatchEntrySerializer
+    pagination_class = IndexCursorPagination
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    def get_queryset(self) -> QuerySet[BookBatchEntry]:
+        """Return the entries that the query's filters let through."""
+        if getattr(self, "swagger_fake_view", False):
+            return BookBatchEntry.objects.none()
+        batch = find_batch(self.request, self.kwargs["batch_id"])
+        condition = read_condition(self.request, EntryFilterSerializer)
+        entries = with_state(BookBatchEntry.objects.filter(batch=batch)).filter(condition)
+        return entries.select_related("book__job", "book__sample_job")
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        """Return a page of entries and how far they are."""
+        return with_entry_figures(super().paginate_queryset(queryset) or [])
+
+    @extend_schema(
+        operation_id="list_book_batch_entries",
+        parameters=[EntryFilterSerializer],
+        responses={200: BookBatchEntrySerializer(many=True), **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List the entries in their order, each with its sample and the progress of its book."""
+        check_list_query(request, EntryFilterSerializer)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="add_book_batch_entries",
+        request={
+            "application/json": EntriesCreateSerializer,
+            "multipart/form-data": EntriesFormSerializer,
+        },
+        responses={200: BookBatchSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Add entries to an open batch. With `reject`, all are added or none."""
+        check_query(request, ())
+        batch = find_batch(request, batch_id)
+        with rejections_as_problems():
+            asked = read_more_entries(request)
+            add_entries(
+                batch,
+                asked.entries,
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+                on_error=asked.attrs["on_error"],
+            )
+        return Response(BookBatchSerializer(find_batch(request, batch_id)).data)
+
+
+class BookBatchReportView(APIView):
+    """The summary of a batch of books."""
+
+    @extend_schema(
+        operation_id="get_book_batch_report",
+        responses={200: ReportSerializer, **problems(400, 401, 404, 409)},
+    )
+    def get(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Return the report of a batch that has ended, book by book."""
+        check_query(request, ())
+        batch = find_batch(request, batch_id)
+        if batch.ended_at is None:
+            raise ApiProblem(
+                409,
+                "book_batch_not_ended",
+                "The batch has not ended yet; GET its `entries` for the progress of each book.",
+                retry_after=POLL_SECONDS,
+            )
+        return Response(ReportSerializer(batch.report).data)
+
+
+def find_batch(request: Request, batch_id: uuid.UUID) -> BookBatch:
+    """Return a batch that this user may see, with its figures, or raise the 404."""
+    batch = _shown(visible_book_batches(request.user)).filter(pk=batch_id).first()
+    if batch is None:
+        raise ApiProblem(
+            404, "book_batch_not_found", "No batch of books that you may see has this id."
+        )
+    return with_figures([batch])[0]
+
+
+def answer(batch: BookBatch, *, status: int | None = None) -> Response:
+    """Return a batch; without a status as work that goes on (202), or as one that ended (200)."""
+    is_open = status == 202 or batch.ended_at is None
+    found = Response(BookBatchSerializer(batch).data, status=status or (202 if is_open else 200))
+    found["Location"] = reverse("book-batch", args=[batch.pk])
+    if is_open:
+        found["Retry-After"] = str(POLL_SECONDS)
+    return found
+
+
+def _shown(batches: QuerySet[BookBatch]) -> QuerySet[BookBatch]:
+    return batches.select_related("owner", "api_key")
+
+
+def _take_files(request: Request, batch: BookBatch, asked: Asked) -> bool:
+    """Upload the files that came with a batch but those that are there; say if there were some."""
+    took_some = False
+    for file in asked.files:
+        try:
+            entry = find_entry(batch, file.name or "")
+        except SubmitRejectedError as error:
+            if error.code == "entry_has_file":
+                continue  # a request that was broken off is sent again
+            raise error.at("files") from error
+        upload_to_entry(
+            entry,
+            file,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=key_of(request),
+        )
+        took_some = True
+    return took_some

@@ -1,0 +1,1 @@
+"""Serve books, their plans and their files over REST."""

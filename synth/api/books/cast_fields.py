@@ -1,0 +1,233 @@
+"""Read who speaks what of a book, and its credits, from a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
+
+from synth.books.cast import Casting, Role, RoleKind, fold_name
+from synth.books.credits import MAX_CREDITS_CHARS, CreditsError, check_template
+from synth.jobs.rejections import SubmitRejectedError
+from synth.options.fields import JsonField
+from synth.options.language_tags import language_tag
+from synth.options.request_fields import NOT_BLANK, StrictTextField
+from synth.options.voice_choice import find_voice
+from synth.text.normalise import is_speakable
+
+DIALOGUE_CHOICES = ("off", "detect")
+MAX_CHARACTERS, MAX_CAST_LANGUAGES = 200, 50
+MAX_NAME_CHARS = 80
+MAX_VOICE_CHARS = 100
+CREDITS = ("opening_credits", "closing_credits")
+
+_VOICE = {"type": "string", "minLength": 1, "maxLength": MAX_VOICE_CHARS, "pattern": NOT_BLANK}
+_VOICES = {"type": "object", "additionalProperties": _VOICE}
+
+
+def _describe(dialogue: str, **voice: Any) -> dict[str, Any]:
+    """Return the description of a casting with dialogue off or detected."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "dialogue": {"type": "string", "enum": [dialogue]},
+            **voice,
+            "characters": _VOICES | {"maxProperties": MAX_CHARACTERS},
+            "languages": _VOICES | {"maxProperties": MAX_CAST_LANGUAGES},
+        },
+        **({"required": ["dialogue", *voice]} if voice else {}),
+    }
+
+
+@extend_schema_field({"oneOf": [_describe("off"), _describe("detect", dialogue_voice=_VOICE)]})
+class CastingField(JsonField):
+    """Take who speaks beside the narrator: dialogue, characters, languages; null for nobody."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.voice = StrictTextField(max_length=MAX_VOICE_CHARS)
+
+    def read(self, data: Any) -> dict[str, Any]:
+        """Return the casting; errors are named by their field."""
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError("Expected an object.", code="invalid")
+        readers = {
+            "dialogue": _dialogue,
+            "dialogue_voice": self._voice,
+            "characters": self._characters,
+            "languages": self._languages,
+        }
+        found: dict[str, Any] = {}
+        errors: dict[str, Any] = {}
+        for name, value in data.items():
+            if name not in readers:
+                known = ", ".join(readers)
+                sentence = f"There is no such field; allowed fields are {known}."
+                errors[str(name)[:MAX_NAME_CHARS]] = [ErrorDetail(sentence, code="unknown_field")]
+                continue
+            try:
+                found[name] = readers[name](value)
+            except serializers.ValidationError as error:
+                errors[name] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        _check_dialogue(found)
+        return {name: value for name, value in found.items() if value not in ({}, "off")}
+
+    def _voice(self, value: Any) -> str:
+        voice = self.voice.run_validation(value)
+        if not voice.strip():
+            raise serializers.ValidationError("Give the id or name of a voice.", code="blank")
+        if not voice.isprintable():
+            raise serializers.ValidationError(
+                "A voice's name cannot have these characters; give the id or name of a voice.",
+                code="text_invalid",
+            )
+        return str(voice)
+
+    def _characters(self, data: Any) -> dict[str, str]:
+        """Return voices by names; two that differ by case or blanks alone are one."""
+        seen: dict[str, str] = {}
+
+        def read_name(name: str) -> str:
+            folded = fold_name(name)
+            is_name = is_speakable(name) and name.isprintable() and not set(name) & set("|<>")
+            if not is_name or len(name) > MAX_NAME_CHARS or name.strip().isdecimal():
+                raise serializers.ValidationError(
+                    f"A character's name has 1 to {MAX_NAME_CHARS} characters, without |, < "
+                    "and >. Voices for numbered tags such as <|speaker:1|> belong in "
+                    "`voices`.",
+                    code="name_invalid",
+                )
+            if folded in seen:
+                raise serializers.ValidationError(
+                    f"{seen[folded]!r} and {name!r} are the same name; give each character once.",
+                    code="name_twice",
+                )
+            seen[folded] = name
+            return name
+
+        return self._by_key(data, read_name, MAX_CHARACTERS)
+
+    def _languages(self, data: Any) -> dict[str, str]:
+        """Return voices by language tags in their usual spelling."""
+        seen: set[str] = set()
+
+        def read_tag(text: str) -> str:
+            tag = language_tag(text)
+            if tag is None:
+                raise serializers.ValidationError(
+                    "Expected a language tag such as en, pt-BR or zh-Hant.", code="language_invalid"
+                )
+            if tag in seen:
+                raise serializers.ValidationError(
+                    f"The language {tag} is given twice; give it once.", code="name_twice"
+                )
+            seen.add(tag)
+            return tag
+
+        return self._by_key(data, read_tag, MAX_CAST_LANGUAGES)
+
+    def _by_key(self, data: Any, read_key: Any, most: int) -> dict[str, str]:
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError("Expected an object.", code="invalid")
+        if len(data) > most:
+            raise serializers.ValidationError(
+                f"There are {len(data)} entries; at most {most} are allowed.", code="too_many"
+            )
+        found: dict[str, str] = {}
+        errors: dict[str, Any] = {}
+        for key, value in data.items():
+            try:
+                found[read_key(key)] = self._voice(value)
+            except serializers.ValidationError as error:
+                shown = key[:MAX_NAME_CHARS].encode("utf-8", "replace").decode()
+                errors[shown] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return found
+
+
+class CreditsField(StrictTextField):
+    """Take a template of credits; empty is none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"max_length": MAX_CREDITS_CHARS} | kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the template."""
+        template = super().to_internal_value(data)
+        try:
+            check_template(template)
+        except CreditsError as error:
+            raise serializers.ValidationError(error.message, code=error.code) from error
+        if "<|" in template:
+            raise serializers.ValidationError(
+                "The narrator speaks the credits; remove tags such as <|speaker:1|>.",
+                code="text_has_tags",
+            )
+        if template and not is_speakable(template):
+            raise serializers.ValidationError(
+                "The credits have no letter or digit to speak; add some text, or leave the "
+                "field out.",
+                code="text_unspeakable",
+            )
+        return template
+
+
+def check_voices(user: AbstractBaseUser, stored: Mapping[str, Any]) -> None:
+    """Pass if the user may use all voices of a casting.
+
+    Raises:
+        SubmitRejectedError: voice_not_found, voice_ambiguous_name; it names the role.
+    """
+    for role, voice in Casting.of(stored).voices():
+        try:
+            find_voice(user, voice)
+        except SubmitRejectedError as error:
+            raise of_role(error, role) from error
+
+
+def of_role(error: SubmitRejectedError, role: Role) -> SubmitRejectedError:
+    """Return a refusal that says for which role it is."""
+    whose, attr = {
+        RoleKind.NARRATOR: ("The narrator", "voice"),
+        RoleKind.DIALOGUE: ("The dialogue", "casting.dialogue_voice"),
+        RoleKind.CHARACTER: (f"The character {role.name!r}", f"casting.characters.{role.name}"),
+        RoleKind.LANGUAGE: (f"The language {role.name}", f"casting.languages.{role.name}"),
+    }[role.kind]
+    return SubmitRejectedError(
+        error.status, error.code, f"{whose}: {error}", attr=attr, retry_after=error.retry_after
+    )
+
+
+def _dialogue(value: Any) -> str:
+    if not isinstance(value, str) or value not in DIALOGUE_CHOICES:
+        raise serializers.ValidationError(
+            f"Expected one of {', '.join(DIALOGUE_CHOICES)}.", code="invalid_choice"
+        )
+    return value
+
+
+def _check_dialogue(found: Mapping[str, Any]) -> None:
+    """Refuse dialogue without a voice, and a voice without dialogue."""
+    detects = found.get("dialogue", "off") == "detect"
+    if detects and "dialogue_voice" not in found:
+        raise serializers.ValidationError(
+            {
+                "dialogue_voice": [
+                    ErrorDetail(
+                        "Choose a voice for the dialogue in `dialogue_voice`.", code="required"
+                    )
+                ]
+            }
+        )
+    if not detects and "dialogue_voice" in found:
+        sentence = '`dialogue_voice` works only with `"dialogue": "detect"`; send both or neither.'
+        detail = ErrorDetail(sentence, code="casting_incomplete")
+        raise serializers.ValidationError({"dialogue_voice": [detail]})

@@ -1,0 +1,180 @@
+"""Read what a request says of a book: the file, the job's options, what is spoken of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
+from synth.api.books.file_options import PRESETS, check_preset
+from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
+from synth.bookshelf.metadata import MetadataField
+from synth.formats import BOOK_FORMATS
+from synth.models import BookSource
+from synth.options.fields import BookPausesField, SpeakersField, StrictBooleanField
+from synth.options.job_options import COLUMNS, PRIORITIES, OptionsSerializer
+from synth.options.orders import Order
+from synth.options.request_fields import StrictTextField
+from ttsweb.http.api import StrictSerializer
+
+# A book is not heard while it is rendered, and its deadline is the job's, once that is there.
+NOT_OF_BOOKS = ("live", "deadline")
+DEFAULT_FORMAT = "m4b"
+POLICIES = ("notes", "tables", "alt_texts", "speaker_names")
+PRODUCTION = (*CREDITS, "preset")  # how its files are made
+
+
+class BookFormSerializer(OptionsSerializer):
+    """A book to be uploaded as a form; objects and lists are JSON."""
+
+    file = serializers.FileField(
+        allow_empty_file=True,
+        max_length=255,
+        help_text=(
+            "EPUB, TXT, Markdown, HTML, DOCX, or PDF with text; at most TTS_MAX_BOOK_BYTES."
+        ),
+    )
+    voice = StrictTextField(
+        required=False, max_length=100, help_text="Id or name of the voice that reads the book."
+    )
+    voices = SpeakersField(
+        child=StrictTextField(max_length=100),
+        required=False,
+        help_text=(
+            "Instead of `voice`: a voice for each number in the text's `<|speaker:N|>` tags. "
+            "Speaker 0 reads the book."
+        ),
+    )
+    start = StrictBooleanField(
+        default=False,
+        help_text=(
+            "Start rendering as soon as the book is planned, without waiting for a review of "
+            "the plan."
+        ),
+    )
+    notes = serializers.ChoiceField(
+        choices=[str(one) for one in Notes],
+        required=False,
+        help_text=(
+            "Footnotes and endnotes: left out, spoken after their paragraph, or spoken at the "
+            "end of the chapter."
+        ),
+    )
+    tables = serializers.ChoiceField(choices=[str(one) for one in Tables], required=False)
+    alt_texts = serializers.ChoiceField(
+        choices=[str(one) for one in AltTexts],
+        required=False,
+        help_text="Whether the descriptions of images are spoken, if the book has any.",
+    )
+
+    speaker_names = serializers.ChoiceField(
+        choices=[str(one) for one in SpeakerNames],
+        required=False,
+        help_text=(
+            "In a play, whether the names of the characters are spoken before their speeches."
+        ),
+    )
+    casting = CastingField(
+        required=False,
+        help_text=(
+            "Voices besides the narrator, as JSON: `dialogue` (`off` or `detect`) with "
+            "`dialogue_voice`, and `characters` and `languages` with a voice for each."
+        ),
+    )
+    opening_credits = CreditsField(
+        required=False,
+        help_text=(
+            "Text that is spoken before the book. {title}, {subtitle}, {authors}, {narrators}, "
+            "{publisher} and {year} are replaced by the book's metadata."
+        ),
+    )
+    closing_credits = CreditsField(required=False, help_text="Text that is spoken after the book.")
+
+    preset = serializers.ChoiceField(
+        choices=PRESETS,
+        required=False,
+        help_text=(
+            "Mastering of the audio files. standard: -18 LUFS; acx: the requirements of the "
+            "shop ACX."
+        ),
+    )
+    metadata = MetadataField(
+        required=False,
+        help_text="Title, authors and other metadata as JSON; they replace what the file says.",
+    )
+    book_batch = serializers.UUIDField(
+        required=False,
+        help_text=(
+            "Id of a batch of books. The batch's entry for this file then sets all other options."
+        ),
+    )
+    entry = StrictTextField(
+        required=False,
+        max_length=255,
+        help_text=(
+            "With `book_batch`: the path of the entry that this file belongs to, if several "
+            "entries have its name."
+        ),
+    )
+
+    pauses = BookPausesField(
+        required=False,
+        help_text=(
+            "Lengths of pauses in ms: sentence, phrase, word, line, speaker, paragraph, "
+            "heading, scene, chapter. A change does not render anything again."
+        ),
+    )
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, without those options of a job that a book cannot have."""
+        fields: dict[str, Any] = super().get_fields()
+        fields["priority"] = serializers.ChoiceField(choices=list(PRIORITIES), default="bulk")
+        formats = list(BOOK_FORMATS)
+        fields["format"] = serializers.ChoiceField(choices=formats, default=DEFAULT_FORMAT)
+        return {name: field for name, field in fields.items() if name not in NOT_OF_BOOKS}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the file, `start`, what the book's row keeps, and the options of the job."""
+        found = dict(attrs)
+        check_preset(found.get("preset"), found["format"], found.get("loudness"))
+        said = found.pop("metadata", {})
+        return {
+            "file": found.pop("file"),
+            "start": found.pop("start"),
+            "policies": {name: found.pop(name) for name in POLICIES if name in found},
+            "casting": found.pop("casting", {}),
+            "production": {name: value for name in PRODUCTION if (value := found.pop(name, None))},
+            "metadata": {name: value for name, value in said.items() if value is not None},
+            "options": found,
+        }
+
+
+class StartSerializer(StrictSerializer):
+    """The options of starting a book."""
+
+    voice = StrictTextField(
+        required=False,
+        max_length=100,
+        help_text="Id or name of the voice that reads the book, instead of its present voice.",
+    )
+
+
+def order_from(options: Mapping[str, Any]) -> Order:
+    """Return the order that stored options make; a book's text is planned by chapters."""
+    found = {COLUMNS.get(name, name): value for name, value in options.items()}
+    found["priority"] = PRIORITIES[found["priority"]]
+    if "voices" in found:  # JSON has texts for keys
+        found["voices"] = {int(speaker): voice for speaker, voice in found["voices"].items()}
+    return Order(text="", **found)
+
+
+def order_of(book: BookSource, *, voice: str | None = None) -> Order:
+    """Return the order of a book's job; `voice` is the one of speaker 0 in place of the book's."""
+    options = dict(book.options)
+    if voice is not None and "voices" in options:
+        options["voices"] = {**options["voices"], "0": voice}
+    elif voice is not None:
+        options["voice"] = voice
+    return order_from(options)

@@ -1,0 +1,242 @@
+"""Read edits of a book's plan, and write what answers show of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
+from synth.books.plan_edits import EDIT_NAMES
+from synth.options.fields import ListField, StrictBooleanField
+from synth.options.request_fields import StrictNumberField
+from ttsweb.http.api import StrictSerializer
+
+MAX_EDITS = 5000
+
+_TEXT = {"type": "string"}
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "required": ["edit"],
+        "additionalProperties": False,
+        "properties": {
+            "edit": {"type": "string", "enum": list(EDIT_NAMES)},
+            "chapter": _TEXT,
+            "chapters": {"type": "array", "items": _TEXT},
+            "title": _TEXT,
+            "voice": _TEXT,
+            "language": _TEXT,
+            "block": {"type": "integer"},
+            "reason": _TEXT,
+        },
+    }
+)
+class EditField(serializers.Field[Any, Any, Any, Any]):
+    """Take an edit as it is: the plan says what is wrong with it."""
+
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        """Return the edit."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("Send each edit as an object.", code="invalid")
+        return data
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the edit as it was made."""
+        return value
+
+
+class PlanPatchSerializer(StrictSerializer):
+    """Edits of a plan, applied in their order. All are applied or none."""
+
+    edits = ListField(
+        child=EditField(),
+        most=MAX_EDITS,
+        default=list,
+        help_text=(
+            "Each edit has `edit` and its fields: include, exclude (chapter; or chapter and "
+            "block; or reason, with or without chapter), rename (chapter, title), merge "
+            "(chapters), split (chapter, block, title), reorder (chapters), voice (chapter, "
+            "voice), language (chapter, language)."
+        ),
+    )
+    plan_number = StrictNumberField(
+        low=1,
+        high=2**31 - 1,
+        whole=True,
+        required=False,
+        help_text=(
+            "The `plan_number` of the plan that you read. If the plan has changed since, the "
+            "request is refused and nothing changes."
+        ),
+    )
+    reset = StrictBooleanField(default=False, help_text="Remove all earlier edits first.")
+    casting = CastingField(
+        required=False,
+        allow_null=True,
+        help_text="Replaces the present casting; null: the narrator speaks everything.",
+    )
+    opening_credits = CreditsField(
+        required=False, allow_null=True, help_text="Null or an empty text: none."
+    )
+    closing_credits = CreditsField(required=False, allow_null=True)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values; what is to go is empty."""
+        empty: dict[str, Any] = {"casting": {}} | dict.fromkeys(CREDITS, "")
+        return {
+            name: empty[name] if value is None and name in empty else value
+            for name, value in attrs.items()
+        }
+
+
+class PlanChapterSerializer(serializers.Serializer[Any]):
+    """A chapter of a plan."""
+
+    index = serializers.IntegerField()
+    id = serializers.CharField(help_text="Stays the same when the plan is edited.")
+    title = serializers.CharField()
+    level = serializers.IntegerField()
+    parts = serializers.ListField(child=serializers.CharField())
+    included = serializers.BooleanField()
+    reason = serializers.CharField(allow_null=True, help_text="Why the chapter is left out.")
+    language = serializers.CharField()
+    voice = serializers.CharField(help_text="Empty if it is the book's voice.")
+    characters = serializers.IntegerField()
+    seconds = serializers.FloatField()
+    source_chars = serializers.IntegerField()
+    blocks = serializers.IntegerField()
+    beginning = serializers.CharField(help_text="How the chapter's text begins.")
+    speakers = serializers.ListField(child=serializers.CharField())
+
+
+class PlanTotalsSerializer(serializers.Serializer[Any]):
+    """Totals of the included chapters."""
+
+    chapters = serializers.IntegerField()
+    characters = serializers.IntegerField()
+    seconds = serializers.FloatField()
+    hours = serializers.FloatField()
+
+
+class PlanLossSerializer(serializers.Serializer[Any]):
+    """A part of the book that could not be read."""
+
+    path = serializers.CharField(help_text="Its expected path in the file.")
+    why = serializers.CharField()
+    source_chars = serializers.IntegerField(help_text="0 if unknown.")
+    text = serializers.CharField(help_text="How it begins; empty if unknown.")
+
+
+class PlanCompletenessSerializer(serializers.Serializer[Any]):
+    """What happens to each character of the book, blanks not counted."""
+
+    source_chars = serializers.IntegerField()
+    spoken = serializers.IntegerField()
+    skipped = serializers.DictField(child=serializers.IntegerField(), help_text="Counts by reason.")
+    missing = PlanLossSerializer(many=True)
+    is_complete = serializers.BooleanField(
+        help_text=(
+            "True: each character is spoken or skipped for a known reason, and none is missing."
+        )
+    )
+
+
+class SkippedBlockSerializer(serializers.Serializer[Any]):
+    """A part of an included chapter that is not spoken unless somebody includes it."""
+
+    chapter = serializers.CharField()
+    block = serializers.IntegerField(
+        help_text="Its position; `include` and `exclude` take it as `block`."
+    )
+    included = serializers.BooleanField(help_text="Whether somebody has included it.")
+    can_be_included = serializers.BooleanField(help_text="Whether it has text that can be spoken.")
+    reason = serializers.CharField()
+    kind = serializers.CharField()
+    source_chars = serializers.IntegerField()
+    text = serializers.CharField(help_text="How it begins.")
+
+
+class PlanCharacterSerializer(serializers.Serializer[Any]):
+    """A character of a play, or one that a tag in the text names."""
+
+    name = serializers.CharField()
+    voice = serializers.CharField(help_text="Empty if the casting gives no voice.")
+    speeches = serializers.IntegerField()
+    characters = serializers.IntegerField(help_text="Characters of all speeches.")
+    example = serializers.CharField(help_text="How one of the speeches begins.")
+
+
+class PlanLanguageSerializer(serializers.Serializer[Any]):
+    """A language of the spoken text."""
+
+    language = serializers.CharField(help_text="Empty if the book names no language.")
+    characters = serializers.IntegerField()
+    share = serializers.FloatField(min_value=0, max_value=1)
+    voice = serializers.CharField(help_text="Empty if the narrator speaks it.")
+
+
+class PlanDialogueSerializer(serializers.Serializer[Any]):
+    """How much of the spoken text was recognised as dialogue."""
+
+    characters = serializers.IntegerField()
+    share = serializers.FloatField(min_value=0, max_value=1)
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    """The plan of a book: what is spoken, and what is skipped and why."""
+
+    plan_number = serializers.IntegerField()
+    title = serializers.CharField()
+    authors = serializers.ListField(child=serializers.CharField())
+    language = serializers.CharField()
+    rules = serializers.DictField(child=serializers.CharField())
+    chapters = PlanChapterSerializer(many=True)
+    totals = PlanTotalsSerializer()
+    completeness = PlanCompletenessSerializer()
+    skipped = SkippedBlockSerializer(many=True)
+    reasons = serializers.DictField(child=serializers.CharField(), help_text="One sentence each.")
+    warnings = serializers.ListField(child=serializers.CharField())
+    edits = serializers.ListField(child=EditField())
+    casting = CastingField(
+        help_text="The casting that was sent; empty if the narrator speaks everything."
+    )
+    characters = PlanCharacterSerializer(many=True)
+    languages = PlanLanguageSerializer(many=True)
+    dialogue = PlanDialogueSerializer(
+        allow_null=True, help_text="Null if dialogue is not detected."
+    )
+    opening_credits = serializers.CharField(help_text="The template; empty if there is none.")
+    closing_credits = serializers.CharField()
+    credits = serializers.DictField(
+        child=serializers.CharField(),
+        help_text="The credits with the metadata filled in, by field.",
+    )
+    chars_per_second = serializers.FloatField(
+        help_text="Characters per second of this voice, blanks included."
+    )
+    is_rate_measured = serializers.BooleanField(
+        help_text="Whether the pace was measured for this voice; otherwise it is the usual pace."
+    )
+    expected_seconds = serializers.FloatField(help_text="Seconds of audio, without pauses.")
+    expected_render_seconds = serializers.IntegerField(
+        allow_null=True,
+        help_text=(
+            "Estimated seconds until the end if the book starts now; null if nothing was "
+            "rendered lately."
+        ),
+    )
+    expected_finish = serializers.DateTimeField(allow_null=True)
+    expected_segments = serializers.IntegerField(
+        allow_null=True,
+        help_text=(
+            "For a book that was not started, an estimate if it is longer than a novel. Null if "
+            "no estimate is possible."
+        ),
+    )
+    expected_reused = serializers.IntegerField(
+        allow_null=True, help_text="Segments that were rendered before and are reused."
+    )

@@ -1,0 +1,1 @@
+"""Serve jobs and their segments over REST."""

@@ -1,0 +1,213 @@
+"""Serve previews over REST: what would be spoken, before anything is rendered."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.api.lexicons.views import refusals_as_problems
+from synth.jobs.planning import Order
+from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
+from synth.models import ApiKey
+from synth.options.fields import (
+    LanguageField,
+    ListField,
+    PausesField,
+    SpeakersField,
+    StrictBooleanField,
+)
+from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS, EntrySerializer
+from synth.options.request_fields import StrictTextField
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.schema import problems
+
+
+class _TextSerializer(StrictSerializer):
+    """The fields of every preview."""
+
+    text = StrictTextField(raw=True, help_text="The text to speak.")
+    language = LanguageField(
+        required=False, help_text="Language of the text; the voice's language if left out."
+    )
+    lexicon = ListField(
+        child=EntrySerializer(),
+        most=MAX_JOB_ENTRIES,
+        required=False,
+        help_text="Entries for this request only.",
+    )
+
+
+class PreviewRequestSerializer(_TextSerializer):
+    """The text and options of a job; each field has the same meaning as in a job."""
+
+    voice = StrictTextField(required=False, max_length=100, help_text="Id or name of a voice.")
+    voices = SpeakersField(
+        child=StrictTextField(max_length=100),
+        required=False,
+        help_text="A voice for each number in the text's tags.",
+    )
+    lexicons = ListField(
+        child=StrictTextField(max_length=100),
+        most=MAX_JOB_LEXICONS,
+        required=False,
+        help_text="Ids or names of lexicons.",
+    )
+    normalise = StrictBooleanField(
+        default=False, help_text="Spell out numbers, dates and the like."
+    )
+    pauses = PausesField(required=False, help_text="Lengths of pauses in ms, by name.")
+
+
+class LexiconPreviewRequestSerializer(_TextSerializer):
+    """A text, and either a lexicon or entries that are in no lexicon."""
+
+    name = StrictTextField(
+        required=False,
+        max_length=100,
+        help_text="Id or name of a lexicon, instead of entries in `lexicon`.",
+    )
+
+    described_rules: ClassVar[dict[str, Any]] = {
+        "oneOf": [{"required": ["name"]}, {"required": ["lexicon"]}]
+    }
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse both at once, and neither."""
+        if ("name" in attrs) == ("lexicon" in attrs):
+            raise ApiProblem(
+                400,
+                "lexicon_required",
+                "Send either `name`, the id or name of a lexicon, or entries in `lexicon`.",
+                attr="name",
+            )
+        return attrs
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """A change that a lexicon or the spelling out of numbers makes."""
+
+    found = serializers.CharField()
+    said = serializers.CharField()
+    by = serializers.CharField(help_text="Name of the lexicon, `job` or `normalise`.")
+    start = serializers.IntegerField(
+        help_text="Position in the text at which `found` begins, counted from 0."
+    )
+
+
+class PreviewSegmentSerializer(serializers.Serializer[Any]):
+    """One segment as it would be rendered."""
+
+    index = serializers.IntegerField()
+    text = serializers.CharField()
+    spoken_text = serializers.CharField()
+    speaker = serializers.IntegerField()
+    pause_after_ms = serializers.IntegerField()
+    characters = serializers.IntegerField(help_text="Characters of the spoken text.")
+    changes = ChangeSerializer(many=True)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """The segments and warnings of a job before it is rendered."""
+
+    language = serializers.CharField()
+    segments = PreviewSegmentSerializer(many=True)
+    characters = serializers.IntegerField(help_text="Characters of all spoken texts.")
+    estimated_seconds = serializers.FloatField(help_text="Estimated seconds of audio.")
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class LexiconPreviewSerializer(serializers.Serializer[Any]):
+    """The segments that a lexicon changes; segments without a change are not listed."""
+
+    language = serializers.CharField()
+    segments_total = serializers.IntegerField()
+    segments_changed = serializers.IntegerField()
+    segments = PreviewSegmentSerializer(many=True)
+
+
+class PreviewView(APIView):
+    """The preview of a job."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="preview",
+        request=PreviewRequestSerializer,
+        responses={200: PreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Return the segments of a text as a job would speak them.
+
+        Nothing is rendered or stored.
+        """
+        check_query(request, ())
+        serializer = PreviewRequestSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        with refusals_as_problems():
+            shown = preview_order(
+                Order(**serializer.validated_data),
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            )
+        return Response(
+            {
+                "language": shown.language,
+                "segments": segment_rows(shown),
+                "characters": shown.characters,
+                "estimated_seconds": shown.estimated_seconds,
+                "warnings": shown.warnings,
+            }
+        )
+
+
+class LexiconPreviewView(APIView):
+    """The preview of a lexicon."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="preview_lexicon",
+        request=LexiconPreviewRequestSerializer,
+        responses={200: LexiconPreviewSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Return the segments of a text that one lexicon changes, and how."""
+        check_query(request, ())
+        serializer = LexiconPreviewRequestSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = dict(serializer.validated_data)
+        named = (values.pop("name"),) if "name" in values else ()
+        with refusals_as_problems():
+            shown = preview_lexicons(
+                Order(**values, lexicons=named),
+                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            )
+        changed = [row for row in segment_rows(shown) if row["changes"]]
+        return Response(
+            {
+                "language": shown.language,
+                "segments_total": len(shown.pieces),
+                "segments_changed": len(changed),
+                "segments": changed,
+            }
+        )
+
+
+def segment_rows(shown: Preview) -> list[dict[str, Any]]:
+    """Return the segments of a preview as the API shows them."""
+    return [
+        {
+            "index": index,
+            "text": piece.text,
+            "spoken_text": piece.spoken_text,
+            "speaker": piece.speaker,
+            "pause_after_ms": piece.pause_after_ms,
+            "characters": len(piece.spoken_text),
+            "changes": changes_of(piece),
+        }
+        for index, piece in enumerate(shown.pieces)
+    ]

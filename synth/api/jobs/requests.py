@@ -1,0 +1,195 @@
+"""Read what requests say of a job to be made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from synth.jobs.planning import Order
+from synth.jobs.rejections import deadline_past
+from synth.options.fields import DeadlineField, RetentionField, SpeakersField
+from synth.options.job_options import COLUMNS, OptionsSerializer, ReferenceSerializer
+from synth.options.job_options import PRIORITIES as PRIORITIES
+from synth.options.job_options import EntrySerializer as EntrySerializer
+from synth.options.request_fields import StrictTextField
+from synth.options.url_references import UrlClip
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
+from voices.submit import NewClip
+
+MAX_KEY_CHARS = 255
+IDEMPOTENCY_PARAMETER = OpenApiParameter(
+    "Idempotency-Key",
+    # Blanks at a header's ends are no part of its value.
+    {"type": "string", "maxLength": MAX_KEY_CHARS, "pattern": "^[!-~]([ -~]*[!-~])?$"},
+    OpenApiParameter.HEADER,
+    description=(
+        "A key that you choose for this request. If you send it again with the same body, "
+        "nothing new is made and the answer is 200."
+    ),
+)
+
+
+class _JobFields(OptionsSerializer):
+    """What a job in JSON and a job in a form have in common."""
+
+    text = StrictTextField(raw=True, help_text="The text to speak.")
+    voice = StrictTextField(
+        required=False, max_length=100, help_text="Id or name of the voice of speaker 0."
+    )
+    voices = SpeakersField(
+        child=StrictTextField(max_length=100),
+        required=False,
+        help_text=(
+            'A voice for each number in the text\'s tags: `{"0": "Ada", "1": "Bob"}` for '
+            "`<|speaker:0|>` and `<|speaker:1|>`. Speaker 0 speaks the words before the first "
+            "tag."
+        ),
+    )
+    references = SpeakersField(
+        child=ReferenceSerializer(),
+        required=False,
+        help_text="Clips for this job only, by speaker.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Replace all fields by `order`."""
+        reference = self.take_reference(attrs)
+        return {"order": Order(**super().validate(attrs), reference=reference)}
+
+    def take_reference(self, attrs: dict[str, Any]) -> NewClip | UrlClip | None:
+        """Take the reference's fields out of `attrs` and return its clip, if there is one."""
+        raise NotImplementedError
+
+
+class JobCreateSerializer(_JobFields):
+    """A job to create: text, and a voice or a reference for each speaker."""
+
+    reference = ReferenceSerializer(
+        required=False, help_text="A clip for this job only, instead of a voice."
+    )
+
+    def take_reference(self, attrs: dict[str, Any]) -> NewClip | UrlClip | None:
+        """Return the clip that is part of the JSON."""
+        found: NewClip | UrlClip | None = attrs.pop("reference", None)
+        return found
+
+
+class JobFormSerializer(_JobFields):
+    """A job to create whose reference is uploaded as a file; objects and lists are JSON."""
+
+    reference_audio = serializers.FileField(
+        required=False,
+        allow_empty_file=True,
+        max_length=255,
+        help_text="A clip for this job only, instead of a voice.",
+    )
+    reference_text = StrictTextField(raw=True, required=False)
+
+    def take_reference(self, attrs: dict[str, Any]) -> NewClip | None:
+        """Return the uploaded clip."""
+        file: UploadedFile[bytes] | None = attrs.pop("reference_audio", None)
+        text: str | None = attrs.pop("reference_text", None)
+        if file is None and text is not None:
+            raise ApiProblem(
+                400, "clip_required", "Send the clip of this transcript as well.",
+                attr="reference_audio",
+            )  # fmt: skip
+        if file is None:
+            return None
+        return _checked_clip(file.read(), text or "", file.name or "")
+
+
+class JobPatchSerializer(StrictSerializer):
+    """The fields of an existing job that can be changed."""
+
+    priority = serializers.ChoiceField(
+        choices=list(PRIORITIES), required=False, help_text="Only for a job that has not ended."
+    )
+    deadline = DeadlineField(
+        required=False,
+        allow_null=True,
+        help_text=(
+            "Only for a job that has not ended: a time with its zone, or seconds from now; null "
+            "for none."
+        ),
+    )
+    retention = RetentionField(
+        required=False,
+        allow_null=True,
+        help_text="Seconds after the job's end, or `forever`; null for TTS_RETENTION_DAYS.",
+    )
+
+    def validate_deadline(self, value: dt.datetime | None) -> dt.datetime | None:
+        """Refuse a deadline that has passed."""
+        if value is not None and value <= timezone.now():
+            raise serializers.ValidationError(str(deadline_past()), code=deadline_past().code)
+        return value
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values by the names of the job's columns."""
+        found = {COLUMNS.get(name, name): value for name, value in attrs.items()}
+        if "priority" in found:
+            found["priority"] = PRIORITIES[found["priority"]]
+        return found
+
+
+def read_idempotency_key(request: Request) -> str:
+    """Return the `Idempotency-Key` header, or the empty text where there is none.
+
+    Raises:
+        ApiProblem: it is empty, longer than 255 characters, or not printable ASCII.
+    """
+    key = request.headers.get("Idempotency-Key")
+    if key is None:
+        return ""
+    if not 1 <= len(key) <= MAX_KEY_CHARS or not (key.isascii() and key.isprintable()):
+        raise ApiProblem(
+            400,
+            "idempotency_key_invalid",
+            f"Idempotency-Key has {len(key)} characters; send 1 to {MAX_KEY_CHARS} "
+            "printable ASCII characters.",
+        )
+    return key
+
+
+def digest_of_body(data: Any) -> str:
+    """Return the sha256 of what a request says: equal fields and file bytes, equal digest.
+
+    Of a form the boundaries differ each time, so its fields are taken and not its bytes.
+    """
+    plain = dict(data.lists()) if hasattr(data, "lists") else data
+    return hashlib.sha256(
+        json.dumps(plain, sort_keys=True, default=_digest_of_file).encode()
+    ).hexdigest()
+
+
+def _digest_of_file(file: Any) -> str:
+    """Return the digest of an uploaded file, which is left at its start."""
+    if not isinstance(file, UploadedFile):
+        raise TypeError(f"{type(file).__name__} is no part of a request")
+    digest = hashlib.sha256()
+    for chunk in file.chunks():
+        digest.update(chunk)
+    file.seek(0)
+    return f"file {digest.hexdigest()}"
+
+
+def _checked_clip(content: bytes, text: str, filename: str) -> NewClip:
+    """Return the clip of a form."""
+    attr = "reference_audio"
+    try:
+        container = check_clip(content)
+        attr = "reference_text"
+        transcript = check_transcript(text)
+    except ClipRejectedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
+    return NewClip(transcript, filename, content=content, container=container)

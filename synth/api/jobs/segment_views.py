@@ -1,0 +1,236 @@
+"""Serve the segments of a job one by one: what came of each, its audio, another take of it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import Any
+
+from django.http import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.accounts.access import visible_jobs
+from synth.api.jobs.serializers import SegmentSerializer
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.rerender import choose, rerender
+from synth.jobs.retry import RetryRefusedError
+from synth.models import ApiKey, RenderJob, Segment, Take
+from synth.options.request_fields import StrictNumberField, StrictTextField
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query, key_of
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.http.schema import problems
+
+POLL_SECONDS = 2
+_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+
+
+class RenderAgainSerializer(StrictSerializer):
+    """What to change when the segment is rendered again."""
+
+    seed = StrictNumberField(
+        low=0,
+        high=2**63 - 1,
+        whole=True,
+        required=False,
+        help_text="If left out, the next seed of the segment is used.",
+    )
+    text = StrictTextField(
+        raw=True,
+        required=False,
+        help_text="The new text of the segment, without tags; earlier takes are removed.",
+    )
+
+
+class TakeIdField(serializers.UUIDField):
+    """The id of a take as a text; DRF's own field would make one of a number."""
+
+    def to_internal_value(self, data: Any) -> uuid.UUID:
+        """Return the id; anything but its spelling is an error."""
+        if not isinstance(data, str):
+            self.fail("invalid", value=data)
+        return super().to_internal_value(data)
+
+
+class ChooseSerializer(StrictSerializer):
+    """The take to keep."""
+
+    take = TakeIdField(help_text="The `take` of one of the segment's candidates.")
+
+
+class TakeQuerySerializer(StrictSerializer):
+    """The take to listen to."""
+
+    take = TakeIdField(
+        required=False, help_text="One of the candidates; if left out, the chosen take."
+    )
+
+
+class SegmentView(APIView):
+    """One segment of a job."""
+
+    @extend_schema(
+        operation_id="get_job_segment",
+        parameters=CONDITIONAL_PARAMETERS,
+        responses={200: SegmentSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
+        """Return a segment with the result of its quality check, and its candidates."""
+        check_query(request, ())
+        segment = _find(request, job_id, segment_id)
+        return conditional(request, Response(SegmentSerializer(segment).data))
+
+
+class SegmentAudioView(APIView):
+    """The audio of a segment."""
+
+    @extend_schema(
+        operation_id="get_job_segment_audio",
+        parameters=[
+            TakeQuerySerializer,
+            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
+        ],
+        responses={
+            (200, "audio/flac"): OpenApiTypes.BINARY,
+            (206, "audio/flac"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 409, 410, 416),
+        },
+    )
+    def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> HttpResponseBase:
+        """Return the audio of a take, or a byte range of it."""
+        check_query(request, ("take",))
+        query = TakeQuerySerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        segment = _find(request, job_id, segment_id)
+        take = _take_of(segment, query.validated_data.get("take"))
+        stored = StoredObject(
+            key=take.audio_key,
+            content_type="audio/flac",
+            filename=f"segment-{segment.index}.flac",
+            etag=f"{take.content_key}-{PurePosixPath(take.audio_key).stem}",  # no two objects'
+        )
+        try:
+            return object_response(request._request, stored)
+        except ObjectMissingError as error:
+            raise ApiProblem(
+                410, "audio_gone", "The take is no longer stored; render the segment again."
+            ) from error
+
+
+class SegmentRenderView(APIView):
+    """The rendering of a segment once more."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="render_job_segment",
+        request=RenderAgainSerializer,
+        parameters=[
+            OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202]),
+            OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+        ],
+        responses={
+            200: SegmentSerializer,
+            202: SegmentSerializer,
+            **problems(400, 401, 404, 409, 413, 415, 429),
+        },
+    )
+    def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
+        """Render a segment again, with another seed or another text; the rest of the job is kept.
+
+        The job runs again and its file is made again. The same request sent twice renders once.
+        """
+        check_query(request, ())
+        body = RenderAgainSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        segment = _find(request, job_id, segment_id)
+        with _refusals_as_problems():
+            rerender(segment, **body.validated_data, api_key=key_of(request))
+        return _answer(_find(request, job_id, segment_id))
+
+
+class SegmentChooseView(APIView):
+    """The choice among a segment's takes."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="choose_job_segment_take",
+        request=ChooseSerializer,
+        responses={200: SegmentSerializer, **problems(400, 401, 404, 409, 415)},
+    )
+    def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
+        """Choose another take of the segment; nothing is rendered, and the file is made again."""
+        check_query(request, ())
+        body = ChooseSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        segment = _find(request, job_id, segment_id)
+        with _refusals_as_problems():
+            choose(segment, body.validated_data["take"])
+        return Response(SegmentSerializer(_find(request, job_id, segment_id)).data)
+
+
+def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
+    """Return a segment that this user may see, or raise the 404."""
+    job = visible_jobs(request.user).filter(pk=job_id)
+    if not job.exists():
+        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
+    segments = Segment.objects.filter(job__in=job, pk=segment_id)
+    segment = segments.select_related("take", "chapter", "job").defer("job__text").first()
+    if segment is None:
+        raise ApiProblem(404, "segment_not_found", "The job has no segment with this id.")
+    return segment
+
+
+def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
+    if take_id is not None and take_id != segment.take_id:
+        take = segment.candidate_takes.filter(pk=take_id).first()
+        if take is None:
+            raise ApiProblem(
+                404, "take_not_found", "The segment has no take with this id.", attr="take"
+            )
+        return take
+    if segment.take is not None:
+        return segment.take
+    if segment.status in _OPEN and segment.job.status not in RenderJob.FINAL:
+        raise ApiProblem(
+            409,
+            "segment_unfinished",
+            "The segment is not rendered yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
+        )
+    reason = f": {segment.error_message}" if segment.error_message else "."
+    raise ApiProblem(404, "segment_without_audio", f"The segment is {segment.status}{reason}")
+
+
+def _answer(segment: Segment) -> Response:
+    """Return a segment as work that goes on (202), or as one that is what was asked for (200)."""
+    is_open = segment.status in _OPEN
+    answer = Response(SegmentSerializer(segment).data, status=202 if is_open else 200)
+    if is_open:
+        answer["Location"] = reverse("job-segment", args=[segment.job_id, segment.pk])
+        answer["Retry-After"] = str(POLL_SECONDS)
+    return answer
+
+
+@contextmanager
+def _refusals_as_problems() -> Iterator[None]:
+    """Answer what cannot be done with its status, code and sentence."""
+    try:
+        yield
+    except RetryRefusedError as error:
+        details: dict[str, Any] = {}
+        if error.code == "segment_unfinished":
+            details["retry_after"] = POLL_SECONDS
+        status = 404 if error.code == "take_not_found" else 409
+        raise ApiProblem(status, error.code, str(error), **details) from error
+    except SubmitRejectedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr=error.attr) from error

@@ -1,0 +1,257 @@
+"""Write what answers show of jobs and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from synth.api.jobs.file_report import FileReportSerializer, report_of
+from synth.api.jobs.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
+from synth.api.jobs.requests import PRIORITIES, EntrySerializer
+from synth.formats import BOOK_FORMATS
+from synth.jobs.eta import etas, real_time_factor
+from synth.jobs.queue_places import queue_positions
+from synth.models import JobVoice, RenderJob, Segment
+from synth.options.fields import BookPausesField, RetentionField
+
+_WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
+_PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
+
+
+class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
+    """A voice of the job; id and name are null for a clip that came with the job."""
+
+    speaker = serializers.IntegerField()
+    role = serializers.CharField(
+        help_text=(
+            "In a book: narrator, dialogue, chapter, a character or a language; otherwise empty."
+        )
+    )
+    id = serializers.UUIDField(source="version.voice.id", allow_null=True, default=None)
+    name = serializers.CharField(source="version.voice.name", allow_null=True, default=None)
+    version = serializers.IntegerField(source="version.number")
+
+    class Meta:
+        model = JobVoice
+        fields = ("speaker", "role", "id", "name", "version")
+        read_only_fields = fields
+
+
+class JobPageSerializer(serializers.ListSerializer[Any]):
+    """Jobs of one page, whose places and times in the queue are looked up together."""
+
+    def to_representation(self, data: Any) -> list[Any]:
+        """Return what is shown of each job."""
+        jobs = list(data)
+        page: Any = self.child
+        page.look_up(jobs)
+        return super().to_representation(jobs)
+
+
+class JobListSerializer(serializers.ModelSerializer[RenderJob]):
+    """A job and its progress."""
+
+    text_start = serializers.CharField(help_text="The first 200 characters.")
+    voices = JobVoiceSerializer(many=True)
+    priority = serializers.SerializerMethodField()
+    progress = serializers.SerializerMethodField()
+    queue_position = serializers.SerializerMethodField()
+    audio_url = serializers.SerializerMethodField()
+    pauses = BookPausesField(help_text="The pauses that were requested, in ms.")
+    lexicons = serializers.ListField(child=serializers.CharField())
+    deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
+    retention = RetentionField(source="retention_seconds", allow_null=True)
+    webhook = serializers.CharField(source="webhook_url", help_text="Empty if there is none.")
+    live = serializers.SerializerMethodField()
+    real_time_factor = serializers.SerializerMethodField()
+    eta_seconds = serializers.SerializerMethodField()
+
+    class Meta:
+        model = RenderJob
+        list_serializer_class = JobPageSerializer
+        fields: tuple[str, ...] = (
+            "id",
+            "kind",
+            "batch",
+            "custom_id",
+            "status",
+            "progress",
+            "queue_position",
+            "eta_seconds",
+            "real_time_factor",
+            "segments_total",
+            "segments_done",
+            "segments_failed",
+            "segments_cancelled",
+            "takes_rendered",
+            "takes_reused",
+            "audio_url",
+            "audio_seconds",
+            "error_code",
+            "error_message",
+            "cancel_requested",
+            "text_start",
+            "voices",
+            "language",
+            "format",
+            "sample_rate",
+            "bit_rate",
+            "loudness",
+            "speed",
+            "pauses",
+            "normalise",
+            "lexicons",
+            "max_retakes",
+            "priority",
+            "deadline",
+            "retention",
+            "webhook",
+            "live",
+            "seed",
+            "temperature",
+            "top_p",
+            "top_k",
+            "created_at",
+            "started_at",
+            "finished_at",
+            "expires_at",
+            "updated_at",
+        )
+        read_only_fields = fields
+
+    def look_up(self, jobs: Sequence[RenderJob]) -> None:
+        """Find out where jobs stand in the queue, with a few queries for all of them."""
+        self._places, self._etas = queue_positions(jobs), etas(jobs)
+
+    def to_representation(self, instance: RenderJob) -> dict[str, Any]:
+        """Return what is shown of a job; one that is shown alone is looked up here."""
+        if self.parent is None:
+            self.look_up([instance])
+        return super().to_representation(instance)
+
+    @extend_schema_field(serializers.FloatField(allow_null=True))
+    def get_real_time_factor(self, job: RenderJob) -> float | None:
+        """Return seconds of audio per second from start to end; null while it goes on."""
+        return real_time_factor(job)
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_eta_seconds(self, job: RenderJob) -> int | None:
+        """Return in how many seconds the job is probably done; null until that can be told."""
+        return self._etas.get(job.pk)
+
+    @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
+    def get_priority(self, job: RenderJob) -> str:
+        """Return the priority's name."""
+        return _PRIORITY_NAMES[RenderJob.Priority(job.priority)]
+
+    @extend_schema_field(serializers.FloatField(min_value=0, max_value=1))
+    def get_progress(self, job: RenderJob) -> float:
+        """Return the share of segments that are rendered; 1.0 only once the file is there."""
+        return progress_of(job)
+
+    @extend_schema_field(serializers.IntegerField(allow_null=True))
+    def get_queue_position(self, job: Any) -> int | None:
+        """Return 1 for the queued job that is next; null for one that is not queued."""
+        return self._places.get(job.pk)
+
+    def get_live(self, job: RenderJob) -> bool:
+        """Return whether the job's audio can be heard while it is rendered."""
+        return job.live_requested_at is not None
+
+    @extend_schema_field(serializers.CharField(allow_null=True))
+    def get_audio_url(self, job: RenderJob) -> str | None:
+        """Return where the file is, null until it is there."""
+        return reverse("job-audio", args=[job.pk]) if has_audio(job) else None
+
+
+class JobSerializer(JobListSerializer):
+    """A job with its progress, its text and its own lexicon entries."""
+
+    lexicon = EntrySerializer(many=True)
+    file = serializers.SerializerMethodField()
+
+    class Meta(JobListSerializer.Meta):
+        fields = (
+            *JobListSerializer.Meta.fields,
+            "file",
+            "text",
+            "lexicon",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(FileReportSerializer(allow_null=True))
+    def get_file(self, job: RenderJob) -> dict[str, Any] | None:
+        """Return what was measured of the job's file, null until it is there."""
+        return report_of(job) if has_audio(job) else None
+
+
+class SegmentSerializer(serializers.ModelSerializer[Segment]):
+    """One segment of a job, and its result."""
+
+    chapter = serializers.IntegerField(source="chapter.index")
+    frames = serializers.IntegerField(source="take.frames", allow_null=True, default=None)
+    audio_seconds = serializers.FloatField(
+        source="take.audio_seconds", allow_null=True, default=None
+    )
+    finish_reason = serializers.CharField(
+        source="take.finish_reason", allow_null=True, default=None
+    )
+    quality = serializers.SerializerMethodField()
+    candidates = CandidateSerializer(many=True)
+
+    class Meta:
+        model = Segment
+        fields = (
+            "id",
+            "index",
+            "chapter",
+            "text",
+            "spoken_text",
+            "speaker",
+            "status",
+            "seed",
+            "attempts",
+            "retakes",
+            "quality",
+            "candidates",
+            "error_code",
+            "error_message",
+            "frames",
+            "audio_seconds",
+            "finish_reason",
+            "pause_after_ms",
+            "finished_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(QualitySerializer(allow_null=True))
+    def get_quality(self, segment: Segment) -> dict[str, Any] | None:
+        """Return what the quality screen found of the take; null where there is none."""
+        return quality_of(segment)
+
+
+def has_audio(job: RenderJob) -> bool:
+    """Say whether the job's file was made."""
+    return job.status in _WITH_AUDIO
+
+
+def progress_of(job: RenderJob) -> float:
+    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file.
+
+    Of a job that failed or was cancelled it is the share that was spoken.
+    """
+    if has_audio(job):
+        return 1.0
+    closed = job.segments_done
+    if job.status not in RenderJob.FINAL:
+        closed += job.segments_failed
+    return round(min(0.99, closed / max(1, job.segments_total)), 3)
+
+
+def file_name_of(job: RenderJob) -> str:
+    """Return what a browser saves the job's file as."""
+    return f"speech-{str(job.pk)[:8]}.{BOOK_FORMATS[job.format].extension}"

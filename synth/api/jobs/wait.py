@@ -1,0 +1,203 @@
+"""Let a poll wait for its job without a thread: `GET /api/v1/jobs/{id}?wait=SECONDS`.
+
+Batches are jobs; a voice is waited for until it is encoded, or cannot be.
+
+Inside Django every waiting request would hold a thread and a database connection. So the wait is
+outside: Django answers at once and says by a header how long may be waited; the answer is kept
+back until the job has ended or the time is over, and then Django is asked a second time. So a 304
+to `If-None-Match` also tells of the moment after the wait, not of the one before it. One query
+finds the ended ones among all waiting jobs of the process. Without this wrapper, polls are answered
+at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+
+from ttsweb.http.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
+
+WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
+POLL_SECONDS = 0.3  # between two looks; sooner for who has just come, whose job may be short
+FIRST_SECONDS = 0.05
+SHARE_OF_WAIT = 0.2  # of how long the newest one waits: it is kept by so much at most
+REST_PER_LOOK = 4.0  # times what a look took: a slow database is not asked all the time
+_PATH = re.compile(r"/api/v1/(?:jobs|batches|voices|book-batches)/([0-9a-f-]{36})", re.IGNORECASE)
+
+FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
+
+logger = logging.getLogger(__name__)
+
+
+def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the jobs and voices that exist and are worked on; the watcher's thread."""
+    from django.db import close_old_connections
+
+    from synth.models import RenderJob  # Django is not set up yet when this module is imported
+    from synth.transitions import UNFINISHED
+
+    close_old_connections()
+    jobs = RenderJob.objects.filter(pk__in=list(ids), status__in=UNFINISHED)
+    found = set(jobs.order_by().values_list("pk", flat=True))
+    others = set(ids) - found  # jobs that have just ended, and voices
+    return found | _open_book_batches(others) | _encoding_voices(others) if others else found
+
+
+def _open_book_batches(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the batches of books that have not ended."""
+    from synth.models import BookBatch
+
+    batches = BookBatch.objects.filter(pk__in=list(ids), ended_at__isnull=True)
+    return set(batches.order_by().values_list("pk", flat=True))
+
+
+def _encoding_voices(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+    """Return those of the voices whose newest version waits for the encoder, or is in it."""
+    from django.db.models import OuterRef, Subquery
+
+    from voices.models import Voice, VoiceVersion
+
+    newest = VoiceVersion.objects.filter(voice=OuterRef("pk")).order_by("-number")
+    voices = Voice.objects.filter(pk__in=list(ids), deleted_at__isnull=True)
+    voices = voices.annotate(state=Subquery(newest.values("status")[:1]))
+    encoding = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
+    return set(voices.filter(state__in=encoding).order_by().values_list("pk", flat=True))
+
+
+class JobWait:
+    """Wrap an ASGI application; polls with `wait` are kept until their job has ended.
+
+    Args:
+        max_waiters: polls that wait at once; what comes on top is answered at once.
+        unfinished: finds the unfinished among some jobs; blocking, called in one thread.
+    """
+
+    def __init__(
+        self, app: AsgiApp, *, max_waiters: int, unfinished: FindUnfinished = find_unfinished
+    ) -> None:
+        self._app, self._max_waiters = app, max_waiters
+        self._watcher = _Watcher(unfinished)
+        self._num_waiters = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection; everything but a waiting poll goes through untouched."""
+        job_id = _waiting_for(scope)
+        if job_id is None:
+            await self._app(scope, receive, send)
+            return
+        answer = await ask(self._app, scope, WAIT_HEADER)
+        seconds = float(answer.said or 0)
+        if seconds > 0 and self.has_room:
+            if not await self.wait(job_id, seconds, receive):
+                return  # the client has gone
+            answer = await ask(self._app, scope, WAIT_HEADER)
+        for message in answer.messages:
+            await send(message)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request may wait."""
+        return self._num_waiters < self._max_waiters
+
+    async def wait(self, job_id: uuid.UUID, seconds: float, receive: Receive) -> bool:
+        """Wait until the job has ended or the time is over; False when the client left before."""
+        ended = asyncio.ensure_future(self._watcher.wait(job_id, seconds))
+        gone = asyncio.ensure_future(disconnected(receive))
+        self._num_waiters += 1
+        try:
+            await asyncio.wait({ended, gone}, return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done()
+        finally:
+            self._num_waiters -= 1
+            for future in (ended, gone):
+                future.cancel()
+            await asyncio.gather(ended, gone, return_exceptions=True)
+
+
+class _Watcher:
+    """Look for the end of all waited-for jobs by one query per round, while there are any."""
+
+    def __init__(self, unfinished: FindUnfinished) -> None:
+        self._unfinished = unfinished
+        self._waiters: defaultdict[uuid.UUID, set[asyncio.Future[None]]] = defaultdict(set)
+        self._rounds: asyncio.Task[None] | None = None
+        self._newest_at = 0.0  # by the loop's clock
+        self._has_come = asyncio.Event()
+
+    async def wait(self, job_id: uuid.UUID, seconds: float) -> None:
+        """Return when the job has ended, or after `seconds`."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters[job_id].add(future)
+        self._newest_at = asyncio.get_running_loop().time()
+        self._has_come.set()
+        if self._rounds is None or self._rounds.done():
+            self._rounds = asyncio.create_task(self._watch())
+        try:
+            await asyncio.wait({future}, timeout=seconds)
+        finally:
+            self._waiters[job_id].discard(future)
+            if not self._waiters[job_id]:
+                del self._waiters[job_id]
+
+    async def _watch(self) -> None:
+        """Look round after round until nobody waits; the thread has one database connection."""
+        loop = asyncio.get_running_loop()
+        thread = ThreadPoolExecutor(1, thread_name_prefix="job-wait")
+        try:
+            while self._waiters:
+                self._has_come.clear()
+                job_ids, started = list(self._waiters), loop.time()
+                self._wake(job_ids, await loop.run_in_executor(thread, self._look, job_ids))
+                await self._rest(loop.time(), looked_for=loop.time() - started)
+        finally:
+            thread.submit(_close_connection)
+            thread.shutdown(wait=False)  # waiting here would hold up every other request
+
+    async def _rest(self, now: float, *, looked_for: float) -> None:
+        """Sleep until the next look is due; somebody who comes meanwhile has it soon."""
+        least = max(FIRST_SECONDS, REST_PER_LOOK * looked_for)
+        await asyncio.sleep(min(least, POLL_SECONDS))
+        left = min(POLL_SECONDS, SHARE_OF_WAIT * (now - self._newest_at)) - least
+        if left > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._has_come.wait(), left)
+
+    def _look(self, job_ids: list[uuid.UUID]) -> set[uuid.UUID]:
+        """Return the unfinished jobs; all of them while the database cannot be asked."""
+        try:
+            return self._unfinished(job_ids)
+        except Exception:
+            logger.warning("cannot look up the jobs of waiting requests", exc_info=True)
+            return set(job_ids)
+
+    def _wake(self, job_ids: list[uuid.UUID], unfinished: set[uuid.UUID]) -> None:
+        for job_id in set(job_ids) - unfinished:
+            for future in self._waiters.get(job_id, ()):
+                if not future.done():
+                    future.set_result(None)
+
+
+def _waiting_for(scope: Scope) -> uuid.UUID | None:
+    """Return the job that this request polls and wants to wait for, if it is such a request."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return None
+    if b"wait=" not in scope.get("query_string", b""):
+        return None
+    found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
+    try:
+        return uuid.UUID(found[1]) if found else None
+    except ValueError:
+        return None
+
+
+def _close_connection() -> None:
+    """Close the watcher thread's connection; a server has few, and nobody waits now."""
+    from django.db import connection
+
+    connection.close()

@@ -1,0 +1,1 @@
+"""Serve lexicons over REST."""

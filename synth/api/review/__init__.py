@@ -1,0 +1,1 @@
+"""Serve the review list over REST."""

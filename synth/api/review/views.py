@@ -1,0 +1,180 @@
+"""Serve the review list over REST: what needs somebody's ears, and that a take was found good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
+from rest_framework import generics, serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.api.jobs.segment_views import TakeIdField
+from synth.api.review.filters import ReviewFilterSerializer
+from synth.api.review.pages import ReviewPagination
+from synth.api.review.serializers import ReviewItemSerializer
+from synth.models import ApiKey, Segment
+from synth.options.request_fields import StrictNumberField
+from synth.review.approving import approve
+from synth.review.listing import reviewable, to_review
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.query_filters import check_list_query, read_condition
+from ttsweb.http.schema import problems
+
+POLL_SECONDS = 2
+MAX_APPROVALS = 200
+_MOST_ID = 2**63 - 1
+
+
+class ApproveSerializer(StrictSerializer):
+    """The take that was listened to."""
+
+    take = TakeIdField(help_text="The `take` that the segment has now; any other take is refused.")
+
+
+class ApprovalSerializer(ApproveSerializer):
+    """A segment, and the take of it that was listened to."""
+
+    segment = StrictNumberField(low=1, high=_MOST_ID, whole=True)
+
+
+class ApprovalsField(serializers.ListField):
+    """Take a list of which no two entries are equal."""
+
+    unique_items = True  # for the API's description
+
+
+class ApproveManySerializer(StrictSerializer):
+    """Takes that were listened to."""
+
+    takes = ApprovalsField(
+        child=ApprovalSerializer(),
+        allow_empty=False,
+        max_length=MAX_APPROVALS,
+        help_text="Up to 200 takes.",
+    )
+
+    def validate_takes(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Refuse a segment that comes twice: it keeps one take."""
+        if len({one["segment"] for one in value}) < len(value):
+            raise serializers.ValidationError(
+                "A segment is listed twice; list each once.", code="repeated"
+            )
+        return value
+
+
+class RefusedApprovalSerializer(serializers.Serializer[Any]):
+    """A segment that was not approved, and the reason."""
+
+    segment = serializers.IntegerField()
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ApprovedManySerializer(serializers.Serializer[Any]):
+    """The result of approving several takes."""
+
+    approved = serializers.ListField(child=serializers.IntegerField())
+    refused = RefusedApprovalSerializer(many=True)
+
+
+class ReviewView(generics.ListAPIView[Segment]):
+    """What a person should listen to."""
+
+    serializer_class = ReviewItemSerializer
+    pagination_class = ReviewPagination
+
+    def get_queryset(self) -> QuerySet[Segment]:
+        """Return the segments that the query's filters let through."""
+        if getattr(self, "swagger_fake_view", False):
+            return Segment.objects.none()
+        condition = read_condition(self.request, ReviewFilterSerializer)
+        wants_approved = self.request.query_params.get("approved") == "true"
+        return to_review(self.request.user, approved=wants_approved).filter(condition)
+
+    @extend_schema(
+        operation_id="list_review",
+        parameters=[ReviewFilterSerializer],
+        responses={200: ReviewItemSerializer(many=True), **problems(400, 401)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List segments of all jobs that failed or may sound wrong, worst first."""
+        check_list_query(request, ReviewFilterSerializer)
+        return super().get(request, *args, **kwargs)
+
+
+class ReviewSegmentView(APIView):
+    """One segment, as the review list has it."""
+
+    @extend_schema(
+        operation_id="get_review_segment",
+        responses={200: ReviewItemSerializer, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, segment_id: int) -> Response:
+        """Return a segment, whether it is listed for review or not."""
+        check_query(request, ())
+        return _answer(request, segment_id)
+
+
+class ReviewApproveView(APIView):
+    """The approval of a take."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="approve_segment",
+        request=ApproveSerializer,
+        responses={200: ReviewItemSerializer, **problems(400, 401, 404, 409, 415)},
+    )
+    def post(self, request: Request, segment_id: int) -> Response:
+        """Approve the take that was listened to; nothing is rendered, and no file is made again.
+
+        A book that is `partial` for short takes alone has `succeeded` with the last of them. Sent
+        twice, it changes nothing.
+        """
+        check_query(request, ())
+        body = ApproveSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        refused = approve(request.user, {segment_id: body.validated_data["take"]})
+        for error in refused.values():
+            status = 404 if error.code == "segment_not_found" else 409
+            wait = POLL_SECONDS if error.code == "segment_unfinished" else None
+            raise ApiProblem(status, error.code, str(error), retry_after=wait)
+        return _answer(request, segment_id)
+
+
+class ReviewApproveManyView(APIView):
+    """The approval of many takes."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="approve_segments",
+        request=ApproveManySerializer,
+        responses={200: ApprovedManySerializer, **problems(400, 401, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Approve up to 200 takes; those that are refused are listed with the reason."""
+        check_query(request, ())
+        body = ApproveManySerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        seen = {one["segment"]: one["take"] for one in body.validated_data["takes"]}
+        refused = approve(request.user, seen)
+        return Response(
+            {
+                "approved": [pk for pk in seen if pk not in refused],
+                "refused": [
+                    {"segment": pk, "code": error.code, "detail": str(error)}
+                    for pk, error in refused.items()
+                ],
+            }
+        )
+
+
+def _answer(request: Request, segment_id: int) -> Response:
+    segment = reviewable(request.user).filter(pk=segment_id).first()
+    if segment is None:
+        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
+    return Response(ReviewItemSerializer(segment).data)

@@ -1,0 +1,1 @@
+"""Read documents with markup as books: XHTML, HTML, Markdown, Word."""

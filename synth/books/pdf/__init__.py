@@ -1,0 +1,1 @@
+"""Read PDF files with embedded text as books."""

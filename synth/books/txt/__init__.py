@@ -1,0 +1,1 @@
+"""Read plain text as a book."""

@@ -1,0 +1,225 @@
+"""Cut a plain text into lines and groups of lines, and join hard-wrapped lines again."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from synth.books.book import count_chars
+from synth.books.documents.markup import CJK
+from synth.books.txt.heading_words import is_eastern_label
+
+_CJK_END, _CJK_START = re.compile(rf"[{CJK}]\Z"), re.compile(rf"[{CJK}]")
+_STARS = re.compile(r"(?:\*\s*){3,}|⁂")  # between two scenes, with or without blank lines
+_WORD_END = re.compile(r"([^\W\d_]+)[-\u2010]\Z")
+_WORD_START = re.compile(r"([^\W\d_]+)")
+_WORDS = re.compile(r"[^\W\d_]+(?:[-\u2010'\u2019][^\W\d_]+)*")
+_SUSPENDED = frozenset({"und", "oder", "bis", "bzw", "and", "or", "to", "et", "ou", "y", "e"})
+_TERMINAL = re.compile(r"[.!?…:;»«”\"\u2019')\]_—。！？」』）-]\Z")  # noqa: RUF001
+_DASHES = re.compile(r"(?<!-)-{2,}(?!-)")
+_EMPHASIS = re.compile(r"(?<![^\W_])_(?=[^\s_])([^_]*?[^\s_]|[^\s_])_(?![^\W_])")
+_BOLD = re.compile(r"(?<!\w)([=~])(?=[^\s=~])([^=~]*?[^\s=~]|[^\s=~])\1(?!\w)")
+# What emphasis leaves where it goes on over several paragraphs or lines of verse.
+_LONE_MARK = re.compile(r"(?<!\w)_(?=[^\W_])|(?<=[^\W_])_(?!\w)|(?<=[.,;:!?])_(?!\w)")
+_SPACED = re.compile(r"(?<!\w)(?:[^\W\d_] ){3,}[^\W\d_](?![^\W_])")
+# A line is broken early when the next word would have ended well before the usual width.
+_EARLY = 0.8
+_UNWRAPPED_WIDTH = 100
+_MAX_VERSE_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Hold one line that is not blank; `indent` counts the blanks before its text."""
+
+    text: str
+    indent: int
+
+    @property
+    def width(self) -> int:
+        """Return the columns up to the end of the text."""
+        return self.indent + len(self.text)
+
+
+@dataclass(slots=True)
+class Group:
+    """Hold lines with no blank line between them, and how many blank lines come before."""
+
+    lines: list[Line]
+    blanks: int = 0
+
+    @property
+    def text(self) -> str:
+        """Return the lines, joined by one blank."""
+        return " ".join(line.text for line in self.lines)
+
+    @property
+    def source_chars(self) -> int:
+        """Return the characters that are no blanks."""
+        return sum(count_chars(line.text) for line in self.lines)
+
+
+@dataclass(slots=True)
+class Layout:
+    """Hold what a text's lines say of how it was wrapped.
+
+    `width` is the column at which it is wrapped, or 0 where each line is a paragraph. `words` are
+    those seen inside lines, lower case, by which a hyphen at a line's end is judged.
+    """
+
+    width: int
+    has_blank_lines: bool = True
+    soft_hyphens: bool = False  # a hyphen at a line's end is rather the typesetter's
+    words: frozenset[str] = field(default_factory=frozenset)
+
+
+def split_groups(text: str) -> list[Group]:
+    """Return the groups of lines of a text; every character that is no blank is in one line."""
+    groups: list[Group] = []
+    blanks, is_open = 0, False
+    for raw in text.splitlines():
+        stripped = raw.strip()
+        if not stripped:
+            blanks, is_open = blanks + 1, False
+            continue
+        is_alone = _STARS.fullmatch(stripped) is not None or is_eastern_label(stripped)
+        if not is_open or is_alone:
+            groups.append(Group([], blanks))
+            blanks, is_open = 0, not is_alone
+        expanded = raw.expandtabs(8)
+        groups[-1].lines.append(Line(stripped, len(expanded) - len(expanded.lstrip())))
+    return groups
+
+
+def measure_layout(groups: Sequence[Group]) -> Layout:
+    """Return how a text is wrapped, from the widths of its lines."""
+    widths = sorted(line.width for group in groups for line in group.lines)
+    if not widths:
+        return Layout(0)
+    # The width below which 95 of 100 lines end; a text of paragraphs in one line has long tails.
+    width = widths[int(0.95 * (len(widths) - 1))]
+    has_blank_lines = len(groups) > 0.05 * len(widths)
+    words = frozenset(
+        word.lower()
+        for group in groups
+        for line in group.lines
+        for word in _WORDS.findall(line.text)
+    )
+    return Layout(width if width <= _UNWRAPPED_WIDTH else 0, has_blank_lines, words=words)
+
+
+def is_verse(group: Group, layout: Layout) -> bool:
+    """Say whether a group's line ends are the author's: most lines end before they are full."""
+    lines = group.lines
+    if len(lines) < 2 or max(line.width for line in lines) > _MAX_VERSE_WIDTH:
+        return False
+    width = layout.width or 72
+    early = sum(_ends_early(one, next_, width) for one, next_ in itertools.pairwise(lines))
+    return early > 0.6 * (len(lines) - 1)
+
+
+def split_paragraphs(group: Group, layout: Layout) -> list[list[Line]]:
+    """Cut a group of prose into paragraphs.
+
+    One is a group, unless the text is not wrapped at all (each line), has no blank lines (a line
+    that ends early), or indents the first line of a paragraph.
+    """
+    if not layout.width:
+        return [[line] for line in group.lines]
+    base = min(line.indent for line in group.lines)
+    if base >= 2 and _all_begin(group.lines, base):
+        return [[line] for line in group.lines]
+    paragraphs = [[group.lines[0]]]
+    for before, line in itertools.pairwise(group.lines):
+        is_end = bool(_TERMINAL.search(before.text))
+        is_indented = line.indent >= base + 2 > before.indent
+        is_early = not layout.has_blank_lines and _ends_early(before, line, layout.width)
+        if is_end and (is_indented or is_early):
+            paragraphs.append([line])
+        else:
+            paragraphs[-1].append(line)
+    return paragraphs
+
+
+def _all_begin(lines: Sequence[Line], indent: int) -> bool:
+    """Say whether each line is indented as a paragraph's first line is, and ends as its last."""
+    ends = sum(bool(_TERMINAL.search(line.text)) for line in lines)
+    return all(line.indent == indent for line in lines) and ends >= 0.8 * len(lines)
+
+
+def join_lines(lines: Iterable[str], layout: Layout) -> str:
+    """Return wrapped lines as one text, hyphens at line ends undone where that is safe."""
+    parts: list[str] = []
+    for line in lines:
+        if not parts:
+            parts.append(line)
+            continue
+        before = parts[-1]
+        if (_CJK_END.search(before) and _CJK_START.match(line)) or (
+            before.endswith(("--", "—")) and not line.startswith(("“", '"', "\u2018"))
+        ):
+            parts.append(line)
+        elif (joint := _hyphen_joint(before, line, layout)) is None:
+            parts.append(" " + line)
+        else:
+            parts[-1] = before if joint else before[:-1]
+            parts.append(line)
+    return "".join(parts)
+
+
+def polish(text: str) -> str:
+    """Return a text as it is spoken: no marks of emphasis, real dashes, no letters set apart."""
+    text = _EMPHASIS.sub(r"\1", text)
+    text = _LONE_MARK.sub("", text)
+    text = _BOLD.sub(r"\2", text)
+    text = _SPACED.sub(_close_up, text)
+    return " ".join(_DASHES.sub("—", text).split())
+
+
+def polish_line(text: str) -> str:
+    """Return `polish` of a single line, whose wider gaps part words whose letters are set apart."""
+    return polish(closed_up(text))
+
+
+def closed_up(text: str) -> str:
+    """Return a line whose letters are set apart, in capitals or as "I n h a l t", as its words."""
+    letters = [token for token in text.split() if any(c.isalpha() for c in token)]
+    if len(letters) < 3 or not all(_is_letter(token) for token in letters):
+        return text
+    words = [word.replace(" ", "") for word in re.split(r"\s{2,}", text.strip())]
+    is_word = text.isupper() or all(word.istitle() and len(word) > 2 for word in words)
+    return " ".join(words) if is_word else text
+
+
+def _is_letter(token: str) -> bool:
+    return sum(c.isalpha() for c in token) == 1
+
+
+def _close_up(match: re.Match[str]) -> str:
+    letters = match[0].replace(" ", "")
+    # "K U R T" is one word set wide; "a b c d" may be a list of letters.
+    return letters if letters.isupper() else match[0]
+
+
+def _ends_early(line: Line, following: Line, width: int) -> bool:
+    word = following.text.split(None, 1)[0]
+    return line.width + 1 + len(word) < _EARLY * width
+
+
+def _hyphen_joint(before: str, line: str, layout: Layout) -> str | None:
+    """Return "-" or "" for what joins a word cut at a line's end, or None for a plain blank."""
+    end, start = _WORD_END.search(before[-80:]), _WORD_START.match(line[:80])
+    if end is None or start is None or start[1].lower() in _SUSPENDED:
+        return None
+    whole = f"{end[1]}{start[1]}".lower()
+    if f"{end[1]}-{start[1]}".lower() in layout.words:
+        return "-"
+    if whole in layout.words:
+        return ""
+    if layout.soft_hyphens and start[1][0].islower():
+        # "well-known" is two words of the book, "won-derful" is not.
+        return "-" if {end[1].lower(), start[1].lower()} <= layout.words else ""
+    # Nothing proves that the hyphen is the typesetter's: it may be the author's.
+    return "-"

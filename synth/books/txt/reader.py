@@ -1,0 +1,292 @@
+"""Read a plain text as a book: wrapped or not, from Gutenberg or not, prose, verse or play."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import PurePath
+
+from synth.books.book import (
+    Block,
+    BlockKind,
+    Book,
+    Document,
+    Metadata,
+    count_chars,
+)
+from synth.books.documents.markup import ROLES, is_ornament
+from synth.books.documents.markup_book import check_complete, toc_of
+from synth.books.documents.section_names import says_rights
+from synth.books.txt import gutenberg as txt_gutenberg
+from synth.books.txt import notes as txt_notes
+from synth.books.txt import plays as txt_plays
+from synth.books.txt.contents import ContentsList, find_contents
+from synth.books.txt.decoding import Decoded, decode_text
+from synth.books.txt.headings import Heading, find_heading, is_title
+from synth.books.txt.lines import (
+    Group,
+    Layout,
+    Line,
+    is_verse,
+    join_lines,
+    measure_layout,
+    polish,
+    polish_line,
+    split_groups,
+    split_paragraphs,
+)
+
+# Outer ranks first; those that a book does not have leave no gap between the levels.
+_RANKS = ("volume", "book", "part", "act", "chapter", "scene", "numbered", "numeral")
+_FRONT_GROUPS = 25  # how far from the start credits and the title page can be
+_WIDE_GAP = 3
+_PLACE = "text"
+_ABOUT_FILE = "pg-header"  # the role of what transcribers say of their work
+_PROSE = BlockKind.PARAGRAPH
+_LOOSE = frozenset({BlockKind.PARAGRAPH, BlockKind.VERSE, BlockKind.BREAK})
+_MAX_RIGHTS = 300
+_MAX_TITLE_LINE = 80  # characters of an address or a motto between title and publisher
+
+
+def read_txt(raw: bytes, filename: str) -> Book:
+    """Return the book that a plain text holds.
+
+    Raises:
+        BookRejectedError: `book_empty`, `book_not_text`, `book_charset_unknown`.
+    """
+    return book_of_text(decode_text(raw), filename)
+
+
+def book_of_text(decoded: Decoded, filename: str) -> Book:
+    """Return the book that characters make, one document named after the file."""
+    parts = txt_gutenberg.split_parts(decoded.text)
+    metadata = txt_gutenberg.read_header(parts.header)
+    name = PurePath(filename).name or _PLACE
+    reader = _Reader(split_groups(parts.body), metadata)
+    blocks = [
+        *_furniture(parts.header, "pg-header"),
+        *txt_notes.link_notes(reader.read()),
+        *_furniture(parts.licence, "pg-footer"),
+    ]
+    if not metadata.title:
+        metadata = replace(metadata, title=PurePath(name).stem.replace("_", " "))
+    document = Document(name, tuple(blocks), count_chars(decoded.text), language=metadata.language)
+    check_complete(document)
+    return Book(metadata, (document,), toc_of(document), warnings=decoded.warnings)
+
+
+def _furniture(text: str, role: str) -> Iterator[Block]:
+    for group in split_groups(text):
+        yield Block(BlockKind.FURNITURE, polish(group.text), group.source_chars, role=role)
+
+
+class _Reader:
+    """Read the body of one text; `blocks` grows in reading order."""
+
+    def __init__(self, groups: list[Group], metadata: Metadata) -> None:
+        self.layout: Layout = measure_layout(groups)
+        self.groups = txt_notes.split_brackets(groups)
+        self.metadata = metadata
+        self.blocks: list[Block] = []
+        self.lists: list[ContentsList] = find_contents(self.groups, self.layout)
+        self.titles = frozenset(
+            title for found in self.lists if found.role == "toc" for title in found.titles
+        )
+        self.role = ""  # of the section that was opened by the last heading
+        self.num_headings = 0
+
+    def read(self) -> list[Block]:
+        """Return the blocks of the whole body."""
+        listed = {i: found for found in self.lists for i in range(found.start, found.end)}
+        headings = self._find_headings(set(listed))
+        levels = _levels_of(list(headings.values()))
+        self._find_speakers(set(listed) | set(headings), headings)
+        told = [index for index, heading in headings.items() if heading.role != _ABOUT_FILE]
+        before_text = min([*told, *listed, len(self.groups)])
+        index = 0
+        while index < len(self.groups):
+            group = self.groups[index]
+            if index in listed:
+                self._add_list(group, listed[index].role, is_first=index == listed[index].start)
+            elif index in headings:
+                index += self._add_heading(index, headings[index], levels)
+            elif (
+                self._is_behind_notes(group)
+                and index < _FRONT_GROUPS
+                and self._is_front(group, index < before_text)
+            ):
+                pass
+            else:
+                self._add_text(group)
+            index += 1
+        return _with_whole_title_page(self.blocks)
+
+    def _is_behind_notes(self, group: Group) -> bool:
+        """Say whether a group is no note of the transcriber, which a wide gap ends."""
+        if self.role == _ABOUT_FILE and group.blanks >= _WIDE_GAP:
+            self.role = ""
+        return self.role != _ABOUT_FILE
+
+    def _find_headings(self, listed: set[int]) -> dict[int, Heading]:
+        found: dict[int, Heading] = {}
+        last = {"numeral": 0, "numbered": 0}
+        for index, group in enumerate(self.groups):
+            if index in listed:
+                continue
+            heading = find_heading(group, titles=self.titles)
+            if heading is None or self._is_title_page(group, index, heading):
+                continue
+            if heading.rank in last:
+                # A number alone is a heading only in its turn: others are page numbers and "I".
+                if heading.number not in (1, last[heading.rank] + 1):
+                    continue
+                last[heading.rank] = heading.number
+            found[index] = heading
+        return _without_lone_numerals(found)
+
+    def _is_title_page(self, group: Group, index: int, heading: Heading) -> bool:
+        is_early = index < _FRONT_GROUPS and bool(self.metadata.title)
+        return (
+            is_early
+            and heading.rank == "titled"
+            and txt_gutenberg.is_title_page(group, self.metadata)
+        )
+
+    def _find_speakers(self, used: set[int], headings: dict[int, Heading]) -> None:
+        rest = [group for index, group in enumerate(self.groups) if index not in used]
+        is_play = any(heading.rank in {"act", "scene"} for heading in headings.values())
+        self.speakers = txt_plays.find_speakers(rest, is_play=is_play)
+
+    def _is_front(self, group: Group, is_before_text: bool) -> bool:
+        """Add a group as credits or as a piece of the title page, if it is one."""
+        if txt_gutenberg.is_credits(group.text):
+            block = Block(
+                BlockKind.FURNITURE, polish(group.text), group.source_chars, role="pg-header"
+            )
+        elif (
+            is_before_text
+            and self.metadata.title
+            and txt_gutenberg.is_title_page(group, self.metadata)
+        ):
+            text = " ".join(polish_line(line.text) for line in group.lines)
+            block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="titlepage")
+        elif is_before_text and len(group.text) <= _MAX_RIGHTS and says_rights(group.text):
+            text = polish(group.text)
+            block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="copyright-page")
+        else:
+            return False
+        self.blocks.append(block)
+        return True
+
+    def _add_list(self, group: Group, role: str, *, is_first: bool) -> None:
+        for index, line in enumerate(group.lines):
+            is_title = is_first and index == 0
+            kind = BlockKind.HEADING if is_title else BlockKind.LIST_ITEM
+            level = 1 if is_title else 0
+            text = polish_line(line.text)
+            self.blocks.append(Block(kind, text, count_chars(line.text), level=level, role=role))
+
+    def _add_heading(self, index: int, heading: Heading, levels: dict[str, int]) -> int:
+        """Add a heading; return how many groups below it, its title, it takes as well."""
+        chars = self.groups[index].source_chars
+        below = self._title_below(index, heading)
+        if below is not None:
+            heading = replace(heading, title=below.text)
+            chars += below.source_chars
+        self.role = heading.role if heading.role in ROLES else ""
+        self.num_headings += 1
+        block = Block(
+            BlockKind.HEADING,
+            polish_line(heading.text),
+            chars,
+            level=levels[heading.rank],
+            role=self.role,
+            anchors=(f"h{self.num_headings}",),
+        )
+        self.blocks.append(block)
+        return 0 if below is None else 1
+
+    def _title_below(self, index: int, heading: Heading) -> Group | None:
+        if heading.title or not heading.label or index + 2 >= len(self.groups):
+            return None
+        below = self.groups[index + 1]
+        found = find_heading(below, titles=self.titles)
+        is_other = found is not None and found.rank not in {"titled", "named"}
+        # Under an act stands where it plays, and under a wide gap something new.
+        is_apart = heading.rank in {"act", "scene"} or bool(self.speakers) or below.blanks > 2
+        if is_other or is_apart or below.text.startswith("["):
+            return None
+        return below if is_title(below, titles=self.titles) else None
+
+    def _add_text(self, group: Group) -> None:
+        block = txt_notes.bracket_block(group, self.layout)
+        if block is None and is_ornament(group.text):
+            block = Block(BlockKind.BREAK, " ".join(group.text.split()), group.source_chars)
+        if block is not None:
+            self.blocks.append(block)
+            return
+        if group.blanks >= _WIDE_GAP and self.blocks and self.blocks[-1].kind is _PROSE:
+            self.blocks.append(Block(BlockKind.BREAK, "", 0))
+        if self.role == "dramatis-personae":
+            self._add_lines(group.lines, BlockKind.LIST_ITEM)
+        elif self.speakers:
+            self._add_speeches(group)
+        elif is_verse(group, self.layout):
+            self._add_lines(group.lines, BlockKind.VERSE)
+        else:
+            for lines in split_paragraphs(group, self.layout):
+                self._add_paragraph(lines)
+
+    def _add_speeches(self, group: Group) -> None:
+        for speech in txt_plays.split_speeches(group, self.speakers):
+            if not speech.speaker:
+                self._add_paragraph(speech.lines)
+                continue
+            said = [speech.first, *(line.text for line in speech.lines[1:])]
+            text = polish(join_lines([line for line in said if line], self.layout))
+            if speech.aside:
+                text = f"({polish(speech.aside)}) {text}".strip()
+            chars = sum(count_chars(line.text) for line in speech.lines)
+            self.blocks.append(
+                Block(BlockKind.SPEECH, text, chars, speaker=speech.speaker, role=self.role)
+            )
+
+    def _add_paragraph(self, lines: Sequence[Line]) -> None:
+        text = polish(join_lines((line.text for line in lines), self.layout))
+        chars = sum(count_chars(line.text) for line in lines)
+        self.blocks.append(Block(_PROSE, text, chars, role=self.role))
+
+    def _add_lines(self, lines: Sequence[Line], kind: BlockKind) -> None:
+        for line in lines:
+            text = polish_line(line.text)
+            self.blocks.append(Block(kind, text, count_chars(line.text), role=self.role))
+
+
+def _with_whole_title_page(blocks: list[Block]) -> list[Block]:
+    """Return the blocks with the short lines between two pieces of a title page as such, too."""
+    pieces = [at for at, block in enumerate(blocks[:_FRONT_GROUPS]) if block.role == "titlepage"]
+    for one, other in itertools.pairwise(pieces):
+        between = blocks[one + 1 : other]
+        if all(b.kind in _LOOSE and len(b.text) <= _MAX_TITLE_LINE for b in between):
+            blocks[one + 1 : other] = [replace(b, role="titlepage") for b in between]
+    return blocks
+
+
+def _levels_of(headings: Sequence[Heading]) -> dict[str, int]:
+    """Return the level of each rank that occurs; a part may hold books, or a book parts."""
+    present = list(dict.fromkeys(heading.rank for heading in headings))
+    outer = [rank for rank in present if rank in _RANKS[:3]]
+    inner = [rank for rank in _RANKS[3:] if rank in present]
+    levels = {rank: min(level, 6) for level, rank in enumerate([*outer, *inner], start=1)}
+    chapters = next((rank for rank in inner if rank != "scene"), None)
+    plain = levels[chapters] if chapters else min(len(outer) + 1, 6)
+    return levels | {"named": plain, "titled": plain}
+
+
+def _without_lone_numerals(headings: dict[int, Heading]) -> dict[int, Heading]:
+    """Leave out numbers alone of which there is never a second: "I" is also a word."""
+    counted = [heading.number for heading in headings.values() if heading.rank == "numeral"]
+    if not counted or max(counted) > 1:
+        return headings
+    return {index: heading for index, heading in headings.items() if heading.rank != "numeral"}

@@ -1,0 +1,1 @@
+"""Codec weights in files: published, converted, loaded, named."""

@@ -1,0 +1,1 @@
+"""Decode codes while they come: chunks with the state between them."""

@@ -1,0 +1,1 @@
+"""Load checkpoints, and know how much memory that takes."""

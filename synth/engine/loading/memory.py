@@ -1,0 +1,280 @@
+"""Predict from a model's sizes alone how much memory an engine takes, before any is taken.
+
+Counts weights as they are held after loading, one slot's keys, values and history, and the working
+memory of a frame, a prompt and the codec; bytes throughout, GB are 10^9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+from torch import nn
+
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import MAX_BATCH_FRAMES as PIECE_FRAMES
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.model.config import LMConfig, TransformerConfig
+from synth.engine.model.fast_ar import FastAR
+from synth.engine.model.noise import SLOW_DRAWS
+from synth.engine.model.slow_ar import SlowAR
+
+# What each part of a plan is, in the order of its table. The first ones are weights.
+WEIGHT_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "slow_weights": "slow transformer",
+        "fast_weights": "fast transformer",
+        "embeddings": "embedding tables",
+        "head": "head of the rows that may be drawn",
+        "tables": "rotary tables",
+        "encoder_weights": "codec, encoding half",
+        "decoder_weights": "codec, decoding half",
+    }
+)
+SLOT_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "keys_and_values": "keys and values of the slots",
+        "frame_cache": "keys and values within a frame",
+        "history": "codes of the slots",
+        "noise": "random numbers of the slots",
+        "attention_work": "attention of one layer, all slots",
+    }
+)
+SHARED_PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "prompt_work": "prompts that are being processed",
+        "codec_work": "audio that is being decoded",
+        "codec_graphs": "recorded chunks of live audio",
+        "prefix_cache": "kept voice prefixes",
+        "reserve": "reserve",
+    }
+)
+HELD_FOR_SLOTS = ("keys_and_values", "frame_cache", "history", "noise")
+
+FLOAT_BYTES = 4
+# A codec half's peak, fitted to halves of 1/16, 1/4 and full width on a CPU: copies of its
+# widest layer, whose channels the decoder's kernels pad, and for the encoder numbers per sample
+# besides. bfloat16 takes a decoder no less, as its convolutions widen.
+DECODER_COPIES, CHANNEL_STEP = 6.75, 32
+ENCODER_COPIES, ENCODER_NUMBERS = 5, 150
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormats:
+    """Hold what decides how many bytes a number takes.
+
+    `matrix_bytes` is that of the transformers' weight matrices, which may be in 8 bits (and a
+    fraction for what the library keeps beside them) while embeddings and norms are in `model`.
+    """
+
+    model: torch.dtype
+    cache: torch.dtype
+    encoder: torch.dtype
+    decoder: torch.dtype
+    matrix_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Hold what a model takes: `weights` and one slot by part, then what all slots share.
+
+    `codec_graphs` is 0 where nothing is recorded; graphs of frames need no memory of their own
+    beside what a frame needs.
+    """
+
+    weights: Mapping[str, int]
+    slot: Mapping[str, int]
+    max_positions: int
+    prompt_work: int
+    codec_frame_work: int
+    encode_work: int
+    codec_graphs: int = 0
+
+    @property
+    def weight_bytes(self) -> int:
+        """Return the bytes of everything loaded."""
+        return sum(self.weights.values())
+
+    @property
+    def slot_bytes(self) -> int:
+        """Return the bytes of one slot."""
+        return sum(self.slot.values())
+
+    def codec_work(self, frames: int) -> int:
+        """Return the codec's working memory with so many frames of codes in one pass.
+
+        At least what encoding a clip takes, during which nothing else is decoded in such passes.
+        """
+        return max(frames * self.codec_frame_work, self.encode_work)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Hold the bytes of an engine by part; names and meaning are those of the `*_PARTS` above.
+
+    `codec_frames` is how many frames of codes the decoder may take in one pass.
+    """
+
+    slots: int
+    max_positions: int
+    codec_frames: int
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """Return the bytes of all parts."""
+        return sum(self.parts.values())
+
+    @property
+    def held(self) -> int:
+        """Return the bytes that are held from the start on: weights and slots."""
+        return sum(self.parts[name] for name in (*WEIGHT_PARTS, *HELD_FOR_SLOTS))
+
+    @property
+    def work(self) -> int:
+        """Return the bytes that come on top at most, while all slots and the codec work."""
+        return self.total - self.held - self.parts["reserve"]
+
+    def table(self) -> str:
+        """Return one line for each part and the total."""
+        titles = {**WEIGHT_PARTS, **SLOT_PARTS, **SHARED_PARTS}
+        rows = [(titles[name], size) for name, size in self.parts.items()]
+        width = max(len(title) for title, _ in rows)
+        lines = [f"{title:<{width}}  {gigabytes(size):>8}" for title, size in rows]
+        total = f"{self.slots} slots of {self.max_positions} positions"
+        return "\n".join([*lines, f"{total:<{width}}  {gigabytes(self.total):>8}"])
+
+
+def gigabytes(num_bytes: int) -> str:
+    """Return bytes for people, in GB of 10^9 or in MB where that says more."""
+    if num_bytes >= 10**9:
+        return f"{num_bytes / 1e9:.1f} GB"
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 10**7 else f"{num_bytes / 1e6:.1f} MB"
+
+
+def plan_memory(
+    demand: Demand,
+    *,
+    slots: int,
+    codec_frames: int,
+    codec_work: int,
+    prefix_cache_bytes: int = 0,
+    reserve: int = 0,
+) -> MemoryPlan:
+    """Return what an engine with so many slots takes."""
+    parts = {
+        **demand.weights,
+        **{name: slots * size for name, size in demand.slot.items()},
+        "prompt_work": demand.prompt_work,
+        "codec_work": codec_work,
+        **({"codec_graphs": demand.codec_graphs} if demand.codec_graphs else {}),
+        "prefix_cache": prefix_cache_bytes,
+        "reserve": reserve,
+    }
+    return MemoryPlan(slots, demand.max_positions, codec_frames, MappingProxyType(parts))
+
+
+def find_demand(
+    lm: LMConfig, codec: CodecConfig, formats: NumberFormats, *, max_positions: int
+) -> Demand:
+    """Return what a model of these sizes takes.
+
+    Args:
+        max_positions: of one slot; more than the model has are counted as those it has.
+    """
+    positions = min(max_positions, lm.text_config.max_seq_len)
+    return Demand(
+        weights=MappingProxyType(
+            _transformer_weights(lm, formats) | _codec_weights(codec, formats)
+        ),
+        slot=MappingProxyType(_slot(lm, formats, positions)),
+        max_positions=positions,
+        prompt_work=_prompt_work(lm, formats, positions),
+        codec_frame_work=_codec_frame_work(codec),
+        encode_work=_encode_work(codec, formats),
+    )
+
+
+def _transformer_weights(lm: LMConfig, formats: NumberFormats) -> dict[str, int]:
+    text, audio = lm.text_config, lm.audio_decoder_config
+    with torch.device("meta"):
+        slow, fast = SlowAR(lm), FastAR(lm)
+    size = formats.model.itemsize
+    slow.output = None  # of an untied head no more is kept than `head`
+    tables = (slow.embeddings.weight, slow.codebook_embeddings.weight, fast.embeddings.weight)
+    embeddings = sum(table.numel() for table in tables)
+    rope = text.max_seq_len * text.head_dim + audio.num_codebooks * audio.head_dim
+    return {
+        "slow_weights": _module_bytes(slow, formats),
+        "fast_weights": _module_bytes(fast, formats),
+        "embeddings": embeddings * size,
+        "head": round((audio.vocab_size + 1) * text.dim * formats.matrix_bytes),
+        "tables": rope * FLOAT_BYTES,
+    }
+
+
+def _module_bytes(module: nn.Module, formats: NumberFormats) -> int:
+    """Return the bytes of a transformer's weights without its embedding tables."""
+    matrices = sum(m.weight.numel() for m in module.modules() if isinstance(m, nn.Linear))
+    named = module.named_parameters()
+    others = sum(weight.numel() for name, weight in named if "embeddings" not in name) - matrices
+    return round(matrices * formats.matrix_bytes) + others * formats.model.itemsize
+
+
+def _codec_weights(codec: CodecConfig, formats: NumberFormats) -> dict[str, int]:
+    with torch.device("meta"):
+        halves = (CodecEncoder(codec), CodecDecoder(codec))
+    encoder, decoder = (sum(weight.numel() for weight in half.parameters()) for half in halves)
+    return {
+        "encoder_weights": encoder * formats.encoder.itemsize,
+        "decoder_weights": decoder * formats.decoder.itemsize,
+    }
+
+
+def _slot(lm: LMConfig, formats: NumberFormats, positions: int) -> dict[str, int]:
+    """Return the bytes of one slot by part."""
+    text, audio = lm.text_config, lm.audio_decoder_config
+    wide = FLOAT_BYTES * text.n_local_heads * text.head_dim  # keys or values of one position
+    copied = 0 if formats.cache is torch.float32 else wide
+    scores = 2 * FLOAT_BYTES * text.n_head
+    draws = SLOW_DRAWS + audio.num_codebooks - 1
+    return {
+        "keys_and_values": positions * _position_bytes(text, formats.cache),
+        "frame_cache": audio.num_codebooks * _position_bytes(audio, formats.cache),
+        "history": (positions + 1) * (1 + audio.num_codebooks) * torch.int32.itemsize,
+        "noise": (positions + 1) * draws * 2 * torch.int64.itemsize,
+        "attention_work": positions * (copied + scores),
+    }
+
+
+def _position_bytes(config: TransformerConfig, dtype: torch.dtype) -> int:
+    """Return the bytes of the keys and values of one position in all layers."""
+    return 2 * config.n_layer * config.n_local_heads * config.head_dim * dtype.itemsize
+
+
+def _prompt_work(lm: LMConfig, formats: NumberFormats, positions: int) -> int:
+    """Return what the widest layer holds of one prompt that fills a slot."""
+    text = lm.text_config
+    heads = (2 * text.n_head + 2 * text.n_local_heads) * text.head_dim
+    return positions * (3 * text.intermediate_size + 6 * text.dim + heads) * formats.model.itemsize
+
+
+def _codec_frame_work(codec: CodecConfig) -> int:
+    """Return the decoder's working memory for one frame of codes."""
+    channels, samples, widest = codec.decoder_dim, 1, 0
+    for factor in codec.upsample_factors:
+        samples *= factor
+    for rate in codec.decoder_rates:
+        channels, samples = channels // 2, samples * rate
+        padded = -(-channels // CHANNEL_STEP) * CHANNEL_STEP
+        widest = max(widest, padded * samples)
+    return round(DECODER_COPIES * widest * FLOAT_BYTES)
+
+
+def _encode_work(codec: CodecConfig, formats: NumberFormats) -> int:
+    """Return the encoder's working memory for a clip, which it takes in pieces."""
+    numbers = ENCODER_COPIES * codec.encoder_dim + ENCODER_NUMBERS  # of one sample
+    return numbers * codec.hop_length * PIECE_FRAMES * formats.encoder.itemsize

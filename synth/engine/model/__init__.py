@@ -1,0 +1,1 @@
+"""The model: slow and fast AR, their caches, sampling, prefill and decode steps."""

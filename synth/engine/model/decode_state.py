@@ -1,0 +1,341 @@
+"""Hold everything that changes while a batch of streams is decoded: one slot per stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import torch
+from torch import Tensor
+
+from synth.contract import FinishReason, Sampling
+from synth.engine.errors import InvalidSpecError
+from synth.engine.model.attention import SPLIT_POSITIONS
+from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.frame_cache import FrameCache
+from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.noise import SLOW_DRAWS, draw_words
+from synth.engine.model.sampling import DEFAULT_MAX_TOP_K, RAS_WINDOW, check_sampling
+from synth.engine.transfer import copy_to
+
+RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
+FINISH_REASONS = {
+    ENDED: FinishReason.END,
+    FRAME_LIMIT: FinishReason.FRAME_LIMIT,
+    CONTEXT_FULL: FinishReason.CONTEXT_FULL,
+}
+_LENGTH_STEP = 64  # attention runs over a multiple of this many positions
+_PER_FRAME = ("history", "words")  # tensors with a row for each frame that may be made
+# `status` and `frame` come first: they are what the host looks at, in one copy.
+INTEGERS = (
+    "status",
+    "frame",
+    "position",
+    "frame_limit",
+    "limit_status",
+    "noise_offset",
+    "seed",
+    "top_k",
+    "prefix",
+    "prefix_positions",
+)
+FLOATS = ("temperature", "top_p")
+
+
+@dataclass(eq=False)
+class DecodeState:
+    """Hold the slots of one batch; tensors are changed in place and never replaced.
+
+    All tensors are on the model's device and begin with the slots B. `decode_step` reads and writes
+    tensors only, so it can be captured as a graph when it is given a fixed `length`; what the host
+    knows besides (`host_...`) is kept by the functions that are not captured. The tensors of one
+    number per slot are rows of `rows`.
+    """
+
+    cache: KVCache
+    fast_cache: FrameCache
+    columns: Tensor  # int64 [B, 1 + K], the newest frame, input of the next step
+    history: Tensor  # int32 [B, F, 1 + K], all frames made; the row after the last is scratch
+    words: Tensor  # int64 [B, F, draws, 2], the noise of every frame that may be made
+    window: Tensor  # int64 [B, RAS_WINDOW], tokens chosen from frame 2 on
+    position: Tensor  # int64 [B], where the newest frame will be written
+    frame: Tensor  # int64 [B], frames made
+    frame_limit: Tensor  # int64 [B]
+    limit_status: Tensor  # int64 [B], what reaching the limit is called
+    noise_offset: Tensor  # int64 [B], frames made for earlier batches of the same request
+    seed: Tensor  # int64 [B]
+    temperature: Tensor  # float32 [B]
+    top_p: Tensor  # float32 [B]
+    top_k: Tensor  # int64 [B]
+    prefix: Tensor  # int64 [B], the number of the kept prefix that a slot has a copy of, or 0
+    prefix_positions: Tensor  # int64 [B], its length
+    active: Tensor  # bool [B]
+    status: Tensor  # int64 [B], RUNNING or why the slot stopped
+    max_top_k: int
+    num_rows: int
+    compat: Compat
+    strict: bool
+    rows: SlotRows
+    host_positions: list[int]  # upper bounds of `position`; 0 for a free slot
+    host_limits: list[int]  # `frame_limit` of the request that has or had the slot
+    # Whether the last request left numbers that are not finite; None where only the device knows.
+    host_failed: list[bool | None]
+    _buckets: dict[int, DecodeState] = field(default_factory=dict)
+
+    @classmethod
+    def allocate(
+        cls,
+        model: DualAR,
+        *,
+        num_slots: int,
+        max_positions: int,
+        max_top_k: int = DEFAULT_MAX_TOP_K,
+        compat: Compat = PRODUCT,
+        strict: bool = False,
+    ) -> DecodeState:
+        """Return free slots of `max_positions` positions each, never above the model's own.
+
+        `max_top_k` is fixed for the state's life; a request with a larger top_k is refused.
+        `strict`: a slot's frames do not depend on the other slots in one bit, at some cost in time.
+        """
+        if not 0 < max_positions <= model.config.text_config.max_seq_len:
+            raise InvalidSpecError(
+                f"A slot of {max_positions} positions was requested, but the model has only "
+                f"{model.config.text_config.max_seq_len}; lower TTS_ENGINE_MAX_POSITIONS."
+            )
+        device = model.device
+        num_draws = SLOW_DRAWS + model.slow.num_codebooks - 1
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        step = SPLIT_POSITIONS if strict else 1
+        rows = SlotRows.allocate(num_slots, device)
+        return cls(
+            **rows.tensors(),  # type: ignore[arg-type]  # the names are those of the fields
+            cache=KVCache.allocate(
+                model.config.text_config,
+                num_slots=num_slots,
+                num_positions=-(-max_positions // step) * step,
+                device=device,
+                dtype=model.dtype,
+            ),
+            fast_cache=model.fast.allocate_cache(num_slots),
+            columns=zeros(num_slots, 1 + model.slow.num_codebooks),
+            history=zeros(
+                num_slots, max_positions + 1, 1 + model.slow.num_codebooks, dtype=torch.int32
+            ),
+            words=zeros(num_slots, max_positions + 1, num_draws, 2),
+            window=zeros(num_slots, RAS_WINDOW),
+            active=zeros(num_slots, dtype=torch.bool),
+            max_top_k=max_top_k,
+            num_rows=model.slow.head_tokens.shape[0],
+            compat=compat,
+            strict=strict,
+            rows=rows,
+            host_positions=[0] * num_slots,
+            host_limits=[0] * num_slots,
+            host_failed=[None] * num_slots,
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Return how many streams there are, free ones included."""
+        return self.position.shape[0]
+
+    @property
+    def max_positions(self) -> int:
+        """Return the positions of each slot."""
+        return self.history.shape[1] - 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory that the slots hold on the device, in bytes."""
+        tensors = [value for _, value in self._items() if isinstance(value, Tensor)]
+        own = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return own + self.cache.num_bytes + self.fast_cache.num_bytes
+
+    @property
+    def is_graph_safe(self) -> bool:
+        """Return whether `step_tensors` over this state may be captured and replayed as a graph.
+
+        It may where the device has graphs: the step then waits for nothing, its shapes depend on
+        `length` alone, and all it reads and writes stays where it is, the noise included. A noise
+        source given besides the state's own is never safe: its generator lives on the host.
+        """
+        return self.columns.is_cuda
+
+    def bucket(self, num_slots: int) -> DecodeState:
+        """Return the first slots as a state over the same memory; made once for each number."""
+        if num_slots == self.num_slots:
+            return self
+        if num_slots not in self._buckets:
+            views: dict[str, object] = {
+                name: value[:num_slots] if isinstance(value, Tensor) else value.first(num_slots)
+                for name, value in self._items()
+                if isinstance(value, Tensor | KVCache | FrameCache)
+            }
+            self._buckets[num_slots] = replace(self, **views, _buckets={})  # type: ignore[arg-type]
+        return self._buckets[num_slots]
+
+    def assign(
+        self, slot: int, sampling: Sampling, *, prompt_positions: int, noise_offset: int = 0
+    ) -> None:
+        """Give a free slot to a request; `prefill` is what starts it.
+
+        Args:
+            prompt_positions: columns of the prompt, a copied prefix included.
+            noise_offset: frames that earlier batches of the same request made.
+
+        Raises:
+            InvalidSpecError: a sampling value is out of range, or no frame fits behind the prompt.
+        """
+        check_sampling(
+            sampling,
+            max_top_k=self.max_top_k,
+            num_rows=self.num_rows,
+            lenient=self.compat.lenient_limits,
+        )
+        limit, status = self._frame_limit(sampling.max_frames, prompt_positions)
+        self._wipe_if_failed(slot)
+        frames = torch.arange(noise_offset, noise_offset + limit)
+        words = draw_words(torch.full_like(frames, sampling.seed), frames, self.words.shape[2])
+        copy_to(self.words[slot, :limit], words)
+        self.rows.write(
+            slot,
+            {
+                "status": RUNNING,
+                "frame_limit": limit,
+                "limit_status": status,
+                "noise_offset": noise_offset,
+                "seed": sampling.seed,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": max(sampling.top_k, 1),
+            },
+        )
+        self.window[slot].zero_()
+        self.active[slot].zero_()
+        self.host_positions[slot], self.host_limits[slot] = prompt_positions, limit
+        self.host_failed[slot] = None
+
+    def note_prefix(self, slot: int, number: int, positions: int) -> None:
+        """Note that a slot begins with a copy of a prefix: slots with one number have equal ones.
+
+        Args:
+            number: of that one copy's source, never 0 and never given again.
+        """
+        self.prefix[slot].fill_(number)
+        self.prefix_positions[slot].fill_(positions)
+
+    def release(self, slot: int, *, failed: bool | None = None) -> None:
+        """Free a slot; it takes part in later steps without effect.
+
+        Args:
+            failed: whether its status was seen to be FAILED; None where nobody looked after its
+                last step: the next request then has to ask the device, and wait for it.
+        """
+        # Not by `[slot] = 0`: torch would copy that number from the host and wait for the copy.
+        self.active[slot].zero_()
+        self.position[slot].zero_()
+        self.prefix[slot].zero_()  # steps still write its first position
+        self.host_positions[slot] = 0
+        self.host_failed[slot] = failed
+
+    def move(self, source: int, target: int) -> None:
+        """Put a running stream into a free slot and free its own; nothing of the stream changes."""
+        self._wipe_if_failed(target)
+        length = self.host_positions[source] + 1
+        self.cache.move(source, target, min(length, self.cache.num_positions))
+        self.rows.move(source, target)
+        frames = self.host_limits[source]
+        in_rows = self.rows.tensors()
+        for name, value in self._items():
+            if name in _PER_FRAME:
+                value[target, :frames] = value[source, :frames]  # type: ignore[index]  # a tensor
+            elif isinstance(value, Tensor) and name not in in_rows:
+                value[target] = value[source]
+        self.host_positions[target], self.host_limits[target] = length - 1, frames
+        self.host_failed[target] = None
+        self.release(source)
+
+    def live_length(self) -> int:
+        """Return the positions the next step must attend over, known without asking the device."""
+        step = SPLIT_POSITIONS if self.strict else _LENGTH_STEP
+        longest = max(self.host_positions[: self.num_slots]) + 1
+        return min(-(-longest // step) * step, self.cache.num_positions)
+
+    def note_step(self) -> None:
+        """Count one position for every occupied slot; an upper bound, as some may have stopped."""
+        last = self.max_positions - 1
+        for slot, position in enumerate(self.host_positions[: self.num_slots]):
+            self.host_positions[slot] = min(position + 1, last) if position else 0
+
+    def _items(self) -> list[tuple[str, object]]:
+        return [(item.name, getattr(self, item.name)) for item in fields(self)]
+
+    def _wipe_if_failed(self, slot: int) -> None:
+        """Zero the cache that a failed request left, as it may hold NaN; any other cannot."""
+        failed = self.host_failed[slot]
+        if failed is None:
+            failed = int(self.status[slot]) == FAILED
+        if failed:
+            self.cache.wipe(slot)
+
+    def _frame_limit(self, max_frames: int, prompt_positions: int) -> tuple[int, int]:
+        """Return how many frames may be made and what stopping there is called."""
+        room = self.max_positions - prompt_positions
+        if self.compat.drop_last_frame and (room < 2 or max_frames == 1):
+            raise InvalidSpecError("With the last frame dropped nothing would be left.")
+        if room < 1:
+            raise InvalidSpecError(
+                f"The prompt's {prompt_positions} positions leave no room for a frame "
+                f"within {self.max_positions}; use a shorter text, a shorter clip, or a "
+                "larger TTS_ENGINE_MAX_POSITIONS."
+            )
+        if max_frames == 0 or max_frames > room:
+            return room, CONTEXT_FULL
+        return max_frames, FRAME_LIMIT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotRows:
+    """Hold one row per number, each with all slots: int64 [I, B] and float32 [F, B]."""
+
+    integers: Tensor
+    floats: Tensor
+
+    @classmethod
+    def allocate(cls, num_slots: int, device: torch.device) -> SlotRows:
+        """Return the rows of free slots."""
+        integers = torch.zeros((len(INTEGERS), num_slots), dtype=torch.int64, device=device)
+        integers[INTEGERS.index("top_k")] = 1
+        return cls(integers, torch.ones((len(FLOATS), num_slots), device=device))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return each number of all slots by its name, [B], over the same memory."""
+        return {
+            **dict(zip(INTEGERS, self.integers.unbind(), strict=True)),
+            **dict(zip(FLOATS, self.floats.unbind(), strict=True)),
+        }
+
+    @property
+    def progress(self) -> Tensor:
+        """Return status and frame of all slots, int64 [2, B], over the same memory."""
+        return self.integers[:2]
+
+    def write(self, slot: int, values: Mapping[str, float]) -> None:
+        """Set a slot's numbers: those of the names given, 0 for all others."""
+        unknown = values.keys() - {*INTEGERS, *FLOATS}
+        if unknown:
+            raise ValueError(f"a slot has no {sorted(unknown)}")
+        integers = torch.tensor([int(values.get(name, 0)) for name in INTEGERS])
+        floats = torch.tensor([float(values.get(name, 0)) for name in FLOATS], dtype=torch.float32)
+        copy_to(self.integers[:, slot], integers)
+        copy_to(self.floats[:, slot], floats)
+
+    def move(self, source: int, target: int) -> None:
+        """Copy a slot's numbers over those of another."""
+        self.integers[:, target] = self.integers[:, source]
+        self.floats[:, target] = self.floats[:, source]

@@ -1,0 +1,206 @@
+"""Run decode steps: eagerly, or by replaying one captured graph per number of slots."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from synth.engine.errors import EngineError, SlotsDoNotFitError
+from synth.engine.model.decode import StepOutput, decode_step, step_tensors
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import DualAR
+from synth.engine.slots.out_of_memory import free_cached_memory, is_out_of_memory
+
+logger = logging.getLogger(__name__)
+BUCKETS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128)
+
+
+class GraphCaptureError(EngineError):
+    """The decode step could not be captured as a graph; the text says what stood in the way."""
+
+    code = "graph_capture_failed"
+
+
+class StepRunner(Protocol):
+    """Advance the first slots of one decode state, in the numbers that `buckets` has."""
+
+    @property
+    def buckets(self) -> Sequence[int]:
+        """Return the numbers of slots that can be computed together, ascending."""
+        ...
+
+    def step(self, num_slots: int) -> StepOutput:
+        """Advance the active ones among the first slots by a frame; `num_slots` is a bucket.
+
+        The output is good until the next call: a graph writes the next one over it.
+        """
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return what pages and logs show."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedStep:
+    """Hold a captured step: `replay` computes it and leaves what it gave in `output`.
+
+    `num_nodes` counts what the device does one after another; None where it could not be counted.
+    """
+
+    output: StepOutput
+    replay: Callable[[], None]
+    num_nodes: int | None
+
+
+class GraphBackend(Protocol):
+    """Capture steps. All steps of one backend share their working memory."""
+
+    def capture(self, run: Callable[[], StepOutput]) -> CapturedStep:
+        """Capture what `run` does, after running it a few times, and replay it once.
+
+        Raises:
+            Exception: whatever the device has against it, memory that ran out included.
+        """
+        ...
+
+
+class EagerSteps:
+    """Compute every step when it is asked for, over the live positions or over `length`."""
+
+    def __init__(self, model: DualAR, state: DecodeState, *, length: int | None = None) -> None:
+        self._model, self._state, self._length = model, state, length
+        self.buckets: Sequence[int] = bucket_sizes(state)
+
+    def step(self, num_slots: int) -> StepOutput:
+        """Advance the first slots by a frame; see StepRunner."""
+        part = self._state.bucket(num_slots)
+        if self._length is None:
+            return decode_step(self._model, part)
+        output = step_tensors(self._model, part, None, length=self._length)
+        part.note_step()
+        return output
+
+    def describe(self) -> dict[str, Any]:
+        """Return what pages and logs show: that there are no graphs."""
+        return {"graphs": "off", "graph_nodes": None, "graph_buckets": []}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bucket:
+    """Hold a captured step, the slots it advances and the seconds it took to capture."""
+
+    step: CapturedStep
+    part: DecodeState
+    seconds: float
+
+
+class GraphSteps:
+    """Replay captured steps; nothing that they read or write is ever replaced.
+
+    The tensors of state and model stay where they were at capture: new weights would have to be
+    copied into the old ones.
+    """
+
+    def __init__(self, captured: dict[int, _Bucket]) -> None:
+        """Take what `capture_steps` captured."""
+        self._captured = captured
+        self.buckets: Sequence[int] = sorted(captured)
+
+    def step(self, num_slots: int) -> StepOutput:
+        """Advance the first slots by a frame; see StepRunner."""
+        bucket = self._captured[num_slots]
+        bucket.step.replay()
+        bucket.part.note_step()
+        return bucket.step.output
+
+    def describe(self) -> dict[str, Any]:
+        """Return what pages and logs show; `graph_nodes` are those of a frame of all slots."""
+        buckets = [(size, self._captured[size]) for size in self.buckets]
+        return {
+            "graphs": "on",
+            "graph_nodes": buckets[-1][1].step.num_nodes,
+            "graph_buckets": [
+                {"slots": size, "nodes": one.step.num_nodes, "seconds": round(one.seconds, 3)}
+                for size, one in buckets
+            ],
+        }
+
+
+def capture_steps(model: DualAR, state: DecodeState, backend: GraphBackend) -> GraphSteps:
+    """Capture the step of every bucket of a state whose slots are free, the largest first.
+
+    Every step attends over all positions that a slot has, as its shapes are fixed. A bucket for
+    which memory runs out is left out: with the largest ones missing fewer slots may be used.
+
+    Raises:
+        SlotsDoNotFitError: there is no memory to capture even one; of a strict state, the only one.
+        GraphCaptureError: the step cannot be captured on this device.
+    """
+    captured: dict[int, _Bucket] = {}
+    for size in reversed(bucket_sizes(state)):
+        part = state.bucket(size)
+        bucket = _capture(model, part, backend)
+        if bucket is not None:
+            captured[size] = bucket
+            continue
+        logger.warning("memory ran out while a graph was captured: slots=%d, left out", size)
+        free_cached_memory(model.device)
+    if not captured:
+        raise SlotsDoNotFitError(_no_room(state))
+    steps = GraphSteps(captured)
+    if steps.buckets[-1] < state.num_slots:
+        logger.warning("slots that may be used: %d of %d", steps.buckets[-1], state.num_slots)
+    logger.info(
+        "graphs captured: buckets=%s nodes=%s seconds=%.1f",
+        ",".join(str(size) for size in steps.buckets),
+        captured[steps.buckets[-1]].step.num_nodes,
+        sum(bucket.seconds for bucket in captured.values()),
+    )
+    return steps
+
+
+def _capture(model: DualAR, part: DecodeState, backend: GraphBackend) -> _Bucket | None:
+    """Capture one bucket's step; None where memory ran out."""
+    run = partial(step_tensors, model, part, None, length=part.cache.num_positions)
+    started = time.perf_counter()
+    try:
+        step = backend.capture(run)
+    except Exception as error:
+        if any(is_out_of_memory(one) for one in _causes(error)):
+            return None
+        raise GraphCaptureError(
+            f"The decode step of {part.num_slots} slots could not be captured as a graph: {error} "
+            "Set TTS_ENGINE_GRAPHS=off to do without, at some cost in speed."
+        ) from error
+    return _Bucket(step, part, time.perf_counter() - started)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error and those it was raised behind: ending a capture that failed fails as well."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _no_room(state: DecodeState) -> str:
+    advice = "TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS to less"
+    return (
+        f"Memory ran out while the graphs of {state.num_slots} slots of {state.max_positions} "
+        f"positions were captured: set {advice}, or TTS_ENGINE_GRAPHS=off."
+    )
+
+
+def bucket_sizes(state: DecodeState) -> list[int]:
+    """Return the numbers of slots of a state that are computed together, ascending.
+
+    A strict state is always computed whole, so that every product has one shape.
+    """
+    if state.strict:
+        return [state.num_slots]
+    return [size for size in BUCKETS if size < state.num_slots] + [state.num_slots]

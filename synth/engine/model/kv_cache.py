@@ -1,0 +1,128 @@
+"""Keep keys and values of a fixed number of streams, one row of positions per stream."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from synth.engine.model.config import TransformerConfig
+
+
+def cache_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that keys and values are kept in: float32 on a CPU, else the model's.
+
+    A CPU attends faster in float32, and a number of 16 bits loses nothing by being kept in 32.
+    Values of 16 bits would be read faster still, but then the shares must have 16 bits too, and the
+    error of the hidden states grows by half.
+    """
+    return torch.float32 if device.type == "cpu" else dtype
+
+
+class KVCache:
+    """Hold keys and values, [L, B, KV, S, D] each; written in place, never replaced.
+
+    A captured graph may point into the two tensors, so they live as long as the cache. Views that
+    every step needs are made once.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        self.keys, self.values = keys, values
+        self._live_length = 0
+        self._live: list[tuple[Tensor, Tensor]] = []
+
+    @classmethod
+    def allocate(
+        cls,
+        config: TransformerConfig,
+        *,
+        num_slots: int,
+        num_positions: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> KVCache:
+        """Return a cache of zeros for a model of this dtype.
+
+        Zeros and not garbage, as a masked NaN still spreads.
+        """
+        shape = (config.n_layer, num_slots, config.n_local_heads, num_positions, config.head_dim)
+        return cls(
+            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
+            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
+        )
+
+    @property
+    def num_slots(self) -> int:
+        """Return the number of streams."""
+        return self.keys.shape[1]
+
+    @property
+    def num_positions(self) -> int:
+        """Return the positions of each stream."""
+        return self.keys.shape[3]
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory held, in bytes."""
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def first(self, num_slots: int) -> KVCache:
+        """Return the first streams as a cache over the same memory."""
+        return KVCache(self.keys[:, :num_slots], self.values[:, :num_slots])
+
+    def rows(self, position: Tensor) -> Tensor:
+        """Return where `write_step` writes a position per stream: int64 [B] to int64 [B * KV]."""
+        streams = torch.arange(position.shape[0] * self.keys.shape[2], device=position.device)
+        per_head = position.repeat_interleave(self.keys.shape[2], output_size=streams.shape[0])
+        return streams * self.num_positions + per_head
+
+    def live(self, length: int) -> list[tuple[Tensor, Tensor]]:
+        """Return each layer's keys and values of the first positions, [B, KV, length, D] each."""
+        if length != self._live_length:
+            layers = zip(self.keys, self.values, strict=True)
+            self._live = [(keys[:, :, :length], values[:, :, :length]) for keys, values in layers]
+            self._live_length = length
+        return self._live
+
+    @cached_property
+    def _flat(self) -> list[tuple[Tensor, Tensor]]:
+        """Return each layer's keys and values as rows, [B * KV * S, D] each."""
+        size = self.keys.shape[-1]
+        layers = zip(self.keys, self.values, strict=True)
+        return [(keys.view(-1, size), values.view(-1, size)) for keys, values in layers]
+
+    def write_step(self, layer: int, rows: Tensor, k: Tensor, v: Tensor) -> None:
+        """Write one position per stream, at `rows` of `self.rows`: k and v [B, KV, D]."""
+        keys, values = self._flat[layer]
+        size = k.shape[-1]
+        keys.index_copy_(0, rows, k.to(keys.dtype).reshape(-1, size))
+        values.index_copy_(0, rows, v.to(values.dtype).reshape(-1, size))
+
+    def write_prompt(self, layer: int, slot: int, start: int, k: Tensor, v: Tensor) -> None:
+        """Write one stream's positions from `start`: k and v [S, KV, D]."""
+        end = start + k.shape[0]
+        self.keys[layer, slot, :, start:end] = k.transpose(0, 1)
+        self.values[layer, slot, :, start:end] = v.transpose(0, 1)
+
+    def read_prefix(self, slot: int, length: int) -> tuple[Tensor, Tensor]:
+        """Return copies of a stream's first positions, [L, KV, length, D] each."""
+        return self.keys[:, slot, :, :length].clone(), self.values[:, slot, :, :length].clone()
+
+    def write_prefix(self, slot: int, keys: Tensor, values: Tensor) -> None:
+        """Put positions that `read_prefix` returned at the start of a stream."""
+        self.keys[:, slot, :, : keys.shape[2]] = keys
+        self.values[:, slot, :, : values.shape[2]] = values
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy a stream's first positions over those of another stream."""
+        for cache in (self.keys, self.values):
+            cache[:, target, :, :length] = cache[:, source, :, :length]
+
+    def wipe(self, slot: int) -> None:
+        """Zero a stream: what a failed request left there may be NaN, which no mask stops.
+
+        A masked value is still multiplied by 0, and a masked score is added to minus infinity.
+        """
+        self.keys[:, slot].zero_()
+        self.values[:, slot].zero_()

@@ -1,0 +1,1 @@
+"""Models with random weights, for tests and measurements."""

@@ -1,0 +1,1 @@
+"""The loop that serves requests: slots are filled, stepped and emptied into the codec."""

@@ -1,0 +1,391 @@
+"""Run the one thread that makes codes: it admits requests, steps their slots and retires them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+import torch
+from torch import Tensor
+
+from synth.contract import SegmentAudio
+from synth.engine.device_lane import DeviceLane
+from synth.engine.errors import (
+    DeadlineExceededError,
+    DeviceOutOfMemoryError,
+    EngineClosedError,
+    NonFiniteLogitsError,
+)
+from synth.engine.model.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
+from synth.engine.model.prefill import MAX_PACK_POSITIONS
+from synth.engine.slots.batch import LOOK_EVERY, Look, Looker, Progress, RunningSlot, SlotBatch
+from synth.engine.slots.codec_thread import CodecThread
+from synth.engine.slots.out_of_memory import SlotLimit, free_cached_memory, is_out_of_memory
+from synth.engine.slots.request_queue import Deadlines, RequestQueue, SlotRequest
+from synth.engine.slots.segment_audio import FinishedCodes, LiveChunk, give
+from synth.engine.slots.work_counter import WorkCounter
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_ROUNDS = 4  # times the slots: later requests that may pass one over
+LIVE_PACK_EVERY = 4  # frames between two packs of prompts while streams are listened to
+
+
+class SlotLoop:
+    """Own the slots; every call of the transformers happens on this thread.
+
+    Between two frames it ends requests that were cancelled or are late, starts waiting ones in free
+    slots, and hands what was made to the codec's thread.
+    """
+
+    def __init__(
+        self,
+        batch: SlotBatch,
+        codec: CodecThread,
+        counter: WorkCounter,
+        device: torch.device,
+    ) -> None:
+        """Prepare the thread; it begins with `start`."""
+        self.batch, self.limit = batch, SlotLimit(batch.num_slots)
+        self._counter, self._device = counter, device
+        self._lane = DeviceLane(device, is_urgent=True)
+        self._codec = codec
+        self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
+        self._unread: Look | None = None
+        self._looked_at = 0
+        self.frames_made = 0  # of all segments, since the start
+        self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
+        self._deadlines = Deadlines()
+        self._last_pack, self._last_voice = -LIVE_PACK_EVERY, ""
+        self._starting: list[SlotRequest] = []
+        self._posted: list[Callable[[], None]] = []
+        self._wake = threading.Condition()
+        self._unfinished, self._any_over, self._closed = 0, False, False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a request is unfinished or in a slot."""
+        return bool(self._unfinished or self.batch.num_running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Return how many requests wait for a slot."""
+        with self._wake:
+            return len(self._queue)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, request: SlotRequest) -> Future[SegmentAudio]:
+        """Queue a request; its future can be cancelled at any time until it has its result.
+
+        Raises:
+            EngineClosedError: the loop is closed.
+        """
+        with self._wake:
+            if self._closed:
+                raise EngineClosedError(
+                    "The engine is closed; another worker can render this segment."
+                )
+            self._queue.push(request)
+            self._deadlines.push(request)
+            self._unfinished += 1
+            self._wake.notify()
+        request.future.add_done_callback(self._note_done)
+        return request.future
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Have a function run on this thread between two frames; nobody waits for it."""
+        with self._wake:
+            self._posted.append(function)
+            self._wake.notify()
+
+    def wake(self) -> None:
+        """Look again whether there is something to do."""
+        with self._wake:
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Stop the thread; what is unfinished here ends with EngineClosedError."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._wake:
+            waiting = self._queue.drain()
+        for request in [*(slot.request for slot in self.batch.running), *waiting]:
+            give(
+                request.future,
+                EngineClosedError("The engine was closed before this segment was rendered."),
+            )
+
+    def _note_done(self, future: Future[SegmentAudio]) -> None:
+        with self._wake:
+            self._unfinished -= 1
+            if future.cancelled() or future.exception() is not None:
+                self._any_over = True
+                self._wake.notify()
+
+    def _run(self) -> None:
+        with self._lane.entered():
+            while self._wait_for_work():
+                ran_out = False
+                try:
+                    self._run_posted()
+                    self._end_over()
+                    self._start_some()
+                    self._advance()
+                except Exception as error:
+                    ran_out = is_out_of_memory(error)
+                    if not ran_out:
+                        logger.exception("engine step failed")
+                        self._fail_all(error)
+                if ran_out:  # here, where the error keeps no memory any more
+                    self._step_down()
+
+    def _wait_for_work(self) -> bool:
+        """Block until there is something to do; False when the loop shall end."""
+        with self._wake:
+            while not (self._closed or self._has_work()):
+                self._wake.wait(self._deadlines.seconds_left())
+            return not self._closed
+
+    def _has_work(self) -> bool:
+        return bool(
+            self.batch.num_running
+            or self._posted
+            or self._any_over
+            or self._may_start()
+            or self._deadlines.seconds_left() == 0
+        )
+
+    def _run_posted(self) -> None:
+        with self._wake:
+            posted, self._posted = self._posted, []
+        for function in posted:
+            function()
+
+    def _end_over(self) -> None:
+        """Free the slots and places of requests that were cancelled or are too late."""
+        with self._wake:
+            late = self._deadlines.pop_passed()
+        in_slots = {id(slot.request) for slot in self.batch.running} if late else set()
+        for request in late:
+            where = (
+                "while the segment was rendered"
+                if id(request) in in_slots
+                else "while the segment waited"
+            )
+            give(
+                request.future,
+                DeadlineExceededError(seconds=request.deadline_seconds, where=where),
+            )
+        if not self._any_over:
+            return
+        with self._wake:
+            self._any_over = False
+            self._queue.drop_done()
+        for running in self.batch.running:
+            if running.request.future.done():
+                self.batch.release(running)
+
+    def _start_some(self) -> None:
+        """Give free slots to requests; when nothing waits, keep those in use at the front."""
+        with self._wake:
+            if not len(self._queue):
+                self.batch.compact()
+                return
+            self._starting = self._take_requests()
+        if not self._starting:
+            return
+        for request, error in self.batch.start(self._starting):
+            give(request.future, error)
+        self._counter.note()
+        streams = [request.future for request in self._starting if request.live is not None]
+        self._starting = []
+        if streams:
+            self._codec.watch(streams)
+            self._look(self.batch.running, in_haste=True)  # the first frame came with the prompt
+
+    def _may_start(self) -> bool:
+        """Return whether the request that goes next may have a slot now; holds the lock."""
+        priority = self._queue.next_priority()
+        return (
+            priority is not None
+            and self.batch.num_running < self.limit.now
+            and not self._codec.is_behind(priority)
+            and not self._would_delay_streams(priority)
+        )
+
+    def _take_requests(self) -> list[SlotRequest]:
+        """Take the requests to start now: no more than one pass of prompts, and none in vain.
+
+        A prefix that is not kept counts with its positions, once. Holds the lock.
+        """
+        running = self.batch.running
+        voices = {slot.request.voice for slot in running} | {self._last_voice}
+        taken: list[SlotRequest] = []
+        known: set[str] = set()
+        positions = 0
+        while len(running) + len(taken) < self.limit.now and self._may_start():
+            request = self._queue.pop(voices)
+            if request is None:
+                break
+            positions += request.own.shape[1]
+            if request.voice not in known and request.voice not in self.batch.prefixes:
+                positions += request.prefix.shape[1]
+            if taken and positions > MAX_PACK_POSITIONS:
+                self._queue.push_front([request])
+                break
+            known.add(request.voice)
+            voices.add(request.voice)
+            taken.append(request)
+            self._last_voice = request.voice
+        if taken:
+            self._last_pack = self.batch.frames
+        return taken
+
+    def _would_delay_streams(self, priority: int) -> bool:
+        """Return whether a less urgent prompt now would widen the gaps of streams too much."""
+        if self.batch.frames - self._last_pack >= LIVE_PACK_EVERY:
+            return False
+        live = [slot.request for slot in self.batch.running if slot.request.live is not None]
+        return any(request.priority < priority for request in live)
+
+    def _advance(self) -> None:
+        """Compute one frame, and look at the slots when it is time."""
+        running = self.batch.running
+        if not running:
+            self._unread = None
+            return
+        can_go_on = any(slot.last_frame > self.batch.frames for slot in running)
+        if can_go_on:
+            self.batch.step()
+            self.limit.note_frame()
+            self.frames_made += len(running)
+            self._counter.note()
+        in_haste = not can_go_on or any(_is_unheard(slot) for slot in running)
+        if in_haste or self.batch.frames - self._looked_at >= self._look_every:
+            self._look(running, in_haste=in_haste)
+
+    def _look(self, running: list[RunningSlot], *, in_haste: bool) -> None:
+        """Begin a look and read the one before, or both where there is nothing to wait for."""
+        look, before = self._looker.begin(running), self._unread
+        self._unread, self._looked_at = look, self.batch.frames
+        if before is not None:
+            self._take_progress(before.read())
+        if in_haste or not self._looker.is_async:
+            self._unread = None
+            self._take_progress(look.read())
+
+    def _take_progress(self, found: Sequence[Progress]) -> None:
+        """Hand the codec what the slots have made, and free those whose request has ended."""
+        for progress in found:
+            if progress.status != RUNNING:
+                self._retire(progress)
+            elif progress.running.request.live is not None:
+                self._hand_on(progress.running, progress.frames)
+
+    def _hand_on(self, running: RunningSlot, frames: int) -> None:
+        """Give the codec the chunks of a stream that are complete."""
+        live, future = running.request.live, running.request.future
+        assert live is not None
+        while size := live.next_chunk(frames):
+            end = live.num_handed + size
+            if running.request.restarts and not live.agrees_with(self.batch.codes(running, 0, end)):
+                give(future, _stream_changed())
+                return
+            codes = self.batch.codes(running, live.num_handed, end)
+            live.note_handed(codes)
+            self._codec.feed(LiveChunk(live, future, codes, self._lane.mark()))
+
+    def _retire(self, progress: Progress) -> None:
+        """Free a slot; its codes go to the codec, or its failure to who asked."""
+        running, request = progress.running, progress.running.request
+        running.failed = progress.status == FAILED
+        reason = FINISH_REASONS.get(progress.status)
+        if reason is None:
+            self.batch.release(running)
+            text = f"The model's logits at frame {progress.frames} are not finite."
+            give(request.future, NonFiniteLogitsError(text))
+            return
+        spoken = progress.frames - (progress.status == ENDED)
+        codes = self.batch.codes(running, 0, spoken)
+        self.batch.release(running)
+        finished = FinishedCodes(
+            codes=codes,
+            made=self._lane.mark(),
+            reason=reason,
+            future=request.future,
+            priority=request.priority,
+            queue_seconds=running.started_at - request.submitted_at,
+            prefill_seconds=running.prefilled_at - running.started_at,
+            decode_seconds=time.perf_counter() - running.prefilled_at,
+        )
+        if request.live is None:
+            self._codec.finish(finished)
+        else:
+            self._end_stream(running, finished, codes)
+
+    def _end_stream(self, running: RunningSlot, finished: FinishedCodes, codes: Tensor) -> None:
+        live = running.request.live
+        assert live is not None
+        if running.request.restarts and not live.agrees_with(codes):
+            give(finished.future, _stream_changed())
+            return
+        rest = codes[:, live.num_handed :]
+        live.note_handed(rest)
+        self._codec.feed(LiveChunk(live, finished.future, rest, finished.made, finished))
+
+    def _step_down(self) -> None:
+        """Use fewer slots: what they held waits again, and begins anew with the same seed.
+
+        Requests that were being started wait until others have left; the slots in use are as they
+        were. After a frame nothing is sure, so all slots begin anew. One that was alone ends.
+        """
+        running = sorted(self.batch.running, key=lambda slot: slot.started_at)
+        logger.warning("memory ran out: running=%d starting=%d", len(running), len(self._starting))
+        if self._starting:
+            affected, self._starting = self._starting, []
+        else:
+            affected, running = [slot.request for slot in running], []
+            self._release_all()
+        self.batch.prefixes.clear()
+        free_cached_memory(self._device)
+        if not self.limit.step_down(len(affected), still_used=len(running)):
+            give(affected[0].future, MemoryError())
+            return
+        for request in affected:
+            request.restarts += 1
+        with self._wake:
+            self._queue.push_front(affected)
+
+    def _fail_all(self, error: Exception) -> None:
+        """End what is in slots with an error that nobody foresaw."""
+        for request in [*(slot.request for slot in self.batch.running), *self._starting]:
+            give(request.future, error)
+        self._release_all()
+
+    def _release_all(self) -> None:
+        for running in self.batch.running:
+            self.batch.release(running)
+        self._starting, self._unread = [], None
+
+
+def _is_unheard(slot: RunningSlot) -> bool:
+    """Return whether a stream waits for its first sound."""
+    live = slot.request.live
+    return live is not None and not live.num_handed
+
+
+def _stream_changed() -> DeviceOutOfMemoryError:
+    return DeviceOutOfMemoryError(
+        "Memory ran out while somebody listened to this stream. The same audio cannot be "
+        "continued, so request it again."
+    )

@@ -1,0 +1,198 @@
+"""Choose how many slots an engine has, and refuse those that do not fit before taking memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.decoder import default_batch_frames
+from synth.engine.codec.files.codec_file import open_codec
+from synth.engine.codec.precision import decode_precision, encode_precision
+from synth.engine.codec.streams.graphs import graph_bytes
+from synth.engine.errors import SlotsDoNotFitError
+from synth.engine.loading.device_memory import DeviceMemory, find_memory
+from synth.engine.loading.engine_config import (
+    EngineConfig,
+    choose_numbers,
+    resolve_device,
+    wants_graphs,
+)
+from synth.engine.loading.loaded_models import LoadedModels
+from synth.engine.loading.memory import (
+    Demand,
+    MemoryPlan,
+    NumberFormats,
+    find_demand,
+    gigabytes,
+    plan_memory,
+)
+from synth.engine.model.config import LMConfig, load_config
+from synth.engine.model.kv_cache import cache_dtype
+
+# Slots that the engine takes by itself. On a CPU a frame of more than 16 streams takes as much
+# longer as it gives more, so that only waiting grows; on CUDA past about 50 streams keys and values
+# cost more to read than weights.
+MAX_AUTO_SLOTS = {"cpu": 16, "cuda": 64}
+MIN_CODEC_FRAMES = 64  # 3 s of audio; longer segments go through the decoder in parts
+MIN_RESERVE = 256 * 2**20
+# For what no plan knows: fragments, libraries' workspaces, and on a CPU the other processes.
+RESERVE_SHARE = {"cpu": 0.10, "cuda": 0.05}
+# A narrow codec's passes on a CPU are so short that what Python does for each of them counts.
+CPU_PASS_BYTES = 320 * 2**20  # about 64 frames of a full-size decoder
+MOST_CPU_FRAMES = 192
+CODEC_SHARE = 0.25  # of what weights and reserve leave
+PREFIX_SHARE = 0.10  # of the same; the codec's is of what is left after this
+INT8_BYTES = 1.3  # of a number in 8 bits, measured: scale and sum of its row, the layout's padding
+MIN_POSITIONS = 64  # fewer are no advice to give
+
+
+def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> NumberFormats:
+    """Return the number formats that a configuration has on a device.
+
+    Raises:
+        InvalidSpecError: a format is unknown, or not to be had on the device.
+    """
+    numbers = choose_numbers(
+        config.dtype, device, lm, kernels=config.kernels, cache_dir=config.cache_dir
+    )
+    return NumberFormats(
+        model=numbers.dtype,
+        cache=cache_dtype(device, numbers.dtype),
+        encoder=encode_precision(config.codec_encode_dtype, device).dtype,
+        decoder=decode_precision(config.codec_decode_dtype, device).dtype,
+        matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
+    )
+
+
+def plan_engine(config: EngineConfig) -> MemoryPlan:
+    """Return what the engine of a checkpoint will take on its device; reads sizes and no weight.
+
+    Raises:
+        CheckpointError, InvalidSpecError: as for `engine_demand`.
+        SlotsDoNotFitError: as for `plan_slots`.
+    """
+    device = resolve_device(config.device)
+    demand = engine_demand(config, device)
+    return plan_slots(
+        demand,
+        find_memory(device),
+        device.type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
+
+
+def engine_demand(config: EngineConfig, device: torch.device) -> Demand:
+    """Return what the engine of a checkpoint takes.
+
+    Raises:
+        CheckpointError, InvalidSpecError: as for `load_models`, and `wants_graphs`.
+    """
+    wants_graphs(config.graphs, device)  # refused here, before weights are loaded
+    lm, codec = load_config(config.checkpoint), open_codec(config.checkpoint).config
+    return _demand(config, lm, codec, device)
+
+
+def plan_loaded(config: EngineConfig, models: LoadedModels) -> MemoryPlan:
+    """Return what an engine over loaded models will take; errors as for `plan_slots`."""
+    demand = _demand(config, models.dual_ar.config, models.decoder.config, models.device)
+    memory = find_memory(models.device)
+    before = DeviceMemory(memory.free + demand.weight_bytes, memory.total, memory.source)
+    return plan_slots(
+        demand,
+        before,
+        models.device.type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
+
+
+def plan_slots(
+    demand: Demand,
+    memory: DeviceMemory,
+    device_type: str,
+    *,
+    asked: int = 0,
+    most: int | None = None,
+    prefix_cache_bytes: int = 0,
+) -> MemoryPlan:
+    """Return the plan of an engine on a device with this memory free, before weights are loaded.
+
+    Args:
+        asked: slots; 0 takes as many as fit, at most `most` (None: MAX_AUTO_SLOTS).
+        prefix_cache_bytes: what kept voice prefixes may take, but no more than PREFIX_SHARE.
+
+    Raises:
+        SlotsDoNotFitError: the slots asked for do not fit, or not even one; the text has the
+            numbers and what to set.
+    """
+    reserve = max(int(memory.free * RESERVE_SHARE[device_type]), MIN_RESERVE)
+    shared = demand.prompt_work + demand.codec_graphs
+    room = memory.free - reserve - demand.weight_bytes - shared
+    prefix_cache_bytes = min(prefix_cache_bytes, max(int(PREFIX_SHARE * room), 0))
+    room -= prefix_cache_bytes
+    frames, work = _codec_share(demand, room, max(asked, 1), device_type)
+    left = room - work
+    fitting = max(left, 0) // demand.slot_bytes
+    if fitting < max(asked, 1):
+        raise SlotsDoNotFitError(_refusal(demand, memory, left, reserve, asked))
+    slots = asked or min(fitting, MAX_AUTO_SLOTS[device_type] if most is None else most)
+    return plan_memory(
+        demand,
+        slots=slots,
+        codec_frames=frames,
+        codec_work=work,
+        prefix_cache_bytes=prefix_cache_bytes,
+        reserve=reserve,
+    )
+
+
+def _codec_share(demand: Demand, room: int, slots: int, device_type: str) -> tuple[int, int]:
+    """Return how many frames the codec may take in one pass, and its working memory.
+
+    They are the most that leaves the slots their room.
+    """
+    frames, needed = default_batch_frames(device_type), slots * demand.slot_bytes
+    if device_type == "cpu":
+        frames = max(frames, min(CPU_PASS_BYTES // demand.codec_frame_work, MOST_CPU_FRAMES))
+    most = min(CODEC_SHARE * room, room - needed)
+    while frames > MIN_CODEC_FRAMES and frames * demand.codec_frame_work > most:
+        frames //= 2
+    return frames, demand.codec_work(frames)
+
+
+def _demand(config: EngineConfig, lm: LMConfig, codec: CodecConfig, device: torch.device) -> Demand:
+    formats = number_formats(config, device, lm)
+    demand = find_demand(lm, codec, formats, max_positions=config.max_positions)
+    if not wants_graphs(config.graphs, device):
+        return demand
+    graphs = graph_bytes(codec, formats.decoder, demand.codec_frame_work)
+    return replace(demand, codec_graphs=graphs)
+
+
+def _refusal(demand: Demand, memory: DeviceMemory, left: int, reserve: int, asked: int) -> str:
+    """Return the sentence about slots that do not fit into the `left` bytes."""
+    others = memory.free - left - demand.weight_bytes - reserve
+    taken = (
+        f"the weights need {gigabytes(demand.weight_bytes)}, working memory "
+        f"{gigabytes(others)} and the reserve {gigabytes(reserve)} of "
+        f"{gigabytes(memory.free)} free"
+    )
+    slots, positions = max(asked, 1), demand.max_positions
+    per_position = demand.slot_bytes / positions
+    fewer, shorter = left // demand.slot_bytes, int(left / slots / per_position)
+    if fewer < 1 and shorter < MIN_POSITIONS:
+        return (
+            f"The model does not fit into the memory of {memory.source}: {taken}. Use a "
+            "device with more memory, or set TTS_DTYPE to a smaller number format."
+        )
+    advice = [f"TTS_ENGINE_SLOTS to {fewer} or fewer"] if fewer else []
+    if shorter >= MIN_POSITIONS:
+        advice.append(f"TTS_ENGINE_MAX_POSITIONS to {shorter} or fewer")
+    return (
+        f"{slots} slot{'s' if slots > 1 else ''} of {positions} positions need "
+        f"{gigabytes(slots * demand.slot_bytes)}, but {memory.source} has only "
+        f"{gigabytes(left)} left for them: {taken}. Set {', or '.join(advice)}."
+    )

@@ -1,0 +1,1 @@
+"""Jobs without their HTTP: planned, submitted, found in the queue, tried again, let go."""

@@ -1,0 +1,509 @@
+"""Estimate when unfinished work is done, from what was rendered lately; say nothing if unsure.
+
+A time is given only where it is probably right within WITHIN of itself: where what was measured
+is steady, recent and enough. Pages and commands say WITHOUT_ETA otherwise.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import statistics
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Self
+
+from django.conf import settings
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, Sum, Value, When
+from django.db.models.functions import Length
+
+from synth.jobs.queue_places import SEGMENTS_LEFT, before_in_lane, unfinished_jobs
+from synth.models import Export, RenderJob, Segment, WorkerStatus
+from synth.transitions import UNFINISHED
+from ttsweb import leases
+
+WITHOUT_ETA = "estimating the time left"
+WITHIN = 0.3
+WINDOW_SECONDS = 600.0
+MOST_SEGMENTS = 400  # of the newest; a busy machine ends more than that in the window
+FIRST_SHARE = 0.1  # of a job's characters, before which a job that runs says little of itself
+_TOGETHER_SECONDS = 0.1
+_LEAST_STEPS, _LEAST_GAPS = 5, 2
+_SURE = 2.0  # standard deviations that WITHIN has to hold
+# So much longer than usual, and at least so long, is a pause, which parts what was measured.
+_LONG, _BREAK_SECONDS = 8.0, 30.0
+_STALL, _STALL_SECONDS = 3.0, 5.0
+_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+_LATEST_EXPORTS = 40
+_SO_FAR_ERROR = 0.1  # of the time, where a job goes on as it did since its start
+_QUICK_STEPS = 0.9  # so many of all steps are slower than those beside which nothing is rendered
+# Segments a slot that are claimed and not rendered: those that are begun count half, and as many
+# wait for a slot.
+_CLAIMED_AHEAD = 1.5
+_ALIKE = 4.0  # files of up to so many times the length, or of that part of it, say something
+_FIRST_FILE_SPEED = 40.0  # seconds of audio a second; a guess, as uncertain as it is long
+_FILE_ERROR, _ONE_FILE_ERROR = 0.1, 0.4  # of a file's time; the second one is that of one sample
+_LEAST_FILES = 3  # which tell by themselves how much such times differ
+
+
+class Ended(NamedTuple):
+    """Say when a segment had its take, of how many characters, and when its job had begun."""
+
+    at: float  # seconds; all moments of one call have the same origin
+    chars: int
+    begun: float
+    job: uuid.UUID | None = None
+    is_reused: bool = False
+
+
+class Estimate(NamedTuple):
+    """A time and its standard deviation, in seconds."""
+
+    seconds: float
+    error: float
+
+    def plus(self, other: Estimate) -> Estimate:
+        """Return the time of both, one after the other."""
+        return Estimate(self.seconds + other.seconds, math.hypot(self.error, other.error))
+
+    def if_sure(self) -> float | None:
+        """Return the time if it is probably right within WITHIN of itself."""
+        return self.seconds if _SURE * self.error <= WITHIN * self.seconds else None
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Hold how fast all workers together render, and how steadily.
+
+    Segments that end together are one step; `spread` is the standard deviation of the time that
+    one of `steps` took, in means.
+    """
+
+    chars_per_second: float
+    chars_per_segment: float
+    chars_per_step: float
+    steps: int
+    spread: float
+    last_at: float
+
+    @classmethod
+    def of(cls, ended: Iterable[Ended]) -> Self | None:
+        """Return the throughput of the latest steady part; None where there is none."""
+        every = _steps(sorted(ended, key=lambda one: one.at))
+        steps = _after_pause(every)
+        # Many segments that began together end together: what lies between such ends has to be
+        # in the measured part, more than once.
+        least = _LEAST_GAPS * max(
+            (step.seconds for step in every if step.seconds <= _BREAK_SECONDS), default=0.0
+        )
+        while len(steps) >= _LEAST_STEPS and sum(step.seconds for step in steps) >= least:
+            middle = len(steps) // 2
+            early, late = _rate(steps[:middle]), _rate(steps[middle:])
+            is_steady = max(early, late) <= (1 + WITHIN) * min(early, late)
+            if is_steady or len(steps) < 2 * _LEAST_STEPS:
+                return cls._measured(steps)
+            steps = steps[middle:]
+        return None
+
+    @classmethod
+    def _measured(cls, steps: Sequence[_Step]) -> Self | None:
+        rate, number = _rate(steps), len(steps)
+        if not 0 < rate < math.inf:
+            return None
+        chars, segments = sum(step.chars for step in steps), sum(step.segments for step in steps)
+        off = sum((step.seconds - step.chars / rate) ** 2 for step in steps)
+        spread = math.sqrt(off / (number - 1)) * number / (chars / rate)
+        return cls(rate, chars / segments, chars / number, number, spread, steps[-1].at)
+
+    def time_for(self, chars: float) -> Estimate:
+        """Return how long so much text takes."""
+        if chars <= 0:
+            return Estimate(0.0, 0.0)
+        seconds, ahead = chars / self.chars_per_second, chars / self.chars_per_step
+        error = seconds * self.spread * math.sqrt(1 / self.steps + 1 / ahead)
+        # Of what ends together nobody knows whether the last of it needs a whole step of its own.
+        last = self.seconds_per_step / 2 * (1 - self.chars_per_segment / self.chars_per_step)
+        return Estimate(seconds, math.hypot(error, last))
+
+    @property
+    def seconds_per_step(self) -> float:
+        """Return how long one step took on average."""
+        return self.chars_per_step / self.chars_per_second
+
+    def is_stalled(self, now: float, since: float) -> bool:
+        """Say whether nothing has ended for much longer than usual, since a job began, too."""
+        usual = self.seconds_per_step * (1 + self.spread)
+        return now - max(self.last_at, since) > max(_STALL_SECONDS, _STALL * usual)
+
+
+@dataclass(slots=True)
+class _Step:
+    """What ended at one moment, and the time since the one before it or since its job began."""
+
+    at: float
+    seconds: float
+    chars: int
+    segments: int = 1
+
+
+def _steps(ended: Sequence[Ended]) -> list[_Step]:
+    steps: list[_Step] = []
+    for one in ended:
+        if steps and one.at - steps[-1].at < _TOGETHER_SECONDS:
+            steps[-1].chars += one.chars
+            steps[-1].segments += 1
+            continue
+        before = max(steps[-1].at if steps else -math.inf, one.begun)
+        steps.append(_Step(one.at, max(0.0, one.at - before), one.chars))
+    return steps
+
+
+def _after_pause(steps: Sequence[_Step]) -> Sequence[_Step]:
+    """Return what ended after the last pause, without its first step, whose start is not known."""
+    if not steps:
+        return steps
+    limit = max(_BREAK_SECONDS, _LONG * statistics.median(step.seconds for step in steps))
+    pauses = [place for place, step in enumerate(steps) if step.seconds > limit]
+    return steps[(pauses[-1] if pauses else 0) + 1 :]
+
+
+def _rate(steps: Sequence[_Step]) -> float:
+    seconds = sum(step.seconds for step in steps)
+    return sum(step.chars for step in steps) / seconds if seconds > 0 else math.inf
+
+
+def hours(seconds: float) -> str:
+    """Return a length as people say it."""
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def eta_seconds(job: RenderJob) -> int | None:
+    """Return in how many seconds a job is probably done; None where it ended or nobody knows."""
+    return etas([job]).get(job.pk)
+
+
+def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
+    """Return in how many seconds each job is probably done; those of which it is unknown lack.
+
+    The cost is four queries for all, and another one for the files of those that run.
+    """
+    waiting = [
+        job
+        for job in jobs
+        if job.status in UNFINISHED
+        and not job.cancel_requested
+        and job.paused_at is None
+        and job.kind != RenderJob.Kind.BATCH
+    ]
+    if not waiting:
+        return {}
+    ended = _ended_lately()
+    has_begun = any(job.started_at is not None for job in waiting)
+    if not ended and not has_begun:
+        return {}
+    texts = _texts_of([job.pk for job in waiting])
+    files = _Files.look() if has_begun else _Files(())
+    rendering = [job for job in waiting if texts[job.pk].left]
+    joining = [job.pk for job in waiting if not texts[job.pk].left and job.started_at is not None]
+    found = files.left(joining, texts) if joining else {}
+    found |= _render_times(rendering, ended, texts, files) if ended and rendering else {}
+    return {pk: math.ceil(seconds) for pk, seconds in found.items() if seconds is not None}
+
+
+def _render_times(
+    jobs: Sequence[RenderJob],
+    ended: Sequence[Ended],
+    texts: Mapping[uuid.UUID, _Texts],
+    files: _Files,
+) -> dict[uuid.UUID, float | None]:
+    now = leases.database_now().timestamp()
+    before, backlogs = before_in_lane(jobs), _backlogs()
+    slots = _num_slots() if any(job.started_at is not None for job in jobs) else 0
+    found: dict[uuid.UUID, float | None] = {}
+    for job in jobs:
+        since = -math.inf if job.started_at is None else job.started_at.timestamp()
+        # What of a job was there already is spread over it as far as anybody knows.
+        own = [one for one in ended if one.at >= since and (not one.is_reused or one.job == job.pk)]
+        speed = Throughput.of(own)
+        text = texts[job.pk]
+        unstored = 0.0 if job.started_at is None else text.unstored(slots)
+        lately: Estimate | None = None
+        if speed is not None and _tells(job, speed, now, since):
+            mine = text.left - unstored + before[job.pk].segments * speed.chars_per_segment
+            lately = speed.time_for(_with_ahead(mine, job.priority, job.lane, speed, backlogs))
+            if job.started_at is not None and not unstored:
+                # Of the step after the last one a part is done by now.
+                gone = min(now - speed.last_at, speed.seconds_per_step, lately.seconds)
+                lately = Estimate(lately.seconds - gone, lately.error)
+        if job.started_at is None:
+            found[job.pk] = lately.if_sure() if lately is not None else None
+            continue
+        rest = _storing_time(ended, unstored).plus(files.time_for(text.audio_seconds, job.format))
+        so_far = _as_so_far(job, text, unstored, own, now)
+        found[job.pk] = _if_agreed(lately, so_far, rest)
+    return found
+
+
+def _if_agreed(lately: Estimate | None, so_far: Estimate | None, rest: Estimate) -> float | None:
+    """Return the time by the pace of late and of the whole job; None where they disagree."""
+    times = [one.plus(rest) for one in (lately, so_far) if one is not None]
+    if not times:
+        return None
+    least, most = min(one.seconds for one in times), max(one.seconds for one in times)
+    mean = Estimate((least + most) / 2, min(one.error for one in times))
+    return mean.if_sure() if most <= (1 + WITHIN) * least else None
+
+
+def _as_so_far(
+    job: RenderJob, text: _Texts, unstored: float, own: Sequence[Ended], now: float
+) -> Estimate | None:
+    """Return how long the rest is rendered if it goes as since the job's start; None if unknown.
+
+    A job says little of itself before its first tenth, after a pause, where takes were there
+    before, and once its start is longer ago than what is looked at.
+    """
+    assert job.started_at is not None
+    gone = now - job.started_at.timestamp()
+    made = text.every - text.left + unstored
+    if made < FIRST_SHARE * text.every or not 0 < gone <= WINDOW_SECONDS:
+        return None
+    mine = sorted(one.at for one in own if one.job == job.pk)
+    if not mine or job.takes_reused > FIRST_SHARE * job.segments_done:
+        return None
+    moments = [job.started_at.timestamp(), *mine, now]
+    if max(late - early for early, late in itertools.pairwise(moments)) > _BREAK_SECONDS:
+        return None
+    seconds = (text.left - unstored) * gone / made
+    return Estimate(seconds, _SO_FAR_ERROR * seconds)
+
+
+def _storing_time(ended: Iterable[Ended], chars: float) -> Estimate:
+    """Return how long it takes to store what is rendered, as in the quickest steps lately.
+
+    Those are the last ones of a job, beside which nothing is rendered.
+    """
+    steps = _steps(sorted(ended, key=lambda one: one.at))
+    rates = sorted(step.chars / step.seconds for step in steps if step.seconds > 0)
+    if not rates or chars <= 0:
+        return Estimate(0.0, 0.0)
+    seconds = chars / rates[int(len(rates) * _QUICK_STEPS)]
+    return Estimate(seconds, seconds / 2)
+
+
+def _num_slots() -> int:
+    """Return how many segments all workers that are heard of render at once."""
+    since = leases.database_now() - dt.timedelta(seconds=settings.LEASE_SECONDS)
+    figures = WorkerStatus.objects.filter(last_seen_at__gte=since).values_list("figures", flat=True)
+    return sum(int(one.get("slots", 0)) for one in figures)
+
+
+def _tells(job: RenderJob, speed: Throughput, now: float, since: float) -> bool:
+    """Say whether what was measured since a job began says when that job ends."""
+    if job.started_at is None:
+        return now - speed.last_at <= WINDOW_SECONDS
+    is_begun = job.segments_done >= FIRST_SHARE * job.segments_total
+    return is_begun and not speed.is_stalled(now, since)
+
+
+def eta_of_chars(
+    chars: Mapping[uuid.UUID, tuple[float, int, str]],
+    began: Mapping[uuid.UUID, dt.datetime] | None = None,
+) -> dict[uuid.UUID, int]:
+    """Return in how many seconds so much text, not all of it queued yet, is probably rendered.
+
+    Args:
+        chars: by any ids: characters that are left, the priority and the lane of their jobs.
+        began: when the work of some of them began; what was rendered before says nothing of it.
+    """
+    ended, now = _ended_lately() if chars else [], leases.database_now().timestamp()
+    if not ended:
+        return {}
+    backlogs = _backlogs()
+    found = {}
+    for key, (left, priority, lane) in chars.items():
+        start = (began or {}).get(key)
+        since = -math.inf if start is None else start.timestamp()
+        speed = Throughput.of(one for one in ended if one.at >= since and not one.is_reused)
+        if speed is None or (start is not None and speed.is_stalled(now, since)):
+            continue
+        seconds = speed.time_for(_with_ahead(left, priority, lane, speed, backlogs)).if_sure()
+        if seconds is not None:
+            found[key] = math.ceil(seconds)
+    return found
+
+
+def _with_ahead(
+    mine: float,
+    own_priority: int,
+    own_lane: str,
+    speed: Throughput,
+    backlogs: Mapping[tuple[int, str], int],
+) -> float:
+    """Return the characters that are rendered up to the end of some, the other queued ones too."""
+    ahead = 0.0
+    for (priority, lane), left in backlogs.items():
+        chars = left * speed.chars_per_segment
+        if priority < own_priority:
+            ahead += chars
+        elif priority == own_priority and lane != own_lane:
+            ahead += min(chars, mine)  # lanes of one class get the same until one is done
+    return mine + ahead
+
+
+def eta_of_new(chars: float, *, priority: int, lane: str) -> int | None:
+    """Return in how many seconds a job of so much text would be done, were it queued now."""
+    speed = throughput()
+    if speed is None:
+        return None
+    backlogs = _backlogs()
+    before = backlogs.get((priority, lane), 0) * speed.chars_per_segment
+    time = speed.time_for(_with_ahead(before + chars, priority, lane, speed, backlogs))
+    seconds = time.if_sure()
+    return None if seconds is None else math.ceil(seconds)
+
+
+class _Files:
+    """Know how long files took lately, by their length."""
+
+    def __init__(self, made: Sequence[tuple[float, float, str]]) -> None:
+        """Keep seconds of audio, seconds of work and the format of files."""
+        self._made = made
+
+    @classmethod
+    def look(cls) -> Self:
+        """Read the newest files."""
+        rows = Export.objects.filter(status=Export.Status.DONE, finished_at__isnull=False)
+        rows = rows.exclude(job__kind=RenderJob.Kind.BATCH).order_by("-finished_at")
+        made = rows.values_list("duration_seconds", "created_at", "finished_at", "format")
+        return cls(
+            [
+                (audio, (done - begun).total_seconds(), name)
+                for audio, begun, done, name in made[:_LATEST_EXPORTS]
+                if audio and done is not None
+            ]
+        )
+
+    def time_for(self, audio_seconds: float, name: str) -> Estimate:
+        """Return how long a file takes, by those of its kind and length; without any a guess."""
+        alike = [
+            work * audio_seconds / audio
+            for audio, work, kind in self._made
+            if kind == name and audio / _ALIKE <= audio_seconds <= _ALIKE * audio
+        ]
+        if not alike:
+            guess = audio_seconds / _FIRST_FILE_SPEED
+            return Estimate(guess, guess)
+        known, number = statistics.median(alike), len(alike)
+        spread = _ONE_FILE_ERROR / math.sqrt(number)
+        if number >= _LEAST_FILES:
+            spread = statistics.stdev(alike) / known * math.sqrt(1 + 1 / number)
+        return Estimate(known, math.hypot(_FILE_ERROR, spread) * known)
+
+    def left(
+        self, job_ids: Sequence[uuid.UUID], texts: Mapping[uuid.UUID, _Texts]
+    ) -> dict[uuid.UUID, float | None]:
+        """Return how long the files that are being made still take; None near their ends."""
+        now = leases.database_now()
+        rows = Export.objects.filter(job__in=job_ids, finished_at__isnull=True)
+        found: dict[uuid.UUID, float | None] = {}
+        for job_id, begun, name in rows.values_list("job", "created_at", "format"):
+            time = self.time_for(texts[job_id].audio_seconds, name)
+            gone = (now - begun).total_seconds()
+            found[job_id] = Estimate(max(0.0, time.seconds - gone), time.error).if_sure()
+        return found
+
+
+class _Texts(NamedTuple):
+    """Count a job's characters, those not rendered yet, and how long its audio will be."""
+
+    left: int = 0
+    audio_seconds: float = 0.0
+    every: int = 0
+    claimed: int = 0
+    segments: int = 0
+
+    def unstored(self, slots: int) -> float:
+        """Return the claimed characters that are rendered and not stored, by the usual room."""
+        ahead = _CLAIMED_AHEAD * slots * self.every / max(1, self.segments)
+        return max(0.0, self.claimed - ahead) if slots else 0.0
+
+
+def _texts_of(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, _Texts]:
+    chars = Length("spoken_text")
+    rows = Segment.objects.filter(job__in=job_ids).order_by().values("job")
+    found = dict.fromkeys(job_ids, _Texts())
+    for row in rows.annotate(
+        left=Sum(chars, filter=Q(status__in=_OPEN)),
+        claimed=Sum(chars, filter=Q(status=Segment.Status.CLAIMED)),
+        segments=Count("pk"),
+        spoken=Sum(chars, filter=Q(take__isnull=False)),
+        every=Sum(chars),
+        seconds=Sum("take__audio_seconds"),
+    ):
+        audio = row["seconds"] * row["every"] / row["spoken"] if row["spoken"] else 0.0
+        found[row["job"]] = _Texts(
+            row["left"] or 0, audio, row["every"], row["claimed"] or 0, row["segments"]
+        )
+    return found
+
+
+def real_time_factor(job: RenderJob) -> float | None:
+    """Return seconds of audio per second of work of an ended job, over all that it waited for.
+
+    Takes that were there already count as well. None while it goes on, or where it made no audio.
+    """
+    if job.started_at is None or job.finished_at is None or not job.audio_seconds:
+        return None
+    seconds = (job.finished_at - job.started_at).total_seconds()
+    return round(job.audio_seconds / seconds, 3) if seconds > 0 else None
+
+
+def throughput() -> Throughput | None:
+    """Return how fast segments were rendered lately; None where too few were to tell."""
+    return Throughput.of(one for one in _ended_lately() if not one.is_reused)
+
+
+def _ended_lately() -> list[Ended]:
+    """Return what ended in the window.
+
+    Reused is also a take that another job, such as a book's sample, has just rendered.
+    """
+    since = leases.database_now() - dt.timedelta(seconds=WINDOW_SECONDS)
+    earlier_users = Segment.objects.filter(
+        take=OuterRef("take"), finished_at__lt=OuterRef("finished_at")
+    )
+    is_reused = Q(take__created_at__lt=since) | Q(Exists(earlier_users))
+    rows = (
+        Segment.objects.filter(finished_at__gte=since, take__isnull=False)
+        .order_by("-finished_at")
+        .annotate(
+            chars=Length("spoken_text"),
+            begun=F("job__started_at"),
+            is_reused=Case(When(is_reused, then=Value(True)), default=Value(False)),
+        )
+        .values_list("finished_at", "chars", "begun", "job", "is_reused")[:MOST_SEGMENTS]
+    )
+    return [
+        Ended(at.timestamp(), chars, begun.timestamp() if begun else -math.inf, job_id, reused)
+        for at, chars, begun, job_id, reused in rows
+        if at is not None
+    ]
+
+
+def chars_left(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
+    """Return how many characters of each job are not rendered yet."""
+    rows = Segment.objects.filter(job__in=job_ids, status__in=_OPEN).order_by()
+    sums = rows.values("job").annotate(chars=Sum(Length("spoken_text")))
+    return {row["job"]: row["chars"] for row in sums}
+
+
+def _backlogs() -> dict[tuple[int, str], int]:
+    """Return how many segments are left of each priority class and lane."""
+    rows = unfinished_jobs().values("priority", "lane").annotate(left=Sum(SEGMENTS_LEFT))
+    return {(row["priority"], row["lane"]): row["left"] for row in rows}

@@ -1,0 +1,241 @@
+"""Plan a job: look at all that an order says, and build its rows without writing any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
+from django.utils import timezone
+
+from synth.jobs.rejections import SubmitRejectedError, text_rejected
+from synth.lexicons.book import LexiconBook
+from synth.models import RenderJob
+from synth.options.orders import Order as Order
+from synth.options.orders import check_options, speakers_of
+from synth.options.url_references import UrlClip, UrlClips
+from synth.options.voice_choice import find_voice, speaking_version
+from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.pauses import Pauses
+from synth.text.segments import MAX_SPEAKER, Piece, cut_text
+from ttsweb.pages.card import Card, CardError, read_card
+from voices.models import Voice, VoiceVersion
+from voices.submit import NewClip
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """Hold a job that may be written: its unsaved row, its pieces, and who speaks them.
+
+    `versions` and `references` are by speaker; a speaker is in one of the two.
+    """
+
+    job: RenderJob
+    pieces: list[Piece]
+    versions: Mapping[int, VoiceVersion]
+    references: Mapping[int, NewClip]
+
+
+@dataclass(frozen=True)
+class PlannedText:
+    """Hold a text as it was cleaned, the tag of its language, and its pieces as they are spoken."""
+
+    text: str
+    language: str
+    pieces: list[Piece]
+
+
+def plan_job(order: Order, *, owner: AbstractBaseUser | None) -> PlannedJob:
+    """Look at an order and return the job that it makes; nothing is written.
+
+    Raises:
+        SubmitRejectedError: text_*, voice_*, speaker_unknown, sample_rate_unfit, bit_rate_unfit,
+            deadline_past, url_* (a clip that cannot be fetched), clip_*, checkpoint_card_invalid,
+            lexicon_*, pattern_*, find_empty, say_invalid, spoken_too_long.
+    """
+    return Planner(owner).plan(order)
+
+
+class Planner:
+    """Plan jobs of one owner; what several of them share is looked up once.
+
+    Use one for a request and no longer: what it has found of voices is not looked up again.
+    """
+
+    def __init__(self, owner: AbstractBaseUser | None) -> None:
+        """Plan for a user; None is the system itself."""
+        self.owner = owner
+        self._card: Card | None = None
+        self._versions: dict[str, VoiceVersion | SubmitRejectedError] = {}
+        self._url_clips = UrlClips()
+        self._lexicons = LexiconBook(owner)
+
+    @property
+    def card(self) -> Card:
+        """Return the checkpoint's card.
+
+        Raises:
+            SubmitRejectedError: checkpoint_card_invalid.
+        """
+        if self._card is None:
+            try:
+                self._card = read_card(settings.CHECKPOINT)
+            except CardError as error:
+                raise SubmitRejectedError(503, "checkpoint_card_invalid", str(error)) from error
+        return self._card
+
+    def plan(self, order: Order) -> PlannedJob:
+        """Look at an order and return its job; as `plan_job`."""
+        check_options(order)
+        voices, references = speakers_of(order)
+        versions = self.versions_of(voices, order)
+        planned = self._text(order, versions, {*versions, *references})
+        clips = {
+            speaker: self._clip(clip, "reference" if order.reference else f"references.{speaker}")
+            for speaker, clip in sorted(references.items())
+        }
+        job = self.row(order, planned.text, planned.language, len(planned.pieces))
+        return PlannedJob(job, planned.pieces, versions, clips)
+
+    def plan_text(self, order: Order) -> PlannedText:
+        """Look at an order's text alone; without any voice no voice's lexicon is applied.
+
+        Raises:
+            SubmitRejectedError: as `plan`, of what concerns text, voices and lexicons.
+        """
+        voices = speakers_of(order)[0] if order.voice or order.voices else {}
+        versions = self.versions_of(voices, order)
+        return self._text(order, versions, set(versions) or None)
+
+    def cut_text(self, order: Order, versions: Mapping[int, VoiceVersion]) -> PlannedText:
+        """Return an order's text cut into pieces, to which no lexicon is applied yet."""
+        language = order.language or _language_of(versions, self.card)
+        text, pieces = _cut(order, self.card, language)
+        return PlannedText(text, language, pieces)
+
+    def versions_of(
+        self, voices: Mapping[int, Voice | str], order: Order
+    ) -> dict[int, VoiceVersion]:
+        """Return who speaks, by speaker.
+
+        Raises:
+            SubmitRejectedError: voice_not_found, voice_not_ready, voice_failed.
+        """
+        return {
+            speaker: self._version(voice, "voice" if order.voice else f"voices.{speaker}")
+            for speaker, voice in sorted(voices.items())
+        }
+
+    def _text(
+        self, order: Order, versions: Mapping[int, VoiceVersion], speakers: set[int] | None
+    ) -> PlannedText:
+        """Return the text as it is spoken; `speakers` are those who may, None lets all."""
+        cut = self.cut_text(order, versions)
+        if speakers is not None:
+            _check_speakers(cut.pieces, speakers)
+        pieces = self._lexicons.speak(
+            cut.pieces,
+            language=cut.language,
+            max_chars=self.card.segment_chars,
+            voice_ids={speaker: version.voice_id for speaker, version in versions.items()},
+            named=order.lexicons,
+            entries=order.lexicon,
+            normalise=order.normalise,
+            pauses=Pauses.of(order.pauses),
+        )
+        return replace(cut, pieces=pieces)
+
+    def row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
+        """Return the unsaved row of a job of so many segments."""
+        card = self.card
+        return RenderJob(
+            owner_id=self.owner.pk if self.owner else None,
+            text=text,
+            language=language,
+            priority=order.priority,
+            format=order.format,
+            speed=order.speed,
+            sample_rate=order.sample_rate,
+            bit_rate=order.bit_rate,
+            loudness=order.loudness,
+            pauses=dict(order.pauses),
+            lexicons=list(order.lexicons),
+            lexicon=[dict(entry) for entry in order.lexicon],
+            normalise=order.normalise,
+            max_retakes=order.max_retakes,
+            deadline_at=order.deadline_at,
+            retention_seconds=order.retention_seconds,
+            webhook_url=order.webhook_url,
+            live_requested_at=timezone.now() if order.live else None,
+            seed=order.seed,
+            temperature=card.temperature if order.temperature is None else order.temperature,
+            top_p=card.top_p if order.top_p is None else order.top_p,
+            top_k=card.top_k if order.top_k is None else order.top_k,
+            segments_total=num_pieces,
+        )
+
+    def _clip(self, clip: NewClip | UrlClip, attr: str) -> NewClip:
+        """Return a clip with its bytes, fetched where the order has its URL alone."""
+        return clip if isinstance(clip, NewClip) else self._url_clips.get(clip, attr)
+
+    def _version(self, wanted: Voice | str, attr: str) -> VoiceVersion:
+        """Return the version that will speak.
+
+        Raises:
+            SubmitRejectedError: voice_not_found, voice_not_ready, voice_failed.
+        """
+        key = wanted if isinstance(wanted, str) else str(wanted.pk)
+        if key not in self._versions:
+            try:
+                voice = find_voice(self.owner, wanted) if isinstance(wanted, str) else wanted
+                self._versions[key] = speaking_version(voice)
+            except SubmitRejectedError as error:
+                self._versions[key] = error
+        found = self._versions[key]
+        if isinstance(found, SubmitRejectedError):
+            raise found.at(attr)
+        return found
+
+
+def _language_of(versions: Mapping[int, VoiceVersion], card: Card) -> str:
+    """Return the language of a text that says nothing of it."""
+    voices = [version.voice for _, version in sorted(versions.items())]
+    spoken = [voice.language for voice in voices if voice is not None and voice.language]
+    return next(iter([*spoken, *card.languages]), "en")
+
+
+def _cut(order: Order, card: Card, language: str) -> tuple[str, list[Piece]]:
+    """Return the cleaned text and its pieces."""
+    try:
+        cleaned = clean_text(order.text, max_chars=settings.MAX_TEXT_CHARS)
+        pieces = cut_text(
+            cleaned,
+            max_chars=card.segment_chars,
+            language=language,
+            pauses=Pauses.of(order.pauses),
+        )
+    except TextRejectedError as error:
+        raise text_rejected(error) from error
+    return cleaned, pieces
+
+
+def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
+    """Refuse a text that names a speaker without a voice: never another one speaks for it."""
+    unknown = sorted({piece.speaker for piece in pieces} - known)
+    if not unknown:
+        return
+    names = ", ".join(str(speaker) for speaker in sorted(known))
+    first = unknown[0]
+    said = f"The text has a tag <|speaker:{first}|>"
+    if first == 0:
+        said = "The words before the first tag, or after <|speaker:0|>, belong to speaker 0"
+    elif first == MAX_SPEAKER:
+        said = f"The text names a speaker by a number above {MAX_SPEAKER - 1}"
+    raise SubmitRejectedError(
+        400,
+        "speaker_unknown",
+        f"{said}, but this job has voices only for speaker {names}. Add a voice in "
+        "`voices`, or remove the tag.",
+        attr="text",
+    )

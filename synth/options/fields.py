@@ -1,0 +1,327 @@
+"""Read the options of a job that are no plain text or number."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
+from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
+
+from synth.options.language_tags import MAX_TAG_CHARS, TAG_PATTERN, language_tag
+from synth.options.request_fields import StrictNumberField
+from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
+from ttsweb.http.api import ApiProblem
+
+MAX_SPEAKERS = 32
+MAX_SPEAKER_NUMBER = 9998  # the text's own limit is one more, which stands for all above it
+FOR_EVER = "forever"
+MIN_RETENTION_SECONDS = 60
+MAX_SECONDS = 10 * 365 * 24 * 3600
+_SPEAKER = re.compile(r"0|[1-9][0-9]{0,3}")
+
+_Field = serializers.Field[Any, Any, Any, Any]
+_LENGTH = {"type": "integer", "minimum": 0, "maximum": MAX_PAUSE_MS}
+
+
+class StrictBooleanField(serializers.BooleanField):
+    """Take true and false alone; in a form, where all is text, their spelling."""
+
+    default_empty_html = empty  # DRF would take a field that a form leaves out for false
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Return the value; 1, "yes" and the like are errors."""
+        if self.context.get("is_form", False) and isinstance(data, str):
+            data = {"true": True, "false": False}.get(data, data)
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("Expected true or false.", code="invalid")
+        return data
+
+
+class LanguageField(serializers.CharField):
+    """Take a language tag such as `en` or `pt-BR`, and spell it the usual way."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"max_length": MAX_TAG_CHARS, "trim_whitespace": False} | kwargs)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the tag."""
+        tag = language_tag(data) if isinstance(data, str) else None
+        if tag is None:
+            raise serializers.ValidationError(
+                "Expected a language tag such as en, pt-BR or zh-Hant.", code="language_invalid"
+            )
+        return tag
+
+
+class LanguageScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a language tag in the OpenAPI schema."""
+
+    target_class = "synth.options.fields.LanguageField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        pattern = f"^({TAG_PATTERN})?$" if self.target.allow_blank else f"^{TAG_PATTERN}$"
+        return {"type": "string", "pattern": pattern}
+
+
+class JsonField(_Field):
+    """Take a JSON value; in a form, where all is text, its spelling in JSON.
+
+    Children say by `read` what it must be.
+    """
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent; a form that leaves a field out may send it empty."""
+        value = dictionary.get(self.field_name, empty)
+        return empty if value == "" and is_html_input(dictionary) else value
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return what `read` makes of the value."""
+        if self.context.get("is_form", False) and isinstance(data, str):
+            try:
+                data = json.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise serializers.ValidationError(
+                    "In a form, send this field as JSON.", code="invalid"
+                ) from error
+        return self.read(data)
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the value as it is."""
+        return value
+
+    def read(self, data: Any) -> Any:
+        """Return the value of some JSON."""
+        raise NotImplementedError
+
+
+class SpeakersField(JsonField):
+    """Take an object that gives something to each speaker, by the number of `<|speaker:N|>`.
+
+    Args:
+        child: reads what a speaker is given.
+    """
+
+    def __init__(self, *, child: _Field, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.child = child
+        child.bind(field_name="", parent=self)  # type: ignore[arg-type]  # as DRF does
+
+    def read(self, data: Any) -> dict[int, Any]:
+        """Return what each speaker is given; errors are named by the speaker."""
+        _check_object(data, MAX_SPEAKERS, "speakers")
+        found: dict[int, Any] = {}
+        errors: dict[str, Any] = {}
+        for key, value in data.items():
+            if not _SPEAKER.fullmatch(key) or int(key) > MAX_SPEAKER_NUMBER:
+                raise serializers.ValidationError(
+                    f'Speakers are numbers such as "0" or "1", up to {MAX_SPEAKER_NUMBER}; '
+                    f"{key[:50]!r} is not one.",
+                    code="speaker_invalid",
+                )
+            try:
+                found[int(key)] = self.child.run_validation(value)
+            except serializers.ValidationError as error:
+                errors[key] = error.detail
+            except ApiProblem as error:
+                inner = (error.attr or "").rpartition(".")[2]
+                error.attr = f"{self.field_name}.{key}" + (f".{inner}" if inner else "")
+                raise
+        if errors:
+            raise serializers.ValidationError(errors)
+        return found
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "properties": dict.fromkeys(PAUSE_NAMES, _LENGTH),
+        "additionalProperties": False,
+    }
+)
+class PausesField(JsonField):
+    """Take how long pauses are, in ms, by their names."""
+
+    names = PAUSE_NAMES
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.child = StrictNumberField(low=0, high=MAX_PAUSE_MS, whole=True)
+
+    def read(self, data: Any) -> dict[str, int]:
+        """Return the lengths; one of an unknown pause is an error."""
+        _check_object(data, len(self.names), "pauses")
+        errors: dict[str, Any] = {}
+        for name, value in data.items():
+            if name not in self.names:
+                known = ", ".join(self.names)
+                sentence = f"There is no such pause; allowed pauses are {known}."
+                errors[name] = [ErrorDetail(sentence, code="unknown_field")]
+                continue
+            try:
+                self.child.run_validation(value)
+            except serializers.ValidationError as error:
+                errors[name] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return dict(data)
+
+
+@extend_schema_field(
+    {
+        "type": "object",
+        "properties": dict.fromkeys(BOOK_PAUSE_NAMES, _LENGTH),
+        "additionalProperties": False,
+    }
+)
+class BookPausesField(PausesField):
+    """Take how long the pauses of a book are, which has chapters besides."""
+
+    names = BOOK_PAUSE_NAMES
+
+
+class ListField(JsonField):
+    """Take a list of what `child` reads, at most `most` of them.
+
+    In a form it is one field with the list in JSON, or a field for each text of it.
+    """
+
+    def __init__(self, *, child: _Field, most: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.child, self.most = child, most
+        child.bind(field_name="", parent=self)  # type: ignore[arg-type]  # as DRF does
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent; of a form all fields of this name."""
+        if not is_html_input(dictionary):
+            return super().get_value(dictionary)
+        values = dictionary.getlist(self.field_name)
+        is_json = len(values) == 1 and str(values[0]).lstrip()[:1] in ("[", "")
+        return super().get_value(dictionary) if is_json or not values else values
+
+    def read(self, data: Any) -> list[Any]:
+        """Return the values; errors are named by their place."""
+        if not isinstance(data, list):
+            raise serializers.ValidationError("Expected a list.", code="invalid")
+        if len(data) > self.most:
+            raise serializers.ValidationError(
+                f"There are {len(data)} entries; at most {self.most} are allowed.", code="too_many"
+            )
+        found: list[Any] = []
+        errors: dict[str, Any] = {}
+        for place, value in enumerate(data):
+            try:
+                found.append(self.child.run_validation(value))
+            except serializers.ValidationError as error:
+                errors[str(place)] = error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return found
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "string", "format": "date-time"},
+            {"type": "number", "minimum": 0, "exclusiveMinimum": True, "maximum": MAX_SECONDS},
+        ]
+    }
+)
+class DeadlineField(_Field):
+    """Take a moment with its zone, or a number of seconds from now."""
+
+    def to_internal_value(self, data: Any) -> dt.datetime:
+        """Return the moment in UTC; whether it is still to come is looked at later."""
+        is_text = isinstance(data, str)
+        with suppress(serializers.ValidationError):
+            number = StrictNumberField(low=0, high=MAX_SECONDS, low_open=True)
+            number.bind(field_name="", parent=self)  # type: ignore[arg-type]  # for its context
+            return timezone.now() + dt.timedelta(seconds=number.to_internal_value(data))
+        moment: dt.datetime | None = None
+        with suppress(ValueError, OverflowError):  # the latter of the year 1 or 9999
+            given = parse_datetime(data) if is_text else None
+            moment = given.astimezone(dt.UTC) if given and given.tzinfo else None
+        if moment is None or moment > timezone.now() + dt.timedelta(seconds=MAX_SECONDS):
+            raise serializers.ValidationError(
+                "Expected a time with its zone, such as 2026-01-31T12:00:00Z, or a number of "
+                "seconds from now. Both must be within the next 10 years.",
+                code="deadline_invalid",
+            )
+        return moment
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the moment as JSON has it."""
+        return value
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "integer", "minimum": MIN_RETENTION_SECONDS, "maximum": MAX_SECONDS},
+            {"type": "string", "enum": [FOR_EVER]},
+        ]
+    }
+)
+class RetentionField(_Field):
+    """Take the seconds that a job is kept after its end, or `forever`, which is 0."""
+
+    def to_internal_value(self, data: Any) -> int:
+        """Return the seconds."""
+        if data == FOR_EVER:
+            return 0
+        number = StrictNumberField(low=MIN_RETENTION_SECONDS, high=MAX_SECONDS, whole=True)
+        number.bind(field_name="", parent=self)  # type: ignore[arg-type]  # for its context
+        try:
+            return int(number.to_internal_value(data))
+        except serializers.ValidationError as error:
+            raise serializers.ValidationError(
+                f"Expected seconds as a whole number from {MIN_RETENTION_SECONDS} to "
+                f"{MAX_SECONDS}, or {FOR_EVER!r}.",
+                code="retention_invalid",
+            ) from error
+
+    def to_representation(self, value: int) -> Any:
+        """Return the seconds, or `forever`."""
+        return value or FOR_EVER
+
+
+def _check_object(data: Any, most: int, what: str) -> None:
+    if not isinstance(data, Mapping):
+        raise serializers.ValidationError("Expected an object.", code="invalid")
+    if len(data) > most:
+        raise serializers.ValidationError(
+            f"There are {len(data)} {what}; at most {most} are allowed.", code="too_many"
+        )
+
+
+class SpeakersScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe an object by speakers in the OpenAPI schema."""
+
+    target_class = "synth.options.fields.SpeakersField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        inner = auto_schema._map_serializer_field(self.target.child, direction)
+        return {"type": "object", "additionalProperties": inner, "maxProperties": MAX_SPEAKERS}
+
+
+class ListScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a list in the OpenAPI schema."""
+
+    target_class = "synth.options.fields.ListField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        inner = auto_schema._map_serializer_field(self.target.child, direction)
+        return {"type": "array", "items": inner, "maxItems": self.target.most}

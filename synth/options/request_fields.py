@@ -1,0 +1,221 @@
+"""Read request fields without guessing: a text is a text, a number is a number."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+from drf_spectacular.extensions import OpenApiSerializerFieldExtension
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
+
+from synth.options.url_references import MAX_URL_CHARS, is_url, urls_are_off
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.query_filters import NOT_BLANK as NOT_BLANK
+from voices.clip_checks import too_large
+
+URL_PATTERN = r"^https?://[^\s/?#]"  # patterns of texts, for the API's description
+NOT_BLANK_AT_ENDS = r"^\S(.*\S)?$"
+_WORD = "[A-Za-z0-9_.+-]+"
+_DATA_URL = re.compile(f"data:({_WORD}/{_WORD})?(;{_WORD}={_WORD})*;base64,")
+_BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"  # not empty
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
+
+
+class StrictTextField(serializers.CharField):
+    """Take a JSON string as it is; DRF's own field would take numbers, and cut blanks off.
+
+    Args:
+        raw: let NUL and halves of surrogate pairs through, for a text whose user checks it.
+        pattern: what the API's description says of the text; whoever reads the field checks it.
+        described: more of what it says, likewise.
+    """
+
+    def __init__(
+        self,
+        *,
+        raw: bool = False,
+        pattern: str = "",
+        described: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(trim_whitespace=False, allow_blank=True, **kwargs)
+        self.pattern = pattern
+        self.described = described or {}
+        if raw:
+            self.validators = [check for check in self.validators if not _prohibits(check)]
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text; anything else is an error."""
+        if not isinstance(data, str):
+            raise serializers.ValidationError("Expected a text.", code="invalid")
+        return data
+
+
+def _prohibits(check: Any) -> bool:
+    """Say whether this is one of DRF's validators for characters that no database takes."""
+    return type(check).__name__ in (
+        "ProhibitNullCharactersValidator",
+        "ProhibitSurrogateCharactersValidator",
+    )
+
+
+class UrlField(StrictTextField):
+    """Take a URL, as far as its start shows; an empty text is none."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=MAX_URL_CHARS, pattern=URL_PATTERN, **kwargs)
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent; a form that leaves a field out may send it empty."""
+        value = super().get_value(dictionary)
+        return empty if value == "" and is_html_input(dictionary) else value
+
+    def run_validation(self, data: Any = empty) -> Any:
+        """Return the URL."""
+        found = super().run_validation(data)
+        if found == "":
+            raise serializers.ValidationError(
+                "Expected a URL; leave the field out for none.", code="url_invalid"
+            )
+        return found
+
+
+class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a text in the OpenAPI schema."""
+
+    target_class = "synth.options.request_fields.StrictTextField"
+    match_subclasses = True
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        pattern = self.target.pattern
+        described = {"type": "string", **({"pattern": pattern} if pattern else {})}
+        return described | dict(self.target.described)
+
+
+class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
+    """Take a finite JSON number in a range; in a form, where all is text, its spelling.
+
+    Args:
+        low, high: the range; `low_open` and `high_open` say that the end itself is outside.
+        whole: take whole numbers only, not even 1.0.
+    """
+
+    def __init__(
+        self,
+        *,
+        low: float,
+        high: float,
+        whole: bool = False,
+        low_open: bool = False,
+        high_open: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.low, self.high, self.whole = low, high, whole
+        self.low_open, self.high_open = low_open, high_open
+
+    def to_internal_value(self, data: Any) -> float:
+        """Return the number, an int where `whole`."""
+        number = self._number(data)
+        is_low = number < self.low or (self.low_open and number == self.low)
+        is_high = number > self.high or (self.high_open and number == self.high)
+        if is_low or is_high:
+            raise serializers.ValidationError(self._expected(), code="out_of_range")
+        return number
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the number as it is."""
+        return value
+
+    def _number(self, data: Any) -> float:
+        is_form_text = isinstance(data, str) and self.context.get("is_form", False)
+        if is_form_text and (_WHOLE if self.whole else _DECIMAL).fullmatch(data):
+            data = int(data) if self.whole else float(data)
+        is_number = isinstance(data, int if self.whole else (int, float))
+        if not is_number or isinstance(data, bool) or not _is_finite(data):
+            raise serializers.ValidationError(self._expected(), code="invalid")
+        return data  # type: ignore[no-any-return]  # one of the two by now
+
+    def _expected(self) -> str:
+        kind = "a whole number" if self.whole else "a number"
+        low = f"greater than {self.low}" if self.low_open else f"from {self.low}"
+        high = f"less than {self.high}" if self.high_open else f"up to {self.high}"
+        return f"Expected {kind} {low} {high}."
+
+
+class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Describe a number's range in the OpenAPI schema."""
+
+    target_class = "synth.options.request_fields.StrictNumberField"
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        field: StrictNumberField = self.target
+        return {
+            "type": "integer" if field.whole else "number",
+            "minimum": field.low,
+            "maximum": field.high,
+            **({"exclusiveMinimum": True} if field.low_open else {}),
+            **({"exclusiveMaximum": True} if field.high_open else {}),
+        }
+
+
+@extend_schema_field({"type": "string", "pattern": f"^({_DATA_URL.pattern}{_BASE64}$|https?://)"})
+class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
+    """Take a clip as `data:audio/wav;base64,…` of at most `TTS_MAX_CLIP_BYTES` decoded bytes.
+
+    A URL of http or https is taken too, where TTS_URL_REFERENCES is on; the path of a file never.
+    """
+
+    def to_internal_value(self, data: Any) -> bytes | str:
+        """Return the bytes, or the URL that they are to be fetched from.
+
+        Raises:
+            ApiProblem: 413 clip_too_large, told by the length before anything is decoded;
+                400 url_references_off.
+        """
+        if isinstance(data, str) and is_url(data):
+            return self._url(data)
+        found = _DATA_URL.match(data[:200]) if isinstance(data, str) else None
+        if found is None:
+            raise serializers.ValidationError(
+                "Expected a text such as data:audio/wav;base64,… or an http(s) URL. File paths "
+                "are not accepted.",
+                code="not_a_data_url",
+            )
+        encoded = data[found.end() :]
+        if len(encoded) > 4 * math.ceil(settings.MAX_CLIP_BYTES / 3):
+            error = too_large()
+            raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise serializers.ValidationError(
+                "The text after `base64,` is not valid base64.", code="not_base64"
+            ) from error
+
+    def _url(self, url: str) -> str:
+        if not settings.URL_REFERENCES:
+            error = urls_are_off()
+            raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
+        if len(url) > MAX_URL_CHARS:
+            raise serializers.ValidationError(
+                f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",
+                code="url_invalid",
+            )
+        return url
+
+
+def _is_finite(number: float) -> bool:
+    """Say whether a number is one to count with; a huge int is, and fails its range."""
+    return isinstance(number, int) or math.isfinite(number)

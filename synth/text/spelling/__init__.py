@@ -1,0 +1,1 @@
+"""Spell out numbers, dates, sums, units and abbreviations."""

@@ -1,0 +1,263 @@
+"""Be the base of every command of ours: its arguments are read without Django.
+
+`--help` and wrong arguments end before anything else is loaded. Django is set up by `execute`,
+for commands that need it; `call_command` and Django's own runner find what they expect here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TextIO
+
+from ttsweb.commands.errors import CommandError
+
+_RED, _PLAIN = "\x1b[31;1m", "\x1b[0m"
+
+
+class Output:
+    """A stream to which whole lines are written; what is no line break's end gets one."""
+
+    def __init__(self, stream: TextIO, style: Callable[[str], str] = str) -> None:
+        """Wrap a stream; `style` colours each text where a person looks at it."""
+        self._stream, self.style = stream, style
+
+    def __getattr__(self, name: str) -> Any:
+        """Be the stream in everything else."""
+        return getattr(self._stream, name)
+
+    def write(
+        self, text: str = "", style: Callable[[str], str] | None = None, ending: str = "\n"
+    ) -> None:
+        """Write a text, and the line's end unless it has one."""
+        line = text if text.endswith(ending) else text + ending
+        self._stream.write((style or self.style)(line))
+
+
+class CommandParser(ArgumentParser):
+    """A parser whose error is a CommandError when the command is called from code."""
+
+    def __init__(self, *, called_from_command_line: bool = False, **options: Any) -> None:
+        """Take argparse's own options beside ours."""
+        self.called_from_command_line = called_from_command_line
+        super().__init__(**options)
+
+    def error(self, message: str) -> Any:
+        """Print the usage and exit with code 2, or raise."""
+        if self.called_from_command_line:
+            super().error(message)
+        raise CommandError(f"Error: {message}")
+
+    def add_subparsers(self, **options: Any) -> Any:
+        """Let the parsers of actions end as this one does."""
+        parser_class = options.pop("parser_class", CommandParser)
+        options["parser_class"] = partial(
+            parser_class, called_from_command_line=self.called_from_command_line
+        )
+        return super().add_subparsers(**options)
+
+
+class CommonLast(HelpFormatter):
+    """List what all commands take after the command's own arguments."""
+
+    common = frozenset(
+        {
+            "--version",
+            "--verbosity",
+            "--traceback",
+            "--settings",
+            "--pythonpath",
+            "--no-color",
+            "--force-color",
+            "--skip-checks",
+        }
+    )
+
+    def _sorted(self, actions: Iterable[Action]) -> list[Action]:
+        return sorted(actions, key=lambda action: not self.common.isdisjoint(action.option_strings))
+
+    def add_usage(
+        self, usage: str | None, actions: Iterable[Action], groups: Any, prefix: str | None = None
+    ) -> None:
+        """Add the line of usage."""
+        super().add_usage(usage, self._sorted(actions), groups, prefix)
+
+    def add_arguments(self, actions: Iterable[Action]) -> None:
+        """Add a group of arguments."""
+        super().add_arguments(self._sorted(actions))
+
+
+class BaseCommand:
+    """A command: subclasses declare `help` and arguments, and do the work in `handle`.
+
+    A module of a command imports at its top only what its arguments need: standard library and
+    modules that load neither Django nor torch. `handle` imports the rest.
+
+    Attributes:
+        needs_django: `execute` sets Django up first.
+        requires_system_checks: Django's; an empty one skips them.
+    """
+
+    help = ""
+    needs_django = True
+    requires_system_checks: Sequence[str] | str = "__all__"
+    stealth_options: tuple[str, ...] = ()
+    base_stealth_options = ("stderr", "stdout")  # `call_command` takes these
+
+    def __init__(self, stdout: TextIO | None = None, stderr: TextIO | None = None) -> None:
+        """Write to the given streams, else to the standard ones."""
+        self.stdout = Output(stdout or sys.stdout)
+        self.stderr = Output(stderr or sys.stderr)
+        self.is_command_line = False
+        self._color_errors(is_forced=False)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the command's own arguments."""
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Do the command's work."""
+        raise NotImplementedError
+
+    def create_parser(self, program: str, name: str, **options: Any) -> CommandParser:
+        """Return the parser of this command."""
+        parser = CommandParser(
+            prog=f"{os.path.basename(program)} {name}",  # noqa: PTH119  # "" has no Path name
+            description=self.help or None,
+            called_from_command_line=self.is_command_line,
+            **{"formatter_class": CommonLast, **options},
+        )
+        _add_common_arguments(parser)
+        if self.needs_django and self.requires_system_checks:
+            parser.add_argument("--skip-checks", action="store_true", help="Skip system checks.")
+        self.add_arguments(parser)
+        return parser
+
+    def print_help(self, program: str, name: str) -> None:
+        """Print what --help prints."""
+        self.create_parser(program, name).print_help()
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run as a command line: an expected error is one line and the exit code it names."""
+        self.is_command_line = True
+        options = vars(self.create_parser(argv[0], argv[1]).parse_args(argv[2:]))
+        if options["settings"]:
+            os.environ["DJANGO_SETTINGS_MODULE"] = options["settings"]
+        if options["pythonpath"]:
+            sys.path.insert(0, options["pythonpath"])
+        try:
+            self.execute(**options)
+        except CommandError as error:
+            if options["traceback"]:
+                raise
+            if error.is_formatted:
+                self.stderr.write(str(error), str)
+            else:
+                self.stderr.write(f"CommandError: {error}")
+            sys.exit(error.returncode)
+        finally:
+            if "django.db" in sys.modules:
+                sys.modules["django.db"].connections.close_all()
+
+    def execute(self, *args: Any, **options: Any) -> None:
+        """Set Django up where it is needed, look at the installation, and do the work."""
+        if options["force_color"] and options["no_color"]:
+            raise CommandError("The --no-color and --force-color options can't be used together.")
+        if options.get("stdout"):
+            self.stdout = Output(options["stdout"])
+        if options.get("stderr"):
+            self.stderr = Output(options["stderr"])
+        if options["no_color"]:
+            self.stderr.style = str
+        else:
+            self._color_errors(is_forced=options["force_color"])
+        if self.needs_django:
+            set_up_django()
+            if self.requires_system_checks and not options["skip_checks"]:
+                check_system(self.stderr)
+        self.handle(*args, **options)
+
+    def _color_errors(self, *, is_forced: bool) -> None:
+        is_shown = hasattr(self.stderr, "isatty") and self.stderr.isatty()
+        if (is_shown and os.environ.get("DJANGO_COLORS") != "nocolor") or is_forced:
+            self.stderr.style = lambda text: f"{_RED}{text}{_PLAIN}"
+
+
+class _Version(Action):
+    """Print Django's version, which is looked up only when somebody asks for it."""
+
+    def __call__(self, parser: ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import version
+
+        print(version("django"))  # noqa: T201
+        parser.exit()
+
+
+def _add_common_arguments(parser: CommandParser) -> None:
+    """Take what every command of Django takes, in the same words."""
+    parser.add_argument(
+        "--version",
+        action=_Version,
+        nargs=0,
+        dest=SUPPRESS,
+        help="Show program's version number and exit.",
+    )
+    parser.add_argument(
+        "-v",
+        "--verbosity",
+        default=1,
+        type=int,
+        choices=[0, 1, 2, 3],
+        help=(
+            "Verbosity level; 0=minimal output, 1=normal output, 2=verbose output, "
+            "3=very verbose output"
+        ),
+    )
+    parser.add_argument(
+        "--settings",
+        help=(
+            'The Python path to a settings module, e.g. "myproject.settings.main". If this '
+            "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used."
+        ),
+    )
+    parser.add_argument(
+        "--pythonpath",
+        help="A directory to add to the Python path.",
+    )
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="Display a full stack trace on CommandError exceptions.",
+    )
+    parser.add_argument(
+        "--no-color", action="store_true", help="Don't colorize the command output."
+    )
+    parser.add_argument(
+        "--force-color", action="store_true", help="Force colorization of the command output."
+    )
+
+
+def set_up_django() -> None:
+    """Load the settings and the apps, once."""
+    import django
+    from django.apps import apps
+
+    if not apps.ready:
+        django.setup()
+
+
+def check_system(errors: Output) -> None:
+    """Run Django's system checks.
+
+    Raises:
+        CommandError: they found what nothing can run with.
+    """
+    from django.core.management.base import BaseCommand as DjangoCommand
+    from django.core.management.base import SystemCheckError
+
+    try:
+        DjangoCommand(stderr=errors).check()  # type: ignore[arg-type]  # all it needs is there
+    except SystemCheckError as error:
+        raise CommandError(str(error), is_formatted=True) from error

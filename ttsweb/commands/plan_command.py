@@ -1,0 +1,220 @@
+"""Print the plan of a book on this machine: neither server nor key nor voice is needed."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from synth.books.book import BookRejectedError
+from synth.books.cast import Casting
+from synth.books.plan import CHARS_PER_SECOND, Plan, PlannedChapter, plan_book
+from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
+from synth.text.normalise import TextRejectedError, clean_text
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.casting_arguments import casting_options_of
+from ttsweb.commands.errors import CommandError, StepError, errors_told
+from ttsweb.commands.plan_switches import add_switches, edits_of, left_out_lines
+from ttsweb.terminal.plain_table import one_line, table
+
+# Most characters of a segment that models take; the plan of a server goes by its model's.
+SEGMENT_CHARS = 300
+_WIDTH = 80  # of a terminal
+_TITLE_WIDTH = 36  # what the other columns leave
+MOST_CHARACTERS = 20  # that a person is shown
+_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
+    "notes": Notes,
+    "tables": Tables,
+    "alt_texts": AltTexts,
+    "speaker_names": SpeakerNames,
+}
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    """Take `--plan` and what the plan goes by."""
+    plan = parser.add_argument_group(
+        "the plan of a book, which is made on this machine without a server"
+    )
+    plan.add_argument(
+        "--plan",
+        action="store_true",
+        help="print chapters, and what is spoken or skipped and why; render nothing",
+    )
+    for name, choices in _RULES.items():
+        flag = f"--plan-{name.replace('_', '-')}"
+        plan.add_argument(
+            flag,
+            choices=[str(one) for one in choices],
+            help=f"with --plan; {getattr(Rules(), name)} if left out",
+        )
+    plan.add_argument(
+        "--chars-per-second",
+        type=float,
+        metavar="N",
+        help=(
+            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
+            "left out"
+        ),
+    )
+
+    add_switches(parser)
+
+
+def print_plan(command: BaseCommand, chosen: Namespace) -> None:
+    """Print the plan of each file: tables, or with `--json` one object.
+
+    Raises:
+        CommandError: a file is no book that can be read (exit code 1), or an argument is out of
+            range (2).
+    """
+    rate = CHARS_PER_SECOND if chosen.chars_per_second is None else chosen.chars_per_second
+    if not 1 <= rate <= 100:
+        raise CommandError("--chars-per-second must be from 1 to 100", returncode=2)
+    given = {name: getattr(chosen, f"plan_{name}") for name in _RULES}
+    choices: dict[str, Any] = {name: _RULES[name](one) for name, one in given.items() if one}
+    rules = Rules(**choices)
+    casting = _casting_of(chosen)
+    found = []
+    with errors_told(command.stdout, as_json=chosen.json):
+        for path in chosen.files:
+            plan = _plan_of(path, rules, rate, chosen)
+            if chosen.json:
+                found.append({"file": str(path), **_with_segments(plan, casting)})
+            else:
+                lines = lines_of(path, plan, casting)
+                command.stdout.writelines(f"{line}\n" for line in lines)
+    if chosen.json:
+        shown = found[0] if len(found) == 1 else {"plans": found}
+        command.stdout.write(json.dumps(shown, ensure_ascii=False, indent=2))
+
+
+def _plan_of(path: Path, rules: Rules, rate: float, chosen: Namespace) -> Plan:
+    from synth.books.detect import read_book  # loads the readers of all formats
+    from synth.books.plan_edits import PlanEditError, apply_edits
+
+    language = chosen.language
+    try:
+        book = read_book(path)
+    except BookRejectedError as error:
+        raise StepError(error.code, f"{path}: {error.message}") from error
+    except OSError as error:
+        raise StepError("file_unreadable", f"{path}: {error.strerror or error}.") from error
+    if language:
+        book = replace(book, metadata=replace(book.metadata, language=language))
+    plan = plan_book(book, rules, chars_per_second=rate)
+    try:
+        return apply_edits(plan, edits_of(chosen, [chapter.id for chapter in plan.chapters]))
+    except (ValueError, PlanEditError) as error:
+        raise CommandError(f"{path}: {error}", returncode=2) from error
+
+
+def _casting_of(chosen: Namespace) -> Casting:
+    try:
+        return Casting.of(casting_options_of(chosen).get("casting", {}))
+    except ValueError as error:
+        raise CommandError(str(error), returncode=2) from error
+
+
+def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
+    """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
+    from synth.books.plan_cast import cast_report
+
+    report = cast_report(plan, casting)
+    found = plan.to_json()
+    found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}
+    for row, chapter in zip(found["chapters"], plan.chapters, strict=True):
+        row["segments"] = count_segments(plan, chapter, casting)
+    found["totals"]["segments"] = sum(row["segments"] for row in found["chapters"])
+    return found
+
+
+def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int:
+    """Return how many segments a chapter's text is cut into."""
+    from synth.books.plan_text import passages_of
+    from synth.text.segments import cut_text
+
+    count = 0
+    for passage in passages_of(chapter, casting, speaker_names=plan.rules.speaker_names):
+        try:
+            cleaned = clean_text(passage.text, max_chars=len(passage.text))
+            language = passage.language or "en"
+            count += len(cut_text(cleaned, max_chars=SEGMENT_CHARS, language=language))
+        except TextRejectedError:
+            continue  # a warning of the plan says so
+    return count
+
+
+def lines_of(path: Path, plan: Plan, casting: Casting | None = None) -> Iterator[str]:
+    """Yield the plan as lines for a person."""
+    found = _with_segments(plan, casting or Casting())
+    by = f" by {', '.join(found['authors'])}" if found["authors"] else ""
+    yield one_line(f"{found['title'] or path.name}{by}", _WIDTH)
+    yield ""
+    rows = [
+        (
+            row["index"] + 1,
+            "yes" if row["included"] else "no",
+            row["characters"] if row["included"] else row["source_chars"],
+            row["segments"],
+            _duration(row["seconds"]),
+            row["language"],
+            _shown_title(row),
+        )
+        for row in found["chapters"]
+    ]
+    yield from table(("#", "read", "chars", "segments", "time", "lang", "title"), rows)
+    totals, proof = found["totals"], found["completeness"]
+    yield ""
+    yield (
+        f"{totals['chapters']} chapters, {totals['characters']} characters, "
+        f"{totals['segments']} segments, about {_duration(totals['seconds'])} of audio"
+    )
+    yield (
+        f"{proof['source_chars']} characters without blanks in the book: {proof['spoken']} "
+        f"spoken, {proof['source_chars'] - proof['spoken']} skipped"
+    )
+    yield from left_out_lines(found)
+    yield from _cast_lines(found)
+    for warning in found["warnings"]:
+        yield from _wrapped(f"warning: {one_line(warning, 300)}", indent=9)
+
+
+def _shown_title(row: dict[str, Any]) -> str:
+    """Return a chapter's title and why it is not read, which a long title does not push out."""
+    end = "" if row["included"] else f" ({row['reason']})"
+    return f"{one_line(row['title'], _TITLE_WIDTH - len(end))}{end}"
+
+
+def _wrapped(text: str, *, indent: int) -> list[str]:
+    """Return a text as lines of a terminal's usual width, those after the first indented."""
+    return textwrap.wrap(
+        text, _WIDTH, subsequent_indent=" " * indent, break_long_words=True, drop_whitespace=True
+    )
+
+
+def _cast_lines(found: dict[str, Any]) -> Iterator[str]:
+    """Yield who could speak, where that is not the narrator alone."""
+    if found["characters"]:
+        yield ""
+        rows = [
+            (one["name"], one["voice"] or "-", one["speeches"], one["characters"])
+            for one in found["characters"][:MOST_CHARACTERS]
+        ]
+        yield from table(("character", "voice", "speeches", "chars"), rows)
+        if len(found["characters"]) > MOST_CHARACTERS:
+            yield f"and {len(found['characters']) - MOST_CHARACTERS} more; --json lists them"
+    if len(found["languages"]) > 1:
+        shares = [f"{one['language'] or '?'} {one['share']:.1%}" for one in found["languages"]]
+        yield f"languages: {', '.join(shares[:MOST_CHARACTERS])}"
+    if found["dialogue"] is not None:
+        yield f"dialogue: {found['dialogue']['share']:.1%} of the spoken text"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}"

@@ -1,0 +1,169 @@
+"""Hold the settings of Django and its libraries that no operator changes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ttsweb.configuration.env import PROJECT_DIR
+
+
+def _licences_link(_request: object) -> str:
+    from django.urls import reverse  # not above: commands read the settings without Django
+
+    return reverse("licences")
+
+
+INSTALLED_APPS = [
+    "ttsweb.apps.TtswebConfig",
+    "workers",
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "voices",
+    "synth",
+]
+if (PROJECT_DIR / "lab" / "management").is_dir():  # measures and trains; in no installed package
+    INSTALLED_APPS.append("lab")
+MIDDLEWARE = [
+    "ttsweb.http.csp.ContentSecurityPolicyMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "ttsweb.pages.health.HostCheckMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "ttsweb.urls"
+ASGI_APPLICATION = "ttsweb.asgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [PROJECT_DIR / "ttsweb" / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True  # no collectstatic step: a laptop starts with one command
+LANGUAGE_CODE = "en"
+FORMAT_MODULE_PATH = "ttsweb.date_formats"
+USE_TZ = True
+TIME_ZONE = "UTC"
+FILE_UPLOAD_MAX_MEMORY_SIZE = 2_500_000
+FILE_UPLOAD_HANDLERS = [
+    "voices.upload_limit.ClipLimitHandler",
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "django.core.files.uploadhandler.TemporaryFileUploadHandler",
+]
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "studio"
+REST_FRAMEWORK: dict[str, Any] = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "ttsweb.http.api.ApiKeyAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["ttsweb.http.api.KeyPermission"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["ttsweb.http.parsers.BoundedJSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.http.api.OneFormatNegotiation",
+    "DEFAULT_SCHEMA_CLASS": "ttsweb.http.schema.ProblemAutoSchema",
+    "DEFAULT_PAGINATION_CLASS": "ttsweb.http.pagination.CreatedCursorPagination",
+    "EXCEPTION_HANDLER": "ttsweb.http.api.problem_response",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS: dict[str, Any] = {
+    "TITLE": "ttsweb",
+    "DESCRIPTION": "Render speech with cloned voices. Make a voice from a clip, send a text as a "
+    "job, wait for it and fetch its audio. Every request needs an API key, sent as "
+    "`Authorization: Bearer tts_…`.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",  # from the installed package, not from another host
+    # In the order in which a person learns them, which the page of the API keeps.
+    "TAGS": [
+        {"name": name, "description": text}
+        for name, text in (
+            ("voices", "Who speaks: clips, their transcripts and the speaker's consent."),
+            ("jobs", "Texts that are rendered, their segments, takes and files."),
+            ("preview", "How a text would be cut and spoken, before anything is rendered."),
+            ("batches", "Many texts in one request, and one zip of their files."),
+            ("lexicons", "How words are pronounced."),
+            ("books", "Books: upload, plan, render, listen, files."),
+            ("book-batches", "Batches of many books."),
+            ("review", "Segments of all jobs and books that a person should listen to."),
+            ("webhooks", "Messages to your own server when jobs and voices change."),
+            ("keys", "API keys with scopes and limits."),
+            ("users", "Who may log in and call the API."),
+            ("groups", "Permissions that several users share."),
+            ("permissions", "The names of permissions."),
+            ("stats", "Numbers for monitoring."),
+            ("overview", "The numbers of the admin's overview page."),
+        )
+    ],
+    "COMPONENT_SPLIT_REQUEST": True,  # files are bytes in requests and absent from answers
+    "ENUM_NAME_OVERRIDES": {
+        "VoiceStatus": "voices.models.VoiceVersion.Status",
+        "JobStatus": "synth.models.RenderJob.Status",
+        "SegmentStatus": "synth.models.Segment.Status",
+        "LexiconScope": "synth.models.Lexicon.Scope",
+        "WebhookStatus": "synth.models.WebhookDelivery.Status",
+        "WebhookEvent": "synth.models.WebhookDelivery.Event",
+        "KindEnum": "synth.models.RenderJob.Kind",
+        "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
+        "FormatEnum": "synth.formats.FORMATS",
+        "BookFormatEnum": "synth.formats.BOOK_FORMATS",
+        "BookFileKind": "synth.models.BookFile.Kind",
+        "BookFileStatus": "synth.models.BookFile.Status",
+        "BookBatchSample": "synth.models.BookBatch.Sample",
+    },
+}
+
+
+def _script(name: str, request: object) -> str:
+    """Return the address of a script that all pages of the admin have."""
+    from django.templatetags.static import static  # settings are read before Django is there
+
+    return static(f"ttsweb/{name}.js")
+
+
+UNFOLD: dict[str, Any] = {
+    "SITE_TITLE": "ttsweb",
+    "SITE_HEADER": "ttsweb",
+    "SITE_SYMBOL": "graphic_eq",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.pages.about.site_icon"}
+    ],
+    "SHOW_HISTORY": True,
+    "SIDEBAR": {"show_search": True, "navigation": "ttsweb.pages.navigation.sidebar"},
+    "DASHBOARD_CALLBACK": "ttsweb.pages.overview_page.dashboard",
+    "STYLES": ["ttsweb.pages.about.admin_style"],
+    "SCRIPTS": [
+        "ttsweb.pages.about.admin_script",
+        "ttsweb.pages.about.copy_script",
+        *(partial(_script, name) for name in ("live", "ask", "actions", "waveform", "listen")),
+    ],
+    "ACCOUNT": {"navigation": [{"title": "Licences", "link": _licences_link}]},
+}

@@ -1,0 +1,384 @@
+"""Shape every answer of the REST API alike: keys, problem+json errors, strict request fields."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+    TooManyFilesSent,
+)
+from django.http import Http404
+from rest_framework import exceptions, serializers
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from synth.accounts.keys import KeyRejectedError, find_key
+from synth.accounts.limits import KeyLimitError
+from synth.accounts.rate import count_request
+from synth.models import ApiKey
+from ttsweb.http.asgi_ask import COUNTED
+from ttsweb.http.database_errors import (
+    AWAY_CODE,
+    AWAY_RETRY_SECONDS,
+    AWAY_SENTENCE,
+    is_database_away,
+)
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class ApiProblem(exceptions.APIException):
+    """An error with a status, a stable code, and a sentence that a person can act on.
+
+    Args:
+        status_code: the HTTP status, 400 to 599.
+        code: the stable name that clients match on, such as `voice_not_ready`.
+        detail: the sentence.
+        attr: the request field that is at fault; it is then also in `errors`.
+        retry_after: seconds after which another try makes sense, sent as `Retry-After`.
+        headers: further headers of the answer.
+        errors: `{attr, code, detail}` of each error, where there are several.
+    """
+
+    def __init__(
+        self,
+        status_code: int,
+        code: str,
+        detail: str,
+        *,
+        attr: str | None = None,
+        retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(detail, code)
+        self.status_code = status_code
+        self.code = code
+        self.attr = attr
+        self.errors: Sequence[Mapping[str, Any]] = errors
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Authenticate by `Authorization: Bearer tts_…`; `request.auth` is then the ApiKey row."""
+
+    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
+        """Return the key's user and the key, or None when the request carries no bearer key.
+
+        Every request with a key passes here, whatever it asks for, and so is counted here.
+        """
+        scheme, _, key = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        try:
+            row = find_key(key.strip().decode("latin-1"))
+        except KeyRejectedError as error:
+            raise exceptions.AuthenticationFailed(str(error), code=error.code) from error
+        if not getattr(request._request, "scope", {}).get(COUNTED):
+            try:
+                count_request(row)
+            except KeyLimitError as error:
+                raise _limit_problem(error) from error
+        if ApiKey.Scope.ADMIN not in row.scopes:
+            row.user.is_superuser = False  # in this request alone; the row is never saved here
+        return row.user, row
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return what makes an unauthenticated request a 401."""
+        return 'Bearer realm="api"'
+
+
+class KeyPermission(IsAuthenticated):
+    """Let users do what they may, and an API key only what its scopes name.
+
+    Reading takes the scope `read`. A view that writes says by `write_scopes` which scope that
+    takes; one that says nothing takes `admin`, so that a forgotten line gives nothing away.
+    `read_scopes` names others for reading. One of several scopes is enough.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Return whether there is a user at all.
+
+        Raises:
+            ApiProblem: 403 scope_missing.
+        """
+        if not super().has_permission(request, view):
+            return False
+        key = key_of(request)
+        is_served = hasattr(view, str(request.method).lower())  # else it is going to be a 405
+        if key is not None and is_served:
+            _check_scopes(key, _scopes_for(request, view))
+        return True
+
+
+def key_of(request: Request) -> ApiKey | None:
+    """Return the API key of a request; None where a session opened it."""
+    return request.auth if isinstance(request.auth, ApiKey) else None
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuse request fields that are not acted on: unknown ones, and ones that only answers have.
+
+    Put it before ModelSerializer among the bases. The refusal is a 400 with code `unknown_field`
+    that names each field, together with whatever else is wrong.
+    """
+
+    # What the API's description says of the fields together, as JSON Schema; `validate` judges.
+    described_rules: ClassVar[Mapping[str, Any]] = {}
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields; those with choices name them where another value is sent."""
+        fields: dict[str, Any] = super().get_fields()
+        for field in fields.values():
+            choice = getattr(field, "child", field)
+            if isinstance(choice, serializers.ChoiceField):
+                names = ", ".join(str(name) for name in choice.choices)
+                known = names.replace("{", "{{").replace("}", "}}")
+                choice.error_messages["invalid_choice"] = f"{{input!r}} is not one of: {known}."
+        return fields
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values; errors of unknown fields join those of known ones."""
+        unknown: dict[str, Any] = {}
+        if isinstance(data, Mapping):
+            known = {name for name, field in self.fields.items() if not field.read_only}
+            unknown = {str(name): [_unknown(name, known)] for name in data if name not in known}
+        try:
+            value = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            if isinstance(error.detail, dict):
+                raise serializers.ValidationError({**error.detail, **unknown}) from error
+            raise
+        if unknown:
+            raise serializers.ValidationError(unknown)
+        return value
+
+
+class NoFieldsSerializer(StrictSerializer):
+    """A request without fields, such as that of an action."""
+
+
+class OneFormatNegotiation(DefaultContentNegotiation):
+    """Answer in the only format a view has, whatever `Accept` says; choose where there are two."""
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[Any, str]:
+        """Return the renderer and its media type."""
+        if len(renderers) == 1:
+            return renderers[0], renderers[0].media_type
+        chosen: tuple[Any, str] = super().select_renderer(request, renderers, format_suffix)
+        return chosen
+
+
+def check_query(request: Request, known: Collection[str]) -> None:
+    """Refuse query parameters that a view does not act on.
+
+    Raises:
+        ValidationError: 400 `unknown_field` that names each of them.
+    """
+    unknown = {name: [_unknown(name, known)] for name in request.query_params if name not in known}
+    if unknown:
+        raise serializers.ValidationError(unknown)
+
+
+def problem_response(exc: Exception, context: Mapping[str, Any]) -> Response | None:
+    """Turn an exception of a view into problem+json (RFC 9457); None leaves it to be a 500."""
+    from rest_framework.views import set_rollback  # views import this module while they load
+
+    error = _as_api_exception(exc)
+    if error is None:
+        return None
+    _name_remedy(error, context.get("view"))
+    set_rollback()
+    request = context.get("request")
+    if request is not None:  # a view may have chosen YAML or a page, for what it did not come to
+        request.accepted_renderer = JSONRenderer()
+        request.accepted_media_type = PROBLEM_TYPE
+    headers = dict(getattr(error, "headers", {}))
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]  # DRF sets it
+    wait = getattr(error, "wait", None)  # of a throttled request, in seconds
+    if wait is not None:
+        headers["Retry-After"] = str(max(1, round(wait)))
+    return Response(
+        _body_of(error), status=error.status_code, headers=headers, content_type=PROBLEM_TYPE
+    )
+
+
+def _name_remedy(error: exceptions.APIException, view: Any) -> None:
+    """Say in the sentence of an error of DRF's own what to send instead."""
+    sentence = ""
+    if isinstance(error, exceptions.NotAuthenticated):
+        sentence = (
+            "This needs an API key: send it as `Authorization: Bearer tts_…`. Keys are made in the "
+            "admin at “API keys”, or by `./tts create_key`."
+        )
+    elif isinstance(error, exceptions.UnsupportedMediaType):
+        given = error.args[0] if error.args else ""
+        what = f"The content type {str(given)[:100]!r}" if given else "A body without content type"
+        types = (parser.media_type for parser in getattr(view, "parser_classes", ()))
+        sentence = (
+            f"{what} is not accepted here; set the header `Content-Type` to {_one_of(types)}."
+        )
+    elif isinstance(error, exceptions.MethodNotAllowed):
+        methods = _one_of(getattr(view, "allowed_methods", ()))
+        sentence = f"{error.args[0]} is not possible at this address; use {methods}."
+    elif isinstance(error, exceptions.NotAcceptable):
+        types = (renderer.media_type for renderer in getattr(view, "renderer_classes", ()))
+        sentence = f"The answer has no format of the header `Accept`; set it to {_one_of(types)}."
+    if sentence:
+        error.detail = exceptions.ErrorDetail(sentence, code=str(error.get_codes()))
+
+
+def _one_of(names: Iterable[str]) -> str:
+    """Return names as a sentence has them: a, b or c."""
+    *first, last = list(dict.fromkeys(names)) or ["none"]
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def problem_body(
+    status: int, code: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the members of a problem: type, title, status, detail, code, errors.
+
+    What a request says may come back in it, so halves of surrogate pairs, which UTF-8 cannot write,
+    are replaced.
+    """
+    return {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": _writable(detail),
+        "code": code,
+        "errors": [{name: _writable(value) for name, value in one.items()} for one in errors],
+    }
+
+
+def _writable(value: Any) -> Any:
+    """Return a text that can be written as UTF-8; anything else as it is."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
+    """Yield `{attr, code, detail}` for each error of a nested validation detail.
+
+    `attr` is the dotted path of the field, such as `parts.1.text`; None is the request as a whole.
+    """
+    if isinstance(detail, Mapping):
+        for name, inner in detail.items():
+            is_whole = name == "non_field_errors"
+            yield from error_items(inner, path if is_whole else f"{path}.{name}".lstrip("."))
+    elif isinstance(detail, list):
+        for index, inner in enumerate(detail):
+            nested = isinstance(inner, (Mapping, list))
+            yield from error_items(inner, f"{path}.{index}".lstrip(".") if nested else path)
+    else:
+        code = getattr(detail, "code", None) or "invalid"
+        yield {"attr": path or None, "code": code, "detail": str(detail)}
+
+
+def _limit_problem(error: KeyLimitError) -> ApiProblem:
+    return ApiProblem(error.status, error.code, str(error), retry_after=error.retry_after)
+
+
+def _scopes_for(request: Request, view: Any) -> Sequence[str]:
+    """Return the scopes of which a key needs one."""
+    if request.method in SAFE_METHODS:
+        return getattr(view, "read_scopes", (ApiKey.Scope.READ,))
+    return getattr(view, "write_scopes", (ApiKey.Scope.ADMIN,))
+
+
+def _check_scopes(key: ApiKey, needed: Sequence[str]) -> None:
+    """Refuse a key that has none of these scopes."""
+    if not set(needed) & set(key.scopes):
+        has = ", ".join(key.scopes) or "none"
+        raise ApiProblem(
+            403,
+            "scope_missing",
+            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another "
+            "key, or have the scope added in the admin at “API keys”.",
+        )
+
+
+def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
+    """Return the DRF exception that says the same, or None for one that is a 500."""
+    if isinstance(exc, exceptions.APIException):
+        return exc
+    if isinstance(exc, KeyLimitError):
+        return _limit_problem(exc)
+    if isinstance(exc, Http404):
+        return exceptions.NotFound()
+    if isinstance(exc, PermissionDenied):
+        return exceptions.PermissionDenied()
+    if isinstance(exc, RequestDataTooBig):
+        return ApiProblem(413, getattr(exc, "code", "body_too_large"), _too_large(exc))
+    if isinstance(exc, OSError) and exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ApiProblem(
+            507,
+            "storage_full",
+            "The server's disk is full; nothing was saved. Try again when there is space.",
+        )
+    if is_database_away(exc):
+        return ApiProblem(503, AWAY_CODE, AWAY_SENTENCE, retry_after=AWAY_RETRY_SECONDS)
+    if isinstance(exc, TooManyFilesSent):
+        most = settings.DATA_UPLOAD_MAX_NUMBER_FILES
+        return ApiProblem(
+            400, "too_many_files", f"The form has more than {most} files; send several requests."
+        )
+    if isinstance(exc, SuspiciousOperation):  # too many fields
+        return ApiProblem(400, "bad_request", str(exc) or "This request was refused.")
+    return None
+
+
+def _too_large(exc: RequestDataTooBig) -> str:
+    """Return the sentence of a body that is too large; Django's own names a setting of its own."""
+    limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    return (
+        f"The body is too large: at most {limit} bytes are allowed."
+        if "settings." in str(exc)
+        else str(exc)
+    )
+
+
+def _body_of(error: exceptions.APIException) -> dict[str, Any]:
+    """Return the problem of one exception.
+
+    The problem's code is that of its errors where they all have one; else it is `invalid`.
+    """
+    if isinstance(error.detail, (dict, list)):
+        items = list(error_items(error.detail))
+        codes = {item["code"] for item in items}
+        code = codes.pop() if len(codes) == 1 else "invalid"
+        sentence = "; ".join(
+            f"{item['attr']}: {item['detail']}" if item["attr"] else item["detail"]
+            for item in items
+        )
+        return problem_body(error.status_code, code, sentence, items)
+    code = str(error.detail.code or error.default_code)
+    attr = getattr(error, "attr", None)
+    items = [{"attr": attr, "code": code, "detail": str(error.detail)}] if attr else []
+    several = getattr(error, "errors", ())
+    return problem_body(error.status_code, code, str(error.detail), several or items)
+
+
+def _unknown(name: str, known: Collection[str]) -> exceptions.ErrorDetail:
+    """Return the error of one name that is not acted on."""
+    allowed = ", ".join(sorted(known)) or "none"
+    return exceptions.ErrorDetail(
+        f"{str(name)[:100]!r} cannot be set here; the allowed names are {allowed}.",
+        code="unknown_field",
+    )

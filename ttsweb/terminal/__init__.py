@@ -1,0 +1,1 @@
+"""Show progress and tables on a terminal; write plain lines elsewhere."""

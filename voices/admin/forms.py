@@ -1,0 +1,221 @@
+"""Forms of the voice page: the voice itself, and a row for each clip with its transcript."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.forms.formsets import DELETION_FIELD_NAME
+from django.forms.models import BaseInlineFormSet
+from django.urls import reverse
+from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
+
+from voices.api.serializers import LANGUAGE_TAG
+from voices.clip_checks import CONTAINERS, ClipRejectedError, check_clip, check_transcript
+from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.submit import NewClip
+
+if TYPE_CHECKING:  # Django's own classes take no type arguments while running
+    _VoiceForm = forms.ModelForm[Voice]
+    _VersionForm = forms.ModelForm[VoiceVersion]
+    _VersionFormSet = BaseInlineFormSet[VoiceVersion, Voice, _VersionForm]
+else:
+    _VoiceForm = _VersionForm = forms.ModelForm
+    _VersionFormSet = BaseInlineFormSet
+
+
+class VoiceForm(_VoiceForm):
+    """What is said of a voice; its clips are in the rows below it.
+
+    `owner_id` is set on the class by the page: the user whose voice it is or is to be.
+    """
+
+    owner_id: int | None = None
+
+    class Meta:
+        model = Voice
+        fields = ("name", "language", "description", "shared", "cache_codes", "consent_statement")
+        labels = {"cache_codes": "Keep codes in memory", "shared": "Share with all users"}  # noqa: RUF012  # Django's own form
+        widgets = {  # noqa: RUF012  # Django's own form
+            "description": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+            "consent_statement": UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        }
+        help_texts = {  # noqa: RUF012  # Django's own form
+            "language": "A tag such as en or pt-BR; may be empty.",
+            "shared": "All users may speak with the voice; only its owner may change it.",
+            "cache_codes": "Off: workers read this voice's codes from the storage each time.",
+            "consent_statement": (
+                "How the speaker gave consent; stored with your name and the time."
+            ),
+        }
+
+    def clean_name(self) -> str:
+        """Refuse a name that another voice of the owner has, in whatever case."""
+        name: str = self.cleaned_data["name"]
+        own = Voice.objects.filter(owner_id=self.owner_id, deleted_at__isnull=True)
+        others = own.filter(name__iexact=name)
+        if others.exclude(pk=self.instance.pk).exists():
+            raise ValidationError(
+                "Another voice has this name; choose another name.", code="voice_name_taken"
+            )
+        return name
+
+    def clean_language(self) -> str:
+        """Take a language tag, or nothing."""
+        language: str = self.cleaned_data["language"]
+        if language and not LANGUAGE_TAG.fullmatch(language):
+            raise ValidationError("Expected a language tag such as en or pt-BR.", code="invalid")
+        return language
+
+
+class ClipWidget(forms.Widget):
+    """Carry the id of a clip that is there already, and show it with a player."""
+
+    template_name = "voices/clip_widget.html"
+    clips: dict[uuid.UUID, ReferenceClip]
+
+    def get_context(self, name: str, value: Any, attrs: dict[str, Any] | None) -> dict[str, Any]:
+        """Add the clip and its address to what the template knows."""
+        context = super().get_context(name, value, attrs)
+        clip = self.clips.get(_as_uuid(value))
+        if clip is not None and clip.version.voice_id is not None:
+            url = reverse("voice-audio", args=[clip.version.voice_id])
+            measures = clip.stored.measures
+            context |= {
+                "clip": clip,
+                "url": f"{url}?clip={clip.index}",
+                "silence": round(100 * measures.get("silence_share", 0)),
+                "clipped": round(100 * measures.get("clipped_share", 0), 2),
+            }
+        return context
+
+
+class ClipRowForm(_VersionForm):
+    """One clip: the one that is there or another one instead of it, and its transcript.
+
+    `new_clip` is what a good row says.
+    """
+
+    clip = forms.UUIDField(label="Now", required=False, widget=ClipWidget)
+    audio = forms.FileField(
+        label="File",
+        required=False,
+        allow_empty_file=True,
+        max_length=255,
+        widget=UnfoldAdminFileFieldWidget(
+            attrs={"accept": "audio/*," + ",".join(f".{name}" for name in CONTAINERS)}
+        ),
+        help_text=(
+            "3 to 30 seconds of one speaker, without music: wav, flac, mp3, ogg, m4a or webm. "
+            "Dropping several files makes several clips."
+        ),
+    )
+    transcript = forms.CharField(
+        required=False,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text="Exactly the words that are spoken in the clip.",
+    )
+
+    class Meta:
+        model = VoiceVersion
+        fields = ()
+
+    def __init__(
+        self, *args: Any, clips: dict[uuid.UUID, ReferenceClip] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.clips = clips or {}
+        self.new_clip: NewClip | None = None
+        widget = self.fields["clip"].widget
+        assert isinstance(widget, ClipWidget)
+        widget.clips = self.clips
+
+    def has_changed(self) -> bool:
+        """Count a row with a present clip as filled in, so that it is never skipped."""
+        return bool(self.data.get(self.add_prefix("clip"))) or super().has_changed()
+
+    def clean(self) -> dict[str, Any]:
+        """Make `new_clip` of the row, or say which field is at fault."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        file, present = values.get("audio"), self.clips.get(_as_uuid(values.get("clip")))
+        content: bytes | None = file.read() if file else None
+        if content is None and present is None and not self.has_error("audio"):
+            self.add_error("audio", "Choose a clip.")
+        try:
+            if content is not None:
+                check_clip(content)
+        except ClipRejectedError as error:
+            self.add_error("audio", ValidationError(str(error), code=error.code))
+        try:
+            transcript = check_transcript(values.get("transcript") or "")
+        except ClipRejectedError as error:
+            self.add_error("transcript", ValidationError(str(error), code=error.code))
+        if not self.errors:
+            stored = present.stored if present is not None and content is None else None
+            filename = file.name if file else getattr(present, "filename", "")
+            self.new_clip = NewClip(transcript, filename, content=content, stored=stored)
+        return values
+
+
+class ClipRowFormSet(_VersionFormSet):
+    """The rows of a voice: one for each clip of its newest version, and new ones.
+
+    It saves nothing: `new_clips` is what the voice is to have, and saving is for the page.
+    """
+
+    def __init__(
+        self,
+        data: Any = None,
+        files: Any = None,
+        instance: Voice | None = None,
+        queryset: QuerySet[VoiceVersion] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        version = instance.current_version if instance is not None and instance.pk else None
+        rows = version.clips.select_related("stored", "version") if version else ()
+        clips = {row.pk: row for row in rows}
+        kwargs["form_kwargs"] = {"clips": clips}
+        if data is None:
+            kwargs["initial"] = [
+                {"clip": clip.pk, "transcript": clip.transcript} for clip in clips.values()
+            ]
+        super().__init__(
+            data, files, instance=instance, queryset=VoiceVersion.objects.none(), **kwargs
+        )
+        self.new_clips: list[NewClip] = []
+
+    @classmethod
+    def get_default_prefix(cls) -> str:
+        """Return the rows' prefix in the form."""
+        return "clips"
+
+    def initial_form_count(self) -> int:
+        """Count every row as new: no row is a version that is there."""
+        return 0
+
+    def clean(self) -> None:
+        """Collect `new_clips` of all rows that stay; at least one, and not too many."""
+        super().clean()
+        rows = [form for form in self.forms if isinstance(form, ClipRowForm)]
+        kept = [row for row in rows if not row.cleaned_data.get(DELETION_FIELD_NAME)]
+        if any(row.errors for row in kept):
+            return
+        self.new_clips = [row.new_clip for row in kept if row.new_clip is not None]
+        if not self.new_clips:
+            raise ValidationError("A voice needs at least one clip.", code="clip_required")
+        if len(self.new_clips) > settings.MAX_CLIPS_PER_VOICE:
+            limit = settings.MAX_CLIPS_PER_VOICE
+            raise ValidationError(f"At most {limit} clips are allowed.", code="too_many_clips")
+
+
+def _as_uuid(value: Any) -> uuid.UUID:
+    """Return an id of a form, or one that no clip has."""
+    try:
+        return value if isinstance(value, uuid.UUID) else uuid.UUID(str(value))
+    except ValueError:
+        return uuid.UUID(int=0)

@@ -1,0 +1,332 @@
+"""Read what requests say of voices, and write what answers show of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django.core.files.uploadedfile import UploadedFile
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.fields import empty
+from rest_framework.utils.html import is_html_input
+
+from ttsweb.counted import counted
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
+from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.submit import NewClip
+
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+
+
+class FormBooleanField(serializers.BooleanField):
+    """A boolean that keeps its default when a form leaves it out; DRF would take that for false."""
+
+    default_empty_html = empty
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Return true or false, of a form their spelling; 1, "yes" and the like are errors."""
+        if isinstance(data, str) and is_html_input(getattr(self.root, "initial_data", None)):
+            data = {"true": True, "false": False}.get(data.lower(), data)
+        if not isinstance(data, bool):
+            raise serializers.ValidationError("Expected true or false.", code="invalid")
+        return data
+
+
+class FormCharField(serializers.CharField):
+    """A text that a form can send empty; DRF would take that for left out and keep the old one."""
+
+    def get_value(self, dictionary: Any) -> Any:
+        """Return what was sent, `empty` only where nothing was."""
+        if is_html_input(dictionary):
+            return dictionary.get(self.field_name, empty)
+        return super().get_value(dictionary)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text; DRF would make one of a number."""
+        if not isinstance(data, str):
+            raise serializers.ValidationError("Expected a text.", code="invalid")
+        return super().to_internal_value(data)
+
+
+@extend_schema_field({"type": "string", "pattern": f"^({LANGUAGE_TAG.pattern})?$"})
+class LanguageTagField(FormCharField):
+    """A language tag such as `en` or `pt-BR`, or the empty text."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=35, allow_blank=True, validators=[check_language], **kwargs)
+
+
+def check_language(value: str) -> None:
+    """Take a language tag such as `en` or `pt-BR`, or the empty text.
+
+    Raises:
+        ValidationError: it is not a tag.
+    """
+    if value and not LANGUAGE_TAG.fullmatch(value):
+        raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
+
+
+class VoiceCreateSerializer(StrictSerializer):
+    """A voice to create: one or more clips, and a transcript for each."""
+
+    name = serializers.CharField(max_length=100)
+    consent_statement = serializers.CharField(
+        max_length=2000,
+        help_text="How the speaker gave consent; stored with your name and the time.",
+    )
+    audio = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        min_length=1,
+        help_text="Clips in wav, flac, mp3, ogg, m4a or webm; repeat the field for several clips.",
+    )
+    transcript = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False),
+        min_length=1,
+        help_text="The words that are spoken in each clip, in the same order as the clips.",
+    )
+    description = serializers.CharField(max_length=2000, default="", allow_blank=True)
+    language = LanguageTagField(default="")
+    shared = FormBooleanField(
+        default=False,
+        help_text=(
+            "True: every user may speak with the voice; only its owner or a superuser can "
+            "change it."
+        ),
+    )
+    cache_codes = FormBooleanField(
+        default=True, help_text="False: workers never keep this voice's codes in memory."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Replace `audio` and `transcript` by `clips`."""
+        files, transcripts = attrs.pop("audio"), attrs.pop("transcript")
+        return attrs | {"clips": read_clips(files, transcripts)}
+
+
+class VoiceUpdateSerializer(StrictSerializer):
+    """Changes of a voice; fields that are left out do not change.
+
+    New `audio` replaces all clips and needs a transcript for each; `transcript` alone gives the
+    present clips other transcripts, so it needs as many as there are clips.
+    """
+
+    name = FormCharField(max_length=100, required=False)
+    consent_statement = FormCharField(max_length=2000, required=False)
+    audio = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        required=False,
+        help_text="Takes multipart/form-data.",
+    )
+    transcript = serializers.ListField(
+        child=FormCharField(allow_blank=True, trim_whitespace=False), required=False
+    )
+    description = FormCharField(max_length=2000, required=False, allow_blank=True)
+    language = LanguageTagField(required=False)
+    shared = FormBooleanField(
+        required=False, help_text="True: every user may speak with the voice. False: only you."
+    )
+    cache_codes = FormBooleanField(required=False)
+    archived = FormBooleanField(
+        required=False,
+        help_text=(
+            "True: the voice is archived. Requests that name it still work, but lists no longer "
+            "offer it."
+        ),
+    )
+    consent_withdrawn = FormBooleanField(
+        required=False,
+        help_text=(
+            "True: the speaker has withdrawn consent. From now on nothing is spoken with the "
+            "voice, and jobs that need it end with `consent_withdrawn`. False: the speaker "
+            "agrees again."
+        ),
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Replace `audio` and `transcript` by `clips`; None where neither was sent."""
+        files, transcripts = attrs.pop("audio", None), attrs.pop("transcript", None)
+        clips: list[NewClip] | None = None
+        if files is not None:
+            clips = read_clips(files, transcripts or [])
+        elif transcripts is not None:
+            clips = with_transcripts(self.context["clips"], transcripts)
+        return attrs | {"clips": clips}
+
+
+class VoiceFieldsSerializer(VoiceUpdateSerializer):
+    """Changes of a voice that need no file."""
+
+    audio = None  # type: ignore[assignment]  # takes the field away
+
+
+def read_clips(files: Sequence[UploadedFile[bytes]], transcripts: Sequence[str]) -> list[NewClip]:
+    """Return the uploaded clips, each checked and with its transcript.
+
+    Raises:
+        ApiProblem: a clip or a transcript is not taken, or their numbers differ.
+    """
+    _check_numbers(len(files), transcripts)
+    clips = []
+    for index, (file, transcript) in enumerate(zip(files, transcripts, strict=True)):
+        content = file.read()
+        try:
+            container = check_clip(content)
+        except ClipRejectedError as error:
+            raise _problem(error, f"audio.{index}") from error
+        clips.append(
+            NewClip(
+                transcript=_checked_transcript(transcript, index),
+                filename=file.name or "",
+                content=content,
+                container=container,
+            )
+        )
+    return clips
+
+
+def with_transcripts(clips: Sequence[NewClip], transcripts: Sequence[str]) -> list[NewClip]:
+    """Return the same clips with other transcripts.
+
+    Raises:
+        ApiProblem: a transcript is not taken, or their numbers differ.
+    """
+    _check_numbers(len(clips), transcripts)
+    return [
+        NewClip(_checked_transcript(transcript, index), clip.filename, stored=clip.stored)
+        for index, (clip, transcript) in enumerate(zip(clips, transcripts, strict=True))
+    ]
+
+
+class ClipSerializer(serializers.ModelSerializer[ReferenceClip]):
+    """One clip of a voice: the upload, and the values measured in it."""
+
+    container = serializers.CharField(source="stored.container")
+    size_bytes = serializers.IntegerField(source="stored.size_bytes")
+    measures = serializers.DictField(source="stored.measures")
+
+    class Meta:
+        model = ReferenceClip
+        fields = ("index", "filename", "transcript", "container", "size_bytes", "measures")
+        read_only_fields = fields
+
+
+class WarningSerializer(serializers.Serializer[Any]):
+    """Properties of a usable clip that lower the quality."""
+
+    code = serializers.CharField()
+    message = serializers.CharField()
+
+
+class VersionSerializer(serializers.ModelSerializer[VoiceVersion]):
+    """One version of a voice, and the state of its encoding."""
+
+    warnings = WarningSerializer(many=True)
+
+    class Meta:
+        model = VoiceVersion
+        fields = (
+            "id",
+            "number",
+            "status",
+            "error_code",
+            "error_message",
+            "warnings",
+            "frames",
+            "codec_fingerprint",
+            "created_at",
+            "encoded_at",
+        )
+        read_only_fields = fields
+
+
+class VoiceSerializer(serializers.ModelSerializer[Voice]):
+    """A voice. Its status, errors, warnings, frames and clips are those of its newest version."""
+
+    status = serializers.ChoiceField(
+        choices=VoiceVersion.Status.choices, source="current_version.status"
+    )
+    error_code = serializers.CharField(source="current_version.error_code")
+    error_message = serializers.CharField(source="current_version.error_message")
+    warnings = WarningSerializer(many=True, source="current_version.warnings")
+    frames = serializers.IntegerField(source="current_version.frames")
+    codec_fingerprint = serializers.CharField(source="current_version.codec_fingerprint")
+    version = serializers.IntegerField(source="current_version.number")
+    clips = ClipSerializer(many=True, source="current_version.clips")
+    versions = VersionSerializer(many=True)
+    owner = serializers.CharField(
+        source="owner.username",
+        allow_null=True,
+        default=None,
+        help_text="Name of the owner; null for a voice that came with the installation.",
+    )
+    audio_url = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Voice
+        fields = (
+            "id",
+            "name",
+            "description",
+            "language",
+            "owner",
+            "shared",
+            "status",
+            "error_code",
+            "error_message",
+            "warnings",
+            "frames",
+            "codec_fingerprint",
+            "version",
+            "clips",
+            "audio_url",
+            "cache_codes",
+            "archived",
+            "consent_statement",
+            "consent_by",
+            "consent_at",
+            "consent_withdrawn_at",
+            "versions",
+            "created_at",
+            "updated_at",
+            "last_used_at",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(serializers.CharField())
+    def get_audio_url(self, voice: Voice) -> str:
+        """Return the address of the first clip; `?clip=1` is the second."""
+        return reverse("voice-audio", args=[voice.pk])
+
+
+def _check_numbers(clips: int, transcripts: Sequence[str]) -> None:
+    if len(transcripts) < clips:
+        raise ApiProblem(
+            400,
+            "transcript_required",
+            f"Each clip needs a transcript, but there are {counted(clips, 'clip')} and "
+            f"{counted(len(transcripts), 'transcript')}.",
+            attr="transcript",
+        )
+    if len(transcripts) > clips:
+        raise ApiProblem(
+            400,
+            "clip_required",
+            f"There are {len(transcripts)} transcripts for {clips} clips; send one "
+            "transcript for each clip.",
+            attr="audio",
+        )
+
+
+def _checked_transcript(text: str, index: int) -> str:
+    try:
+        return check_transcript(text)
+    except ClipRejectedError as error:
+        raise _problem(error, f"transcript.{index}") from error
+
+
+def _problem(error: ClipRejectedError, attr: str) -> ApiProblem:
+    return ApiProblem(error.status, error.code, str(error), attr=attr)

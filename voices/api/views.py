@@ -1,0 +1,321 @@
+"""Serve voices over REST."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db.models import Prefetch, QuerySet
+from django.http import HttpResponseBase
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import generics, serializers
+from rest_framework.parsers import MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.api.jobs.filters import WaitSerializer
+from synth.api.jobs.wait import WAIT_HEADER
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.removal import delete_voice
+from synth.models import ApiKey
+from synth.options.voice_choice import find_voice
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.query_filters import check_list_query, read_condition
+from ttsweb.http.ranged import StoredObject, object_response
+from ttsweb.http.schema import problems
+from voices import submit
+from voices.access import visible_voices
+from voices.api.filters import VoiceFilterSerializer
+from voices.api.ownership import check_own
+from voices.api.serializers import (
+    VoiceCreateSerializer,
+    VoiceFieldsSerializer,
+    VoiceSerializer,
+    VoiceUpdateSerializer,
+)
+from voices.clip_checks import ClipRejectedError
+from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.transitions import request_encoding
+
+ENCODING_RETRY_SECONDS = 2
+CONTENT_TYPES = {
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "mp3": "audio/mpeg",
+    "ogg": "audio/ogg",
+    "m4a": "audio/mp4",
+    "webm": "audio/webm",
+}
+_ACCEPTED_HEADERS = [
+    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202]),
+    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
+]
+
+
+class VoicesView(generics.ListAPIView[Voice]):
+    """All voices that the user may speak with."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
+    serializer_class = VoiceSerializer
+    parser_classes = (MultiPartParser,)
+
+    def get_queryset(self) -> QuerySet[Voice]:
+        """Return the voices that the user may see, each with its versions and clips."""
+        if getattr(self, "swagger_fake_view", False):
+            return Voice.objects.none()
+        condition = read_condition(self.request, VoiceFilterSerializer)
+        voices = visible_voices(self.request.user).filter(condition)
+        if (wanted := self.request.query_params.get("means")) is not None:
+            voices = voices.filter(pk__in=_meant(self.request, wanted))
+        return _with_versions(voices)
+
+    @extend_schema(
+        operation_id="list_voices",
+        parameters=[VoiceFilterSerializer],
+        responses={200: VoiceSerializer(many=True), **problems(400, 401, 409)},
+    )
+    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """List voices, newest first."""
+        check_list_query(request, VoiceFilterSerializer)
+        return super().get(request, *args, **kwargs)
+
+    @extend_schema(
+        operation_id="create_voice",
+        request=VoiceCreateSerializer,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Make a voice from one or more clips; it can speak when its status is `ready`."""
+        check_query(request, ())
+        serializer = VoiceCreateSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        with _refusals_as_problems():
+            voice = submit.create_voice(
+                **serializer.validated_data,
+                by=request.user.get_username(),
+                owner=request.user,
+                api_key=key_of(request),
+            )
+        return _accepted(voice)
+
+
+class VoiceView(APIView):
+    """One voice."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    @extend_schema(
+        operation_id="get_voice",
+        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
+        responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Return a voice.
+
+        With `wait`, the answer comes when its encoding has ended or the wait is over.
+        """
+        check_query(request, ("wait",))
+        query = WaitSerializer(data=request.query_params.dict())
+        query.is_valid(raise_exception=True)
+        voice = _find(request, voice_id)
+        answer = Response(_shown(voice))
+        version = voice.current_version
+        if version is not None and version.status in ("pending", "encoding"):
+            answer["Retry-After"] = str(ENCODING_RETRY_SECONDS)
+            if query.validated_data["wait"] > 0:
+                answer[WAIT_HEADER] = str(query.validated_data["wait"])
+        return conditional(request, answer)
+
+    @extend_schema(
+        operation_id="update_voice",
+        request={
+            "application/json": VoiceFieldsSerializer,
+            "multipart/form-data": VoiceUpdateSerializer,
+        },
+        parameters=_ACCEPTED_HEADERS,
+        responses={
+            200: VoiceSerializer,
+            202: VoiceSerializer,
+            **problems(400, 401, 403, 404, 409, 413, 415),
+        },
+    )
+    def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Change a voice.
+
+        New clips or transcripts make a new version, and the answer is then 202.
+        """
+        check_query(request, ())
+        voice = _find_own(request, voice_id)
+        context = {"clips": submit.current_clips(voice)}
+        serializer = VoiceUpdateSerializer(data=request.data, partial=True, context=context)
+        serializer.is_valid(raise_exception=True)
+        changes = dict(serializer.validated_data)
+        clips = changes.pop("clips")
+        with _refusals_as_problems():
+            version = submit.update_voice(
+                voice,
+                by=request.user.get_username(),
+                changes=changes,
+                clips=clips,
+                api_key=key_of(request),
+            )
+        return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
+
+    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
+    def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Delete a voice and its clips; queued jobs that need it fail."""
+        check_query(request, ())
+        if not delete_voice(_find_own(request, voice_id)):
+            raise _not_found()
+        return Response(status=204)
+
+
+class VoiceEncodeView(APIView):
+    """The encoding of a voice."""
+
+    write_scopes = (ApiKey.Scope.VOICES,)
+
+    @extend_schema(
+        operation_id="encode_voice",
+        request=None,
+        parameters=_ACCEPTED_HEADERS,
+        responses={202: VoiceSerializer, **problems(400, 401, 403, 404, 409)},
+    )
+    def post(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Encode a voice again; jobs that need the voice wait for it."""
+        check_query(request, ())
+        NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+        voice = _find_own(request, voice_id)
+        if voice.current_version is None or not request_encoding(voice.current_version):
+            raise ApiProblem(
+                409,
+                "voice_encoding",
+                "The voice is already waiting to be encoded.",
+                retry_after=ENCODING_RETRY_SECONDS,
+            )
+        return _accepted(voice)
+
+
+class ClipQuerySerializer(serializers.Serializer[Any]):
+    """Which clip."""
+
+    clip = serializers.IntegerField(
+        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
+    )
+
+
+class VoiceAudioView(APIView):
+    """The clips of a voice as they were uploaded."""
+
+    @extend_schema(
+        operation_id="get_voice_audio",
+        parameters=[
+            ClipQuerySerializer,
+            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
+        ],
+        responses={
+            (200, "audio/*"): OpenApiTypes.BINARY,
+            (206, "audio/*"): OpenApiTypes.BINARY,
+            **problems(400, 401, 404, 416),
+        },
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+        """Return a clip of the newest version, or a byte range of it."""
+        check_query(request, ("clip",))
+        serializer = ClipQuerySerializer(data=request.query_params)
+        serializer.is_valid(raise_exception=True)
+        index = serializer.validated_data["clip"]
+        voice = _find(request, voice_id)
+        clips: list[ReferenceClip] = (
+            list(voice.current_version.clips.all()) if voice.current_version else []
+        )
+        clip = next((clip for clip in clips if clip.index == index), None)
+        if clip is None:
+            raise ApiProblem(
+                404,
+                "clip_not_found",
+                f"The voice has no clip {index}; clips are counted from 0.",
+                attr="clip",
+            )
+        container = clip.stored.container
+        stored = StoredObject(
+            key=clip.stored.original_key,
+            content_type=CONTENT_TYPES[container],
+            filename=f"{voice.name}-{index}.{container}",
+            etag=clip.stored.fingerprint,
+        )
+        return object_response(request._request, stored)
+
+
+def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
+    versions = VoiceVersion.objects.order_by("-number").prefetch_related("clips__stored")
+    return voices.select_related("owner").prefetch_related(Prefetch("versions", queryset=versions))
+
+
+def _meant(request: Request, wanted: str) -> list[uuid.UUID]:
+    """Return the id of the voice that a name means to this user, or nothing.
+
+    Raises:
+        ApiProblem: 409 voice_ambiguous_name.
+    """
+    try:
+        return [find_voice(request.user, wanted).pk]  # type: ignore[arg-type]  # never anonymous
+    except SubmitRejectedError as error:
+        if error.status == 404:
+            return []
+        raise ApiProblem(error.status, error.code, str(error), attr="means") from error
+
+
+def _find(request: Request, voice_id: uuid.UUID) -> Voice:
+    """Return a voice that this user may see, or raise the 404."""
+    voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
+    if voice is None:
+        raise _not_found()
+    return voice
+
+
+def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
+    """Return a voice that this user may change, or raise the 404 or the 403."""
+    voice = _find(request, voice_id)
+    check_own(request, voice)
+    return voice
+
+
+def _not_found() -> ApiProblem:
+    return ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
+
+
+def _shown(voice: Voice) -> Any:
+    return VoiceSerializer(voice).data
+
+
+def _accepted(voice: Voice) -> Response:
+    """Return the 202 for a voice whose encoding was asked for; its rows are read again."""
+    fresh = _with_versions(Voice.objects.filter(pk=voice.pk)).get()
+    headers = {
+        "Location": reverse("voice", args=[voice.pk]),
+        "Retry-After": str(ENCODING_RETRY_SECONDS),
+    }
+    return Response(_shown(fresh), status=202, headers=headers)
+
+
+@contextmanager
+def _refusals_as_problems() -> Iterator[None]:
+    """Turn what saving a voice refuses into problems."""
+    try:
+        yield
+    except ClipRejectedError as error:
+        raise ApiProblem(error.status, error.code, str(error), attr="audio") from error
+    except submit.VoiceNameTakenError as error:
+        raise ApiProblem(409, error.code, str(error), attr="name") from error
+    except submit.VoiceDeletedError as error:
+        raise _not_found() from error

@@ -1,0 +1,1 @@
+"""Audio as blocks of samples: read, measured, changed, written."""

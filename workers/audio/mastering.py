@@ -1,0 +1,239 @@
+"""Make a job's file of its joined takes: rate, loudness, peaks, and a report measured on the file.
+
+Loudness takes one gain for the whole file, which is searched for before anything is written. What
+was written is read back and measured; a codec raises peaks and costs loudness, so the file is
+written again, a few times at most, until both are as asked or cannot be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from synth.contract import AudioArray
+from synth.transitions import FileFacts
+from workers.audio.joined_takes import Cue, JoinedTakes
+from workers.audio.loudness import Loudness, LoudnessMeter
+from workers.audio.loudness_search import MAX_EXTRA_DB, amplified, find_gain
+from workers.audio.peak_limiter import PeakLimiter
+from workers.audio.resample import resample
+from workers.audio.waveform_peaks import WaveformPeaks
+from workers.audio.writers import file_rate, open_writer
+from workers.audio.written_audio import mean_bit_rate, read_blocks
+
+MAX_PEAKS = 1000
+PEAK_LIMIT_DBTP = -1.0  # EBU R 128: what a file may reach between its samples
+LOUDNESS_TOLERANCE_LU = 0.1
+TARGET_TOLERANCE_LU = 0.5
+_PEAK_MARGIN_DB = 0.05
+_MAX_WRITES = 5
+_LEAST_YIELD = 0.25  # a limiter that is at work all the time gives less back than this for a dB
+
+
+class ExportUnwantedError(Exception):
+    """The export was deleted or taken over while its file was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileWish:
+    """What a job asks of its file; None leaves it as it comes.
+
+    `sample_rate` in Hz, `bit_rate` in bits per second, `loudness` in LUFS.
+    """
+
+    format: str
+    sample_rate: int | None = None
+    bit_rate: int | None = None
+    loudness: float | None = None
+
+
+class MadeFile(NamedTuple):
+    """What became of the takes: a file of `seconds` with this digest and size."""
+
+    sha256: str
+    size_bytes: int
+    seconds: float
+    facts: FileFacts
+
+
+@dataclass(slots=True)
+class _Level:
+    """How loud the next writing is to be: one gain, and the ceiling of its peaks, both in dB.
+
+    `extra_db` is how much of the gain makes up for what the limiter costs; `yielded` how much
+    louder a dB of gain made the file so far.
+    """
+
+    gain_db: float = 0.0
+    ceiling_dbtp: float | None = None
+    extra_db: float = 0.0
+    yielded: float = 1.0
+    before: tuple[float, float] | None = None  # gain and loudness of the writing before
+
+    def yield_of(self, lufs: float | None) -> float:
+        """Return how much louder a dB of gain makes the file, by the last two writings."""
+        now = None if lufs is None else (self.gain_db, lufs)
+        before, self.before = self.before, now
+        if before is None or now is None or abs(now[0] - before[0]) < LOUDNESS_TOLERANCE_LU:
+            return self.yielded
+        return min(1.0, max(_LEAST_YIELD, (now[1] - before[1]) / (now[0] - before[0])))
+
+
+class _Written(NamedTuple):
+    num_samples: int
+    loudness: Loudness
+    peaks: list[int]
+    limiter_db: float  # the most that a peak was turned down
+
+
+def make_file(
+    path: Path, takes: JoinedTakes, wish: FileWish, *, is_unwanted: Callable[[], bool]
+) -> MadeFile:
+    """Write the takes to a new file at `path`; the memory this needs does not grow with them.
+
+    Args:
+        is_unwanted: asked between blocks; true stops the work.
+
+    Raises:
+        ExportUnwantedError: nobody waits for the file any more.
+        TakeMissingError, FileTooLongError, OSError: as reading and writing raise them.
+    """
+    rate = file_rate(wish.format, takes.sample_rate, asked=wish.sample_rate, bit_rate=wish.bit_rate)
+    blocks = _Source(takes, rate, is_unwanted)
+    level = _first_level(blocks, rate, wish.loudness)
+    written = _write(path, blocks, rate, wish, level)
+    for _ in range(_MAX_WRITES - 1):
+        if not _adjust(level, written, wish.loudness):
+            break
+        written = _write(path, blocks, rate, wish, level)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    seconds = written.num_samples / rate
+    facts = FileFacts(
+        report=_report(path, written, rate, wish, level),
+        peaks=written.peaks,
+        cues=_cues_at(takes.cues, takes.sample_rate, rate),
+        sample_rate=rate,
+    )
+    return MadeFile(digest, path.stat().st_size, seconds, facts)
+
+
+class _Source:
+    """Read the takes at the file's rate, as often as needed."""
+
+    def __init__(self, takes: JoinedTakes, rate: int, is_unwanted: Callable[[], bool]) -> None:
+        self._takes, self._rate, self._is_unwanted = takes, rate, is_unwanted
+
+    def __iter__(self) -> Iterator[AudioArray]:
+        return self.watched(resample(self._takes.blocks(), self._takes.sample_rate, self._rate))
+
+    def watched(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+        for block in blocks:
+            if self._is_unwanted():
+                raise ExportUnwantedError
+            yield block
+
+
+def _first_level(blocks: _Source, rate: int, target: float | None) -> _Level:
+    """Return the gain that leads to the target; none where there is no target, or no loudness."""
+    if target is None:
+        return _Level()
+    ceiling = PEAK_LIMIT_DBTP - _PEAK_MARGIN_DB
+    found = find_gain(blocks, rate, target_lufs=target, ceiling_dbtp=ceiling)
+    if found is None:
+        return _Level()
+    return _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
+
+
+def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level) -> _Written:
+    """Write the file once, then measure what it holds."""
+    limiter = None
+    blocks: Iterable[AudioArray] = source
+    if level.gain_db:
+        blocks = amplified(blocks, level.gain_db)
+    if level.ceiling_dbtp is not None:
+        limiter = PeakLimiter(rate, ceiling=10 ** (level.ceiling_dbtp / 20))
+        blocks = limiter.limit(blocks)
+    num_samples = 0
+    path.unlink(missing_ok=True)
+    with open_writer(path, wish.format, rate, wish.bit_rate) as writer:
+        for block in blocks:
+            writer.write(block)
+            num_samples += len(block)
+    meter, peaks = LoudnessMeter(rate), WaveformPeaks(num_samples, most=MAX_PEAKS)
+    for block in source.watched(read_blocks(path, wish.format, rate)):
+        meter.push(block)
+        peaks.push(block)
+    turned_down = max(0.0, -20 * np.log10(limiter.lowest_gain)) if limiter else 0.0
+    return _Written(num_samples, meter.close(), peaks.values(), float(turned_down))
+
+
+def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
+    """Correct the level by what was measured; return whether another writing can help."""
+    if target is None or level.ceiling_dbtp is None:
+        return False
+    found = written.loudness.integrated_lufs
+    missing = 0.0 if found is None else target - found
+    is_changed = False
+    over = written.loudness.true_peak_dbtp - PEAK_LIMIT_DBTP
+    if over > 0:
+        level.ceiling_dbtp -= over + _PEAK_MARGIN_DB
+        is_changed = True
+    # What the limiter alone has cost is made up for, as far as that is not heard more than it.
+    step = min(missing / level.yield_of(found), MAX_EXTRA_DB - level.extra_db)
+    if abs(missing) > LOUDNESS_TOLERANCE_LU and abs(step) > LOUDNESS_TOLERANCE_LU:
+        level.gain_db += step
+        level.extra_db += step
+        is_changed = True
+    return is_changed
+
+
+def _report(
+    path: Path, written: _Written, rate: int, wish: FileWish, level: _Level
+) -> dict[str, Any]:
+    """Return what was measured on the file, and what was done to make it so."""
+    seconds = written.num_samples / rate
+    loudness = written.loudness
+    found, target = loudness.integrated_lufs, wish.loudness
+    is_reached = found is not None and abs(found - (target or 0)) <= TARGET_TOLERANCE_LU
+    return {
+        "seconds": seconds,
+        "sample_rate": rate,
+        "channels": 1,
+        "bit_rate": mean_bit_rate(path, wish.format, seconds),
+        "loudness_lufs": found,
+        "true_peak_dbtp": loudness.true_peak_dbtp,
+        "target_lufs": target,
+        "target_reached": None if target is None else is_reached,
+        "gain_db": round(level.gain_db, 2),
+        "limiter_db": round(written.limiter_db, 2),
+        "note": "" if target is None or is_reached else _why_not_reached(found),
+    }
+
+
+def _why_not_reached(found: float | None) -> str:
+    if found is None:
+        return "The file is silent or shorter than 0.4 s, so its loudness cannot be changed."
+    return (
+        f"The peaks of the speech reach {PEAK_LIMIT_DBTP:g} dBTP before the target loudness "
+        f"is reached; more than {found:g} LUFS would distort them."
+    )
+
+
+def _cues_at(cues: Iterable[Cue], rate: int, new_rate: int) -> list[Cue]:
+    """Return where the segments lie in a file of another rate."""
+    if rate == new_rate:
+        return list(cues)
+    return [
+        Cue(cue.segment_id, _moved(cue.start, rate, new_rate), _moved(cue.end, rate, new_rate))
+        for cue in cues
+    ]
+
+
+def _moved(position: int, rate: int, new_rate: int) -> int:
+    return round(position * new_rate / rate)

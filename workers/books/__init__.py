@@ -1,0 +1,1 @@
+"""Read uploaded books, and make the files of rendered ones."""

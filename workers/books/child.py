@@ -1,0 +1,80 @@
+"""Read one book in a process of its own: `python -m workers.books.child`, a JSON request on stdin.
+
+What is read comes from strangers, so this process has limits, no environment and no database. It
+writes the book as JSON and its cover to the files that it was told, and one JSON object to stdout:
+what the book says of itself, or `error` (a code) and `message`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+from synth.books.book import Book, BookRejectedError
+from synth.books.detect import read_book
+from synth.books.stored import book_to_json
+
+MEMORY, TIME = "book_import_memory", "book_import_timeout"
+EMPTY_MESSAGE = "This book has no text that can be spoken."
+
+
+def main() -> int:
+    """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
+    request = json.load(sys.stdin)
+    set_limits(request["memory_bytes"], request["cpu_seconds"], request["output_bytes"])
+    try:
+        book = read_book(Path(request["input"]), request["filename"])
+        answer = write(book, request)
+    except BookRejectedError as error:
+        answer = {"error": error.code, "message": error.message}
+    except MemoryError:
+        answer = {"error": MEMORY, "message": ""}
+    except RecursionError:
+        answer = {"error": "book_too_deep", "message": "The book's elements are nested too deeply."}
+    sys.stdout.write(json.dumps(answer))
+    return 0
+
+
+def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
+    """Write a book's parts to their files; return what it says of itself.
+
+    Raises:
+        BookRejectedError: book_empty, book_too_large.
+    """
+    num_chars = book.source_chars
+    if not any(block.text.strip() for _, block in book.blocks()):
+        raise BookRejectedError("book_empty", EMPTY_MESSAGE)
+    if num_chars > request["max_chars"]:
+        raise BookRejectedError(
+            "book_too_large",
+            f"The book has {num_chars} characters; at most {request['max_chars']} are "
+            "allowed (TTS_MAX_BOOK_CHARS).",
+        )
+    text = json.dumps(book_to_json(book), ensure_ascii=True, separators=(",", ":"))
+    Path(request["output"]).write_text(text, encoding="ascii")
+    if book.cover is not None:
+        Path(request["cover"]).write_bytes(book.cover.content)
+    return {
+        "title": book.metadata.title,
+        "authors": list(book.metadata.authors),
+        "language": book.metadata.language,
+        "cover_type": book.cover.media_type if book.cover is not None else "",
+        "source_chars": num_chars,
+    }
+
+
+def set_limits(memory_bytes: int, cpu_seconds: int, output_bytes: int) -> None:
+    """Bound this process: address space, processor time, size of a written file, open files."""
+    with contextlib.suppress(ValueError, OSError):  # macOS has no limit of address space
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (output_bytes, output_bytes))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Make each kind of file of a book of its chapters; what was encoded before is used again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.core.files.storage import default_storage
+
+from synth.api.books.file_options import OWN, Kind, audio_format
+from synth.books.plan_edits import PlanEditError
+from synth.books.stored import StoredBookError
+from synth.bookshelf.files.names import safe_name
+from synth.models import BookSource
+from workers.book_files.book_audio import BookFileError
+from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
+from workers.book_files.chapter_files import make_chapter_files, make_one_file
+from workers.book_files.cover import book_cover
+from workers.book_files.m4b import make_m4b
+from workers.book_files.retail_sample import make_sample, sample_encoding
+from workers.book_files.shelf import put_on_shelf
+from workers.book_files.subtitles import write_book_subtitles
+from workers.books.heard_chapters import heard_chapters
+from workers.books.job import JobBook
+from workers.mp4.file import Mark
+from workers.read_along.anchors import with_anchors
+from workers.read_along.made import make_read_along
+from workers.read_along.source import make_read_along_of
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrder:
+    """Say what is to be made: a kind with its options, in a scratch folder.
+
+    `count` is how many chapters the whole book has, `own` the encoding of the job's main file.
+    """
+
+    kind: str
+    options: dict[str, Any]
+    path: Path
+    folder: Path
+    book: JobBook
+    source: BookSource
+    count: int
+    own: Encoding
+
+    @property
+    def form(self) -> str:
+        """Return the audio format."""
+        return audio_format(self.kind, self.options.get("format"))
+
+    @property
+    def encoding(self) -> Encoding:
+        """Return how chapters are encoded."""
+        codec = "aac" if self.form == "m4b" else self.form
+        return Encoding(
+            codec,
+            bit_rate=self.options.get("bit_rate"),
+            sample_rate=self.options.get("sample_rate"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Hold what became of an order: its chapters as they were encoded, and its length."""
+
+    chapters: Sequence[ChapterFile]
+    seconds: float
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def make_kind(order: FileOrder, encoder: Encoder) -> Made:
+    """Write the file of an order to its path; of a report it is written by the caller.
+
+    Raises:
+        BookFileError: it cannot be made; the message says why.
+        EncodeUnwantedError, TakeMissingError, TakesChangedError, OSError: as encoding raises them.
+    """
+    return _MAKERS[Kind(order.kind)](order, encoder)
+
+
+def _m4b(order: FileOrder, encoder: Encoder) -> Made:
+    made = make_m4b(order.path, order.book.audio, encoder, order.encoding)
+    return _made(made.chapters)
+
+
+def _one_file(order: FileOrder, encoder: Encoder) -> Made:
+    chapters, marks = make_one_file(order.path, order.book.audio, encoder, order.encoding)
+    if order.kind in ("mp3", "opus"):  # was encoded once more when its chapters were joined
+        chapters = heard_chapters(order.path, order.kind, chapters, marks)
+    return _made(chapters)
+
+
+def _chapters(order: FileOrder, encoder: Encoder) -> Made:
+    made = make_chapter_files(
+        order.folder / "chapters", order.book.audio, encoder, order.encoding,
+        places=order.book.indexes, count=order.count,
+    )  # fmt: skip
+    if order.options["chapter"] is not None:
+        made.paths[0].replace(order.path)
+    else:
+        _pack(order.path, order.folder / "chapters")
+    return _made(made.chapters)
+
+
+def _shelf(order: FileOrder, encoder: Encoder) -> Made:
+    book, audio = order.book, order.book.audio
+    folder = order.folder / "files"
+    folder.mkdir()
+    if order.form == "m4b":
+        path = folder / f"{safe_name(audio.facts.title, 'Untitled')}.m4b"
+        chapters = make_m4b(path, audio, encoder, order.encoding).chapters
+        paths = [path]
+    else:
+        paths, chapters = make_chapter_files(
+            folder, audio, encoder, order.encoding, places=book.indexes, count=order.count
+        )
+    cover = book_cover(audio.cover, audio.facts)
+    library = order.folder / "library"
+    put_on_shelf(library, audio.facts, paths, cover, _marks(chapters), chapters[0].sample_rate)
+    shutil.rmtree(folder)
+    _pack(order.path, library)
+    return _made(chapters)
+
+
+def _read_along(order: FileOrder, encoder: Encoder) -> Made:
+    chapters: list[ChapterFile] = []
+    noting = _Noting(encoder, chapters)
+    if order.options["format"] != OWN:
+        make_read_along(order.path, order.book.audio, noting, order.encoding)
+        return _made(chapters)
+    if not order.source.filename.lower().endswith(".epub"):
+        raise BookFileError(
+            "source_unreadable",
+            "The book was not uploaded as an EPUB, so it has no EPUB text for a read-along "
+            "file. Use the `format` `made`, which makes one from the spoken text.",
+        )
+    upload = order.folder / "upload.epub"
+    try:
+        with default_storage.open(order.source.object_key) as stored, upload.open("wb") as file:
+            shutil.copyfileobj(stored, file, 1 << 20)
+        audio = with_anchors(order.book, order.source)
+    except (FileNotFoundError, StoredBookError, PlanEditError) as error:
+        raise BookFileError(
+            "book_gone",
+            "The book's own text is no longer stored, or was read by another version. Use "
+            "the `format` `made`, or upload the book again.",
+        ) from error
+    _, missing = make_read_along_of(order.path, upload, audio, noting, order.encoding)
+    return Made(chapters, _seconds(chapters), {"unplaced_segments": missing})
+
+
+def _sample(order: FileOrder, encoder: Encoder) -> Made:
+    audio = order.book.audio
+    chapter = encoder.chapter(audio, 0, sample_encoding(audio))
+    reused = encoder.reused
+    seconds = make_sample(order.path, audio, 0, encoder, minutes=order.options["minutes"])
+    encoder.reused = reused  # the same encode, looked up once more
+    chapter = chapter._replace(num_samples=round(seconds * chapter.sample_rate))
+    mark = Mark(chapter.title, 0, chapter.num_samples)
+    return Made(heard_chapters(order.path, "mp3", [chapter], [mark]), seconds)
+
+
+def _subtitles(order: FileOrder, encoder: Encoder) -> Made:
+    chapters = list(encoder.chapters(order.book.audio, order.own))
+    write_book_subtitles(order.path, chapters, order.kind)
+    return _made(chapters)
+
+
+def _report(order: FileOrder, encoder: Encoder) -> Made:
+    return _made(list(encoder.chapters(order.book.audio, order.encoding)))
+
+
+_MAKERS: dict[Kind, Callable[[FileOrder, Encoder], Made]] = {
+    Kind.M4B: _m4b,
+    Kind.MP3: _one_file,
+    Kind.OPUS: _one_file,
+    Kind.FLAC: _one_file,
+    Kind.WAV: _one_file,
+    Kind.CHAPTERS: _chapters,
+    Kind.SHELF: _shelf,
+    Kind.READ_ALONG: _read_along,
+    Kind.SAMPLE: _sample,
+    Kind.SRT: _subtitles,
+    Kind.VTT: _subtitles,
+    Kind.REPORT: _report,
+}
+
+
+class _Noting(Encoder):
+    """Encode as another encoder does, and note the chapters."""
+
+    def __init__(self, encoder: Encoder, chapters: list[ChapterFile]) -> None:
+        self._inner, self._chapters = encoder, chapters
+
+    def chapter(self, book: Any, index: int, encoding: Encoding) -> ChapterFile:
+        """Return one chapter."""
+        found = self._inner.chapter(book, index, encoding)
+        self._chapters.append(found)
+        return found
+
+
+def write_report(path: Path, report: dict[str, Any]) -> None:
+    """Write a report as a file of its own."""
+    path.write_text(json.dumps(report, ensure_ascii=False, indent=2), encoding="utf-8")
+
+
+def _pack(path: Path, folder: Path) -> None:
+    """Put all files of a folder into a ZIP as they are: audio does not get smaller.
+
+    They have no time, so that the same files are the same ZIP whenever it is made.
+    """
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as packed:
+        for file in sorted(one for one in folder.rglob("*") if one.is_file()):
+            entry = zipfile.ZipInfo(str(file.relative_to(folder)))
+            entry.file_size = file.stat().st_size  # says whether it needs sizes of 64 bits
+            entry.external_attr = 0o644 << 16
+            with file.open("rb") as source, packed.open(entry, "w") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+    shutil.rmtree(folder)
+
+
+def _marks(chapters: Sequence[ChapterFile]) -> list[Mark]:
+    marks, start = [], 0
+    for chapter in chapters:
+        marks.append(Mark(chapter.title, start, start + chapter.num_samples))
+        start += chapter.num_samples
+    return marks
+
+
+def _made(chapters: Sequence[ChapterFile]) -> Made:
+    return Made(chapters, _seconds(chapters))
+
+
+def _seconds(chapters: Sequence[ChapterFile]) -> float:
+    return sum(one.num_samples for one in chapters) / chapters[0].sample_rate if chapters else 0.0

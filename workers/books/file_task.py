@@ -1,0 +1,264 @@
+"""Make the files of books that people ask for, beside the main file of their job."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import tempfile
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.files import File
+from django.core.files.storage import default_storage
+
+from synth import transitions
+from synth.api.books.file_options import Kind, preset_of
+from synth.bookshelf.files.content import BookContent, content_of
+from synth.models import BookFile, BookSource, RenderJob, Take
+from synth.transitions import Claim
+from synth.transitions.rerender import render_lost_again
+from ttsweb.storage import TEMPORARY_SUFFIX
+from voices.objects import delete_objects
+from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
+from workers.audio.writers import FileTooLongError
+from workers.book_files.book_audio import BookFileError
+from workers.book_files.chapter_encodes import Encoder, EncodeUnwantedError, Encoding
+from workers.book_files.chapter_mastering import Mastering
+from workers.book_files.report import book_report
+from workers.books.export import realtime
+from workers.books.file_kinds import FileOrder, Made, make_kind, write_report
+from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
+from workers.process.held_claims import HeldClaim
+from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.worker_process import WorkerProcess
+
+logger = logging.getLogger(__name__)
+
+OUTAGE_DELAY_SECONDS = 5.0
+OPEN_DELAY_SECONDS = 3.0
+RETRY_DELAY_SECONDS = 2.0
+UNEXPECTED_MESSAGE = "Making the file failed unexpectedly; the worker's log has the details."
+
+
+class ChaptersOpenError(Exception):
+    """Chapters that the file is to have are rendered again; it waits for them."""
+
+
+class _MadeFile(NamedTuple):
+    path: Path
+    seconds: float
+    report: dict[str, Any]
+    content_digest: str
+    is_partial: bool
+
+
+def make_book_file(process: WorkerProcess, claim: HeldClaim) -> None:
+    """Make a claimed file and finish, fail or release it."""
+    try:
+        _make(process, claim)
+    except Exception as error:
+        if not process.handing_back.is_set():
+            outlast(partial(_settle_error, process, claim, error))
+    finally:
+        process.held.drop(claim)
+
+
+def _make(process: WorkerProcess, claim: HeldClaim) -> None:
+    row = BookFile.objects.select_related("job").get(pk=claim.pk)
+    source = BookSource.objects.get(job=row.job_id)
+    process.scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        prefix="book-file-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
+    ) as folder:
+        made = _write(row, source, Path(folder), claim)
+        with made.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        with made.path.open("rb") as file:
+            name = f"exports/{digest}/{uuid.uuid4().hex}.{row.kind}"
+            key = default_storage.save(name, File(file))
+        size = made.path.stat().st_size
+    facts = {
+        "key": key,
+        "size_bytes": size,
+        "sha256": digest,
+        "duration_seconds": made.seconds,
+        "report": made.report,
+        "content_digest": made.content_digest,
+        "is_partial": made.is_partial,
+    }
+    finish = partial(transitions.finish_book_file, Claim(claim.pk, claim.token), facts)
+    if outlast(finish):
+        logger.info("file of a book made: kind=%s seconds=%.1f", row.kind, made.seconds)
+    else:
+        delete_objects([key])
+
+
+def _write(row: BookFile, source: BookSource, folder: Path, claim: HeldClaim) -> _MadeFile:
+    """Make a file in a folder, of what is there now."""
+    started = time.perf_counter()
+    job, chapter = row.job, row.options.get("chapter")
+
+    def is_unwanted() -> bool:
+        # Chapters are encoded elsewhere, for longer than the sweep lets a still folder be.
+        os.utime(folder)
+        return claim.is_lost
+
+    content = content_of(source, job)
+    _check_there(row, content, chapter)
+    cache = encode_cache()
+    mastering = mastering_of(
+        row.options.get("preset") or preset_of(source), _loudness(row, source, job)
+    )
+    encoder = Encoder(cache, mastering, is_unwanted=is_unwanted)
+    # Levels are those of the whole book, also in a file of one chapter.
+    indexes = {one.index for one in content.there()}
+    book = read_job_book(job, source, cache, indexes=indexes, is_unwanted=is_unwanted)
+    if chapter is not None:
+        book = book.only(chapter)
+    path = folder / f"made.{row.kind}"
+    order = FileOrder(
+        kind=row.kind,
+        options=row.options,
+        path=path,
+        folder=folder,
+        book=book,
+        source=source,
+        count=len(content.chapters),
+        own=_own_encoding(job),
+    )
+    made = make_kind(order, encoder)
+    cache.trim()
+    report = _report(made, book, mastering, encoder)
+    report["chapters_missing"] = [
+        {"index": one.index, "title": one.title}
+        for one in content.of(chapter)
+        if one.index not in set(book.indexes)
+    ]
+    report["assembly_realtime"] = realtime(made.seconds, started)
+    if row.kind == Kind.REPORT:
+        write_report(path, report)
+    return _MadeFile(
+        path,
+        made.seconds,
+        report,
+        content.digest(chapter),
+        is_partial=not content.is_whole(chapter),
+    )
+
+
+def _check_there(row: BookFile, content: BookContent, chapter: int | None) -> None:
+    """Pass if all that the file is to have is there.
+
+    Raises:
+        ChaptersOpenError: some of it is still to come.
+        BookFileError: it never will be, unless somebody retries the book.
+    """
+    is_enough = content.is_whole(chapter) or row.is_partial
+    if is_enough and content.there(chapter):
+        return
+    if row.job.status in RenderJob.FINAL:
+        raise BookFileError(
+            "book_not_finished",
+            f"The book is now {row.job.status}, and text that this file needs was not "
+            "spoken. Retry the book, then make the file again.",
+        )
+    raise ChaptersOpenError
+
+
+def _loudness(row: BookFile, source: BookSource, job: RenderJob) -> float | None:
+    """Return the loudness asked for; kinds that take none are as the book's own file."""
+    if "loudness" in row.options:
+        found: float | None = row.options["loudness"]
+        return found
+    return None if preset_of(source) == "acx" else job.loudness
+
+
+def _own_encoding(job: RenderJob) -> Encoding:
+    """Return how the chapters of the job's M4B are, or would be, encoded."""
+    if job.format != "m4b":
+        return Encoding("aac")
+    return Encoding("aac", bit_rate=job.bit_rate, sample_rate=job.sample_rate)
+
+
+def _report(made: Made, book: JobBook, mastering: Mastering, encoder: Encoder) -> dict[str, Any]:
+    """Return what was measured, with chapters by their places in the book."""
+    report = book_report(made.chapters, mastering)
+    for row, index in zip(report["chapters"], book.indexes, strict=True):
+        row["index"] = index
+    report["failed_chapters"] = [one["index"] for one in report["chapters"] if not one["passed"]]
+    return {
+        **report,
+        "voices": list(book.voices),
+        "chapters_encoded": encoder.encoded,
+        "chapters_reused": encoder.reused,
+        "cover_note": book.cover_note,
+        **made.more,
+    }
+
+
+def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
+    """Decide what an error means for the file; every step is fenced and may be repeated."""
+    fence = Claim(claim.pk, claim.token)
+    gone = (BookFile.DoesNotExist, BookSource.DoesNotExist, EncodeUnwantedError)
+    if isinstance(error, gone):
+        return False
+    if isinstance(error, TakeMissingError):
+        return _settle_lost_takes(fence, error)
+    if isinstance(error, (ChaptersOpenError, TakesChangedError)):
+        return transitions.release_book_file(fence, delay_seconds=OPEN_DELAY_SECONDS)
+    known = _known_failure(error)
+    if known is not None:
+        return transitions.fail_book_file(fence, code=known[0], message=known[1])
+    if is_outage(error):
+        logger.warning("file of a book waits for an outage to end: %s", error)
+        if is_disk_full(error):
+            process.pause_claims(
+                "The worker's disk is full, so no file can be made; free some space."
+            )
+        return transitions.release_book_file(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
+    logger.error("file of a book failed unexpectedly", exc_info=error)
+    attempts = BookFile.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
+    if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
+        return transitions.fail_book_file(
+            fence, code="unexpected_error", message=UNEXPECTED_MESSAGE
+        )
+    return transitions.release_book_file(
+        fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True
+    )
+
+
+def _known_failure(error: Exception) -> tuple[str, str] | None:
+    """Return code and sentence of what another attempt cannot mend."""
+    if isinstance(error, BookFileError):
+        return error.code, error.message
+    if isinstance(error, MixedRatesError):
+        sentence = f"{error} Start the book again, so that one model speaks the whole book."
+        return "mixed_sample_rates", sentence
+    if isinstance(error, FileTooLongError):
+        return "file_too_long", str(error)
+    return None
+
+
+def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
+    """Have takes rendered again whose audio is gone; the file waits for them."""
+    logger.warning(
+        "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
+    )
+    takes = Take.objects.filter(segments__in=error.segment_ids)
+    keys = list(takes.values_list("audio_key", flat=True))
+    delete_objects(keys)  # a damaged one would be used again
+    if render_lost_again(error.segment_ids):
+        return transitions.release_book_file(fence, delay_seconds=OPEN_DELAY_SECONDS)
+    return transitions.fail_book_file(
+        fence,
+        code="takes_lost",
+        message=(
+            "Some of the book's audio is no longer stored, and the book is cancelled. Retry the "
+            "book, then make the file again."
+        ),
+    )

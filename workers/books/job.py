@@ -1,0 +1,215 @@
+"""Read the job of a book as what its files are made of: chapters, facts, cover, voices' levels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.core.files.storage import default_storage
+
+from synth.books.stored import StoredBookError
+from synth.bookshelf.facts import told_of
+from synth.contract import AudioArray
+from synth.models import BookSource, Chapter, JobVoice, RenderJob, Segment
+from synth.text.pauses import Pauses
+from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
+from workers.audio.voice_levels import level_voices
+from workers.book_files.book_audio import (
+    BookAudio,
+    BookFacts,
+    BookFileError,
+    ChapterAudio,
+    SegmentSpan,
+)
+from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
+from workers.book_files.cover import checked_cover
+from workers.book_files.encode_cache import EncodeCache
+
+CACHE = "cache/chapters"  # below the data folder
+_LISTS = ("authors", "narrators", "genres")
+_TEXTS = (
+    "title", "subtitle", "language", "publisher", "date", "description", "series", "series_index",
+    "rights",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class JobBook:
+    """Hold a job as a book.
+
+    `indexes` are those of its chapters in the job, `segment_ids` theirs; `voices` is what is
+    reported of their levels, `cover_note` why the book's own cover is not in its files.
+    """
+
+    audio: BookAudio
+    indexes: Sequence[int]
+    segment_ids: Sequence[Sequence[int]]
+    voices: Sequence[dict[str, Any]]
+    cover_note: str
+
+    def only(self, index: int) -> JobBook:
+        """Return a book of one of the job's chapters alone; levels stay those of the whole."""
+        place = list(self.indexes).index(index)
+        audio = replace(self.audio, chapters=(self.audio.chapters[place],))
+        return replace(self, audio=audio, indexes=[index], segment_ids=[self.segment_ids[place]])
+
+
+class _Row(NamedTuple):
+    pk: int
+    text: str
+    speaker: int
+    pause_after_ms: int
+    take_id: Any
+    content_key: str
+    seconds: float
+    sample_rate: int
+
+
+_VALUES = (
+    "pk", "text", "speaker", "pause_after_ms", "take_id", "take__content_key",
+    "take__audio_seconds", "take__sample_rate",
+)  # fmt: skip
+
+
+def encode_cache() -> EncodeCache:
+    """Return the cache of encoded chapters, which all files of all books share."""
+    return EncodeCache(Path(settings.DATA_DIR) / CACHE)
+
+
+def mastering_of(preset: str, loudness: float | None) -> Mastering:
+    """Return how chapters are to sound; a loudness takes the place of the standard's."""
+    if loudness is None:
+        return PRESETS[preset]
+    return replace(STANDARD, name="asked", target_lufs=loudness)
+
+
+def read_job_book(
+    job: RenderJob,
+    source: BookSource | None,
+    cache: EncodeCache,
+    *,
+    indexes: Collection[int] | None = None,
+    is_unwanted: Callable[[], bool],
+) -> JobBook:
+    """Return a job as a book of the chapters that have audio, or of some of them.
+
+    Raises:
+        MixedRatesError: its takes do not have one sample rate.
+        EncodeUnwantedError, TakeMissingError, OSError: as measuring its voices raises them.
+    """
+    labels = _labels(job)
+    chapters, places, ids = [], [], []
+    rates: set[int] = set()
+    for chapter in job.chapters.order_by("index"):
+        if indexes is not None and chapter.index not in indexes:
+            continue
+        done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE).order_by("index")
+        # Not the models: of a long book they would be most of what is in memory.
+        rows = [_Row(*values) for values in done.values_list(*_VALUES)]
+        if not rows:
+            continue  # all of it failed, and the job says so
+        rates |= {row.sample_rate for row in rows}
+        chapters.append(_chapter(job, chapter, rows, labels))
+        places.append(chapter.index)
+        ids.append([row.pk for row in rows])
+    if len(rates) != 1:
+        raise MixedRatesError(f"The takes have the sample rates {sorted(rates)}.")
+    rate = rates.pop()
+    speakers: dict[str, list[int]] = {}
+    for speaker, label in labels.items():
+        speakers.setdefault(label, []).append(speaker)
+    levels = level_voices(chapters, rate, speakers, cache, is_unwanted=is_unwanted)
+    cover, note = _cover_of(source)
+    facts = facts_of(job, source)
+    audio = BookAudio(facts, tuple(chapters), rate, cover, levels.gains_db)
+    return JobBook(audio, places, ids, levels.report, note)
+
+
+def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
+    """Return what the tags say: what people said, else the book's file, else its row."""
+    voices = job.voices.select_related("version__voice").order_by("speaker")
+    names = [one.version.voice.name for one in voices if one.version.voice is not None]
+    narrators = tuple(dict.fromkeys(names))
+    if source is None:
+        return BookFacts(f"Job {str(job.pk)[:8]}", narrators=narrators)
+    try:
+        told = told_of(source)
+    except (FileNotFoundError, StoredBookError):
+        told = {"title": source.title or source.filename, "authors": source.authors}
+    told = {"narrators": narrators, **told, **source.metadata}
+    texts: dict[str, Any] = {name: told.get(name, "") for name in _TEXTS}
+    lists: dict[str, Any] = {name: tuple(told.get(name, ())) for name in _LISTS}
+    return BookFacts(**texts, **lists)
+
+
+def _chapter(
+    job: RenderJob, chapter: Chapter, rows: Sequence[_Row], labels: dict[int, str]
+) -> ChapterAudio:
+    """Return a chapter; its key is made of all that its samples depend on."""
+    pauses = Pauses.of(job.pauses)
+    spans: list[SegmentSpan] = []
+    keys: list[object] = [job.speed]
+    position, is_start = 0, True  # before stretching, as JoinedTakes counts
+    for row in rows:
+        length = round(row.seconds * row.sample_rate)
+        start, end = round(position / job.speed), round((position + length) / job.speed)
+        spans.append(
+            SegmentSpan(
+                row.text, start, end, voice=labels.get(row.speaker, ""), speaker=row.speaker,
+                starts_paragraph=is_start,
+            )
+        )  # fmt: skip
+        position += length + round(row.pause_after_ms * row.sample_rate / 1000)
+        is_start = row.pause_after_ms >= pauses.paragraph
+        keys.append((row.content_key, str(row.take_id), row.pause_after_ms))
+    key = hashlib.sha256(json.dumps(keys).encode()).hexdigest()
+    pins = {row.pk: Pin(row.take_id, row.pause_after_ms) for row in rows}
+    done = Segment.objects.filter(chapter=chapter, status=Segment.Status.DONE)
+    ordered = done.select_related("take").order_by("index")
+
+    def blocks() -> Iterator[AudioArray]:
+        try:
+            takes = JoinedTakes(ordered, speed=job.speed, pins=pins)
+        except MixedRatesError as error:  # they had one rate a moment ago
+            raise TakesChangedError from error
+        yield from takes.blocks()
+
+    title = chapter.title or f"Chapter {chapter.index + 1}"
+    return ChapterAudio(title, blocks, tuple(spans), key)
+
+
+def _labels(job: RenderJob) -> dict[int, str]:
+    """Return a name for the voice of each speaker; one voice has one, and no other has it."""
+    rows = JobVoice.objects.filter(job=job.pk).select_related("version__voice").order_by("speaker")
+    names: dict[Any, str] = {}
+    found = {}
+    for row in rows:
+        name = row.version.voice.name if row.version.voice is not None else f"{row.speaker}"
+        if row.version_id not in names:
+            is_taken = name in names.values()
+            names[row.version_id] = f"{name} ({row.speaker})" if is_taken else name
+        found[row.speaker] = names[row.version_id]
+    return found
+
+
+def _cover_of(source: BookSource | None) -> tuple[bytes | None, str]:
+    """Return the book's cover, or why one is made in its place."""
+    if source is None or not source.cover_key:
+        return None, (
+            "The book's cover is in a format that players do not show, so a cover with the "
+            "title was made."
+        )
+    try:
+        with default_storage.open(source.cover_key) as file:
+            content = file.read()
+        checked_cover(content)
+    except FileNotFoundError:
+        return None, "The cover is no longer stored, so a cover with the title was made."
+    except BookFileError as error:
+        return None, f"{error.message} A cover with the title was made instead."
+    return content, ""

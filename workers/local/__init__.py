@@ -1,0 +1,1 @@
+"""What commands run on this machine: a site, a worker, a demo."""

@@ -1,0 +1,165 @@
+"""Start, watch and stop the child processes of one command: the web server and the worker."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from django.conf import settings
+
+from ttsweb.commands.interrupts import signals_interrupt as signals_interrupt
+
+logger = logging.getLogger(__name__)
+
+STOP_MARGIN_SECONDS = 5.0  # after the drain a worker hands its work back; then it is killed
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 30.0
+HEALTHY_SECONDS = 60.0  # a child that ran this long starts again at once
+LOG_TAIL_BYTES = 4000
+
+
+class Child:
+    """One child process: started on demand, started again after it died, with growing pauses."""
+
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        arguments: Sequence[str] = (),
+        *,
+        descriptors: Sequence[int] = (),
+        log: IO[bytes] | None = None,
+    ) -> None:
+        """Describe the child; nothing is started yet.
+
+        Args:
+            module: run as `python -m` would, tethered to this process.
+            descriptors: open files that the child shares with this process.
+            log: takes what the child writes; this process's standard error when None.
+        """
+        self.name = name
+        self._module, self._arguments = module, list(arguments)
+        self._descriptors, self._log = tuple(descriptors), log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = self._next_start_at = 0.0
+        self._pause = FIRST_PAUSE_SECONDS
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether the process is there now."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Return how the last process ended, negative for a signal; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process id of the last start."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process in a session of its own, so that Ctrl-C reaches only this process.
+
+        It can then finish what it holds before we stop it.
+        """
+        grace = settings.DRAIN_SECONDS + STOP_MARGIN_SECONDS
+        tether = [sys.executable, "-m", "workers.local.tether", str(os.getpid()), str(grace)]
+        self._process = subprocess.Popen(
+            [*tether, self._module, *self._arguments],
+            cwd=settings.BASE_DIR,
+            stdin=subprocess.DEVNULL,
+            # Standard output belongs to the command; a log line is not part of its answer.
+            stdout=self._log if self._log is not None else sys.stderr.fileno(),
+            stderr=self._log,
+            pass_fds=self._descriptors,
+            start_new_session=True,
+        )
+        self._started_at = time.monotonic()
+
+    def restart_if_dead(self) -> None:
+        """Start a process that died again, after a pause that doubles while it keeps dying."""
+        if self.is_running:
+            return
+        now = time.monotonic()
+        if self._next_start_at == 0.0:
+            if now - self._started_at >= HEALTHY_SECONDS:
+                self._pause = FIRST_PAUSE_SECONDS
+            self._next_start_at = now + self._pause
+            logger.warning(
+                "%s ended: exit=%s, starting it again in %.1f s",
+                self.name,
+                self.exit_code,
+                self._pause,
+            )
+            self._pause = min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+        elif now >= self._next_start_at:
+            self._next_start_at = 0.0
+            self.start()
+
+    def request_stop(self) -> None:
+        """Ask the process to finish what it holds and to end."""
+        if self._process is not None and self.is_running:
+            self._process.terminate()
+
+    def wait_stopped(self, deadline: float) -> None:
+        """Wait until `deadline` (of time.monotonic) for the process to end, then kill it."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            logger.warning("%s did not end in time and is being killed", self.name)
+            self._process.kill()
+            self._process.wait()
+
+
+def stop_all(children: Sequence[Child]) -> None:
+    """Stop children together: TTS_DRAIN_SECONDS to finish, a little more to hand work back."""
+    deadline = time.monotonic() + settings.DRAIN_SECONDS + STOP_MARGIN_SECONDS
+    for child in children:
+        child.request_stop()
+    try:
+        for child in children:
+            child.wait_stopped(deadline)
+    except KeyboardInterrupt:  # asked a second time: now
+        for child in children:
+            child.wait_stopped(0.0)
+
+
+def open_standard_streams() -> None:
+    """Open what was closed of descriptors 0 to 2 on nothing, before other files get these numbers.
+
+    A socket that became descriptor 0 could not be passed to a child.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number is this one
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a log file at its end for this user alone; one over 10 MB is moved to `.1` first."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > 10_000_000:
+        path.replace(path.with_name(f"{path.name}.1"))
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
+
+
+def last_line(path: Path) -> str:
+    """Return the last line of a log that is not empty, "" where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_TAIL_BYTES))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

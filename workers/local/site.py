@@ -1,0 +1,107 @@
+"""Run the site for a command: the web server as a child process, beside a worker."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import time
+from collections.abc import Callable
+from typing import IO
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+from django.db import connection as database
+
+from ttsweb.commands.errors import StepError
+from ttsweb.http.listen import url_of
+from workers.local.embedded import Child, stop_all
+from workers.local.local_worker import LocalWorker
+
+LOOK_SECONDS = 0.2
+WEB_GRACE_SECONDS = 5  # for requests that are open when the site stops; long polls are cut
+
+
+class Site:
+    """One web server on a listening socket, and the worker that goes with it, if any."""
+
+    def __init__(
+        self, listening: socket.socket, worker: LocalWorker | None, *, log: IO[bytes] | None = None
+    ) -> None:
+        """Start the web server; the worker's life is joined to the site's."""
+        self.url = url_of(listening, settings.ALLOWED_HOSTS)
+        self._listening, self._worker = listening, worker
+        grace = int(min(WEB_GRACE_SECONDS, settings.DRAIN_SECONDS))
+        descriptor = listening.fileno()
+        self._web = Child(
+            "web",
+            "ttsweb.http.web_process",
+            [str(descriptor), str(grace)],
+            descriptors=[descriptor],
+            log=log,
+        )
+        self._web.start()
+
+    @property
+    def has_worker(self) -> bool:
+        """Return whether a worker is kept running beside the web server."""
+        return self._worker is not None
+
+    def wait_answering(self) -> None:
+        """Return once the web server answers a request.
+
+        Raises:
+            StepError: web_failed, when it ended before it answered.
+        """
+        while not _answers(self._listening, urlsplit(self.url).hostname or "localhost"):
+            if self._web.exit_code is not None:
+                raise StepError(
+                    "web_failed",
+                    "The web server ended before it answered (exit code "
+                    f"{self._web.exit_code}); its last log lines show the reason.",
+                )
+            time.sleep(LOOK_SECONDS)
+
+    def run(self, *, on_worker_ready: Callable[[], None] | None = None) -> None:
+        """Keep both processes running until a signal interrupts."""
+        while True:
+            self._web.restart_if_dead()
+            if self._worker is not None:
+                self._worker.keep()
+                if on_worker_ready is not None and _is_ready(self._worker):
+                    on_worker_ready()
+                    on_worker_ready = None
+            time.sleep(LOOK_SECONDS)
+
+    def stop(self) -> None:
+        """Stop both processes together."""
+        children = [self._web]
+        if self._worker is not None and self._worker.child is not None:
+            children.append(self._worker.child)
+        stop_all(children)
+        self._listening.close()
+        if self._worker is not None:
+            self._worker.close()
+
+
+def _answers(listening: socket.socket, host_name: str) -> bool:
+    """Ask for the health page through the socket's own address, by a name the site accepts."""
+    address, port = listening.getsockname()[:2]
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    connection = http.client.HTTPConnection(reachable, port, timeout=2)
+    try:
+        connection.request("GET", "/healthz", headers={"Host": f"{host_name}:{port}"})
+        connection.getresponse()  # whatever it says of the system's health, it answers
+        return True
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _is_ready(worker: LocalWorker) -> bool:
+    try:
+        return worker.is_ready()
+    except (DatabaseError, InterfaceError):
+        database.close()  # away for now; the next look opens another connection
+        return False

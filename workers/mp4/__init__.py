@@ -1,0 +1,1 @@
+"""Write MP4 files from bare AAC frames: nothing is decoded or encoded."""

@@ -1,0 +1,180 @@
+"""Write an MP4 file from bare AAC frames: joined without a gap, nothing decoded or encoded.
+
+The index comes first, so that players start before they have the whole file.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from workers.book_files.book_audio import BookFacts, BookFileError, tag_text
+from workers.book_files.chapter_encodes import ChapterFile
+from workers.book_files.chapter_mastering import FRAME_SAMPLES
+from workers.book_files.cover import CoverImage
+from workers.mp4.aac_frames import PRIMING_FRAMES, AacFrames
+from workers.mp4.boxes import (
+    Pieces,
+    Track,
+    box,
+    mdat_header,
+    movie,
+    sound_track,
+    text_track,
+)
+from workers.mp4.tags import user_data
+
+_CHUNK_FRAMES = 64  # about 1.5 s: what a player reads at once
+_TITLE_ENCODING = bytes.fromhex("0000000c656e636400000100")  # says that a title is in UTF-8
+_MAX_TITLE_BYTES = 2**15  # with what follows it, its size still has 16 bits
+
+
+class Mark(NamedTuple):
+    """Hold a chapter's place in a file, in samples."""
+
+    title: str
+    start: int
+    end: int
+
+
+def write_mp4(
+    path: Path,
+    chapters: Sequence[ChapterFile],
+    facts: BookFacts,
+    cover: CoverImage | None,
+    *,
+    brand: bytes = b"M4B ",
+) -> list[Mark]:
+    """Write the chapters, one after the other, to a new file, and return where they lie.
+
+    Each chapter's priming is left out but the first's: what it would hold are the last samples of
+    the chapter before it, which are room tone.
+
+    Raises:
+        OSError: the disk is full.
+        BookFileError: `no_chapters`, or `mixed_encodes` where chapters cannot share one track.
+    """
+    rate, config = _one_setup(chapters)
+    marks = _marks(chapters)
+    sizes = np.concatenate([_kept_sizes(chapter, index) for index, chapter in enumerate(chapters)])
+    presented = marks[-1].end
+    titles = [_title_sample(mark.title) for mark in marks]
+    media_bytes = sum(map(len, titles)) + int(sizes.sum(dtype=np.int64))
+    sound = _sound(sizes, rate)
+    text = _text(titles, marks, rate)
+    bit_rate = int(8 * int(sizes.sum(dtype=np.int64)) * rate // max(1, presented))
+    tags = user_data(facts, cover, [(mark.start / rate, mark.title) for mark in marks])
+
+    def index(start: int) -> Pieces:
+        """Return the index of a file whose media begins at byte `start`."""
+        first = start + sum(map(len, titles))
+        return movie(
+            rate,
+            presented,
+            sound_track(
+                sound._replace(offsets=sound.offsets + first),
+                config=config,
+                bit_rate=bit_rate,
+                priming=PRIMING_FRAMES * FRAME_SAMPLES,
+                presented=presented,
+                chapters=True,
+            ),
+            text_track(text._replace(offsets=text.offsets + start)),
+            tags=tags,
+        )
+
+    head = box(b"ftyp", brand, struct.pack(">I", 0x200), brand, b"M4A mp42isom")
+    moov = _settled(index, sum(map(len, head)))
+    with path.open("wb") as file:
+        file.writelines(head)
+        file.writelines(moov)
+        file.write(mdat_header(media_bytes))
+        file.writelines(titles)
+        for number, chapter in enumerate(chapters):
+            with chapter.path.open("rb") as frames:
+                frames.seek(_skipped_bytes(chapter, number))
+                shutil.copyfileobj(frames, file, 1 << 20)
+    return marks
+
+
+def _settled(index: Callable[[int], Pieces], head: int) -> Pieces:
+    """Return the index for where the media begins, which depends on the index's own length."""
+    start = 0
+    for _ in range(4):  # its length changes once at most: where offsets begin to need 64 bits
+        moov = index(start)
+        start, before = head + sum(map(len, moov)) + len(mdat_header(0)), start
+        if start == before:
+            return moov
+    raise AssertionError("the length of an index never settled")
+
+
+def _one_setup(chapters: Sequence[ChapterFile]) -> tuple[int, bytes]:
+    """Return the rate and the codec's configuration that all chapters share."""
+    if not chapters:
+        raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
+    setups = {(one.sample_rate, one.aac.config if one.aac else b"") for one in chapters}
+    if len(setups) != 1:
+        raise BookFileError(
+            "mixed_encodes", "The chapters were encoded in different ways: encode them again."
+        )
+    return setups.pop()
+
+
+def _marks(chapters: Sequence[ChapterFile]) -> list[Mark]:
+    marks, start = [], 0
+    for chapter in chapters:
+        end = start + chapter.num_samples
+        marks.append(Mark(chapter.title, start, end))
+        start = end
+    return marks
+
+
+def _frames_of(chapter: ChapterFile) -> AacFrames:
+    assert chapter.aac is not None
+    return chapter.aac
+
+
+def _kept_sizes(chapter: ChapterFile, index: int) -> npt.NDArray[np.uint16]:
+    sizes = _frames_of(chapter).sizes
+    expected = PRIMING_FRAMES + chapter.num_samples // FRAME_SAMPLES
+    if len(sizes) != expected:
+        raise BookFileError(
+            "mixed_encodes", f"The encode of chapter {index + 1} is damaged: encode it again."
+        )
+    return sizes if index == 0 else sizes[PRIMING_FRAMES:]
+
+
+def _skipped_bytes(chapter: ChapterFile, index: int) -> int:
+    sizes = _frames_of(chapter).sizes[:PRIMING_FRAMES]
+    return 0 if index == 0 else int(sizes.sum(dtype=np.int64))
+
+
+def _sound(sizes: npt.NDArray[np.uint16], rate: int) -> Track:
+    """Return the sound's layout; offsets count from its first byte."""
+    count = len(sizes)
+    whole, rest = divmod(count, _CHUNK_FRAMES)
+    chunks = [(1, _CHUNK_FRAMES)] if whole else []
+    if rest:
+        chunks.append((whole + 1, rest))
+    lengths = np.add.reduceat(sizes, np.arange(0, count, _CHUNK_FRAMES), dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
+    return Track(rate, count * FRAME_SAMPLES, [(count, FRAME_SAMPLES)], sizes, chunks, starts)
+
+
+def _text(titles: Sequence[bytes], marks: Sequence[Mark], rate: int) -> Track:
+    """Return the layout of the titles, each a chunk of its own at the file's first bytes."""
+    sizes = np.array([len(title) for title in titles], np.uint16)
+    starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)[:-1]))
+    steps = [(1, mark.end - mark.start) for mark in marks]
+    return Track(rate, marks[-1].end, steps, sizes, [(1, 1)], starts)
+
+
+def _title_sample(title: str) -> bytes:
+    text = tag_text(title).encode()[:_MAX_TITLE_BYTES].decode(errors="ignore").encode()
+    return struct.pack(">H", len(text)) + text + _TITLE_ENCODING

@@ -1,0 +1,1 @@
+"""One worker process: started, fed, watched, stopped."""

@@ -1,0 +1,375 @@
+"""Claim work for this process and start on it: what the pump and the Celery tasks both call.
+
+A segment whose worker ended may be what ended it, or one of many that were near. While such
+segments wait, this worker holds few at a time, these first, so that the next end leaves fewer under
+suspicion; one that was killed itself does so for a while longer, see `claim_ahead`. What was near
+twice, and a row on its last attempt, is run alone: nothing else is claimed while it runs, and it
+starts when nothing else runs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Q, QuerySet
+
+from synth import transitions as synth_transitions
+from synth.models import Export, RenderJob, Segment
+from synth.transitions import Claim, SegmentClaim
+from synth.transitions.claims import LOSSES_IN_COMPANY
+from ttsweb import leases
+from voices import transitions as voice_transitions
+from workers.process.claim_ahead import SURE_SECONDS, Room
+from workers.process.held_claims import HeldClaim, Kind
+from workers.process.outages import DATABASE_AWAY, outlast
+from workers.process.worker_process import WorkerProcess
+from workers.webhook import take_deliveries
+
+MOST_FILES_TOGETHER = 16
+MOST_SEGMENTS_TOGETHER = 4  # of a job whose file is short
+
+
+class ExportRow(NamedTuple):
+    """What is looked at of an export that waits."""
+
+    pk: uuid.UUID
+    priority: int
+    kind: str
+    segments: int
+    attempts: int
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether this file may share a run with others."""
+        is_text = self.kind == RenderJob.Kind.SPEECH and not self.attempts
+        return is_text and self.segments <= MOST_SEGMENTS_TOGETHER
+
+
+def take_work(process: WorkerProcess) -> int:
+    """Claim whatever this process has a use for; return how many rows."""
+    taken = 0
+    if process.has_engine_role and process.host.is_ready and not _take_suspect(process):
+        taken += take_versions(process)
+        taken += take_segments(process)
+    if process.has_cpu_role:
+        taken += take_exports(process)
+        taken += take_books(process)
+        taken += take_book_files(process)
+        taken += take_deliveries(process)
+    return taken
+
+
+def take_versions(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim voice versions that wait, among `ids` where given, and start; return how many."""
+    with process.claim_lock:
+        room = 0 if process.is_isolating else process.room(Kind.VERSION)
+        if not room:
+            return 0
+        waiting = voice_transitions.claimable_versions().filter(attempts__lt=_last_attempt())
+        if ids is not None:
+            waiting = waiting.filter(pk__in=list(ids))
+        chosen = list(waiting.values_list("pk", flat=True)[:room])
+        claims = [claim for pk in chosen if (claim := _claim_version(process, pk))]
+    return _start(process, claims)
+
+
+def take_segments(process: WorkerProcess) -> int:
+    """Claim segments that can be rendered, and start; return how many.
+
+    Never more than keep the engine busy for a moment: other workers get the rest.
+    """
+    with process.claim_lock:
+        room = Room(0, 0) if process.is_isolating else process.segment_room()
+        if not room.interactive:
+            return 0
+        claims: list[HeldClaim] = []
+        company, suspects = _company(process)
+        process.is_careful = company is not None
+        if company is not None:
+            room = _small_room(process, company)
+            if suspects and room.any_class:
+                few = Room(room.any_class, 0)
+                last = _last_attempt()
+                claims = _claim_segments(process, few, ids=suspects, attempts_below=last)
+                room = _small_room(process, company)
+        if room.interactive:
+            claims += _claim_segments(process, room, attempts_below=_last_attempt(), losses_below=1)
+    return _start(process, claims)
+
+
+def note_last_losses(process: WorkerProcess) -> None:
+    """Begin small where processes of this worker were killed lately, as rows say.
+
+    With half of what the last one lost, or with as many times half of the slots as one of these
+    segments was lost.
+    """
+    lost = Segment.objects.filter(losses__gt=0, claimed_by=process.name)
+    since = leases.database_now() - dt.timedelta(seconds=SURE_SECONDS)
+    waiting = list(lost.filter(status=Segment.Status.QUEUED).values_list("losses", flat=True))
+    lately = list(lost.filter(finished_at__gt=since).values_list("losses", flat=True))
+    if waiting or lately:
+        most = min(len(waiting) or math.inf, process.host.engine.slots)
+        process.ahead.note_loss(int(most) >> max(waiting + lately))
+
+
+def take_exports(process: WorkerProcess) -> int:
+    """Claim exports that wait, most urgent first, and start on them; return how many.
+
+    Short files are made many in one run, which settles them together. Bulk leaves a thread free,
+    where there are several, for files that somebody waits for. Of many calls at once one looks, and
+    once more for those that came meanwhile.
+    """
+    taken = 0
+    process.exports_due.set()
+    while process.exports_due.is_set() and process.exports_lock.acquire(blocking=False):
+        try:
+            process.exports_due.clear()
+            taken += _take_exports(process)
+        finally:
+            process.exports_lock.release()
+    return taken
+
+
+def _take_exports(process: WorkerProcess) -> int:
+    taken = 0
+    while room := process.room(Kind.EXPORT):
+        waiting = synth_transitions.claimable_exports()
+        if room == 1 and settings.WORKER_THREADS > 1:
+            waiting = waiting.filter(job__priority=RenderJob.Priority.INTERACTIVE)
+        priority, chosen = _files_together(waiting, room)
+        made = synth_transitions.claim_exports(chosen, worker=process.name) if chosen else []
+        if not made:
+            break
+        claims = [
+            process.held.add(Kind.EXPORT, claim.pk, claim.token, priority=priority)
+            for claim in made
+        ]
+        taken += _start(process, claims)
+    return taken
+
+
+def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uuid.UUID]]:
+    """Return the class of the first of these exports, and those that go in one run with it.
+
+    Those that somebody waits for are spread over the runs that there is room for. What was tried
+    before goes alone: it may be what ended the worker then.
+    """
+    columns = "pk", "job__priority", "job__kind", "job__segments_total", "attempts"
+    rows = [ExportRow(*row) for row in waiting.values_list(*columns)[: room * MOST_FILES_TOGETHER]]
+    if not rows:
+        return 0, []
+    first = rows[0]
+    short = list(
+        itertools.takewhile(lambda row: row.is_short and row.priority == first.priority, rows)
+    )
+    is_urgent = first.priority == RenderJob.Priority.INTERACTIVE
+    most = math.ceil(len(short) / room) if is_urgent else MOST_FILES_TOGETHER
+    return first.priority, [row.pk for row in short[:most]] or [first.pk]
+
+
+def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim books that wait to be read, among `ids` where given, and start; return how many."""
+    waiting = synth_transitions.claimable_books
+    return _take(process, Kind.BOOK, waiting, synth_transitions.claim_book, ids)
+
+
+def take_book_files(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim files of books that wait, among `ids` where given, and start; return how many."""
+    waiting = synth_transitions.claimable_book_files
+    return _take(process, Kind.BOOK_FILE, waiting, synth_transitions.claim_book_file, ids)
+
+
+def _take(
+    process: WorkerProcess,
+    kind: Kind,
+    claimable: Callable[[], QuerySet[Any]],
+    claim_one: Callable[..., Claim | None],
+    ids: Sequence[uuid.UUID] | None,
+) -> int:
+    """Claim rows of a kind that has one claim for each piece of work, and start on them."""
+    with process.claim_lock:
+        room = process.room(kind)
+        if not room:
+            return 0
+        waiting = claimable()
+        if ids is not None:
+            waiting = waiting.filter(pk__in=list(ids))
+        claims = []
+        for pk in list(waiting.values_list("pk", flat=True)[:room]):
+            claim = claim_one(pk, worker=process.name)
+            if claim is not None:
+                claims.append(process.held.add(kind, claim.pk, claim.token))
+    return _start(process, claims)
+
+
+def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
+    """Run the work behind fresh claims; imported here, since a CPU worker has no engine."""
+    segments = [claim for claim in claims if claim.kind is Kind.SEGMENT]
+    exports = [claim for claim in claims if claim.kind is Kind.EXPORT]
+    if exports:
+        from workers.assemble import assemble
+
+        process.run(exports, assemble, exports)
+    for claim in claims:
+        if claim.kind is Kind.VERSION:
+            from workers.rendering.encode import encode_voice_version
+
+            process.run([claim], encode_voice_version, claim)
+        elif claim.kind is Kind.BOOK:
+            from workers.books.importing import import_book
+
+            process.run([claim], import_book, claim)
+        elif claim.kind is Kind.BOOK_FILE:
+            from workers.books.file_task import make_book_file
+
+            process.run([claim], make_book_file, claim)
+    for _, batch in itertools.groupby(segments, key=lambda claim: claim.priority):
+        from workers.rendering.render import begin_segments
+
+        together = list(batch)
+        process.run(together, begin_segments, together)
+    return len(claims)
+
+
+def _last_attempt() -> int:
+    """Return the attempts that a row has behind it when the next one is its last."""
+    return max(1, settings.MAX_ATTEMPTS - 1)
+
+
+def _take_suspect(process: WorkerProcess) -> bool:
+    """Run one row on its last attempt alone; True while one waits or runs, so nothing else may."""
+    with process.claim_lock:
+        if process.is_isolating and process.held.count(Kind.VERSION, Kind.SEGMENT):
+            return True
+        process.is_isolating = False
+        if not process.may_claim:
+            return False
+        last = Q(attempts__gte=_last_attempt())
+        versions = voice_transitions.claimable_versions().filter(last)
+        version_id = versions.values_list("pk", flat=True).first()
+        segment_id = _suspect_segment(process, last | Q(losses__gte=LOSSES_IN_COMPANY))
+        if version_id is None and segment_id is None:
+            return False
+        process.is_isolating = True
+        if process.held.count(Kind.VERSION, Kind.SEGMENT):
+            return True  # as soon as what runs has ended
+        claims: list[HeldClaim] = []
+        if version_id is not None:
+            claim = _claim_version(process, version_id)
+            claims = [claim] if claim else []
+        elif segment_id is not None:
+            claims = _claim_segments(process, Room(1, 1), ids=[segment_id])
+    _start(process, claims)
+    return True
+
+
+def _claim_version(process: WorkerProcess, version_id: uuid.UUID) -> HeldClaim | None:
+    token = voice_transitions.claim_version(version_id, worker=process.name)
+    return None if token is None else process.held.add(Kind.VERSION, version_id, token)
+
+
+def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
+    """Return a claimable segment that has to run alone, those with the fewest losses first.
+
+    Mostly two cheap looks say that none is.
+    """
+    queued = Segment.objects.filter(status=Segment.Status.QUEUED)
+    # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
+    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_IN_COMPANY)
+    if not queued.filter(attempts__gte=_last_attempt()).exists() and not lost.exists():
+        return None
+    codec = process.host.engine.codec_fingerprint
+    segments = synth_transitions.claimable_segments(codec).filter(suspect)
+    ordered = segments.order_by("losses", *segments.query.order_by)
+    return ordered.values_list("pk", flat=True).first()
+
+
+def _company(process: WorkerProcess) -> tuple[int | None, list[int]]:
+    """Return how many segments to hold at most, None for any number, and suspects to take first.
+
+    Suspects are segments whose worker ended once; while some wait, or are held here, half the slots
+    are enough.
+    """
+    company = process.ahead.company()
+    half = max(1, process.host.engine.slots // 2)
+    small = half if company is None else min(company, half)
+    lost = Segment.objects.filter(losses=1, losses__gt=0)  # as the condition of the index says
+    suspects: list[int] = []
+    if lost.filter(status=Segment.Status.QUEUED).exists():
+        codec = process.host.engine.codec_fingerprint
+        waiting = synth_transitions.claimable_segments(codec).filter(losses=1)
+        suspects = list(waiting.values_list("pk", flat=True)[:small])
+    held = [claim.pk for claim in process.held.unrendered()]
+    if suspects or (held and lost.filter(pk__in=held).exists()):
+        return small, suspects
+    return company, []
+
+
+def _small_room(process: WorkerProcess, company: int) -> Room:
+    """Return the room in a company: what ends it leaves fewer to suspect, and costs less.
+
+    What is still to be stored counts as well, since it would be lost. Interactive segments have as
+    much room again.
+    """
+    held = process.held.of(Kind.SEGMENT)
+    interactive = RenderJob.Priority.INTERACTIVE
+    num_interactive = sum(1 for claim in held if claim.priority == interactive)
+    return Room(max(0, company - len(held)), max(0, company - num_interactive))
+
+
+def _claim_segments(
+    process: WorkerProcess,
+    room: Room,
+    *,
+    ids: Sequence[int] | None = None,
+    attempts_below: int | None = None,
+    losses_below: int | None = None,
+) -> list[HeldClaim]:
+    claims: list[SegmentClaim] = []
+    held: list[HeldClaim] = []
+
+    def hold(made: Sequence[SegmentClaim]) -> None:
+        claims.extend(made)
+        held.extend(
+            process.held.add(
+                Kind.SEGMENT, claim.pk, claim.token, job_id=claim.job_id, priority=claim.priority
+            )
+            for claim in made
+        )
+
+    try:
+        synth_transitions.claim_segments(
+            worker=process.name,
+            limit=room.any_class,
+            interactive_limit=room.interactive,
+            codec_fingerprint=process.host.engine.codec_fingerprint,
+            ids=ids,
+            attempts_below=attempts_below,
+            losses_below=losses_below,
+            hold=hold,
+        )
+    except DATABASE_AWAY:
+        if not held:
+            raise
+        # Not in this thread: the pump has to see for itself that the database is away.
+        threading.Thread(target=_note_later, args=(claims,), daemon=True).start()
+    if held:
+        process.ahead.note_claims()
+    return held
+
+
+def _note_later(claims: Sequence[SegmentClaim]) -> None:
+    """Note claims once the database is back."""
+    try:
+        outlast(partial(synth_transitions.note_claims, claims))
+    finally:
+        connection.close()

@@ -1,0 +1,96 @@
+"""Build this process's one engine, in a worker that has started, and say how far that is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from workers.process.thread_waiting import set_spinning
+
+if TYPE_CHECKING:
+    from synth.engine import Engine, EngineConfig
+
+logger = logging.getLogger(__name__)
+
+
+class EngineNotReadyError(Exception):
+    """The engine is not there yet, or never will be in this process."""
+
+
+class EngineHost:
+    """Hold the engine of this process; built once, by whoever asks first."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether the engine is loaded and warm."""
+        return self._engine is not None
+
+    @property
+    def engine(self) -> Engine:
+        """Return the warm engine; raise EngineNotReadyError before `start` has ended."""
+        if self._engine is None:
+            raise EngineNotReadyError("the engine of this worker is not ready")
+        return self._engine
+
+    def start(self) -> Engine:
+        """Load and warm the engine; a second call returns the first one's.
+
+        Raises:
+            EngineError: the checkpoint or a setting does not fit; the text says which.
+        """
+        with self._lock:
+            if self._engine is None:
+                started = time.monotonic()
+                engine = load_engine()
+                loaded = time.monotonic()
+                engine.warm_up()
+                logger.info(
+                    "engine ready: device=%s load_seconds=%.1f warm_seconds=%.1f",
+                    engine.device,
+                    loaded - started,
+                    time.monotonic() - loaded,
+                )
+                self._engine = engine
+            return self._engine
+
+
+def load_engine() -> Engine:
+    """Load the engine that the settings describe; torch is imported here and nowhere before.
+
+    Raises:
+        EngineError: the checkpoint or a setting does not fit.
+    """
+    set_spinning(settings.SPIN_ROUNDS)
+    from synth.engine import Engine
+
+    return Engine.load(engine_config())
+
+
+def engine_config() -> EngineConfig:
+    """Return how the settings describe the engine; this imports torch."""
+    from synth.engine import EngineConfig
+
+    return EngineConfig(
+        checkpoint=settings.CHECKPOINT,
+        device=settings.DEVICE,
+        dtype=settings.DTYPE,
+        codec_encode_dtype=settings.CODEC_ENCODE_DTYPE,
+        codec_decode_dtype=settings.CODEC_DECODE_DTYPE,
+        resampler=settings.RESAMPLER,
+        slots=settings.ENGINE_SLOTS,
+        max_positions=settings.ENGINE_MAX_POSITIONS,
+        prefix_cache_bytes=settings.PREFIX_CACHE_BYTES,
+        strict=settings.ENGINE_STRICT,
+        graphs=settings.ENGINE_GRAPHS,
+        kernels=settings.ENGINE_KERNELS,
+        threads=settings.TORCH_THREADS,
+        cache_dir=settings.DATA_DIR / "cache",
+    )

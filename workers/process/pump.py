@@ -1,0 +1,151 @@
+"""Claim rows that no message brought, and look after what is held: the worker's own clockwork."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+
+from workers.process.claiming import take_segments, take_work
+from workers.process.heartbeat import MODELS, end_process
+from workers.process.held_claims import Kind
+from workers.process.loop_thread import LoopThread
+from workers.process.throughput import resident_bytes
+from workers.process.worker_process import WorkerProcess
+from workers.upkeep.sweep import free_ended
+
+logger = logging.getLogger(__name__)
+
+CARE_SECONDS = 1.0
+STOP_SECONDS = 0.5  # unwanted work ends within this time and a frame of the engine
+STATUS_SECONDS = 2.0
+
+
+class Pump:
+    """Keep the engine's slots full and the held claims honest; one thread calls `step`."""
+
+    def __init__(self, process: WorkerProcess, heartbeat: LoopThread) -> None:
+        self.process, self._heartbeat = process, heartbeat
+        self._next_care = 0.0
+        self._next_look = 0.0
+        self._next_status = 0.0
+        self._healthy_since: float | None = None  # None while steps fail
+
+    def step(self) -> None:
+        """Claim what there is room for and, about once a second, do everything else.
+
+        Called sooner because the engine wants more, it looks for segments alone: a look for work
+        of every kind is ten queries, whose making keeps the interpreter from the engine.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away.
+        """
+        now = time.monotonic()
+        healthy_since, self._healthy_since = self._healthy_since or now, None
+        if now >= self._next_care:
+            self._next_care = now + min(CARE_SECONDS, settings.PUMP_SECONDS)
+            self._care()
+        is_look_due = self.process.pop_look_due() or now >= self._next_look
+        is_look_due = is_look_due or self.process.is_isolating  # until what runs alone has ended
+        if is_look_due:
+            self._next_look = now + settings.PUMP_SECONDS
+        if self.process.may_claim:
+            if is_look_due:
+                take_work(self.process)
+            elif self.process.has_engine_role:
+                take_segments(self.process)
+        if now >= self._next_status:
+            self._next_status = now + STATUS_SECONDS
+            self.process.status.write(figures=figures(self.process))
+            if free_ended():
+                self.process.look_around()
+        self._healthy_since = healthy_since
+        self._check_heartbeat(now - healthy_since)
+
+    def _check_heartbeat(self, healthy_seconds: float) -> None:
+        """End the process when only its heartbeat gets no answer from the database, for a lease."""
+        lease = settings.LEASE_SECONDS
+        if not len(self.process.held) or healthy_seconds < lease:
+            return
+        if self._heartbeat.has_failed_for(lease):
+            end_process("its heartbeat is broken, so it would lose all its work unnoticed")
+
+    def _care(self) -> None:
+        watch_disk(self.process)
+        if self.process.has_cpu_role:
+            self.process.live_filler.look()
+        if self.process.codes is not None:
+            forget_evicted(self.process, self.process.codes.drop_evicted())
+            self.process.codes.counters.flush()
+
+
+def watch_disk(process: WorkerProcess) -> None:
+    """Pause claiming while the storage's disk is nearly full; go on when it is not."""
+    folder: Path = settings.STORAGE_DIR
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < settings.MIN_FREE_BYTES:
+        process.pause_claims(
+            f"No new work is started: the storage's disk has {free / 1000000.0:.0f} MB "
+            f"left, but TTS_MIN_FREE_BYTES needs {settings.MIN_FREE_BYTES / 1000000.0:.0f} "
+            "MB. Free some space; the worker then continues by itself."
+        )
+    elif process.pause_is_over and process.status.trouble("disk"):
+        logger.info("the disk has enough space again, work continues")
+
+
+def forget_evicted(process: WorkerProcess, evicted: Iterable[str]) -> None:
+    """Free what the engine keeps of voices whose clips, named by fingerprint, were evicted."""
+    if process.host.is_ready:
+        forget = process.host.engine.forget_voice
+        process.spoken.forget(evicted, process.held.unrendered(), forget)
+
+
+def stop_unwanted(process: WorkerProcess) -> None:
+    """Stop held work of every kind whose row is gone or not ours any more.
+
+    Whatever makes work unwanted, such as a cancel or the deletion of a voice, takes its claim away.
+    """
+    for kind, model in MODELS.items():
+        claims = [claim for claim in process.held.of(kind) if not claim.is_lost]
+        if not claims:
+            continue
+        rows: Any = model._default_manager.filter(pk__in=[claim.pk for claim in claims])
+        ours = set(rows.values_list("pk", "claim_token"))
+        for claim in claims:
+            if (claim.pk, claim.token) not in ours:
+                logger.debug("stopped work that is no longer wanted: %s=%s", kind.value, claim.pk)
+                claim.abandon()
+
+
+def figures(process: WorkerProcess) -> dict[str, float]:
+    """Return the counts that pages show of this worker."""
+    found: dict[str, float] = {
+        "segments_in_flight": process.held.count(Kind.SEGMENT),
+        "clips_in_flight": process.held.count(Kind.VERSION),
+        "exports_in_flight": process.held.count(Kind.EXPORT),
+        "books_in_flight": process.held.count(Kind.BOOK),
+        "book_files_in_flight": process.held.count(Kind.BOOK_FILE),
+        "webhooks_in_flight": process.held.count(Kind.DELIVERY),
+    }
+    if process.codes is not None:
+        found["codes_cache_entries"] = len(process.codes.cache)
+        found["codes_cache_bytes"] = process.codes.cache.num_bytes
+    if process.host.is_ready:
+        engine = process.host.engine
+        found["slots"] = engine.slots
+        described = engine.describe()
+        found["slots_in_use"] = int(described.get("slots_in_use", 0))
+        frames = int(described.get("frames_made", 0))
+        found["frames_per_second"] = round(process.frame_rate.note(frames), 1)
+        found["engine_bytes"] = int(described.get("memory", {}).get("held", 0))
+    memory = resident_bytes()
+    if memory is not None:
+        found["memory_bytes"] = memory
+    return found

@@ -1,0 +1,1 @@
+"""Make read-along EPUBs: text whose sentences light up while they are heard."""

@@ -1,0 +1,1 @@
+"""Render segments and encode voices: codes in, takes out, each screened."""

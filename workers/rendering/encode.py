@@ -1,0 +1,179 @@
+"""Encode a voice version: each clip decoded, measured and turned into codes, by one worker only."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from functools import partial
+
+from django.conf import settings
+from django.core.files.storage import default_storage
+
+from synth import transitions as synth_transitions
+from synth.engine import EngineError
+from synth.models import Segment
+from voices import transitions
+from voices.models import ReferenceClip, StoredClip, VoiceVersion
+from voices.objects import delete_objects
+from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
+from workers.audio.flac_object import store_flac
+from workers.process.held_claims import HeldClaim, WorkUnwantedError
+from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.worker_process import WorkerProcess
+from workers.rendering.codes import ClipBusyError, EncoderRun
+
+logger = logging.getLogger(__name__)
+
+BUSY_DELAY_SECONDS = 0.3
+OUTAGE_DELAY_SECONDS = 5.0
+RETRY_DELAY_SECONDS = 2.0  # doubled by every attempt that was spent
+DOORBELL_SEGMENTS = 64  # enough to wake the workers; their pumps find the rest
+CLIPS_REMOVED_MESSAGE = "The clips of this voice were removed before they were encoded."
+
+
+def encode_voice_version(process: WorkerProcess, claim: HeldClaim) -> None:
+    """Encode a claimed version's clips and finish, fail or release it."""
+    try:
+        _encode_clips(process, claim)
+    except Exception as error:
+        if process.handing_back.is_set():
+            return  # the shutdown gives the claim back
+        if not _settle_error(process, claim, error):
+            raise
+    finally:
+        process.held.drop(claim)
+
+
+def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
+    version = VoiceVersion.objects.select_related("voice").get(pk=claim.pk)
+    clips = list(version.clips.select_related("stored"))
+    if not clips:
+        raise ClipError("clip_removed", CLIPS_REMOVED_MESSAGE)
+    keep = version.voice is None or version.voice.cache_codes
+    frames = 0
+    warnings: list[dict[str, str]] = []
+    for clip in clips:
+        claim.check()
+        frames += _encode_clip(process, claim, clip, keep=keep)
+        stored = StoredClip.objects.filter(pk=clip.stored_id).first()
+        warnings += stored.measures.get("warnings", []) if stored else []
+    finish = partial(
+        transitions.finish_version,
+        claim.pk,
+        claim.token,
+        codec_fingerprint=process.host.engine.codec_fingerprint,
+        frames=frames,
+        warnings=warnings,
+    )
+    if outlast(finish):
+        logger.info("version ready: clips=%d frames=%d", len(clips), frames)
+        _ring_doorbell(version.pk)
+
+
+def _encode_clip(
+    process: WorkerProcess, claim: HeldClaim, clip: ReferenceClip, *, keep: bool
+) -> int:
+    """Return the frames of one clip's codes, encoding it if nobody has."""
+    if process.codes is None:
+        raise RuntimeError("a worker without an engine was asked to encode")
+    engine, stored = process.host.engine, clip.stored
+
+    def encode() -> EncoderRun:
+        decoded = _decode(process, stored)
+        claim.check()
+        _keep_what_was_used(stored, decoded)
+        codes = engine.encode_reference(decoded.waveform, decoded.sample_rate)
+        return EncoderRun(codes, engine.resampler)
+
+    codes = process.codes.find_or_encode(
+        stored, engine.codec_fingerprint, keep=keep, held=process.held, encode=encode
+    )
+    return int(codes.shape[1])
+
+
+def _decode(process: WorkerProcess, stored: StoredClip) -> DecodedClip:
+    """Return the decoded upload; raises ClipError, or OSError where the storage is away."""
+    if not stored.original_key:
+        raise ClipError("clip_removed", CLIPS_REMOVED_MESSAGE)
+    with default_storage.open(stored.original_key) as file:
+        content = file.read()
+    process.scratch.mkdir(parents=True, exist_ok=True)
+    limits = ClipLimits(
+        min_seconds=settings.MIN_REFERENCE_SECONDS,
+        max_seconds=settings.MAX_REFERENCE_SECONDS,
+        wall_seconds=settings.CLIP_DECODE_SECONDS,
+        megabytes=settings.CLIP_DECODE_MEGABYTES,
+    )
+    return decode_clip(content, container=stored.container, limits=limits, scratch=process.scratch)
+
+
+def _keep_what_was_used(stored: StoredClip, decoded: DecodedClip) -> None:
+    """Save the mono audio and its measures beside the original, once."""
+    if stored.used_key:
+        return
+    key = store_flac(f"clips/{stored.fingerprint}", decoded.waveform, decoded.sample_rate)
+    rows = StoredClip.objects.filter(pk=stored.pk, used_key="").exclude(original_key="")
+    kept = rows.update(used_key=key, measures=decoded.measures)
+    if not kept:  # removed meanwhile
+        delete_objects([key])
+
+
+def _ring_doorbell(version_id: uuid.UUID) -> None:
+    """Send messages for segments that waited for this version."""
+    waiting = Segment.objects.filter(
+        job__voices__version=version_id,
+        job__status__in=synth_transitions.UNFINISHED,
+        status=Segment.Status.QUEUED,
+    )
+    ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)
+    synth_transitions.enqueue_segments(list(ids[:DOORBELL_SEGMENTS]))
+
+
+def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
+    """Decide what an error means for the version; False leaves it to the log and the sweep."""
+    if isinstance(error, WorkUnwantedError):
+        return True
+    release = partial(transitions.release_version, claim.pk, claim.token)
+    if isinstance(error, ClipBusyError):
+        settle = partial(release, delay_seconds=BUSY_DELAY_SECONDS)
+    elif is_outage(error):
+        logger.warning("version waits for an outage to end: %s", error)
+        if is_disk_full(error):
+            process.pause_claims(
+                "The worker's disk is full, so no voice can be encoded; free some space."
+            )
+        settle = partial(release, delay_seconds=OUTAGE_DELAY_SECONDS)
+    elif isinstance(error, ClipError):
+        settle = partial(_fail, claim, error.code, error.message)
+    elif isinstance(error, EngineError):
+        settle = partial(_retry_or_fail, claim, error.code, str(error), retry=error.retryable)
+    elif isinstance(error, FileNotFoundError):
+        message = "The clip's file is no longer stored; upload the clip again."
+        settle = partial(_retry_or_fail, claim, "clip_lost", message, retry=True)
+    else:
+        return False
+    outlast(settle)
+    return True
+
+
+def _retry_or_fail(claim: HeldClaim, code: str, message: str, *, retry: bool) -> bool:
+    attempts = VoiceVersion.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
+    if attempts is None:  # deleted meanwhile
+        return False
+    if not retry or attempts >= settings.MAX_ATTEMPTS:
+        return _fail(claim, code, message)
+    return transitions.release_version(
+        claim.pk,
+        claim.token,
+        delay_seconds=RETRY_DELAY_SECONDS * 2**attempts,
+        spend_attempt=True,
+    )
+
+
+def _fail(claim: HeldClaim, code: str, message: str) -> bool:
+    """Fail the version and, at once, what waits for it."""
+    failed = transitions.fail_version(claim.pk, claim.token, code=code, message=message)
+    if failed:
+        logger.info("version failed: code=%s", code)
+        synth_transitions.fail_jobs_of_failed_versions()
+    return failed

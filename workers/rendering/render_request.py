@@ -1,0 +1,205 @@
+"""Turn segments into what the engine is asked for, and name each result by what it depends on."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+
+import numpy as np
+
+from synth.contract import EngineClass, Reference, RenderSpec, Sampling
+from synth.engine import Engine, EngineError
+from synth.jobs.retake_sampling import sampling_of_retake
+from synth.jobs.take_keys import VoicesKey, key_of_voices
+from synth.jobs.take_keys import content_key as content_key
+from synth.jobs.take_keys import frame_cap as frame_cap
+from synth.models import JobVoice, RenderJob, Segment
+from synth.transitions.candidates import place_in_series
+from synth.transitions.silenced import Silence, silence_of
+from voices.models import ReferenceClip, VoiceVersion
+from workers.rendering.codes import CodesLookup
+from workers.rendering.live_chunks import heard_rate
+
+
+class CodesMissingError(Exception):
+    """A clip of a pinned version has no codes: the version must be encoded again first."""
+
+    def __init__(self, version_id: uuid.UUID) -> None:
+        super().__init__(f"no codes for version {version_id}")
+        self.version_id = version_id
+
+
+class ReferenceRemovedError(EngineError):
+    """A pinned version has no clips any more, so no encoding can bring its codes back."""
+
+    code = "reference_removed"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The reference clip was removed when its job ended; submit the text again with "
+            "a voice or a clip."
+        )
+
+
+class VoiceSilencedError(Exception):
+    """The voice may not speak any more since the segment was claimed; `code` says why."""
+
+    def __init__(self, silence: Silence) -> None:
+        super().__init__(f"{silence.message} This text was not rendered before that.")
+        self.code = silence.code
+
+
+class SpeakerUnknownError(EngineError):
+    """A segment's speaker has no voice in its job; no other voice speaks for it."""
+
+    code = "speaker_unknown"
+
+    def __init__(self, speaker: int) -> None:
+        super().__init__(
+            f"Speaker {speaker} has no voice in this job; submit the job again with one."
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RenderRequest:
+    """Hold a segment's request, its take's content key (64 hex digits) and its priority.
+
+    `clips` are the fingerprints of the clips behind the spec's reference; `is_live` says that its
+    job is listened to while it is rendered, at `heard_rate` Hz or the takes' own.
+    """
+
+    spec: RenderSpec
+    content_key: str
+    priority: int
+    clips: tuple[str, ...] = ()
+    is_live: bool = False
+    heard_rate: int | None = None
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spoken:
+    """Hold what all segments of a version share: reference, clips, their part of a content key."""
+
+    reference: Reference
+    clips: tuple[str, ...]
+    key: VoicesKey
+
+
+_Voices = Mapping[tuple[uuid.UUID, int], _Spoken | Exception]  # by job and speaker
+
+
+def build_requests(
+    segment_ids: Collection[int], codes: CodesLookup, engine: Engine
+) -> dict[int, RenderRequest | Exception]:
+    """Return the requests of segments, by primary key, with a few queries for all of them.
+
+    A segment whose row is gone is left out. Where a request cannot be built there is the reason:
+    CancelledError when its job was cancelled, CodesMissingError when its speaker's version has to
+    be encoded again, VoiceSilencedError when that voice may not speak any more,
+    ReferenceRemovedError when its clips are gone, SpeakerUnknownError when its speaker has no
+    voice, OSError when the storage cannot be read at the moment.
+    """
+    rows = Segment.objects.filter(pk__in=segment_ids).values_list(
+        "pk", "job_id", "speaker", "spoken_text", "seed", "candidates"
+    )
+    found = list(rows)
+    spoken_by = {(job_id, speaker) for _, job_id, speaker, *_ in found}
+    # Voices first: where a job is deleted between the two, it is missed as a job.
+    voices = _voices_of(spoken_by, codes, engine.codec_fingerprint)
+    jobs = RenderJob.objects.defer("text").in_bulk({job_id for job_id, _ in spoken_by})
+    requests: dict[int, RenderRequest | Exception] = {}
+    for pk, job_id, speaker, text, seed, candidates in found:
+        job, voice = jobs.get(job_id), voices.get((job_id, speaker))
+        if job is None:
+            continue  # deleted in this moment
+        if job.cancel_requested:
+            requests[pk] = CancelledError()
+        elif voice is None:
+            requests[pk] = SpeakerUnknownError(speaker)
+        elif isinstance(voice, Exception):
+            requests[pk] = voice
+        else:
+            place = place_in_series(seed, candidates)
+            requests[pk] = _request(job, voice, text, seed, place, engine.engine_class)
+    return requests
+
+
+def _request(
+    job: RenderJob, voice: _Spoken, text: str, seed: int, place: int, engine: EngineClass
+) -> RenderRequest:
+    asked = Sampling(
+        seed=seed,
+        temperature=job.temperature,
+        top_p=job.top_p,
+        top_k=job.top_k,
+        max_frames=frame_cap(text),
+    )
+    sampling = sampling_of_retake(asked, place)
+    spec = RenderSpec(text=text, reference=voice.reference, sampling=sampling)
+    key = content_key(spec, engine, voice.key)
+    is_live = job.live_requested_at is not None
+    rate = heard_rate(job.format, job.sample_rate)
+    return RenderRequest(spec, key, job.priority, voice.clips, is_live, rate, job.language)
+
+
+def _voices_of(
+    spoken_by: Collection[tuple[uuid.UUID, int]], codes: CodesLookup, codec: str
+) -> _Voices:
+    """Return what speakers of jobs speak with, or why they cannot; each version is read once.
+
+    Args:
+        spoken_by: job and speaker; the voices of a job's other speakers are not looked at.
+    """
+    pinned = JobVoice.objects.filter(
+        job__in={job_id for job_id, _ in spoken_by}, speaker__in={number for _, number in spoken_by}
+    )
+    # Clips first: those of a voice that is deleted between the two are missed as its own then.
+    clips: dict[uuid.UUID, list[ReferenceClip]] = defaultdict(list)
+    found = ReferenceClip.objects.filter(version__in=pinned.values("version"))
+    for clip in found.select_related("stored").order_by("version", "index"):
+        clips[clip.version_id].append(clip)
+    rows = [
+        row
+        for row in pinned.select_related("version__voice", "job__owner").defer("job__text")
+        if (row.job_id, row.speaker) in spoken_by
+    ]
+    silenced = {row.pk: silence for row in rows if (silence := silence_of(row))}
+    versions = {row.version_id: row.version for row in rows if row.pk not in silenced}
+    spoken = {pk: _spoken(version, clips[pk], codes, codec) for pk, version in versions.items()}
+    return {
+        (row.job_id, row.speaker): VoiceSilencedError(silenced[row.pk])
+        if row.pk in silenced
+        else spoken[row.version_id]
+        for row in rows
+    }
+
+
+def _spoken(
+    version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
+) -> _Spoken | Exception:
+    """Return what the segments of a version share, or why it cannot speak."""
+    try:
+        reference = _reference(version, clips, codes, codec)
+    except (CodesMissingError, EngineError, OSError) as error:
+        return error
+    fingerprints = tuple(clip.stored.fingerprint for clip in clips)
+    return _Spoken(reference, fingerprints, key_of_voices([reference]))
+
+
+def _reference(
+    version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
+) -> Reference:
+    """Return a version as one reference: its clips' codes and transcripts, one after the other."""
+    keep = version.voice is None or version.voice.cache_codes
+    if not clips:
+        raise ReferenceRemovedError
+    found = [codes.find(clip.stored, codec, keep=keep) for clip in clips]
+    parts = [part for part in found if part is not None]
+    if len(parts) < len(clips):
+        raise CodesMissingError(version.pk)
+    text = " ".join(clip.transcript for clip in clips)
+    return Reference(text, parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))

@@ -1,0 +1,185 @@
+"""Have renderings heard by a transcriber that an operator plugs in; none is bundled.
+
+`TTS_TRANSCRIBER` names a factory, `package.module:factory`, which each worker that renders calls
+once, at its start. What it returns has one method, that of `Transcriber`. Calls come one after the
+other, beside the engine's thread. Whatever goes wrong in it is told in the worker's status; a take
+is never lost for it, it is only not heard.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any, Protocol
+
+from django.conf import settings
+
+from synth.contract import AudioArray, SegmentAudio
+from synth.models import Take
+from workers.process.status import StatusReport
+from workers.rendering.error_rate import error_rate
+from workers.rendering.quality import Check
+
+logger = logging.getLogger(__name__)
+
+FLAG = "asr_mismatch"
+MOST_HEARD_CHARS = 2000  # that are kept of a transcript
+_TOPIC = "transcriber"
+
+
+class Transcriber(Protocol):
+    """What a factory returns."""
+
+    def transcribe(self, audio: AudioArray, sample_rate: int, *, language: str) -> str:
+        """Return what is said in mono audio, float32 [N] of -1 to 1.
+
+        Args:
+            language: a tag such as `en`, or empty where the job names none.
+        """
+        ...
+
+
+class TranscriberError(Exception):
+    """TTS_TRANSCRIBER names nothing that can be used; the sentence says why."""
+
+
+def find_factory(name: str) -> Callable[[], Transcriber]:
+    """Return the factory that `package.module:factory` names; its module is imported.
+
+    Raises:
+        TranscriberError: there is no such module or name, or it cannot be called.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        factory: Any = getattr(importlib.import_module(module_name), attribute)
+    except (Exception, SystemExit) as error:  # a module of somebody else may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise TranscriberError(f"TTS_TRANSCRIBER={name!r} cannot be imported: {reason}") from error
+    if not callable(factory):
+        raise TranscriberError(f"TTS_TRANSCRIBER={name!r} is not a factory: it cannot be called")
+    made: Callable[[], Transcriber] = factory
+    return made
+
+
+def make_transcriber(name: str) -> Transcriber:
+    """Return a transcriber of a factory.
+
+    Raises:
+        TranscriberError: there is no such factory, it raises, or what it returns has no
+            `transcribe`.
+    """
+    factory = find_factory(name)
+    try:
+        made = factory()
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise TranscriberError(f"TTS_TRANSCRIBER={name!r} cannot start: {reason}") from error
+    if not callable(getattr(made, "transcribe", None)):
+        raise TranscriberError(
+            f"TTS_TRANSCRIBER={name!r} returned a {type(made).__name__}, which has no method "
+            "`transcribe(audio, sample_rate, *, language)`"
+        )
+    return made
+
+
+class SpeechCheck:
+    """Hold this process's transcriber, if any, and judge takes by it; safe from every thread."""
+
+    def __init__(self, status: StatusReport) -> None:
+        self._status = status
+        self._transcriber: Transcriber | None = None
+        self._turn = threading.Lock()
+        self._last: Future[Any] | None = None  # a call that was given up may still go on
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether takes are heard, which is to be done within TTS_ASR_SECONDS."""
+        return self._transcriber is not None
+
+    def start(self) -> None:
+        """Make the transcriber that the settings name.
+
+        Raises:
+            TranscriberError: it cannot be made; the sentence says why.
+        """
+        if settings.TRANSCRIBER and self._transcriber is None:
+            self._transcriber = make_transcriber(settings.TRANSCRIBER)
+            logger.info("transcriber ready: %s", settings.TRANSCRIBER)
+
+    def judge(self, take: Take, text: str, rendered: SegmentAudio, *, language: str) -> None:
+        """Write what is heard in a take whose row is still to be written, and a flag if it is bad.
+
+        Where the transcriber fails, the take is left as it is.
+        """
+        if self._transcriber is None:
+            return
+        with self._turn:
+            heard = self._hear(self._transcriber, rendered, language)
+        error = None if heard is None else error_rate(text, heard, language=language)
+        if heard is None or error is None:
+            return
+        check = Check(FLAG, error, settings.ASR_MAX_ERROR)
+        screened = list(take.measures.get("screen", ()))
+        measured = {"name": FLAG, "value": round(error, 4), "limit": round(check.limit, 4)}
+        take.measures = take.measures | {
+            "screen": [*screened, measured],
+            "asr_error": round(error, 4),
+            "asr_text": heard[:MOST_HEARD_CHARS],
+        }
+        score = 1.0 if take.quality_score is None else take.quality_score
+        take.quality_score = round(score * check.factor, 4)
+        if check.is_flagged:
+            take.quality_flags = [*take.quality_flags, FLAG]
+
+    def _hear(self, transcriber: Transcriber, rendered: SegmentAudio, language: str) -> str | None:
+        """Return what is heard, within the time that is allowed; None where that failed."""
+        if self._last is not None and not self._last.done():
+            return None  # the trouble stands in the status already
+        call = self._last = _call(transcriber, rendered, language)
+        try:
+            error = call.exception(settings.ASR_SECONDS)
+        except FutureTimeoutError:
+            self._tell(f"it took more than TTS_ASR_SECONDS, {settings.ASR_SECONDS:g} s", None)
+            return None
+        if error is not None:
+            self._tell(f"{type(error).__name__}: {error}", error)
+            return None
+        heard = call.result()
+        if not isinstance(heard, str):
+            self._tell(f"it returned a {type(heard).__name__} instead of a text", None)
+            return None
+        if self._status.trouble(_TOPIC):
+            logger.info("the transcriber works again")
+        return _storable(heard)
+
+    def _tell(self, reason: str, error: BaseException | None) -> None:
+        """Say in log and status what went wrong; the same thing again is not logged again."""
+        sentence = f"The transcriber failed, so takes are not checked for wrong words: {reason}."
+        if self._status.trouble(_TOPIC, sentence[:500]):
+            logger.error("the transcriber failed: %s", reason[:500], exc_info=error)
+
+
+def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Future[Any]:
+    """Begin a call in a thread of its own, which can be left behind: nothing can stop it."""
+    future: Future[Any] = Future()
+    audio = rendered.audio.copy()  # what it does to it is its own affair
+
+    def run() -> None:
+        try:
+            heard = transcriber.transcribe(audio, rendered.sample_rate, language=language)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(heard)
+
+    threading.Thread(target=run, name="transcribe", daemon=True).start()
+    return future
+
+
+def _storable(text: str) -> str:
+    """Return a text that every database takes."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode("utf-8").strip()

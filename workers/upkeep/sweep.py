@@ -1,0 +1,249 @@
+"""Free what was lost: expired leases, unheard messages, leftovers. Safe to run twice, anywhere.
+
+Every clock here is a column. Of all workers one moves `SweepTurn` forward and does the round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import shutil
+import time
+from pathlib import Path
+
+from django.conf import settings
+from django.db.models import Q
+
+from synth import transitions
+from synth.book_batches.advance import advance_batches
+from synth.bookshelf.start import start_wanted_books
+from synth.jobs import queue
+from synth.jobs.removal import drop_inline_references
+from synth.models import (
+    BookFile,
+    BookSource,
+    Export,
+    JobVoice,
+    RenderJob,
+    Segment,
+    WebhookDelivery,
+    WorkerStatus,
+)
+from synth.webhooks.keeping import forget_webhooks
+from ttsweb import leases
+from ttsweb.storage import TEMPORARY_SUFFIX
+from voices import transitions as voice_transitions
+from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
+from voices.objects import collect_clips
+from workers.process.name_lock import FOLDER, held_if_ended
+from workers.process.status import start_of
+from workers.upkeep import live_cleanup, orphans, retention
+from workers.upkeep.turns import open_turns, postpone_turn
+from workers.upkeep.turns import take_turn as take_turn
+
+logger = logging.getLogger(__name__)
+
+SWEEP, TIDY = "sweep", "tidy"
+RESENT_SEGMENTS = 64  # enough to wake every worker; their pumps find the rest
+TEMPORARY_LEASES = 10  # a temporary file this many leases old has no living writer
+SILENT_LEASES = 10  # a worker that said nothing for so long is not there any more
+CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows are written
+EVICTION_AGE = dt.timedelta(hours=1)
+
+
+def start_clock() -> None:
+    """Have the first round of all know an outage before it, before this worker claims anything."""
+    open_turns(SWEEP)
+
+
+def sweep_if_due() -> bool:
+    """Do a round if it is due and no other worker does it; return whether it was done here."""
+    pause = max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
+    if take_turn(TIDY, seconds=pause) is not None:
+        tidy()
+    overdue = take_turn(SWEEP, seconds=settings.SWEEP_SECONDS)
+    if overdue is None:
+        return False
+    # After a time without sweeps the database was away, for living workers too: they renew first.
+    grace = settings.LEASE_SECONDS / 2  # two beats of a living worker
+    if overdue < dt.timedelta(seconds=grace):
+        free_lost(leases.expired(leases.database_now()))
+    else:
+        postpone_turn(SWEEP, seconds=max(settings.SWEEP_SECONDS, grace))
+    transitions.close_cancelled_jobs()
+    transitions.stop_overdue_jobs()
+    transitions.stop_silenced_jobs()
+    transitions.fail_jobs_of_failed_versions()
+    transitions.settle_stalled_batches()
+    start_wanted_books()
+    advance_batches()
+    resend()
+    live_cleanup.clean()
+    retention.delete_expired_jobs()
+    return True
+
+
+def free_lost(lost: Q) -> int:
+    """Give back, or fail after too many attempts, the claims that meet `lost`; return how many."""
+    freed = {
+        "segments": transitions.free_lost_segments(lost),
+        "versions": voice_transitions.free_lost_versions(lost),
+        "exports": transitions.free_lost_exports(lost),
+        "webhooks": transitions.free_lost_deliveries(lost),
+        "books": transitions.free_lost_books(lost),
+        "book files": transitions.free_lost_book_files(lost),
+    }
+    for name, count in freed.items():
+        if count:
+            logger.warning("lost claims freed: %s=%d", name, count)
+    return sum(freed.values())
+
+
+def free_own(worker: str) -> int:
+    """Give back what an earlier process of this name held: it is dead, since the name is ours."""
+    for row in ClipCodes.objects.filter(claimed_by=worker, claim_token__isnull=False):
+        if row.claim_token is not None:
+            voice_transitions.release_codes(row, row.claim_token)
+    return free_lost(Q(claimed_by=worker))
+
+
+def free_ended() -> int:
+    """Give back at once what processes of this host held that are gone; return how many claims.
+
+    Those of other hosts are found by their leases.
+    """
+    over = (WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED)
+    freed = 0
+    for row in WorkerStatus.objects.exclude(state__in=over):
+        start = start_of(row.started_at)
+        with held_if_ended(settings.DATA_DIR / FOLDER, row.name, start) as is_ended:
+            if is_ended:
+                logger.warning("a worker's process has ended: worker=%s", row.name)
+                freed += free_own(row.name)
+                WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at).update(
+                    state=WorkerStatus.State.STOPPED,
+                    detail="The worker's process ended unexpectedly.",
+                )
+    return freed
+
+
+def resend() -> int:
+    """Send again what was sent long ago and is still unclaimed; stop at the first failed send.
+
+    Returns:
+        How many rows were sent.
+    """
+    now = leases.database_now()
+    cutoff = now - dt.timedelta(seconds=settings.RESEND_SECONDS)
+    old = Q(sent_at__lt=cutoff) | Q(sent_at__isnull=True, not_before__lt=cutoff)
+    versions = voice_transitions.claimable_versions().filter(old)
+    exports = transitions.claimable_exports().filter(old)
+    unready = JobVoice.objects.exclude(version__status=VoiceVersion.Status.READY)
+    segments = Segment.objects.filter(
+        old,
+        status=Segment.Status.QUEUED,
+        not_before__lte=now,
+        job__status__in=transitions.UNFINISHED,
+    ).exclude(job__voices__in=unready)
+    count = 0
+    for pk in list(versions.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_encode(pk):
+            return count
+        count += VoiceVersion.objects.filter(pk=pk).update(sent_at=now)
+    for pk in list(exports.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_assemble(pk):
+            return count
+        count += Export.objects.filter(pk=pk).update(sent_at=now)
+    deliveries = transitions.claimable_deliveries().filter(old)
+    for pk in list(deliveries.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_deliver(pk):
+            return count
+        count += WebhookDelivery.objects.filter(pk=pk).update(sent_at=now)
+    books = transitions.claimable_books().filter(old)
+    for pk in list(books.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_import_book(pk):
+            return count
+        count += BookSource.objects.filter(pk=pk).update(sent_at=now)
+    files = transitions.claimable_book_files().filter(old)
+    for pk in list(files.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
+        if not queue.send_book_file(pk):
+            return count
+        count += BookFile.objects.filter(pk=pk).update(sent_at=now)
+    ids = list(segments.order_by("pk").values_list("pk", flat=True)[:RESENT_SEGMENTS])
+    if ids and queue.send_segments(ids):
+        count += Segment.objects.filter(pk__in=ids).update(sent_at=now)
+    return count
+
+
+def tidy() -> None:
+    """Remove leftovers: temporary files, unused clips, old evictions, rows of vanished workers."""
+    now = leases.database_now()
+    CacheEviction.objects.filter(created_at__lt=now - EVICTION_AGE).delete()
+    silence = dt.timedelta(seconds=SILENT_LEASES * settings.LEASE_SECONDS)
+    living = Q(state__in=(WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED))
+    WorkerStatus.objects.filter(~living, last_seen_at__lt=now - silence).update(
+        state=WorkerStatus.State.STOPPED,
+        detail="The worker stopped reporting without an orderly end.",
+    )
+    drop_leftover_references()
+    forget_webhooks()
+    live_cleanup.clean_folders()
+    unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
+    collect_clips(unused.values_list("pk", flat=True))
+    for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp", settings.DATA_DIR / "cache"):
+        remove_old_temporaries(Path(folder))
+    orphans.delete_orphans()
+
+
+def drop_leftover_references() -> None:
+    """Let go of clips that came with jobs which ended while nobody could remove them."""
+    if settings.KEEP_INLINE_REFERENCES:
+        return
+    spoken = ReferenceClip.objects.filter(version__voice__isnull=False)
+    clips = ReferenceClip.objects.filter(
+        version__voice__isnull=True, version__pinned_by__job__status__in=RenderJob.FINAL
+    ).exclude(Q(stored__original_key="") | Q(stored__in=spoken.values("stored")))
+    for job_id in set(clips.values_list("version__pinned_by__job_id", flat=True)):
+        drop_inline_references([job_id])
+
+
+def remove_old_temporaries(folder: Path) -> int:
+    """Remove temporary files and folders that no living process writes; return how many."""
+    oldest = time.time() - TEMPORARY_LEASES * settings.LEASE_SECONDS
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        for name in [one for one in (*folders, *files) if one.endswith(TEMPORARY_SUFFIX)]:
+            path = Path(parent) / name
+            with contextlib.suppress(FileNotFoundError):  # its writer has just finished
+                if _last_change(path) > oldest:
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                count += 1
+        folders[:] = [name for name in folders if not name.endswith(TEMPORARY_SUFFIX)]
+    return count
+
+
+def _last_change(path: Path) -> float:
+    """Return when a file, or anything in a folder, was written last, in seconds since the epoch."""
+    paths = [path, *(path.iterdir() if path.is_dir() else ())]
+    return max(float(one.stat().st_mtime) for one in paths)
+
+
+def reopen_stale(worker: str, codec_fingerprint: str) -> int:
+    """Have voices of another codec encoded again, unless a living worker still speaks that codec.
+
+    Without that condition two workers of different checkpoints would undo each other's work.
+    """
+    now = leases.database_now()
+    silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
+    others = WorkerStatus.objects.filter(
+        state=WorkerStatus.State.READY, last_seen_at__gt=now - silence
+    ).exclude(pk=worker)
+    if others.exclude(codec_fingerprint__in=("", codec_fingerprint)).exists():
+        return 0
+    count = voice_transitions.reopen_stale_versions(codec_fingerprint)
+    if count:
+        logger.info("encoding voices of another codec again: versions=%d", count)
+    return count
