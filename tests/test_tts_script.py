@@ -97,12 +97,12 @@ SECOND_RUN = FIRST_RUN[1:]
 def checkout(tmp_path: Path) -> Checkout:
     """A fresh checkout in a folder whose name has spaces, and one Python on the PATH."""
     root, bin_folder = tmp_path / "a place with spaces", tmp_path / "bin"
-    (root / "ttsweb").mkdir(parents=True)
+    (root / "ttsweb/install").mkdir(parents=True)
     bin_folder.mkdir()
     for name in ("tts", "pyproject.toml", "constraints.txt"):
         shutil.copy(PROJECT / name, root / name)
     for name in ("install_lock.py", "install_list.py", "torch_install.py"):
-        shutil.copy(PROJECT / "ttsweb" / name, root / "ttsweb" / name)
+        shutil.copy(PROJECT / "ttsweb/install" / name, root / "ttsweb/install" / name)
     (root / "manage.py").write_text(
         "import sys\nprint(sys.argv[1:])\nsys.exit(len(sys.argv) % 7)\n"
     )

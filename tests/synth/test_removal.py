@@ -11,7 +11,7 @@ from pytest_django import Settings
 
 from synth.jobs.removal import delete_job, delete_voice
 from synth.jobs.submit import Order, submit_job
-from synth.models import Export, RenderJob, Segment, Take
+from synth.models import Export, JobVoice, RenderJob, Segment, Take
 from synth.transitions import cancel_job, claim_segments, fail_segment, finish_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
@@ -37,7 +37,7 @@ def submit_with_reference(content: bytes = b"") -> RenderJob:
 
 def make_ready(job: RenderJob) -> None:
     """Do the encoder's part: the job's reference is ready."""
-    VoiceVersion.objects.filter(pinned_by__job=job).update(
+    VoiceVersion.objects.filter(pk__in=JobVoice.objects.filter(job=job).values("version")).update(
         status="ready", codec_fingerprint=CODEC_FINGERPRINT
     )
 

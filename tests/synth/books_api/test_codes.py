@@ -26,8 +26,8 @@ ERRORS = {
 def _trees() -> Iterator[ast.AST]:
     paths = [path for folder in FOLDERS for path in (PROJECT / folder).rglob("*.py")]
     paths += [PROJECT / name for name in FILES]
-    paths += [*(PROJECT / "workers").rglob("book_*.py"), PROJECT / "workers" / "read_book.py"]
-    paths += (PROJECT / "workers" / "book_files").glob("*.py")
+    for folder in ("books", "book_files", "read_along", "mp4"):
+        paths += (PROJECT / "workers" / folder).glob("*.py")
     yield from (ast.parse(path.read_text(encoding="utf-8")) for path in sorted(set(paths)))
 
 

@@ -219,7 +219,7 @@ def test_file_of_a_chapter_is_of_older_levels_once_another_chapters_takes_change
     bob = make_voice("Bob", shared=True).current_version
     assert bob is not None
     JobVoice.objects.create(job=job, speaker=1, version=bob, role="chapter")
-    Segment.objects.filter(job=job, chapter__index=1).update(speaker=1)
+    Segment.objects.filter(chapter__in=job.chapters.filter(index=1)).update(speaker=1)
     before = content_of(book, job)
 
     make_take([Segment.objects.filter(job=job, chapter__index=2)[0]])
