@@ -35,6 +35,8 @@ from synth.models import (
     WebhookDelivery,
     WebhookEndpoint,
 )
+from ttsweb import leases
+from ttsweb.leases import Claim, LeasedModel
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 
 CODEC_FINGERPRINT = "c" * 64
@@ -292,3 +294,8 @@ def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields:
     for index, (find, say) in enumerate(entries):
         LexiconEntry.objects.create(lexicon=lexicon, index=index, find=find, say=say)
     return lexicon
+
+
+def claim_row(model: type[LeasedModel], pk: Any, *, worker: str = "w") -> Claim | None:
+    """Claim a row of any kind as workers do; None when it does not wait for one."""
+    return next(iter(leases.claim(leases.claimable(model), [pk], worker=worker)), None)

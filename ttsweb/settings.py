@@ -601,8 +601,8 @@ MAX_ATTEMPTS = env_int(
     high=20,
     help=(
         "Attempts of one piece of work before it fails with its last error, or with "
-        "`worker_lost`. For a segment, only attempts count in which it was alone in a worker "
-        "that ended."
+        "`worker_lost`. Where a worker ended, only attempts count in which nothing else was at "
+        "work in it."
     ),
 )
 QUALITY_RETAKES = env_int(

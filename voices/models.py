@@ -102,6 +102,8 @@ class VoiceVersion(LeasedModel):
     set while a version that once was ready is encoded again, so that jobs wait for it.
     """
 
+    WAITING, HELD, ENDED_AT = "pending", "encoding", ""
+
     class Status(models.TextChoices):
         PENDING = "pending"
         ENCODING = "encoding"
@@ -161,6 +163,8 @@ class ClipCodes(LeasedModel):
     The row exists before the codes do: whoever holds its claim runs the encoder, the others wait.
     `key` names a safetensors object with `codes` int16 [K, T].
     """
+
+    STATE = ""  # whoever holds the claim runs the encoder
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     clip = models.ForeignKey(StoredClip, on_delete=models.CASCADE, related_name="codes")

@@ -5,24 +5,19 @@ Each step is one conditional UPDATE, fenced by the claim's token: a late worker 
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from functools import partial
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth.jobs import queue
 from synth.webhooks.events import tell_of_version
 from ttsweb import leases
+from ttsweb.leases import Claim
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
 
 Status = VoiceVersion.Status
-WORKER_LOST_MESSAGE = (
-    "Every worker that encoded this clip stopped before it was done. Look at the workers' "
-    "logs, then encode the voice again."
-)
 
 
 def enqueue_version(version_id: uuid.UUID) -> None:
@@ -37,59 +32,39 @@ def _send_version(version_id: uuid.UUID) -> None:
 
 def claimable_versions() -> QuerySet[VoiceVersion]:
     """Return the versions that wait for an encoder now, oldest first."""
-    return VoiceVersion.objects.filter(
-        status=Status.PENDING, not_before__lte=leases.database_now()
-    ).order_by("created_at")
-
-
-def claim_version(version_id: uuid.UUID, *, worker: str) -> uuid.UUID | None:
-    """Move a version PENDING -> ENCODING; of many callers exactly one gets a token."""
-    return leases.claim(
-        claimable_versions().order_by().filter(pk=version_id),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=leases.database_now(),
-        status=Status.ENCODING,
-    )
+    return leases.claimable(VoiceVersion).order_by("created_at")
 
 
 def finish_version(
-    version_id: uuid.UUID,
-    token: uuid.UUID,
-    *,
-    codec_fingerprint: str,
-    frames: int,
-    warnings: list[dict[str, str]],
+    claim: Claim, *, codec_fingerprint: str, frames: int, warnings: list[dict[str, str]]
 ) -> bool:
     """Move ENCODING -> READY; False when the claim is no longer ours."""
     with transaction.atomic():
-        moved = _held(version_id, token).update(
-            status=Status.READY,
+        moved = leases.end(
+            VoiceVersion,
+            claim,
+            Status.READY,
             codec_fingerprint=codec_fingerprint,
             frames=frames,
             warnings=warnings,
             error_code="",
             error_message="",
             encoded_at=leases.database_now(),
-            **(leases.free(spend_attempt=True) | {"attempts": 0}),
+            attempts=0,
+            losses=0,
         )
         if moved:
-            tell_of_version(version_id)
-    return bool(moved)
+            tell_of_version(claim.pk)
+    return moved
 
 
-def fail_version(version_id: uuid.UUID, token: uuid.UUID, *, code: str, message: str) -> bool:
+def fail_version(claim: Claim, *, code: str, message: str) -> bool:
     """Move ENCODING -> FAILED with a code and a sentence; False when the claim is gone."""
     with transaction.atomic():
-        moved = _held(version_id, token).update(
-            status=Status.FAILED,
-            error_code=code,
-            error_message=message,
-            **leases.free(spend_attempt=True),
-        )
+        moved = leases.fail(VoiceVersion, claim, code=code, message=message)
         if moved:
-            tell_of_version(version_id)
-    return bool(moved)
+            tell_of_version(claim.pk)
+    return moved
 
 
 def stop_encoding(versions: QuerySet[VoiceVersion]) -> int:
@@ -102,23 +77,6 @@ def stop_encoding(versions: QuerySet[VoiceVersion]) -> int:
         error_code="voice_deleted",
         error_message="The voice was deleted before it was encoded.",
         **leases.free(spend_attempt=True),
-    )
-
-
-def release_version(
-    version_id: uuid.UUID,
-    token: uuid.UUID,
-    *,
-    delay_seconds: float = 0.0,
-    spend_attempt: bool = False,
-) -> bool:
-    """Move ENCODING -> PENDING: shutdown, busy clip, full disk; False when the claim is gone."""
-    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
-    return bool(
-        _held(version_id, token).update(
-            status=Status.PENDING,
-            **leases.free(spend_attempt=spend_attempt, not_before=not_before),
-        )
     )
 
 
@@ -156,7 +114,7 @@ def request_encoding(version: VoiceVersion) -> bool:
     with transaction.atomic():
         moved = VoiceVersion.objects.filter(
             pk=version.pk, status__in=(Status.READY, Status.FAILED)
-        ).update(status=Status.PENDING, attempts=0, not_before=leases.database_now(), sent_at=None)
+        ).update(status=Status.PENDING, **leases.untried())
         if moved:
             drop_codes(ClipCodes.objects.filter(clip__uses__version=version))
             enqueue_version(version.pk)
@@ -178,7 +136,7 @@ def reopen_without_codes(version_id: uuid.UUID) -> bool:
     """Move READY -> PENDING because a clip's codes are gone; jobs wait for the new ones."""
     with transaction.atomic():
         moved = VoiceVersion.objects.filter(pk=version_id, status=Status.READY).update(
-            status=Status.PENDING, attempts=0, not_before=leases.database_now(), sent_at=None
+            status=Status.PENDING, **leases.untried()
         )
         if moved:
             enqueue_version(version_id)
@@ -201,21 +159,6 @@ def reopen_stale_versions(codec_fingerprint: str) -> int:
     return sum(reopen_without_codes(pk) for pk in set(stale))
 
 
-def free_lost_versions(lost: Q) -> int:
-    """Give back versions whose claim meets `lost`; those tried too often fail."""
-    rows = VoiceVersion.objects.filter(lost, status=Status.ENCODING)
-    hopeless = rows.filter(attempts__gte=settings.MAX_ATTEMPTS, claim_token__isnull=False)
-    failed = sum(
-        fail_version(pk, token, code="worker_lost", message=WORKER_LOST_MESSAGE)
-        for pk, token in list(hopeless.values_list("pk", "claim_token"))
-        if token is not None
-    )
-    return failed + rows.update(
-        status=Status.PENDING,
-        **leases.free(spend_attempt=True, not_before=leases.database_now()),
-    )
-
-
 def claim_codes(
     clip: StoredClip, codec_fingerprint: str, *, worker: str
 ) -> tuple[ClipCodes, uuid.UUID | None]:
@@ -224,7 +167,6 @@ def claim_codes(
     Three outcomes: `row.encoded_at` set (the codes exist), a token (run the encoder now), or
     neither (somebody else runs it: look again in a moment).
     """
-    now = leases.database_now()
     try:
         with transaction.atomic():
             row, _ = ClipCodes.objects.get_or_create(clip=clip, codec_fingerprint=codec_fingerprint)
@@ -232,14 +174,8 @@ def claim_codes(
         row = ClipCodes.objects.get(clip=clip, codec_fingerprint=codec_fingerprint)
     if row.encoded_at is not None:
         return row, None
-    free = ClipCodes.objects.filter(Q(claim_token__isnull=True) | leases.expired(now), pk=row.pk)
-    token = leases.claim(
-        free.filter(encoded_at__isnull=True),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=now,
-    )
-    return row, token
+    claims = leases.claim(_unmade_codes(), [row.pk], worker=worker)
+    return row, claims[0].token if claims else None
 
 
 def finish_codes(
@@ -266,24 +202,17 @@ def adopt_codes(
 
     Call inside a transaction that holds the clip.
     """
-    now = leases.database_now()
     row, _ = ClipCodes.objects.get_or_create(clip=clip, codec_fingerprint=codec_fingerprint)
-    free = ClipCodes.objects.filter(Q(claim_token__isnull=True) | leases.expired(now), pk=row.pk)
     return bool(
-        free.filter(encoded_at__isnull=True).update(
+        _unmade_codes()
+        .filter(pk=row.pk)
+        .update(
             key=key,
             frames=frames,
             resampler=resampler,
-            encoded_at=now,
+            encoded_at=leases.database_now(),
             **leases.free(spend_attempt=True),
         )
-    )
-
-
-def release_codes(row: ClipCodes, token: uuid.UUID) -> None:
-    """Give an encoder run back that did not come to an end."""
-    ClipCodes.objects.filter(pk=row.pk, claim_token=token).update(
-        **leases.free(spend_attempt=False)
     )
 
 
@@ -300,5 +229,7 @@ def count(name: str, amount: int) -> None:
             CodesCounter.objects.filter(pk=name).update(value=F("value") + amount)
 
 
-def _held(version_id: uuid.UUID, token: uuid.UUID) -> QuerySet[VoiceVersion]:
-    return VoiceVersion.objects.filter(pk=version_id, claim_token=token, status=Status.ENCODING)
+def _unmade_codes() -> QuerySet[ClipCodes]:
+    """Return the codes that nobody has made, nor is making."""
+    free = Q(claim_token__isnull=True) | leases.expired(leases.database_now())
+    return ClipCodes.objects.filter(free, encoded_at__isnull=True)

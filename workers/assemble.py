@@ -16,8 +16,10 @@ from django.core.files.storage import default_storage
 
 from synth import transitions
 from synth.models import Export, RenderJob, Segment, Take
-from synth.transitions import Claim, StoredFile
+from synth.transitions import StoredFile
 from synth.transitions.batches import ZIP
+from ttsweb import leases
+from ttsweb.leases import Claim
 from ttsweb.log_format import log_context
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
@@ -55,7 +57,7 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
     Short ones come together: their rows are read at once, and written in one transaction.
     """
     files: dict[Claim, StoredFile] = {}
-    held = {Claim(claim.pk, claim.token): claim for claim in claims}
+    held = {claim.fence: claim for claim in claims}
     try:
         for claim, make in _read(claims):
             let_urgent_pass(process, claim)
@@ -64,7 +66,7 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
                     break  # the shutdown gives the rest back
                 if claim.is_lost:
                     continue
-                files[Claim(claim.pk, claim.token)] = _make(process, claim, make)
+                files[claim.fence] = _make(process, claim, make)
             except Exception as error:
                 _settle(process, claim, error)
         _finish(process, files, held)
@@ -200,7 +202,7 @@ def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
 
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the export; every step is fenced and may be repeated."""
-    fence = Claim(claim.pk, claim.token)
+    fence = claim.fence
     if isinstance(error, (Export.DoesNotExist, ExportUnwantedError)):
         return False
     if isinstance(error, TakeMissingError):
@@ -208,14 +210,14 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
             "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
         )
         _render_again(error.segment_ids)
-        return transitions.release_export(fence)
+        return leases.hand_back(Export, fence)
     if isinstance(error, ItemsLostError):
         logger.warning(
             "files of items are no longer stored, making them again: items=%s", error.item_ids
         )
         return bool(transitions.remake_items(error.batch_id, error.item_ids))
     if isinstance(error, (SegmentsOpenError, ItemsOpenError, TakesChangedError)):
-        return transitions.release_export(fence, delay_seconds=OPEN_DELAY_SECONDS)
+        return leases.hand_back(Export, fence, delay_seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks the whole job."
         return transitions.fail_export(fence, code="mixed_sample_rates", message=message)
@@ -229,12 +231,12 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
             process.pause_claims(
                 "The worker's disk is full, so no file can be made; free some space."
             )
-        return transitions.release_export(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
+        return leases.hand_back(Export, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     logger.error("export failed unexpectedly", exc_info=error)
     attempts = Export.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
     if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
         return transitions.fail_export(fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
-    return transitions.release_export(fence, delay_seconds=2.0, spend_attempt=True)
+    return leases.hand_back(Export, fence, delay_seconds=2.0, spend_attempt=True)
 
 
 def _render_again(segment_ids: list[int]) -> None:

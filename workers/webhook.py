@@ -17,10 +17,11 @@ from django.db.models import Q
 
 from synth import transitions
 from synth.models import WebhookDelivery
-from synth.transitions import Claim
 from synth.webhooks.signing import secret_of, signed_headers, signing_secrets
+from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.guarded_fetch import Answered, FetchError, post
+from ttsweb.leases import Claim
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
@@ -49,8 +50,7 @@ def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = No
             chosen = waiting.values_list("pk", flat=True).first()
             if chosen is None:
                 break
-            claim = transitions.claim_delivery(chosen, worker=process.name)
-            if claim is not None:
+            for claim in leases.claim(waiting, [chosen], worker=process.name):
                 claims.append(process.held.add(Kind.DELIVERY, claim.pk, claim.token))
     for held in claims:
         process.run([held], deliver, held)
@@ -59,7 +59,7 @@ def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = No
 
 def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
     """Send a claimed delivery and settle it by the answer."""
-    fence = Claim(claim.pk, claim.token)
+    fence = claim.fence
     try:
         row = WebhookDelivery.objects.select_related("owner").filter(pk=claim.pk).first()
         if row is None or claim.is_lost:

@@ -76,6 +76,8 @@ class BookSource(LeasedModel):
     what the proof of completeness needs of the plan as it was started.
     """
 
+    STATE, WAITING, HELD, ENDED_AT = "state", "importing", "importing", "updated_at"
+
     class State(models.TextChoices):
         IMPORTING = "importing"
         PLANNED = "planned"

@@ -219,8 +219,6 @@ class Segment(LeasedModel):
     speaker = models.PositiveSmallIntegerField(default=0)
     seed = models.BigIntegerField()
     pause_after_ms = models.PositiveIntegerField(default=0)
-    # How often a worker ended while it held this: it then runs in smaller company, and alone.
-    losses = models.PositiveSmallIntegerField(default=0)
     # Takes with other seeds that followed a suspicious one, and what was found of each.
     retakes = models.PositiveSmallIntegerField(default=0)
     candidates = models.JSONField(default=list, blank=True)
@@ -291,7 +289,14 @@ class Export(LeasedModel):
         constraints = (
             models.UniqueConstraint(fields=("job", "format"), name="export_format_unique_per_job"),
         )
-        indexes = (models.Index(fields=("status", "not_before"), name="export_queue"),)
+        indexes = (
+            models.Index(fields=("status", "not_before"), name="export_queue"),
+            models.Index(
+                fields=("losses",),
+                condition=Q(status="queued", losses__gt=0),
+                name="export_lost",
+            ),
+        )
 
     def __str__(self) -> str:
         return f"{self.job_id}.{self.format}"

@@ -12,37 +12,25 @@ from synth.transitions.batches import (
     settle_stalled_batches,
 )
 from synth.transitions.book_files import (
-    claim_book_file,
     claimable_book_files,
-    fail_book_file,
     finish_book_file,
-    free_lost_book_files,
-    release_book_file,
 )
 from synth.transitions.books import (
-    claim_book,
     claimable_books,
     fail_book,
     finish_book,
-    free_lost_books,
     pause_job,
-    release_book,
     resume_job,
 )
-from synth.transitions.claims import Claim, SegmentClaim
 from synth.transitions.deadlines import stop_overdue_jobs
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.exports import (
     FileFacts,
     StoredFile,
-    claim_export,
-    claim_exports,
     claimable_exports,
     fail_export,
     finish_export,
     finish_exports,
-    free_lost_exports,
-    release_export,
 )
 from synth.transitions.jobs import (
     UNFINISHED,
@@ -53,6 +41,7 @@ from synth.transitions.jobs import (
     retry_job,
 )
 from synth.transitions.segment_claims import (
+    SegmentClaim,
     begin_takes,
     claim_segments,
     claimable_segments,
@@ -65,12 +54,10 @@ from synth.transitions.segments import (
     finish_segment,
     finish_segments,
     free_lost_segments,
-    release_segment,
     reopen_segments,
 )
 from synth.transitions.silenced import stop_silenced_jobs
 from synth.transitions.webhooks import (
-    claim_delivery,
     claimable_deliveries,
     fail_deliveries_to,
     fail_delivery,
@@ -78,9 +65,9 @@ from synth.transitions.webhooks import (
     finish_delivery,
     free_lost_deliveries,
     postpone_delivery,
-    release_delivery,
     resend_delivery,
 )
+from ttsweb.leases import Claim
 
 __all__ = [
     "UNFINISHED",
@@ -92,11 +79,6 @@ __all__ = [
     "cancel_batch",
     "cancel_job",
     "cancel_segment",
-    "claim_book",
-    "claim_book_file",
-    "claim_delivery",
-    "claim_export",
-    "claim_exports",
     "claim_segments",
     "claimable_book_files",
     "claimable_books",
@@ -107,7 +89,6 @@ __all__ = [
     "enqueue_export",
     "enqueue_segments",
     "fail_book",
-    "fail_book_file",
     "fail_deliveries_to",
     "fail_delivery",
     "fail_export",
@@ -122,19 +103,11 @@ __all__ = [
     "finish_exports",
     "finish_segment",
     "finish_segments",
-    "free_lost_book_files",
-    "free_lost_books",
     "free_lost_deliveries",
-    "free_lost_exports",
     "free_lost_segments",
     "note_claims",
     "pause_job",
     "postpone_delivery",
-    "release_book",
-    "release_book_file",
-    "release_delivery",
-    "release_export",
-    "release_segment",
     "remake_items",
     "reopen_batch",
     "reopen_segments",

@@ -313,9 +313,7 @@ def _queue_again(item_ids: Sequence[uuid.UUID]) -> None:
         error_code="",
         error_message="",
         finished_at=None,
-        attempts=0,
-        losses=0,
-        not_before=now,
+        **leases.untried(),
     )
     enqueue_segments([pk for _, pk in opened])
     complete_jobs(set(item_ids) - {job_id for job_id, _ in opened})  # only the file was missing

@@ -1,22 +1,20 @@
-"""Move the files of books: ask for one, claim, finish, fail, release, and let them go."""
+"""Move the files of books: ask for one, and finish it."""
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from synth.jobs import queue
 from synth.jobs.removal import lock_jobs
 from synth.models import BookFile, RenderJob
-from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from ttsweb import leases
+from ttsweb.leases import Claim
 from voices.objects import delete_objects_on_commit
 
 Status = BookFile.Status
@@ -95,9 +93,7 @@ def _make_again(row: BookFile, *, is_partial: bool) -> None:
     moved = BookFile.objects.filter(pk=row.pk, status=row.status).update(
         status=Status.QUEUED,
         is_partial=is_partial,
-        attempts=0,
-        not_before=leases.database_now(),
-        sent_at=None,
+        **leases.untried(),
         **_UNMADE,
     )
     if moved:
@@ -117,21 +113,7 @@ def _send(file_id: uuid.UUID) -> None:
 
 def claimable_book_files() -> QuerySet[BookFile]:
     """Return the files that wait for a CPU worker now, those of urgent books first."""
-    return BookFile.objects.filter(
-        status=Status.QUEUED, not_before__lte=leases.database_now()
-    ).order_by("job__priority", "created_at")
-
-
-def claim_book_file(file_id: uuid.UUID, *, worker: str) -> Claim | None:
-    """Move QUEUED -> CLAIMED; of many callers exactly one gets the claim."""
-    token = leases.claim(
-        claimable_book_files().order_by().filter(pk=file_id),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=leases.database_now(),
-        status=Status.CLAIMED,
-    )
-    return Claim(file_id, token) if token else None
+    return leases.claimable(BookFile).order_by("job__priority", "created_at")
 
 
 def finish_book_file(claim: Claim, facts: Mapping[str, Any]) -> bool:
@@ -140,57 +122,4 @@ def finish_book_file(claim: Claim, facts: Mapping[str, Any]) -> bool:
     Args:
         facts: key, size_bytes, sha256, duration_seconds, report, content_digest, is_partial.
     """
-    return bool(
-        _held(claim).update(
-            status=Status.DONE,
-            error_code="",
-            error_message="",
-            finished_at=leases.database_now(),
-            **facts,
-            **leases.free(spend_attempt=True),
-        )
-    )
-
-
-def fail_book_file(claim: Claim, *, code: str, message: str) -> bool:
-    """Move CLAIMED -> FAILED; asked for again, it is tried once more."""
-    return bool(
-        _held(claim).update(
-            status=Status.FAILED,
-            error_code=code,
-            error_message=message,
-            finished_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
-        )
-    )
-
-
-def release_book_file(
-    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False
-) -> bool:
-    """Move CLAIMED -> QUEUED: shutdown, an outage, or takes that are still to come."""
-    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
-    return bool(
-        _held(claim).update(
-            status=Status.QUEUED, **leases.free(spend_attempt=spend_attempt, not_before=not_before)
-        )
-    )
-
-
-def free_lost_book_files(lost: Q) -> int:
-    """Give back files whose claim meets `lost`; those tried too often fail."""
-    count = 0
-    rows = BookFile.objects.filter(lost, status=Status.CLAIMED)
-    for pk, token, attempts in rows.values_list("pk", "claim_token", "attempts"):
-        if token is None:  # freed by somebody else meanwhile
-            continue
-        claim = Claim(pk, token)
-        if attempts >= settings.MAX_ATTEMPTS:
-            count += fail_book_file(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
-        else:
-            count += release_book_file(claim, spend_attempt=True)
-    return count
-
-
-def _held(claim: Claim) -> QuerySet[BookFile]:
-    return BookFile.objects.filter(pk=claim.pk, claim_token=claim.token, status=Status.CLAIMED)
+    return leases.end(BookFile, claim, Status.DONE, error_code="", error_message="", **facts)

@@ -1,89 +1,35 @@
-"""Move books: claim, plan, fail and release their import; change a plan; begin its job."""
+"""Move books: finish and fail their import; change a plan; begin its job."""
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 
 from synth.models import BookSource, RenderJob
-from synth.transitions.claims import WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 State = BookSource.State
 
 
 def claimable_books() -> QuerySet[BookSource]:
     """Return the books that wait to be read, oldest first."""
-    return BookSource.objects.filter(
-        state=State.IMPORTING, claim_token__isnull=True, not_before__lte=leases.database_now()
-    ).order_by("created_at")
-
-
-def claim_book(book_id: uuid.UUID, *, worker: str) -> Claim | None:
-    """Claim the reading of a book; of many callers exactly one gets it."""
-    token = leases.claim(
-        claimable_books().order_by().filter(pk=book_id),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=leases.database_now(),
-    )
-    return Claim(book_id, token) if token else None
+    return leases.claimable(BookSource).order_by("created_at")
 
 
 def finish_book(claim: Claim, facts: Mapping[str, Any]) -> bool:
     """Move IMPORTING -> PLANNED with what was read; False when the claim is gone."""
-    return bool(
-        _held(claim).update(
-            state=State.PLANNED,
-            updated_at=leases.database_now(),
-            **facts,
-            **leases.free(spend_attempt=True),
-        )
-    )
+    return leases.end(BookSource, claim, State.PLANNED, **facts)
 
 
 def fail_book(claim: Claim, *, code: str, message: str) -> bool:
     """Move IMPORTING -> FAILED: the file is none that can be read."""
-    return bool(
-        _held(claim).update(
-            state=State.FAILED,
-            error_code=code,
-            error_message=message,
-            start_wanted=False,
-            updated_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
-        )
-    )
-
-
-def release_book(claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False) -> bool:
-    """Give a claim back: shutdown or an outage; False when it is gone."""
-    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
-    return bool(
-        _held(claim).update(**leases.free(spend_attempt=spend_attempt, not_before=not_before))
-    )
-
-
-def free_lost_books(lost: Q) -> int:
-    """Give back books whose claim meets `lost`; those tried too often fail."""
-    count = 0
-    rows = BookSource.objects.filter(lost, state=State.IMPORTING)
-    for pk, token, attempts in rows.values_list("pk", "claim_token", "attempts"):
-        if token is None:
-            continue
-        claim = Claim(pk, token)
-        if attempts >= settings.MAX_ATTEMPTS:
-            count += fail_book(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
-        else:
-            count += release_book(claim, spend_attempt=True)
-    return count
+    return leases.fail(BookSource, claim, code=code, message=message, start_wanted=False)
 
 
 def change_plan(
@@ -175,7 +121,3 @@ def _open_plan(book: BookSource) -> QuerySet[BookSource]:
     return BookSource.objects.filter(
         pk=book.pk, state=State.PLANNED, job__isnull=True, plan_number=book.plan_number
     )
-
-
-def _held(claim: Claim) -> QuerySet[BookSource]:
-    return BookSource.objects.filter(pk=claim.pk, claim_token=claim.token, state=State.IMPORTING)

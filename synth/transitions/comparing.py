@@ -110,10 +110,8 @@ def _note(segment: Segment, flags: dict[str, float], job: RenderJob) -> bool:
             seed=next_seed(segment.seed, candidates),
             retakes=segment.retakes + 1,
             candidates=candidates,
-            attempts=0,
-            losses=0,
             finished_at=None,
-            not_before=leases.database_now(),
+            **leases.untried(),
         )
         if moved:
             seconds = take.audio_seconds + segment.pause_after_ms / 1000

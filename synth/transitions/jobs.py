@@ -165,8 +165,7 @@ def close_segments(segments: QuerySet[Segment], status: Segment.Status, **column
     Whoever renders one of them loses its claim: the worker notices within a moment and stops, and
     whatever it still writes is refused.
     """
-    freed = leases.free(spend_attempt=True)
-    freed.pop("claimed_by")  # stays: pages show who was at it
+    freed = leases.free(spend_attempt=True, is_name_kept=True)
     return segments.filter(status__in=OPEN).update(
         status=status, finished_at=leases.database_now(), **freed, **columns
     )
@@ -274,9 +273,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
             error_code="",
             error_message="",
             finished_at=None,
-            attempts=0,
-            losses=0,
-            not_before=leases.database_now(),
+            **leases.untried(),
         )
         RenderJob.objects.filter(pk=job_id).update(
             segments_failed=0, segments_cancelled=0, takes_compared=False

@@ -50,8 +50,7 @@ def keep_candidates(job_id: uuid.UUID, statuses: Collection[str]) -> dict[str, f
     rows = Segment.objects.filter(
         job_id=job_id, status__in=statuses, retakes__gt=0, is_hand_picked=False
     )
-    columns = leases.free(spend_attempt=True)
-    columns.pop("claimed_by")  # stays: pages show who was at it
+    columns = leases.free(spend_attempt=True, is_name_kept=True)
     for segment in rows.order_by("pk"):
         best = best_of(segment.candidates) if segment.candidates else None
         take = Take.objects.filter(pk=best["take"]).first() if best else None

@@ -158,11 +158,8 @@ def _queue(segment: Segment, **changes: Any) -> None:
         error_code="",
         error_message="",
         finished_at=None,
-        attempts=0,
         content_key="",
-        losses=0,
-        not_before=leases.database_now(),
-        sent_at=None,
+        **leases.untried(),
         **changes,
     )
     was_done = segment.status == Segment.Status.DONE

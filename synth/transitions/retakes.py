@@ -10,11 +10,11 @@ from django.db.models import F
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
 from synth.transitions.candidates import best_of, most_retakes, next_seed, with_candidate
-from synth.transitions.claims import Claim
 from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.rendered_days import count_rendered
 from synth.transitions.segments import finish_segments
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 
 def retake_segments(
@@ -61,12 +61,8 @@ def finish_with_candidate(claim: Claim) -> bool:
 
 
 def _retake(claim: Claim, take: Take) -> bool:
-    held = Segment.objects.filter(
-        pk=claim.pk,
-        claim_token=claim.token,
-        status=Segment.Status.CLAIMED,
-        is_hand_picked=False,
-        job__in=RenderJob.objects.filter(cancel_requested=False),
+    held = leases.held(Segment, claim).filter(
+        is_hand_picked=False, job__in=RenderJob.objects.filter(cancel_requested=False)
     )
     segment = held.select_related("job").defer("job__text").first()
     if segment is None or segment.retakes >= most_retakes(segment.job, take.quality_flags):

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from django.conf import settings
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce
 
 from synth.jobs.removal import update_jobs
 from synth.models import RenderJob, Segment
 from synth.transitions.batches import start_batches
-from synth.transitions.claims import Claim, SegmentClaim
 from synth.transitions.fair_order import Want, choose_fairly, note_turns, rendering_keys
 from synth.transitions.jobs import UNFINISHED, JobStatus
 from synth.transitions.silenced import unready_voices
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 INTERACTIVE = RenderJob.Priority.INTERACTIVE
+
+
+@dataclass(frozen=True)
+class SegmentClaim(Claim):
+    """A held segment, with its job and that job's priority."""
+
+    job_id: uuid.UUID
+    priority: int
 
 
 def claimable_segments(codec_fingerprint: str) -> QuerySet[Segment]:
@@ -201,12 +208,7 @@ def _claim(chosen: Sequence[int], worker: str) -> list[SegmentClaim]:
     # An expression, so that SQLite reads these rows and not its index of all that is queued.
     rows = Segment.objects.alias(state=Coalesce("status", Value(""))).filter(pk__in=chosen)
     rows.filter(state=Segment.Status.QUEUED).update(
-        status=Segment.Status.CLAIMED,
-        claimed_by=worker,
-        claim_token=token,
-        lease_until=leases.database_now() + dt.timedelta(seconds=settings.LEASE_SECONDS),
-        attempts=F("attempts") + 1,
-        content_key="",
+        content_key="", **leases.claimed(Segment, worker=worker, token=token)
     )
     won = {
         pk: SegmentClaim(pk, token, job_id, priority)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, F, Q, QuerySet, Value, When
+from django.db.models import Case, Q, Value, When
 
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
-from synth.transitions.claims import LOSSES_IN_COMPANY, WORKER_LOST_MESSAGE, Claim
 from synth.transitions.jobs import count_all_closed, count_closed
 from synth.transitions.keeping import HeldRow, keep_best
 from synth.transitions.rendered_days import count_rendered
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 
 def finish_segment(claim: Claim, take: Take) -> bool:
@@ -55,10 +53,10 @@ def finish_segments(
             if row.candidates or takes[claim].quality_flags
         }
         takes |= {claim: take for claim, (take, _) in compared.items()}
-        columns = leases.free(spend_attempt=True) | {"status": Segment.Status.DONE}
-        columns.pop("claimed_by")  # stays: pages show who rendered it
+        columns = leases.free(spend_attempt=True, is_name_kept=True)
         Segment.objects.filter(pk__in=[claim.pk for claim in settled]).update(
             take=Case(*[When(pk=claim.pk, then=Value(takes[claim].pk)) for claim in settled]),
+            status=Segment.Status.DONE,
             finished_at=leases.database_now(),
             **columns,
         )
@@ -97,22 +95,6 @@ def cancel_segment(claim: Claim) -> bool:
     return True
 
 
-def release_segment(
-    claim: Claim, *, delay_seconds: float = 0.0, spend_attempt: bool = False, is_lost: bool = False
-) -> bool:
-    """Move CLAIMED -> QUEUED: shutdown, a passing error; False when the claim is gone.
-
-    Args:
-        is_lost: the worker that held it is gone; its name stays, so that it knows when it is back.
-    """
-    not_before = leases.database_now() + dt.timedelta(seconds=delay_seconds)
-    columns = leases.free(spend_attempt=spend_attempt, not_before=not_before)
-    if is_lost:
-        columns.pop("claimed_by")
-        columns["losses"] = F("losses") + 1
-    return bool(_held(claim).update(status=Segment.Status.QUEUED, **columns))
-
-
 def reopen_segments(segment_ids: Iterable[int]) -> int:
     """Move DONE -> QUEUED because a take's audio is gone; the job is completed again afterwards."""
     reopened, ids = 0, list(segment_ids)
@@ -134,33 +116,22 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
 
 
 def free_lost_segments(lost: Q) -> int:
-    """Give back segments whose claim meets `lost`, with no attempt spent.
+    """Give back segments whose claim meets `lost`, as `settle_lost` does all rows.
 
-    A worker's end says little of a segment that was one of many. After the first it is tried in
-    smaller company, after the second alone; what was lost alone `TTS_MAX_ATTEMPTS` times fails, or
-    gets the best of its suspicious takes.
+    Those of a cancelled job are cancelled, and what may run no more gets the best of its
+    suspicious takes.
     """
     from synth.transitions.retakes import finish_with_candidate  # it imports this module
 
-    count = 0
-    rows = Segment.objects.filter(lost, status=Segment.Status.CLAIMED)
-    most = LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS
-    for pk, token, losses, cancelled in rows.values_list(
-        "pk", "claim_token", "losses", "job__cancel_requested"
-    ):
-        if token is None:  # freed by somebody else meanwhile
-            continue
-        claim = Claim(pk, token)
-        if cancelled:
-            count += cancel_segment(claim)
-        elif losses + 1 >= most:
-            if finish_with_candidate(claim):
-                count += 1
-                continue
-            count += fail_segment(claim, code="worker_lost", message=WORKER_LOST_MESSAGE)
-        else:
-            count += release_segment(claim, is_lost=True)
-    return count
+    def fail(claim: Claim, *, code: str, message: str) -> bool:
+        return finish_with_candidate(claim) or fail_segment(claim, code=code, message=message)
+
+    rows = Segment.objects.filter(
+        lost, status=Segment.Status.CLAIMED, job__cancel_requested=True, claim_token__isnull=False
+    )
+    cancelled = list(rows.values_list("pk", "claim_token"))
+    count = sum(cancel_segment(Claim(pk, token)) for pk, token in cancelled if token is not None)
+    return count + leases.settle_lost(Segment, lost, fail=fail)
 
 
 def _lock_held(claims: Iterable[Claim]) -> dict[tuple[Any, uuid.UUID | None], HeldRow]:
@@ -177,17 +148,9 @@ def _lock_held(claims: Iterable[Claim]) -> dict[tuple[Any, uuid.UUID | None], He
     }
 
 
-def _held(claim: Claim) -> QuerySet[Segment]:
-    return Segment.objects.filter(
-        pk=claim.pk, claim_token=claim.token, status=Segment.Status.CLAIMED
-    )
-
-
 def _close_segment(claim: Claim, status: Segment.Status, **changes: Any) -> Segment | None:
     """Move a held segment to a final status; return the row, or None when the claim is gone."""
     lock_jobs(RenderJob.objects.filter(segments=claim.pk))
-    columns = leases.free(spend_attempt=True) | {"status": status} | changes
-    columns.pop("claimed_by")  # stays: pages show who rendered it
-    if not _held(claim).update(finished_at=leases.database_now(), **columns):
+    if not leases.end(Segment, claim, status, **changes):
         return None
     return Segment.objects.get(pk=claim.pk)

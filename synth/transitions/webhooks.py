@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import random
 import uuid
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
-from synth.transitions.claims import Claim
 from synth.webhooks.events import enqueue_delivery, give_up_at
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 Status = WebhookDelivery.Status
 FINAL = (Status.DELIVERED, Status.FAILED)
@@ -27,35 +25,13 @@ LEAST_SHARE_OF_PAUSE = 0.1
 
 def claimable_deliveries() -> QuerySet[WebhookDelivery]:
     """Return the deliveries that wait for a CPU worker now, those that waited longest first."""
-    return WebhookDelivery.objects.filter(
-        status=Status.QUEUED, not_before__lte=leases.database_now()
-    ).order_by("not_before", "pk")
-
-
-def claim_delivery(delivery_id: uuid.UUID, *, worker: str) -> Claim | None:
-    """Move a delivery QUEUED -> CLAIMED; of many callers exactly one gets the claim."""
-    token = leases.claim(
-        claimable_deliveries().order_by().filter(pk=delivery_id),
-        worker=worker,
-        lease_seconds=settings.LEASE_SECONDS,
-        now=leases.database_now(),
-        status=Status.CLAIMED,
-    )
-    return Claim(delivery_id, token) if token else None
+    return leases.claimable(WebhookDelivery).order_by("not_before", "pk")
 
 
 def finish_delivery(claim: Claim, *, response_status: int) -> bool:
     """Move CLAIMED -> DELIVERED; False when the claim is gone."""
-    return bool(
-        _held(claim).update(
-            status=Status.DELIVERED,
-            response_status=response_status,
-            error_code="",
-            error_message="",
-            finished_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
-        )
-    )
+    columns = {"response_status": response_status, "error_code": "", "error_message": ""}
+    return leases.end(WebhookDelivery, claim, Status.DELIVERED, **columns)
 
 
 def postpone_delivery(
@@ -74,24 +50,23 @@ def postpone_delivery(
     Returns:
         Whether the claim was still ours.
     """
-    row = _held(claim).values_list("attempts", "give_up_at").first()
+    row = leases.held(WebhookDelivery, claim).values_list("attempts", "give_up_at").first()
     if row is None:
         return False
     attempts, last_moment = row
     pause = pause_seconds(attempts)
     if retry_after_seconds is not None:
         pause = max(retry_after_seconds, LEAST_SHARE_OF_PAUSE * pause)
-    now = leases.database_now()
-    if pause > (last_moment - now).total_seconds():
+    if pause > (last_moment - leases.database_now()).total_seconds():
         return fail_delivery(claim, code=code, message=message, response_status=response_status)
-    return bool(
-        _held(claim).update(
-            status=Status.QUEUED,
-            response_status=response_status,
-            error_code=code,
-            error_message=message,
-            **leases.free(spend_attempt=True, not_before=now + dt.timedelta(seconds=pause)),
-        )
+    return leases.hand_back(
+        WebhookDelivery,
+        claim,
+        delay_seconds=pause,
+        spend_attempt=True,
+        response_status=response_status,
+        error_code=code,
+        error_message=message,
     )
 
 
@@ -105,15 +80,8 @@ def fail_delivery(
     claim: Claim, *, code: str, message: str, response_status: int | None = None
 ) -> bool:
     """Move CLAIMED -> FAILED; False when the claim is gone."""
-    return bool(
-        _held(claim).update(
-            status=Status.FAILED,
-            response_status=response_status,
-            error_code=code,
-            error_message=message,
-            finished_at=leases.database_now(),
-            **leases.free(spend_attempt=True),
-        )
+    return leases.fail(
+        WebhookDelivery, claim, code=code, message=message, response_status=response_status
     )
 
 
@@ -153,16 +121,6 @@ def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
     )
 
 
-def release_delivery(claim: Claim) -> bool:
-    """Move CLAIMED -> QUEUED without an attempt: shutdown; False when the claim is gone."""
-    return bool(
-        _held(claim).update(
-            status=Status.QUEUED,
-            **leases.free(spend_attempt=False, not_before=leases.database_now()),
-        )
-    )
-
-
 def resend_delivery(delivery_id: uuid.UUID) -> bool:
     """Send a delivery at once and, where that fails, with all its time before it.
 
@@ -174,11 +132,9 @@ def resend_delivery(delivery_id: uuid.UUID) -> bool:
             .exclude(status=Status.CLAIMED)
             .update(
                 status=Status.QUEUED,
-                attempts=0,
-                not_before=leases.database_now(),
                 give_up_at=give_up_at(),
-                sent_at=None,
                 finished_at=None,
+                **leases.untried(),
             )
         )
         if moved:
@@ -199,10 +155,4 @@ def free_lost_deliveries(lost: Q) -> int:
     return failed + rows.update(
         status=Status.QUEUED,
         **leases.free(spend_attempt=True, not_before=leases.database_now()),
-    )
-
-
-def _held(claim: Claim) -> QuerySet[WebhookDelivery]:
-    return WebhookDelivery.objects.filter(
-        pk=claim.pk, claim_token=claim.token, status=Status.CLAIMED
     )

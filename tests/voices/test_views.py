@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from rest_framework.test import APIClient
 
 from synth.jobs.removal import delete_voice
-from tests.factories import make_voice
+from tests.factories import claim_row, make_voice
 from tests.voices.clips import clip_bytes
 from voices import transitions
 from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
@@ -58,11 +58,10 @@ def body(response: Any) -> bytes:
 def make_ready(voice_id: str) -> None:
     """Let a worker's part be done: the voice's newest version becomes ready."""
     version = VoiceVersion.objects.filter(voice_id=uuid.UUID(voice_id)).order_by("-number")[0]
-    token = transitions.claim_version(version.pk, worker="gpu-1")
-    assert token is not None
+    claim = claim_row(VoiceVersion, version.pk, worker="gpu-1")
+    assert claim is not None
     transitions.finish_version(
-        version.pk,
-        token,
+        claim,
         codec_fingerprint="c" * 64,
         frames=33,
         warnings=[{"code": "clip_short", "message": "The clip has 1.5 s."}],
@@ -242,9 +241,9 @@ def test_a_voice_that_waits_says_when_to_ask_again(client: APIClient) -> None:
 def test_a_failed_voice_shows_code_and_sentence(client: APIClient) -> None:
     shown = create(client)
     version = VoiceVersion.objects.get()
-    token = transitions.claim_version(version.pk, worker="gpu-1")
-    assert token is not None
-    transitions.fail_version(version.pk, token, code="clip_silent", message="Nothing is heard.")
+    claim = claim_row(VoiceVersion, version.pk, worker="gpu-1")
+    assert claim is not None
+    transitions.fail_version(claim, code="clip_silent", message="Nothing is heard.")
 
     shown = client.get(f"{URL}/{shown['id']}").json()
 

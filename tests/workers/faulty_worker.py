@@ -5,6 +5,9 @@ triple: every message is sent three times. poison: asking the engine for a text 
 there, and no file for people while `no-room-for-files` is. storing: the process dies before or
 after it stores what it read of a book, as `die-storing` says.
 
+row: it is killed and started again whenever it begins work on a row whose text form has the words
+in `TTS_TEST_ROW`, with `TTS_TEST_BESIDE` only while it holds other work as well.
+
 moments: it is killed, once for each file in the folder `die-at`, at the moment that the file is
 named for, and started again at once, which `deaths.txt` counts; `done-14`: with 14 segments done,
 another one is given to the engine. Whatever its engine is asked to render is written to
@@ -82,6 +85,32 @@ def storing() -> None:
         os._exit(66)
 
     book_import._store = deadly
+
+
+def row() -> None:
+    """Be killed whenever work on one row begins, or only while there is other work beside it."""
+    from workers.process import run_worker  # noqa: F401  # once for all processes to come
+    from workers.process.heartbeat import MODELS
+    from workers.process.worker_process import WorkerProcess
+
+    run, words = WorkerProcess._run, os.environ["TTS_TEST_ROW"]
+    is_company_needed = "TTS_TEST_BESIDE" in os.environ
+
+    def deadly(self: WorkerProcess, claims: Any, work: Any, arguments: Any) -> None:
+        for claim in claims:
+            found = MODELS[claim.kind]._default_manager.filter(pk=claim.pk).first()
+            if found is not None and words in str(found):
+                until = time.monotonic() + 20
+                while is_company_needed and len(self.held) == len(claims):
+                    if self.is_isolating or time.monotonic() > until:
+                        break
+                    time.sleep(0.01)
+                else:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        run(self, claims, work, arguments)
+
+    WorkerProcess._run = deadly  # type: ignore[method-assign]
+    _start_again()
 
 
 def moments() -> None:
@@ -250,6 +279,7 @@ FAULTS = {
     "poison": poison,
     "full": full,
     "storing": storing,
+    "row": row,
     "moments": moments,
 }
 

@@ -270,7 +270,8 @@ def test_worker_killed_around_the_storing_of_a_book_reads_it_again_once(
     pair.start_worker(role="cpu", TTS_LEASE_SECONDS=6)
     wait_read(book)
 
-    assert (book.state, book.title, book.attempts) == ("planned", "Cattle", 2)
+    assert (book.state, book.title, book.attempts) == ("planned", "Cattle", 1)
+    assert book.losses == 1
     assert book.figures["included"] == len(CHAPTERS)
     left = set(visible(pair, "books")) - {book.object_key, book.book_key}
     assert len(left) == (1 if moment == "after" else 0)  # no row names it: it ages out

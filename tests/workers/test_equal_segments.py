@@ -140,7 +140,7 @@ def test_one_that_waited_renders_when_the_other_does_not_come_to_an_end(
         Segment.objects.filter(pk=claim.pk).update(lease_until=past)
         transitions.free_lost_segments(leases.expired(timezone.now()))
     elif end == "released":
-        transitions.release_segment(fence)
+        leases.hand_back(Segment, fence)
     else:
         transitions.cancel_job(first.pk)
         transitions.cancel_segment(fence)
@@ -233,15 +233,7 @@ def test_of_many_workers_that_begin_a_take_at_once_one_may(
     pks = list(Segment.objects.values_list("pk", flat=True))
     claims = []
     for pk in pks:
-        token = leases.claim(
-            Segment.objects.filter(pk=pk),
-            worker=f"w{pk}",
-            lease_seconds=60,
-            now=timezone.now(),
-            status="claimed",
-        )
-        assert token is not None
-        claims.append(Claim(pk, token))
+        claims += leases.claim(Segment.objects.all(), [pk], worker=f"w{pk}")
     begun: list[set[Claim]] = []
     start = threading.Barrier(len(claims))
 

@@ -22,7 +22,6 @@ from psycopg import sql
 from synth.jobs import queue
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import cancel_job
-from synth.transitions.claims import LOSSES_IN_COMPANY
 from tests.workers.pairs import (
     CLOCKS,
     Pair,
@@ -36,6 +35,7 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
+from ttsweb.leases import LOSSES_IN_COMPANY
 from workers.rendering.rendered import MOST_AT_ONCE
 
 LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])

@@ -20,8 +20,9 @@ from synth import transitions
 from synth.api.books.file_options import Kind, preset_of
 from synth.bookshelf.files.content import BookContent, content_of
 from synth.models import BookFile, BookSource, RenderJob, Take
-from synth.transitions import Claim
 from synth.transitions.rerender import render_lost_again
+from ttsweb import leases
+from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
@@ -91,7 +92,7 @@ def _make(process: WorkerProcess, claim: HeldClaim) -> None:
         "content_digest": made.content_digest,
         "is_partial": made.is_partial,
     }
-    finish = partial(transitions.finish_book_file, Claim(claim.pk, claim.token), facts)
+    finish = partial(transitions.finish_book_file, claim.fence, facts)
     if outlast(finish):
         logger.info("file of a book made: kind=%s seconds=%.1f", row.kind, made.seconds)
     else:
@@ -203,33 +204,29 @@ def _report(made: Made, book: JobBook, mastering: Mastering, encoder: Encoder) -
 
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the file; every step is fenced and may be repeated."""
-    fence = Claim(claim.pk, claim.token)
+    fence = claim.fence
     gone = (BookFile.DoesNotExist, BookSource.DoesNotExist, EncodeUnwantedError)
     if isinstance(error, gone):
         return False
     if isinstance(error, TakeMissingError):
         return _settle_lost_takes(fence, error)
     if isinstance(error, (ChaptersOpenError, TakesChangedError)):
-        return transitions.release_book_file(fence, delay_seconds=OPEN_DELAY_SECONDS)
+        return leases.hand_back(BookFile, fence, delay_seconds=OPEN_DELAY_SECONDS)
     known = _known_failure(error)
     if known is not None:
-        return transitions.fail_book_file(fence, code=known[0], message=known[1])
+        return leases.fail(BookFile, fence, code=known[0], message=known[1])
     if is_outage(error):
         logger.warning("file of a book waits for an outage to end: %s", error)
         if is_disk_full(error):
             process.pause_claims(
                 "The worker's disk is full, so no file can be made; free some space."
             )
-        return transitions.release_book_file(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
+        return leases.hand_back(BookFile, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     logger.error("file of a book failed unexpectedly", exc_info=error)
     attempts = BookFile.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
     if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
-        return transitions.fail_book_file(
-            fence, code="unexpected_error", message=UNEXPECTED_MESSAGE
-        )
-    return transitions.release_book_file(
-        fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True
-    )
+        return leases.fail(BookFile, fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
+    return leases.hand_back(BookFile, fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True)
 
 
 def _known_failure(error: Exception) -> tuple[str, str] | None:
@@ -253,8 +250,9 @@ def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
     keys = list(takes.values_list("audio_key", flat=True))
     delete_objects(keys)  # a damaged one would be used again
     if render_lost_again(error.segment_ids):
-        return transitions.release_book_file(fence, delay_seconds=OPEN_DELAY_SECONDS)
-    return transitions.fail_book_file(
+        return leases.hand_back(BookFile, fence, delay_seconds=OPEN_DELAY_SECONDS)
+    return leases.fail(
+        BookFile,
         fence,
         code="takes_lost",
         message=(

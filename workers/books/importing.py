@@ -21,7 +21,7 @@ from synth.bookshelf.start import start_wanted_book
 from synth.models import BookSource
 from synth.transitions import books
 from synth.transitions.book_batches import advance_batch_of_book
-from synth.transitions.claims import Claim
+from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers.books.reading import BookLimits, ReadFiles, read_in_child
@@ -77,7 +77,7 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         "error_message": "",
         **keys,
     }
-    if not outlast(partial(books.finish_book, Claim(claim.pk, claim.token), facts)):
+    if not outlast(partial(books.finish_book, claim.fence, facts)):
         delete_objects(keys.values())
         return
     logger.info("book planned: chars=%d", read.facts["source_chars"])
@@ -124,7 +124,7 @@ def _clean(text: str, most: int) -> str:
 
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
     """Decide what an error means for the book; every step is fenced and may be repeated."""
-    fence = Claim(claim.pk, claim.token)
+    fence = claim.fence
     if isinstance(error, (BookSource.DoesNotExist, WorkUnwantedError)):
         return False
     if isinstance(error, BookRejectedError):
@@ -136,7 +136,7 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
             process.pause_claims(
                 "The worker's disk is full, so no book can be read; free some space."
             )
-        return books.release_book(fence, delay_seconds=OUTAGE_DELAY_SECONDS)
+        return leases.hand_back(BookSource, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
     if isinstance(error, FileNotFoundError):
         message = "The uploaded file is no longer stored; upload the book again."
         return books.fail_book(fence, code="book_lost", message=message)
@@ -144,4 +144,6 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
     attempts = BookSource.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
     if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
         return books.fail_book(fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
-    return books.release_book(fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True)
+    return leases.hand_back(
+        BookSource, fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True
+    )

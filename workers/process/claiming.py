@@ -1,10 +1,10 @@
 """Claim work for this process and start on it: what the pump and the Celery tasks both call.
 
-A segment whose worker ended may be what ended it, or one of many that were near. While such
-segments wait, this worker holds few at a time, these first, so that the next end leaves fewer under
+A row whose worker ended may be what ended it, or one of many that were near. While such segments
+wait, this worker holds few at a time, these first, so that the next end leaves fewer under
 suspicion; one that was killed itself does so for a while longer, see `claim_ahead`. What was near
-twice, and a row on its last attempt, is run alone: nothing else is claimed while it runs, and it
-starts when nothing else runs.
+twice, of whatever kind, and what the engine has on its last attempt, is run alone: nothing else is
+claimed while it runs, and it starts when nothing else runs. Webhooks alone go on: they kill nobody.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import math
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ from django.db.models import Q, QuerySet
 
 from synth import transitions as synth_transitions
 from synth.models import Export, RenderJob, Segment
-from synth.transitions import Claim, SegmentClaim
-from synth.transitions.claims import LOSSES_IN_COMPANY
+from synth.transitions import SegmentClaim
 from ttsweb import leases
+from ttsweb.leases import LOSSES_IN_COMPANY
 from voices import transitions as voice_transitions
 from workers.process.claim_ahead import SURE_SECONDS, Room
 from workers.process.held_claims import HeldClaim, Kind
@@ -35,6 +35,8 @@ from workers.process.worker_process import WorkerProcess
 from workers.webhook import take_deliveries
 
 MOST_FILES_TOGETHER = 16
+# Kinds of work that may end a process: a suspect one runs beside no other.
+_KILLERS = (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
 MOST_SEGMENTS_TOGETHER = 4  # of a job whose file is short
 
 
@@ -46,18 +48,20 @@ class ExportRow(NamedTuple):
     kind: str
     segments: int
     attempts: int
+    losses: int
 
     @property
     def is_short(self) -> bool:
         """Return whether this file may share a run with others."""
-        is_text = self.kind == RenderJob.Kind.SPEECH and not self.attempts
+        is_text = self.kind == RenderJob.Kind.SPEECH and not (self.attempts or self.losses)
         return is_text and self.segments <= MOST_SEGMENTS_TOGETHER
 
 
 def take_work(process: WorkerProcess) -> int:
     """Claim whatever this process has a use for; return how many rows."""
     taken = 0
-    if process.has_engine_role and process.host.is_ready and not _take_suspect(process):
+    is_alone = _take_suspect(process)
+    if process.has_engine_role and process.host.is_ready and not is_alone:
         taken += take_versions(process)
         taken += take_segments(process)
     if process.has_cpu_role:
@@ -70,16 +74,8 @@ def take_work(process: WorkerProcess) -> int:
 
 def take_versions(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim voice versions that wait, among `ids` where given, and start; return how many."""
-    with process.claim_lock:
-        room = 0 if process.is_isolating else process.room(Kind.VERSION)
-        if not room:
-            return 0
-        waiting = voice_transitions.claimable_versions().filter(attempts__lt=_last_attempt())
-        if ids is not None:
-            waiting = waiting.filter(pk__in=list(ids))
-        chosen = list(waiting.values_list("pk", flat=True)[:room])
-        claims = [claim for pk in chosen if (claim := _claim_version(process, pk))]
-    return _start(process, claims)
+    waiting = voice_transitions.claimable_versions().filter(attempts__lt=_last_attempt())
+    return _take(process, Kind.VERSION, waiting, ids)
 
 
 def take_segments(process: WorkerProcess) -> int:
@@ -141,12 +137,13 @@ def take_exports(process: WorkerProcess) -> int:
 
 def _take_exports(process: WorkerProcess) -> int:
     taken = 0
-    while room := process.room(Kind.EXPORT):
-        waiting = synth_transitions.claimable_exports()
+    while not process.is_isolating and (room := process.room(Kind.EXPORT)):
+        waiting = synth_transitions.claimable_exports().filter(losses__lt=LOSSES_IN_COMPANY)
         if room == 1 and settings.WORKER_THREADS > 1:
             waiting = waiting.filter(job__priority=RenderJob.Priority.INTERACTIVE)
         priority, chosen = _files_together(waiting, room)
-        made = synth_transitions.claim_exports(chosen, worker=process.name) if chosen else []
+        claimable = synth_transitions.claimable_exports()
+        made = leases.claim(claimable, chosen, worker=process.name) if chosen else []
         if not made:
             break
         claims = [
@@ -163,7 +160,7 @@ def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uui
     Those that somebody waits for are spread over the runs that there is room for. What was tried
     before goes alone: it may be what ended the worker then.
     """
-    columns = "pk", "job__priority", "job__kind", "job__segments_total", "attempts"
+    columns = "pk", "job__priority", "job__kind", "job__segments_total", "attempts", "losses"
     rows = [ExportRow(*row) for row in waiting.values_list(*columns)[: room * MOST_FILES_TOGETHER]]
     if not rows:
         return 0, []
@@ -178,36 +175,30 @@ def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uui
 
 def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim books that wait to be read, among `ids` where given, and start; return how many."""
-    waiting = synth_transitions.claimable_books
-    return _take(process, Kind.BOOK, waiting, synth_transitions.claim_book, ids)
+    return _take(process, Kind.BOOK, synth_transitions.claimable_books(), ids)
 
 
 def take_book_files(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
     """Claim files of books that wait, among `ids` where given, and start; return how many."""
-    waiting = synth_transitions.claimable_book_files
-    return _take(process, Kind.BOOK_FILE, waiting, synth_transitions.claim_book_file, ids)
+    return _take(process, Kind.BOOK_FILE, synth_transitions.claimable_book_files(), ids)
 
 
 def _take(
     process: WorkerProcess,
     kind: Kind,
-    claimable: Callable[[], QuerySet[Any]],
-    claim_one: Callable[..., Claim | None],
+    waiting: QuerySet[Any],
     ids: Sequence[uuid.UUID] | None,
 ) -> int:
     """Claim rows of a kind that has one claim for each piece of work, and start on them."""
     with process.claim_lock:
-        room = process.room(kind)
+        room = 0 if process.is_isolating else process.room(kind)
         if not room:
             return 0
-        waiting = claimable()
+        waiting = waiting.filter(losses__lt=LOSSES_IN_COMPANY)
         if ids is not None:
             waiting = waiting.filter(pk__in=list(ids))
-        claims = []
-        for pk in list(waiting.values_list("pk", flat=True)[:room]):
-            claim = claim_one(pk, worker=process.name)
-            if claim is not None:
-                claims.append(process.held.add(kind, claim.pk, claim.token))
+        chosen = list(waiting.values_list("pk", flat=True)[:room])
+        claims = [claim for pk in chosen for claim in _claim_one(process, kind, waiting, pk)]
     return _start(process, claims)
 
 
@@ -246,35 +237,56 @@ def _last_attempt() -> int:
 
 
 def _take_suspect(process: WorkerProcess) -> bool:
-    """Run one row on its last attempt alone; True while one waits or runs, so nothing else may."""
+    """Run one suspect row alone; True while one waits or runs, so that nothing else may."""
     with process.claim_lock:
-        if process.is_isolating and process.held.count(Kind.VERSION, Kind.SEGMENT):
+        if process.is_isolating and process.held.count(*_KILLERS):
             return True
         process.is_isolating = False
-        if not process.may_claim:
-            return False
-        last = Q(attempts__gte=_last_attempt())
-        versions = voice_transitions.claimable_versions().filter(last)
-        version_id = versions.values_list("pk", flat=True).first()
-        segment_id = _suspect_segment(process, last | Q(losses__gte=LOSSES_IN_COMPANY))
-        if version_id is None and segment_id is None:
+        suspect = _find_suspect(process) if process.may_claim else None
+        if suspect is None:
             return False
         process.is_isolating = True
-        if process.held.count(Kind.VERSION, Kind.SEGMENT):
+        with process.exports_lock:  # what is being claimed now is held from here on
+            pass
+        if process.held.count(*_KILLERS):
             return True  # as soon as what runs has ended
-        claims: list[HeldClaim] = []
-        if version_id is not None:
-            claim = _claim_version(process, version_id)
-            claims = [claim] if claim else []
-        elif segment_id is not None:
-            claims = _claim_segments(process, Room(1, 1), ids=[segment_id])
+        kind, rows, pk = suspect
+        if kind is Kind.SEGMENT:
+            claims = _claim_segments(process, Room(1, 1), ids=[pk])
+        else:
+            claims = _claim_one(process, kind, rows, pk)
     _start(process, claims)
     return True
 
 
-def _claim_version(process: WorkerProcess, version_id: uuid.UUID) -> HeldClaim | None:
-    token = voice_transitions.claim_version(version_id, worker=process.name)
-    return None if token is None else process.held.add(Kind.VERSION, version_id, token)
+def _find_suspect(process: WorkerProcess) -> tuple[Kind, QuerySet[Any], Any] | None:
+    """Return the kind, the claimable rows of it, and the key of one that has to run alone."""
+    near = Q(losses__gte=LOSSES_IN_COMPANY)
+    kinds: list[tuple[Kind, QuerySet[Any], Q]] = []
+    if process.has_engine_role and process.host.is_ready:
+        last = Q(attempts__gte=_last_attempt())
+        kinds.append((Kind.VERSION, voice_transitions.claimable_versions(), near | last))
+        segment_id = _suspect_segment(process, near | last)
+        if segment_id is not None:
+            kinds.append((Kind.SEGMENT, Segment.objects.filter(pk=segment_id), Q()))
+    if process.has_cpu_role:
+        # `losses__gt=0` is the condition of the index, which SQLite does not infer.
+        lost = near & Q(losses__gt=0)
+        kinds += [
+            (Kind.EXPORT, synth_transitions.claimable_exports(), lost),
+            (Kind.BOOK, synth_transitions.claimable_books(), lost),
+            (Kind.BOOK_FILE, synth_transitions.claimable_book_files(), lost),
+        ]
+    for kind, rows, suspect in kinds:
+        found = rows.order_by("losses").filter(suspect).values_list("pk", flat=True).first()
+        if found is not None:
+            return kind, rows, found
+    return None
+
+
+def _claim_one(process: WorkerProcess, kind: Kind, rows: QuerySet[Any], pk: Any) -> list[HeldClaim]:
+    claims = leases.claim(rows, [pk], worker=process.name)
+    return [process.held.add(kind, claim.pk, claim.token) for claim in claims]
 
 
 def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:

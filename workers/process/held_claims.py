@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ttsweb.leases import Claim
+
 
 class WorkUnwantedError(Exception):
     """The row behind a claim is gone, or is not ours any more: nobody waits for the result."""
@@ -44,6 +46,11 @@ class HeldClaim:
     future: Future[Any] | None = None
     is_lost: bool = False
     take_id: uuid.UUID | None = None
+
+    @property
+    def fence(self) -> Claim:
+        """Return what fences writes to the row."""
+        return Claim(self.pk, self.token)
 
     def abandon(self) -> None:
         """Stop the work behind a claim that is not ours any more."""

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from django.conf import settings
 from django.db import connection
 
-from synth import transitions
 from synth.models import WorkerStatus
-from synth.transitions import Claim
-from voices import transitions as voice_transitions
-from voices.models import ClipCodes
+from ttsweb import leases
+from workers.process.heartbeat import MODELS
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.worker_process import WorkerProcess
 
@@ -65,21 +63,7 @@ def _last_words(process: WorkerProcess) -> None:
 
 def hand_back(claim: HeldClaim) -> None:
     """Give one claim back, so that another worker can start on it at once."""
-    fence = Claim(claim.pk, claim.token)
-    if claim.kind is Kind.VERSION:
-        voice_transitions.release_version(claim.pk, claim.token)
-    elif claim.kind is Kind.CODES:
-        voice_transitions.release_codes(ClipCodes(pk=claim.pk), claim.token)
-    elif claim.kind is Kind.EXPORT:
-        transitions.release_export(fence)
-    elif claim.kind is Kind.DELIVERY:
-        transitions.release_delivery(fence)
-    elif claim.kind is Kind.BOOK:
-        transitions.release_book(fence)
-    elif claim.kind is Kind.BOOK_FILE:
-        transitions.release_book_file(fence)
-    else:
-        transitions.release_segment(fence)
+    leases.hand_back(MODELS[claim.kind], claim.fence)
 
 
 def _try(step: Callable[[], object]) -> None:

@@ -15,6 +15,7 @@ from django.core.files.storage import default_storage
 from django.db.models import Max
 
 from synth.contract import CodesArray
+from ttsweb import leases
 from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from voices.objects import delete_objects
@@ -136,7 +137,7 @@ class CodesLookup:
             )
         except BaseException:
             delete_objects([key] if key else [])
-            transitions.release_codes(row, token)
+            leases.hand_back(ClipCodes, leases.Claim(row.pk, token))
             raise
         if not published:  # the clip was removed meanwhile, or our claim ran out
             delete_objects([key])

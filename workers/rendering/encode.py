@@ -12,6 +12,7 @@ from django.core.files.storage import default_storage
 from synth import transitions as synth_transitions
 from synth.engine import EngineError
 from synth.models import Segment
+from ttsweb import leases
 from voices import transitions
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import delete_objects
@@ -59,8 +60,7 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
         warnings += stored.measures.get("warnings", []) if stored else []
     finish = partial(
         transitions.finish_version,
-        claim.pk,
-        claim.token,
+        claim.fence,
         codec_fingerprint=process.host.engine.codec_fingerprint,
         frames=frames,
         warnings=warnings,
@@ -133,7 +133,7 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
     """Decide what an error means for the version; False leaves it to the log and the sweep."""
     if isinstance(error, WorkUnwantedError):
         return True
-    release = partial(transitions.release_version, claim.pk, claim.token)
+    release = partial(leases.hand_back, VoiceVersion, claim.fence)
     if isinstance(error, ClipBusyError):
         settle = partial(release, delay_seconds=BUSY_DELAY_SECONDS)
     elif is_outage(error):
@@ -162,9 +162,9 @@ def _retry_or_fail(claim: HeldClaim, code: str, message: str, *, retry: bool) ->
         return False
     if not retry or attempts >= settings.MAX_ATTEMPTS:
         return _fail(claim, code, message)
-    return transitions.release_version(
-        claim.pk,
-        claim.token,
+    return leases.hand_back(
+        VoiceVersion,
+        claim.fence,
         delay_seconds=RETRY_DELAY_SECONDS * 2**attempts,
         spend_attempt=True,
     )
@@ -172,7 +172,7 @@ def _retry_or_fail(claim: HeldClaim, code: str, message: str, *, retry: bool) ->
 
 def _fail(claim: HeldClaim, code: str, message: str) -> bool:
     """Fail the version and, at once, what waits for it."""
-    failed = transitions.fail_version(claim.pk, claim.token, code=code, message=message)
+    failed = transitions.fail_version(claim.fence, code=code, message=message)
     if failed:
         logger.info("version failed: code=%s", code)
         synth_transitions.fail_jobs_of_failed_versions()

@@ -14,9 +14,10 @@ from synth import transitions
 from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import Segment, Take
-from synth.transitions import Claim
 from synth.transitions.jobs import OPEN
 from synth.transitions.retakes import finish_with_candidate, retake_segments
+from ttsweb import leases
+from ttsweb.leases import Claim
 from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
 from workers.process.held_claims import HeldClaim
@@ -79,21 +80,21 @@ def _begin_takes(
     Returns the claims whose takes have come meanwhile.
     """
     try:
-        wanted = {_fence(claim): request.content_key for claim, request in asked}
+        wanted = {claim.fence: request.content_key for claim, request in asked}
         begun = outlast(partial(transitions.begin_takes, wanted))
         # Whoever had a key before may have finished between our look and our claim on it.
         takes = outlast(partial(find_takes, [wanted[fence] for fence in begun]))
         waiting = {fence: key for fence, key in wanted.items() if fence not in begun}
         if waiting and outlast(partial(transitions.wait_for_takes, waiting)) < len(waiting):
             for fence in waiting:  # what is still held is of a job that was cancelled
-                outlast(partial(transitions.release_segment, fence))
+                outlast(partial(leases.hand_back, Segment, fence))
     except Exception as error:
         for claim, _ in asked:
             _settle_error(process, claim, error)
         return []
     found: list[tuple[HeldClaim, Take]] = []
     for claim, request in asked:
-        if _fence(claim) in waiting:
+        if claim.fence in waiting:
             process.held.drop(claim)
         elif request.content_key in takes:
             found.append((claim, takes[request.content_key]))
@@ -223,7 +224,7 @@ def _finish(
 def _finish_some(
     process: WorkerProcess, done: list[tuple[HeldClaim, Take]], *, is_reused: bool
 ) -> None:
-    fences = {_fence(claim): take for claim, take in done}
+    fences = {claim.fence: take for claim, take in done}
     reused = set(fences) if is_reused else set()
     try:
         again = outlast(partial(retake_segments, list(fences.items()), reused=reused))
@@ -242,7 +243,7 @@ def _finish_some(
         process.look_around()
     for claim, take in done:
         process.held.drop(claim)
-        if _fence(claim) not in settled | again:
+        if claim.fence not in settled | again:
             logger.info("segment was taken over or removed meanwhile: segment=%s", claim.pk)
             if not Segment.objects.filter(pk=claim.pk, status__in=OPEN).exists():
                 drop_unused_take(take)  # nobody will ask for it: its job was stopped or deleted
@@ -269,10 +270,6 @@ def _settle(process: WorkerProcess, claim: HeldClaim, step: Callable[[], bool]) 
     return settled
 
 
-def _fence(claim: HeldClaim) -> Claim:
-    return Claim(claim.pk, claim.token)
-
-
 def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
     """Decide what an error means: wait, once more, or the row says why not."""
     if process.handing_back.is_set():
@@ -285,8 +282,8 @@ def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) ->
 
 
 def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
-    fence = _fence(claim)
-    release = partial(transitions.release_segment, fence)
+    fence = claim.fence
+    release = partial(leases.hand_back, Segment, fence)
     if claim.is_lost or isinstance(error, Segment.DoesNotExist):
         process.held.drop(claim)
     elif isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
@@ -324,4 +321,4 @@ def _retry_or_fail(fence: Claim, code: str, message: str, *, retry: bool) -> boo
             return True
         return transitions.fail_segment(fence, code=code, message=message)
     delay = RETRY_DELAY_SECONDS * 2**attempts
-    return transitions.release_segment(fence, delay_seconds=delay, spend_attempt=True)
+    return leases.hand_back(Segment, fence, delay_seconds=delay, spend_attempt=True)

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import time
+from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -86,14 +87,15 @@ def sweep_if_due() -> bool:
 
 
 def free_lost(lost: Q) -> int:
-    """Give back, or fail after too many attempts, the claims that meet `lost`; return how many."""
+    """Give back, or fail after too many losses, the claims that meet `lost`; return how many."""
+    settle = leases.settle_lost
     freed = {
         "segments": transitions.free_lost_segments(lost),
-        "versions": voice_transitions.free_lost_versions(lost),
-        "exports": transitions.free_lost_exports(lost),
+        "versions": settle(VoiceVersion, lost, fail=voice_transitions.fail_version),
+        "exports": settle(Export, lost, fail=transitions.fail_export),
         "webhooks": transitions.free_lost_deliveries(lost),
-        "books": transitions.free_lost_books(lost),
-        "book files": transitions.free_lost_book_files(lost),
+        "books": settle(BookSource, lost, fail=transitions.fail_book),
+        "book files": settle(BookFile, lost, fail=partial(leases.fail, BookFile)),
     }
     for name, count in freed.items():
         if count:
@@ -105,7 +107,7 @@ def free_own(worker: str) -> int:
     """Give back what an earlier process of this name held: it is dead, since the name is ours."""
     for row in ClipCodes.objects.filter(claimed_by=worker, claim_token__isnull=False):
         if row.claim_token is not None:
-            voice_transitions.release_codes(row, row.claim_token)
+            leases.hand_back(ClipCodes, leases.Claim(row.pk, row.claim_token))
     return free_lost(Q(claimed_by=worker))
 
 

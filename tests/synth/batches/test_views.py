@@ -19,7 +19,7 @@ from rest_framework.test import APIClient
 from synth import transitions
 from synth.accounts.keys import create_key
 from synth.models import Export, RenderJob, Segment
-from tests.factories import CODEC_FINGERPRINT, make_take, make_voice
+from tests.factories import CODEC_FINGERPRINT, claim_row, make_take, make_voice
 from tests.synth.batches.conftest import Post
 from voices.models import Voice
 
@@ -48,7 +48,7 @@ def finish_items(**failures: str) -> None:
 def make_files() -> None:
     """Finish every export that waits, with an object of its own."""
     for export in transitions.claimable_exports():
-        claim = transitions.claim_export(export.pk, worker="cpu")
+        claim = claim_row(Export, export.pk, worker="cpu")
         assert claim is not None
         key = default_storage.save(f"exports/{export.pk}", ContentFile(b"0123456789"))
         transitions.finish_export(

@@ -12,8 +12,8 @@ from rest_framework.test import APIClient
 from synth.bookshelf.start import start_book
 from synth.models import BookSource, Export, RenderJob
 from synth.text.pauses import DEFAULT_PAUSES
-from synth.transitions import claim_export, finish_export
-from tests.factories import make_voice
+from synth.transitions import finish_export
+from tests.factories import claim_row, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,7 +40,7 @@ def finished(owner: User) -> tuple[BookSource, RenderJob]:
     speak_all(job)
     RenderJob.objects.filter(pk=job.pk).update(status="running", segments_done=job.segments_total)
     export = Export.objects.create(job=job, format=job.format)
-    claim = claim_export(export.pk, worker="w")
+    claim = claim_row(Export, export.pk, worker="w")
     assert claim is not None
     assert finish_export(claim, key="exports/x", size_bytes=1, sha256="0" * 64, duration_seconds=9)
     job.refresh_from_db()

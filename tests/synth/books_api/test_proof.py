@@ -11,7 +11,7 @@ from synth import transitions
 from synth.bookshelf.proof import proof_of
 from synth.bookshelf.start import start_book
 from synth.models import BookSource, Export, RenderJob, Segment
-from tests.factories import make_user, make_voice
+from tests.factories import claim_row, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +37,7 @@ def end(job: RenderJob) -> RenderJob:
         status="running", segments_done=done, segments_failed=failed
     )
     export = Export.objects.create(job=job, format=job.format)
-    claim = transitions.claim_export(export.pk, worker="w")
+    claim = claim_row(Export, export.pk, worker="w")
     assert claim is not None
     transitions.finish_export(claim, key="k", size_bytes=1, sha256="0", duration_seconds=1.0)
     job.refresh_from_db()

@@ -14,7 +14,6 @@ from synth.jobs.removal import delete_job
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import (
     cancel_batch,
-    claim_export,
     claimable_exports,
     close_cancelled_jobs,
     fail_segment,
@@ -24,7 +23,7 @@ from synth.transitions import (
     retry_job,
     settle_stalled_batches,
 )
-from tests.factories import make_take, make_user, make_voice
+from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.transitions.test_races import at_once, claim, database
 
 __all__ = ["database"]  # a fixture is found by its name
@@ -49,7 +48,7 @@ def work(number: int) -> None:
         finish_segments([(one, take) for one in held if one not in bad])
         exports = list(claimable_exports().values_list("pk", flat=True)[:5])
         for pk in exports:
-            if (claimed := claim_export(pk, worker=f"w{number}")) is not None:
+            if (claimed := claim_row(Export, pk, worker=f"w{number}")) is not None:
                 finish_export(
                     claimed, key=f"k{pk}", size_bytes=1, sha256="d" * 64, duration_seconds=1.0
                 )

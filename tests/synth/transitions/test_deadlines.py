@@ -10,7 +10,7 @@ import pytest
 from synth import transitions
 from synth.jobs.retry import retry
 from synth.models import Export, RenderJob, Segment
-from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_version
+from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_version
 from ttsweb import leases
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -53,7 +53,7 @@ def test_what_is_rendered_becomes_the_file_of_a_partial_job() -> None:
     pass_deadline()
 
     transitions.stop_overdue_jobs()
-    export = transitions.claim_export(Export.objects.get().pk, worker="cpu")
+    export = claim_row(Export, Export.objects.get().pk, worker="cpu")
     assert export is not None
     transitions.finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
 
@@ -71,7 +71,7 @@ def test_worker_that_renders_on_changes_nothing() -> None:
 
     assert not transitions.finish_segment(late, make_take())
     assert not transitions.fail_segment(late, code="bad", message="It is bad.")
-    assert not transitions.release_segment(late)
+    assert not leases.hand_back(Segment, late)
     job.refresh_from_db()
     assert (job.status, job.segments_failed, job.segments_done) == ("failed", 1, 0)
 
@@ -111,7 +111,7 @@ def test_job_whose_segments_are_all_rendered_gets_its_file_after_all() -> None:
     pass_deadline()
 
     assert transitions.stop_overdue_jobs() == 0
-    export = transitions.claim_export(Export.objects.get().pk, worker="cpu")
+    export = claim_row(Export, Export.objects.get().pk, worker="cpu")
     assert export is not None
     transitions.finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
     job.refresh_from_db()

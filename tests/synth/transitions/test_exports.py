@@ -11,14 +11,11 @@ from pytest_django import Settings
 from synth.models import Export, RenderJob
 from synth.transitions import (
     Claim,
-    claim_export,
     claimable_exports,
     fail_export,
     finish_export,
-    free_lost_exports,
-    release_export,
 )
-from tests.factories import make_job
+from tests.factories import claim_row, make_job
 from ttsweb import leases
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -34,7 +31,7 @@ def make_queued_export() -> Export:
 
 
 def claimed(export: Export, worker: str = "cpu-1") -> Claim:
-    claim = claim_export(export.pk, worker=worker)
+    claim = claim_row(Export, export.pk, worker=worker)
     assert claim is not None
     return claim
 
@@ -54,19 +51,19 @@ def test_finished_file_ends_its_job() -> None:
 def test_only_one_worker_makes_a_file() -> None:
     export = make_queued_export()
 
-    assert claim_export(export.pk, worker="cpu-1") is not None
-    assert claim_export(export.pk, worker="cpu-2") is None
+    assert claim_row(Export, export.pk, worker="cpu-1") is not None
+    assert claim_row(Export, export.pk, worker="cpu-2") is None
 
 
 def test_late_worker_changes_nothing() -> None:
     export = make_queued_export()
     stale = claimed(export)
-    release_export(stale)
+    leases.hand_back(Export, stale)
     claimed(export, worker="cpu-2")
 
     assert not finish_export(stale, key="k", size_bytes=9, sha256="s", duration_seconds=1.5)
     assert not fail_export(stale, code="x", message="x")
-    assert not release_export(stale)
+    assert not leases.hand_back(Export, stale)
 
     export.refresh_from_db()
     assert (export.status, export.claimed_by) == (Status.CLAIMED, "cpu-2")
@@ -85,18 +82,18 @@ def test_file_that_cannot_be_made_fails_its_job() -> None:
 
 def test_file_given_back_for_later_is_not_claimed_before() -> None:
     export = make_queued_export()
-    release_export(claimed(export), delay_seconds=60)
+    leases.hand_back(Export, claimed(export), delay_seconds=60)
 
-    assert claim_export(export.pk, worker="cpu-2") is None
+    assert claim_row(Export, export.pk, worker="cpu-2") is None
     assert not claimable_exports().exists()
 
 
-def test_expired_claim_is_free_again_until_it_was_tried_too_often(settings: Settings) -> None:
+def test_expired_claim_is_free_again_until_it_was_lost_too_often(settings: Settings) -> None:
     export = make_queued_export()
-    for _ in range(settings.MAX_ATTEMPTS):
+    for _ in range(leases.LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS):
         claimed(export)
         Export.objects.update(lease_until=timezone.now() - dt.timedelta(seconds=1))
-        assert free_lost_exports(leases.expired(timezone.now())) == 1
+        assert leases.settle_lost(Export, leases.expired(timezone.now()), fail=fail_export) == 1
 
     export.refresh_from_db()
     assert (export.status, export.error_code) == (Status.FAILED, "worker_lost")

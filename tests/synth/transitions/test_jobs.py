@@ -10,7 +10,6 @@ from synth.models import Export, RenderJob, Segment
 from synth.transitions import (
     cancel_job,
     cancel_segment,
-    claim_export,
     claim_segments,
     fail_export,
     fail_jobs_of_failed_versions,
@@ -18,18 +17,18 @@ from synth.transitions import (
     fail_segment,
     finish_export,
     finish_segment,
-    release_export,
-    release_segment,
     retry_job,
 )
 from synth.transitions.jobs import close_cancelled_jobs
 from tests.factories import (
     CODEC_FINGERPRINT,
+    claim_row,
     make_ended_job,
     make_job,
     make_take,
     make_version,
 )
+from ttsweb import leases
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -84,7 +83,7 @@ def test_job_cancelled_while_its_file_is_made_ends_without_one() -> None:
     finish_segment(
         claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0], make_take()
     )
-    claim = claim_export(Export.objects.get().pk, worker="cpu-1")
+    claim = claim_row(Export, Export.objects.get().pk, worker="cpu-1")
     assert claim is not None
 
     cancel_job(job.pk)
@@ -99,7 +98,7 @@ def test_segment_given_back_while_its_job_was_cancelled_is_closed_later() -> Non
     job = make_job()
     held = claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0]
     RenderJob.objects.filter(pk=job.pk).update(cancel_requested=True)  # and no more, being killed
-    release_segment(held)
+    leases.hand_back(Segment, held)
 
     assert close_cancelled_jobs() == 1
 
@@ -114,7 +113,7 @@ def make_partial_job() -> RenderJob:
     first, second = claim_segments(worker="w1", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
     fail_segment(first, code="prompt_too_long", message="Too long.")
     finish_segment(second, make_take())
-    claim = claim_export(Export.objects.get(job=job).pk, worker="cpu-1")
+    claim = claim_row(Export, Export.objects.get(job=job).pk, worker="cpu-1")
     assert claim is not None
     finish_export(claim, key="exports/x", size_bytes=5, sha256="s", duration_seconds=2.0)
     job.refresh_from_db()
@@ -163,7 +162,7 @@ def test_retry_of_a_job_whose_file_alone_failed_makes_the_file_again() -> None:
     finish_segment(
         claim_segments(worker="w1", limit=1, codec_fingerprint=CODEC_FINGERPRINT)[0], make_take()
     )
-    held = claim_export(Export.objects.get().pk, worker="cpu-1")
+    held = claim_row(Export, Export.objects.get().pk, worker="cpu-1")
     assert held is not None
     fail_export(held, code="encoder_failed", message="No such codec.")
     job.refresh_from_db()
@@ -212,9 +211,9 @@ def test_export_is_claimed_by_one_and_given_back() -> None:
     job = make_job()
     export = Export.objects.create(job=job, format="wav")
 
-    held = claim_export(export.pk, worker="cpu-1")
+    held = claim_row(Export, export.pk, worker="cpu-1")
     assert held is not None
-    assert claim_export(export.pk, worker="cpu-2") is None
-    assert release_export(held)
-    assert claim_export(export.pk, worker="cpu-2") is not None
+    assert claim_row(Export, export.pk, worker="cpu-2") is None
+    assert leases.hand_back(Export, held)
+    assert claim_row(Export, export.pk, worker="cpu-2") is not None
     assert not fail_export(held, code="x", message="x")

@@ -22,19 +22,18 @@ from synth.transitions import (
     Claim,
     cancel_job,
     cancel_segment,
-    claim_export,
     claim_segments,
     fail_segment,
     finish_export,
     finish_segment,
     free_lost_segments,
-    release_segment,
     retry_job,
 )
 from synth.transitions.jobs import close_cancelled_jobs
 from synth.transitions.segment_claims import wait_for_takes
 from tests.factories import (
     CODEC_FINGERPRINT,
+    claim_row,
     make_job,
     make_take,
     make_user,
@@ -191,7 +190,7 @@ def test_cancel_among_working_workers_ends_the_job_with_right_counts(database: s
                 lambda held: finish_segment(held, take),
                 lambda held: fail_segment(held, code="x", message="x"),
                 cancel_segment,
-                release_segment,
+                lambda held: leases.hand_back(Segment, held),
             ]
             while claims := claim(number, 2):
                 for held in claims:
@@ -267,7 +266,7 @@ def test_file_finished_and_job_cancelled_at_once_agree(database: str) -> None:
         job = make_job()
         [held] = claim(0, 1)
         finish_segment(held, make_take())
-        made = claim_export(Export.objects.get(job=job).pk, worker="cpu-1")
+        made = claim_row(Export, Export.objects.get(job=job).pk, worker="cpu-1")
         assert made is not None
 
         def act(number: int, job: RenderJob = job, made: Claim = made) -> bool:

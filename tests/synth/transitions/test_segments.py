@@ -20,10 +20,8 @@ from synth.transitions import (
     fail_segment,
     finish_segment,
     free_lost_segments,
-    release_segment,
     reopen_segments,
 )
-from synth.transitions.claims import LOSSES_IN_COMPANY
 from tests.factories import (
     CODEC_FINGERPRINT,
     make_job,
@@ -33,6 +31,7 @@ from tests.factories import (
     make_voice,
 )
 from ttsweb import leases
+from ttsweb.leases import LOSSES_IN_COMPANY
 from voices.models import VoiceVersion
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -156,7 +155,7 @@ def test_finished_segment_keeps_its_take_and_who_made_it() -> None:
 def test_late_worker_changes_nothing(late: str) -> None:
     job = make_job()
     stale = claim(worker="gpu-1")[0]
-    release_segment(stale, spend_attempt=True)
+    leases.hand_back(Segment, stale, spend_attempt=True)
     claim(worker="gpu-2")
     before = Segment.objects.filter(pk=stale.pk).values().get()
 
@@ -164,7 +163,7 @@ def test_late_worker_changes_nothing(late: str) -> None:
         "finish": lambda: finish_segment(stale, make_take()),
         "fail": lambda: fail_segment(stale, code="x", message="x"),
         "cancel": lambda: cancel_segment(stale),
-        "release": lambda: release_segment(stale),
+        "release": lambda: leases.hand_back(Segment, stale),
     }
     assert steps[late]() is False
 
@@ -212,9 +211,9 @@ def test_one_failed_segment_does_not_stop_the_others() -> None:
 def test_given_back_segment_has_not_spent_its_attempt_unless_said() -> None:
     job = make_job()
 
-    release_segment(claim()[0])
+    leases.hand_back(Segment, claim()[0])
     assert only(job).attempts == 0
-    release_segment(claim()[0], spend_attempt=True, delay_seconds=60)
+    leases.hand_back(Segment, claim()[0], spend_attempt=True, delay_seconds=60)
 
     segment = only(job)
     assert (segment.attempts, segment.status, segment.claim_token) == (1, Status.QUEUED, None)
@@ -279,13 +278,13 @@ def test_claim_of_a_deleted_segment_is_gone() -> None:
     ghost = Claim(10**9, uuid.uuid4())
 
     assert not finish_segment(ghost, make_take())
-    assert not release_segment(ghost)
+    assert not leases.hand_back(Segment, ghost)
 
 
 def test_renewing_extends_what_is_held_and_says_what_is_lost() -> None:
     make_job(segments=2)
     first, second = claim()
-    release_segment(second)
+    leases.hand_back(Segment, second)
     before = Segment.objects.get(pk=first.pk).lease_until
 
     held = leases.renew(Segment.objects.all(), [first.token, second.token], lease_seconds=500)

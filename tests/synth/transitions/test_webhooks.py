@@ -13,7 +13,6 @@ from django.utils import timezone
 from synth.models import WebhookDelivery
 from synth.transitions import (
     Claim,
-    claim_delivery,
     claimable_deliveries,
     fail_deliveries_to,
     fail_delivery,
@@ -21,11 +20,11 @@ from synth.transitions import (
     finish_delivery,
     free_lost_deliveries,
     postpone_delivery,
-    release_delivery,
     resend_delivery,
 )
 from synth.transitions.webhooks import pause_seconds
-from tests.factories import make_delivery, make_endpoint, make_job, make_user
+from tests.factories import claim_row, make_delivery, make_endpoint, make_job, make_user
+from ttsweb import leases
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -35,7 +34,7 @@ Status = WebhookDelivery.Status
 def claimed(**fields: Any) -> tuple[WebhookDelivery, Claim]:
     """Return a delivery that is being sent, and the claim on it."""
     row = make_delivery(**fields)
-    claim = claim_delivery(row.pk, worker="w")
+    claim = claim_row(WebhookDelivery, row.pk, worker="w")
     assert claim is not None
     return row, claim
 
@@ -43,7 +42,7 @@ def claimed(**fields: Any) -> tuple[WebhookDelivery, Claim]:
 def test_only_one_worker_claims_a_delivery() -> None:
     row, claim = claimed()
 
-    assert claim_delivery(row.pk, worker="other") is None
+    assert claim_row(WebhookDelivery, row.pk, worker="other") is None
     row.refresh_from_db()
     assert (row.status, row.claimed_by, row.attempts) == (Status.CLAIMED, "w", 1)
     assert claim.token == row.claim_token
@@ -52,19 +51,19 @@ def test_only_one_worker_claims_a_delivery() -> None:
 def test_delivery_is_not_claimed_before_its_time() -> None:
     row = make_delivery(not_before=timezone.now() + dt.timedelta(seconds=60))
 
-    assert claim_delivery(row.pk, worker="w") is None
+    assert claim_row(WebhookDelivery, row.pk, worker="w") is None
     assert not claimable_deliveries().exists()
 
 
 def test_late_worker_changes_nothing() -> None:
     row, claim = claimed()
-    release_delivery(claim)
+    leases.hand_back(WebhookDelivery, claim)
 
     assert not finish_delivery(claim, response_status=200)
     assert not fail_delivery(claim, code="x", message="y")
     assert not postpone_delivery(claim, code="x", message="y")
     assert not fail_gone_delivery(claim, response_status=410)
-    assert not release_delivery(claim)
+    assert not leases.hand_back(WebhookDelivery, claim)
     row.refresh_from_db()
     assert (row.status, row.attempts, row.error_code) == (Status.QUEUED, 0, "")
 

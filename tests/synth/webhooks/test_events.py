@@ -20,6 +20,7 @@ from synth.transitions.jobs import end_job
 from synth.webhooks.events import tell_test
 from synth.webhooks.keeping import forget_webhooks
 from tests.factories import (
+    claim_row,
     make_delivery,
     make_endpoint,
     make_job,
@@ -27,8 +28,10 @@ from tests.factories import (
     make_version,
     make_voice,
 )
+from ttsweb.leases import LOSSES_IN_COMPANY
 from voices import transitions as voice_transitions
 from voices.models import ClipCodes, VoiceVersion
+from workers.upkeep.sweep import free_lost
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -166,16 +169,14 @@ def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None
     for name, status in (("Ada", "ready"), ("Grace", "failed")):
         voice = make_voice(name, ready=False, owner=owner)
         version = voice.versions.get()
-        token = voice_transitions.claim_version(version.pk, worker="w")
-        assert token is not None
+        claim = claim_row(VoiceVersion, version.pk, worker="w")
+        assert claim is not None
         if status == "ready":
             voice_transitions.finish_version(
-                version.pk, token, codec_fingerprint="c" * 64, frames=9, warnings=[]
+                claim, codec_fingerprint="c" * 64, frames=9, warnings=[]
             )
         else:
-            voice_transitions.fail_version(
-                version.pk, token, code="clip_silent", message="It is silent."
-            )
+            voice_transitions.fail_version(claim, code="clip_silent", message="It is silent.")
 
         assert told() == [(f"voice.{status}", endpoint.url)]
         data = body()["data"]
@@ -186,10 +187,10 @@ def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None
 def test_voice_whose_workers_were_lost_is_told_as_failed(owner: User) -> None:
     make_endpoint(owner)
     version = make_voice(ready=False, owner=owner).versions.get()
-    VoiceVersion.objects.update(attempts=2)
-    assert voice_transitions.claim_version(version.pk, worker="w")
+    VoiceVersion.objects.update(losses=LOSSES_IN_COMPANY + 2)
+    assert claim_row(VoiceVersion, version.pk, worker="w")
 
-    assert voice_transitions.free_lost_versions(Q(claimed_by="w")) == 1
+    assert free_lost(Q(claimed_by="w")) == 1
 
     assert [event for event, _ in told()] == ["voice.failed"]
     assert body()["data"]["error_code"] == "worker_lost"
@@ -215,10 +216,10 @@ def test_voice_whose_codes_are_there_already_is_told_as_ready(owner: User) -> No
 def test_clip_that_came_with_a_job_tells_nobody(owner: User) -> None:
     make_endpoint(owner)
     version = make_version(status="pending")
-    token = voice_transitions.claim_version(version.pk, worker="w")
-    assert token is not None
+    claim = claim_row(VoiceVersion, version.pk, worker="w")
+    assert claim is not None
 
-    voice_transitions.fail_version(version.pk, token, code="clip_silent", message="It is silent.")
+    voice_transitions.fail_version(claim, code="clip_silent", message="It is silent.")
 
     assert told() == []
 
