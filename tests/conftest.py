@@ -3,6 +3,10 @@
 A test marked `redis`, `postgres`, `browser`, `compiler`, `gpu` or `checkpoint` is skipped with a
 reason where that is missing; with its name in `TTS_TEST_REQUIRE` (separated by commas) it fails
 instead.
+
+A test marked `thorough` takes seconds: it kills, fills a disk, renders a long book, or repeats with
+more cases what a quick test shows once. `./tts test` leaves these, and those of Redis, PostgreSQL
+and a browser, to `./tts test --all`.
 """
 
 from __future__ import annotations
@@ -31,8 +35,10 @@ from whitenoise.middleware import WhiteNoiseMiddleware  # type: ignore[import-un
 
 from tests import services
 from tests.browser.chrome import browser, chrome  # noqa: F401  # fixtures are found by their names
+from workers.management.commands.test import LEFT_TO_ALL, SELECTION
 
 PROJECT = Path(__file__).resolve().parent.parent
+_LEFT = pytest.StashKey[Counter[str]]()  # marker -> tests that this run leaves to `--all`
 
 # Triton looks at this when it is first imported, and tests of kernels are not the only ones that do
 # so. Where there is no NVIDIA driver its interpreter is all that can run them.
@@ -96,8 +102,35 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(f"{name}: {reason}")
 
 
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what the run leaves to `./tts test --all`, by the first marker that says so."""
+    config = items[0].config
+    if config.option.markexpr == SELECTION[1]:
+        marks = (filter(item.get_closest_marker, LEFT_TO_ALL) for item in items)
+        config.stash[_LEFT] = Counter(next(names, "") for names in marks)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand this process's count to the one that prints the summary."""
+    if hasattr(session.config, "workeroutput"):
+        left: Counter[str] = session.config.stash.get(_LEFT, Counter())
+        session.config.workeroutput["left"] = dict(left)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the count of a process; all of them collect the same tests."""
+    if left := getattr(node, "workeroutput", {}).get("left"):
+        node.config.stash[_LEFT] = Counter(left)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List what was left out and why, one line for each reason."""
+    left = terminalreporter.config.stash.get(_LEFT, Counter())
+    if left:
+        parts = ", ".join(f"{count} {name}" for name, count in left.items())
+        terminalreporter.section("left to ./tts test --all")
+        terminalreporter.line(f"{left.total()} tests: {parts}")
     reports = terminalreporter.stats.get("skipped", [])
     reasons = Counter(
         report.longrepr[2].removeprefix("Skipped: ")

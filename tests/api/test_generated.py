@@ -14,6 +14,8 @@ import pytest
 
 from tests.workers.commands import PROJECT, environment_for
 
+pytestmark = pytest.mark.thorough
+
 # A test file as test_schema_holds.py is one; it writes down what that would send. Of twenty draws
 # one is a constant, where there are any: few requests may have none, the plain draws have some.
 _RECORDING = """

@@ -182,6 +182,7 @@ def test_sweep_goes_on_with_a_cancel_that_was_broken_off() -> None:
     assert set(batch.items.values_list("status", flat=True)) == {"cancelled"}
 
 
+@pytest.mark.thorough
 def test_worker_killed_in_the_middle_of_a_batch_costs_nothing_but_time(pair: Pair) -> None:
     first = pair.start_worker("w1").wait_ready()
     voice = new_voice()

@@ -17,7 +17,7 @@ from tests.factories import make_user
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended
 from tests.workers.test_book_jobs import epub, upload, wait_read
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.thorough, pytest.mark.django_db(transaction=True)]
 
 WAIT_SECONDS = 400.0  # of a machine that does much else
 CASTING: dict[str, Any] = {"dialogue": "detect", "dialogue_voice": "Bob"}

@@ -14,7 +14,7 @@ from tests.factories import make_user
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended
 from tests.workers.test_book_jobs import epub, upload, wait_read
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.thorough, pytest.mark.django_db(transaction=True)]
 CHAPTERS = (
     ("Oxen of the Plain", "Ox one. Ox two."),
     ("Oxen of the Hill", "Ox three. Ox four."),

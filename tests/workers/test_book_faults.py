@@ -42,7 +42,7 @@ from tests.workers.disturbed_book import (
 from tests.workers.pairs import Pair, file_pair, new_voice, service_pair, wait_for
 from tests.workers.test_book_jobs import epub, upload, wait_read
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.thorough, pytest.mark.django_db(transaction=True)]
 
 MOMENTS = (
     "claimed", "rendering", "rendered", "stored",

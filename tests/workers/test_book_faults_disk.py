@@ -27,7 +27,7 @@ from tests.workers.pairs import Pair, RunningWorker, new_voice, wait_for
 from tests.workers.spoken_book import SpokenBook
 from tests.workers.test_book_file_jobs import owner, spoken, worker
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.thorough, pytest.mark.django_db(transaction=True)]
 __all__ = ["owner", "spoken", "worker"]  # fixtures
 
 DISK_BYTES = 48_000_000

@@ -241,6 +241,7 @@ def stored() -> list[str]:
     return sorted(str(path) for path in root.rglob("*") if path.is_file())
 
 
+@pytest.mark.thorough
 def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(
     pair: Pair,
 ) -> None:

@@ -91,6 +91,7 @@ def shelf(pair: Pair) -> tuple[Pair, User]:
     return pair, make_user("owner")
 
 
+@pytest.mark.thorough
 def test_second_edition_with_a_new_sentence_renders_that_one_alone(
     shelf: tuple[Pair, User],
 ) -> None:
@@ -155,6 +156,7 @@ def test_m4b_has_the_chapters_of_the_book_and_encodes_only_those_that_change(
     assert again.cues.sample_rate == again.report["sample_rate"]
 
 
+@pytest.mark.thorough
 def test_workers_killed_while_reading_and_while_rendering_lose_nothing(
     shelf: tuple[Pair, User],
 ) -> None:
@@ -178,6 +180,7 @@ def test_workers_killed_while_reading_and_while_rendering_lose_nothing(
     assert proof_of(BookSource.objects.get(pk=book.pk))["failed_chars"] == 0
 
 
+@pytest.mark.thorough
 def test_file_that_is_no_book_fails_with_its_reason(shelf: tuple[Pair, User]) -> None:
     _, owner = shelf
 
@@ -190,6 +193,7 @@ def test_file_that_is_no_book_fails_with_its_reason(shelf: tuple[Pair, User]) ->
     assert picture.error_code == "book_format_unknown"
 
 
+@pytest.mark.thorough
 def test_paused_book_starts_nothing_until_it_is_resumed(shelf: tuple[Pair, User]) -> None:
     from synth.transitions import pause_job, resume_job
 
@@ -211,6 +215,7 @@ def test_paused_book_starts_nothing_until_it_is_resumed(shelf: tuple[Pair, User]
     assert job.segments_done == job.segments_total
 
 
+@pytest.mark.thorough
 def test_deleted_book_leaves_no_files(shelf: tuple[Pair, User]) -> None:
     pair, owner = shelf
     book = wait_read(upload(owner, epub(("Oxen", FIRST))))

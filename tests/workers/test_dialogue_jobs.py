@@ -46,6 +46,7 @@ def test_speakers_of_a_job_have_the_takes_that_they_have_alone(pair: Pair) -> No
     assert Take.objects.count() == rendered == 3
 
 
+@pytest.mark.thorough
 def test_other_pauses_change_the_file_and_render_nothing(pair: Pair) -> None:
     ada = new_voice("Ada")
     VoiceVersion.objects.update(encoded_at="2026-01-01T00:00:00Z")
@@ -65,6 +66,7 @@ def test_other_pauses_change_the_file_and_render_nothing(pair: Pair) -> None:
     assert seconds_of(slow) - seconds_of(usual) == pytest.approx(0.3, abs=0.001)
 
 
+@pytest.mark.thorough
 def test_clips_of_several_speakers_go_with_their_job(pair: Pair) -> None:
     ada = new_voice("Ada")
     VoiceVersion.objects.update(encoded_at="2026-01-01T00:00:00Z")
@@ -87,6 +89,7 @@ def test_clips_of_several_speakers_go_with_their_job(pair: Pair) -> None:
     assert not VoiceVersion.objects.filter(voice=None).exists()
 
 
+@pytest.mark.thorough
 def test_job_fails_with_the_name_of_the_voice_that_was_deleted(pair: Pair) -> None:
     ada, bob = new_voice("Ada"), new_voice("Bob", content=wav_bytes(seconds=1.7))
     VoiceVersion.objects.update(encoded_at="2026-01-01T00:00:00Z")

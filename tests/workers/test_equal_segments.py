@@ -254,6 +254,7 @@ def test_of_many_workers_that_begin_a_take_at_once_one_may(
         Segment.objects.filter(pk__in=pks).update(content_key="k" * 64)
 
 
+@pytest.mark.thorough
 def test_real_workers_render_each_sentence_once_though_one_is_killed(pair: Pair) -> None:
     first = pair.start_worker("w1").wait_ready()
     pair.start_worker("w2").wait_ready()

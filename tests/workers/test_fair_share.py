@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from synth.jobs.planning import Order
 from synth.jobs.submit import submit_job
 from synth.models import Segment
@@ -16,6 +18,8 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
+
+pytestmark = pytest.mark.thorough
 
 BOOKS, SENTENCES = 8, 5
 

@@ -72,6 +72,7 @@ def test_worker_killed_while_rendering_costs_nothing_but_time(pair: Pair) -> Non
     assert Take.objects.count() == 8
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(
     pair: Pair,
@@ -90,6 +91,7 @@ def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(
     assert_whole(job)
 
 
+@pytest.mark.thorough
 def test_lost_messages_cost_a_moment(pair: Pair) -> None:
     worker = pair.start_worker().wait_ready()
     voice = new_voice()
@@ -105,6 +107,7 @@ def test_lost_messages_cost_a_moment(pair: Pair) -> None:
     assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
 
 
+@pytest.mark.thorough
 def test_message_that_comes_three_times_is_heeded_once(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +133,7 @@ def test_message_that_comes_three_times_is_heeded_once(
     assert take_objects(pair) == 16
 
 
+@pytest.mark.thorough
 def test_worker_that_sleeps_past_its_lease_publishes_nothing_twice(pair: Pair) -> None:
     sleeper = pair.start_worker("w1").wait_ready()
     voice = new_voice()
@@ -169,6 +173,7 @@ def test_stopped_worker_hands_its_work_back_unspent(pair: Pair) -> None:
     assert set(waiting.values_list("status", "attempts", "claimed_by")) == {("queued", 0, "")}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("drain_seconds", [0, 2])
 def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_seconds: int) -> None:
     worker = pair.start_worker(
@@ -198,6 +203,7 @@ def test_stop_with_every_slot_busy_hands_all_of_it_back(pair: Pair, drain_second
     assert_whole(short)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="one thread is signalled by a Linux call")
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_stop_that_the_kernel_hands_to_another_thread_is_heeded(pair: Pair) -> None:
@@ -211,6 +217,7 @@ def test_stop_that_the_kernel_hands_to_another_thread_is_heeded(pair: Pair) -> N
     assert worker.popen.wait(180) == 0
 
 
+@pytest.mark.thorough
 def test_draining_worker_finishes_what_it_holds(pair: Pair) -> None:
     worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=1, TTS_DRAIN_SECONDS=20).wait_ready()
     voice = new_voice()
@@ -263,6 +270,7 @@ def test_database_that_goes_away_is_waited_for(pair: Pair, shut_database: Any) -
     assert set(Segment.objects.values_list("attempts", flat=True)) == {1}
 
 
+@pytest.mark.thorough
 def test_worker_of_the_same_host_takes_over_before_the_lease_is_over(pair: Pair) -> None:
     long: dict[str, Any] = {"TTS_LEASE_SECONDS": 300, "TTS_RESEND_SECONDS": 300}
     first = pair.start_worker("w1", **long).wait_ready()
@@ -279,6 +287,7 @@ def test_worker_of_the_same_host_takes_over_before_the_lease_is_over(pair: Pair)
     assert WorkerStatus.objects.get(pk="w1").state == WorkerStatus.State.STOPPED
 
 
+@pytest.mark.thorough
 def test_kills_fail_no_innocent_segment_and_cost_few_claims(pair: Pair) -> None:
     kills = [pair.data_dir / "die-at" / f"done-{14 * number}" for number in range(1, 25)]
     kills[0].parent.mkdir()
@@ -313,6 +322,7 @@ def test_kills_fail_no_innocent_segment_and_cost_few_claims(pair: Pair) -> None:
     assert Take.objects.count() == 400
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_poison_fails_alone_and_takes_no_neighbour(pair: Pair) -> None:
     voice = new_voice()
@@ -340,6 +350,7 @@ def test_poison_fails_alone_and_takes_no_neighbour(pair: Pair) -> None:
     assert [row.status for index, row in segments.items() if index != 2] == ["done"] * 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_full_disk_is_waited_for_and_spends_no_attempt(pair: Pair) -> None:
     pair.start_worker("w1", entry=FAULTY, TTS_TEST_FAULT="full").wait_ready()

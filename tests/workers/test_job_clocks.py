@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+import pytest
 import soundfile
 from django.core.files.storage import default_storage
 
@@ -47,6 +48,7 @@ def test_deadline_stops_a_long_job_keeps_what_is_spoken_and_frees_the_worker(pai
     assert worker.stop() == 0
 
 
+@pytest.mark.thorough
 def test_job_whose_time_is_over_is_deleted_with_its_bytes(pair: Pair) -> None:
     pair.start_worker().wait_ready()
     voice = new_voice()

@@ -100,6 +100,7 @@ def test_first_audio_comes_while_the_job_runs_and_all_of_it_in_order(pair: Pair)
     assert_same(samples_of(first + rest), job)
 
 
+@pytest.mark.thorough
 def test_killed_worker_is_heard_to_the_end_through_another(pair: Pair) -> None:
     patient: dict[str, Any] = {"TTS_LEASE_SECONDS": 4, "TTS_MAX_ATTEMPTS": 10}
     first_worker = pair.start_worker("w1", **patient).wait_ready()
@@ -123,6 +124,7 @@ def test_killed_worker_is_heard_to_the_end_through_another(pair: Pair) -> None:
     assert_same(np.frombuffer(heard, dtype="<i2").astype(np.int32), job)
 
 
+@pytest.mark.thorough
 def test_listener_who_comes_late_hears_the_beginning_also_of_takes_that_were_there(
     pair: Pair,
 ) -> None:
@@ -143,6 +145,7 @@ def test_listener_who_comes_late_hears_the_beginning_also_of_takes_that_were_the
     assert_same(samples_of(body), job)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_many_listen_and_leave_and_nothing_is_left_behind(pair: Pair, settings: Any) -> None:
     pair.start_worker(TTS_LIVE_KEEP_SECONDS=5).wait_ready()
@@ -184,6 +187,7 @@ def ask_beside_one_who_waits(client: httpx.Client, path: str) -> httpx.Response:
                 return client.get(path, timeout=10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_one_listener_too_many_is_told_to_come_again_and_the_place_of_one_who_left_is_free(
     pair: Pair,
@@ -204,6 +208,7 @@ def test_one_listener_too_many_is_told_to_come_again_and_the_place_of_one_who_le
     assert heard.status_code == 200
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_job_without_audio_says_why_and_a_late_one_to_come_again(pair: Pair) -> None:
     job = submit(voice_without_worker(pair), sentences=2)
@@ -219,6 +224,7 @@ def test_job_without_audio_says_why_and_a_late_one_to_come_again(pair: Pair) -> 
     assert (ended.status_code, ended.json()["code"]) == (404, "job_without_audio")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_cancelled_job_breaks_the_connection_off_behind_what_there_was(pair: Pair) -> None:
     pair.start_worker().wait_ready()

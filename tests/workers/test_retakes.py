@@ -330,6 +330,7 @@ def test_lost_take_is_rendered_again_alone_and_chosen_again(
     assert segment.take is not None and default_storage.exists(segment.take.audio_key)
 
 
+@pytest.mark.thorough
 def test_workers_that_are_killed_between_takes_lose_and_double_nothing(
     pair: Pair, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ def test_voice_and_job_by_http_end_in_audio_and_the_stop_leaves_no_process(
     assert children_of(serving.process.pid) == []
 
 
+@pytest.mark.thorough
 def test_worker_and_web_that_die_are_started_again(serving: Serving) -> None:
     voice = create_voice(serving)
     serving.wait_for(voice, "ready")
@@ -136,6 +137,7 @@ def test_worker_and_web_that_die_are_started_again(serving: Serving) -> None:
             assert time.monotonic() < deadline
 
 
+@pytest.mark.thorough
 def test_children_end_when_serve_is_killed(serving: Serving) -> None:
     pid = serving.process.pid
     assert len(children_of(pid)) == 2

@@ -88,6 +88,7 @@ def test_thread_that_may_not_be_nicer_goes_on(monkeypatch: pytest.MonkeyPatch) -
     assert niceness() == own
 
 
+@pytest.mark.thorough
 def test_working_worker_has_its_engine_before_what_serves_it(pair: Pair) -> None:
     worker = pair.start_worker().wait_ready()
     voice = new_voice()

@@ -254,6 +254,7 @@ def test_worker_process_hears_by_its_setting(pair: Pair) -> None:
     assert RenderJob.objects.get().status == "succeeded"
 
 
+@pytest.mark.thorough
 def test_worker_with_a_plug_in_that_cannot_start_ends_and_says_why(pair: Pair) -> None:
     worker = pair.start_worker(name="deaf", TTS_TRANSCRIBER=f"{PLUGGED}:broken")
 

@@ -64,6 +64,7 @@ def test_twelve_first_jobs_of_one_reference_cost_one_encoder_run(pair: Pair) -> 
     wait_audio_gone(pair)
 
 
+@pytest.mark.thorough
 def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) -> None:
     first = submit(text="Ox.", reference=inline())
     worker = pair.start_worker().wait_ready()
@@ -100,6 +101,7 @@ def test_reference_that_came_with_a_job_goes_however_the_job_ends(pair: Pair) ->
     wait_gone(pair)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_voice_is_encoded_once_for_each_codec_and_then_found(pair: Pair) -> None:
     worker = pair.start_worker("w1").wait_ready()
@@ -130,6 +132,7 @@ def test_voice_is_encoded_once_for_each_codec_and_then_found(pair: Pair) -> None
     assert_whole(first, second, third, waiting)
 
 
+@pytest.mark.thorough
 def test_deleted_voice_leaves_every_workers_memory(pair: Pair) -> None:
     for name in ("w1", "w2"):
         pair.start_worker(name, TTS_ENGINE_SLOTS=1)
@@ -166,6 +169,7 @@ def silence(deed: str, voice: Voice, job: RenderJob) -> str:
     return "voice_not_shared"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("pair", "deed"),
     [
@@ -219,6 +223,7 @@ def test_voice_silenced_while_all_slots_speak_with_it_begins_nothing_more(
     assert worker.popen.poll() is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_deleted_voice_leaves_memory_and_storage_while_all_slots_speak_with_it(pair: Pair) -> None:
     worker = pair.start_worker("w1", TTS_ENGINE_SLOTS=4).wait_ready()

@@ -87,6 +87,7 @@ def test_what_happens_to_voices_and_jobs_is_told(
         wait_status(row, Status.DELIVERED)
 
 
+@pytest.mark.thorough
 def test_message_that_is_refused_once_arrives_the_next_time(pair: Pair, server: Listener) -> None:
     server.answers = [(500, {}, b""), (200, {}, b"")]
     owner = make_user()
@@ -107,6 +108,7 @@ def test_message_that_is_refused_once_arrives_the_next_time(pair: Pair, server: 
         assert verified(secret_of(owner).secret, arrived)["type"] == "test"
 
 
+@pytest.mark.thorough
 def test_worker_killed_while_it_sends_costs_a_second_message_with_the_same_id(
     pair: Pair, server: Listener
 ) -> None:
@@ -128,6 +130,7 @@ def test_worker_killed_while_it_sends_costs_a_second_message_with_the_same_id(
     assert len(server.arrived) == 2
 
 
+@pytest.mark.thorough
 def test_lost_message_of_the_broker_costs_a_moment(
     pair: Pair, server: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +143,7 @@ def test_lost_message_of_the_broker_costs_a_moment(
     assert len(server.arrived) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
 def test_receivers_that_take_their_time_hold_up_nobody_else(pair: Pair, server: Listener) -> None:
     is_over = threading.Event()

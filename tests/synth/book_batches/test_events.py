@@ -178,6 +178,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.thorough
 def test_client_follows_a_batch_on_a_real_server_until_it_has_ended(
     server: Served, tmp_path: Path
 ) -> None:

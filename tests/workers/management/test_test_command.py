@@ -13,6 +13,21 @@ from ttsweb.commands.errors import CommandError
 from workers.management.commands import test as command
 
 PROJECT = Path(__file__).resolve().parents[3]
+_MARKED = """
+import pytest
+
+def test_quick():
+    pass
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [1, 2])
+def test_thorough(number):
+    pass
+
+@pytest.mark.postgres
+def test_with_postgres():
+    pass
+"""
 
 
 def test_command_replaces_the_one_that_django_brings() -> None:
@@ -42,19 +57,23 @@ def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shares"),
+    ("arguments", "shares", "selects"),
     [
-        ([], True),
-        (["-x", "--durations=15"], True),
-        (["tests/api"], False),
-        (["-k", "voice"], False),
-        (["-n0"], False),
-        (["--numprocesses=3"], False),
-        (["--pdb"], False),
+        ([], True, True),
+        (["-x", "--durations=15"], True, True),
+        (["--all"], True, False),
+        (["tests/api"], False, False),
+        (["--all", "tests/api"], False, False),
+        (["-k", "voice"], False, False),
+        (["-n0"], False, True),
+        (["-n", "2"], False, True),
+        (["-n", "2", "tests/api"], False, False),
+        (["--numprocesses=3", "--all"], False, False),
+        (["--pdb"], False, True),
     ],
 )
-def test_run_of_everything_takes_a_process_for_each_core(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str], shares: bool
+def test_run_that_names_no_tests_takes_the_quick_ones_in_a_process_for_each_core(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], shares: bool, selects: bool
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr("os.chdir", lambda folder: None)
@@ -62,7 +81,22 @@ def test_run_of_everything_takes_a_process_for_each_core(
 
     command.run_pytest(arguments)
 
-    assert started[0][3:] == [*(command.PROCESSES if shares else []), *arguments]
+    own = [*(command.PROCESSES if shares else ()), *(command.SELECTION if selects else ())]
+    assert started[0][3:] == [*own, *(one for one in arguments if one != "--all")]
+
+
+@pytest.mark.parametrize("processes", ["-n0", "-n2"])
+def test_summary_tells_what_is_left_to_a_run_of_all(
+    tmp_path: Path, clean_env: dict[str, str], processes: str
+) -> None:
+    (tmp_path / "test_some.py").write_text(_MARKED)
+    options = [processes, "-p", "no:cacheprovider", "-p", "tests.conftest", *command.SELECTION]
+
+    ended = _manage(clean_env, "test", *options, tmp_path)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "3 tests: 2 thorough, 1 postgres" in ended.stdout
+    assert "1 passed" in ended.stdout
 
 
 def _manage(env: dict[str, str], *arguments: object) -> subprocess.CompletedProcess[str]:

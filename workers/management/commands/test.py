@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -17,23 +18,19 @@ from ttsweb.configuration.env import PROJECT_DIR
 
 # A file's tests stay in one process, which its fixtures are made for.
 PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
-_IN_ONE_PROCESS = (
-    "-n",
-    "--numprocesses",
-    "--pdb",
-    "--trace",
-    "--collect-only",
-    "--co",
-    "-h",
-    "--version",
-    "-V",
-)
+# What a run leaves to `--all`: long tests, and those that need more than Python.
+LEFT_TO_ALL = ("thorough", "redis", "postgres", "browser")
+SELECTION = ("-m", f"not ({' or '.join(LEFT_TO_ALL)})")
+_OWN_PROCESSES = ("-n", "--numprocesses", "--pdb", "--trace", "--co", "-h", "--version", "-V")
 
 
 class Command(BaseCommand):
     """Hand all arguments to pytest."""
 
-    help = "Run the tests; takes pytest's arguments, paths relative to the project's folder."
+    help = (
+        "Run the tests, with --all those as well that take long or need Redis, PostgreSQL or a "
+        "browser; takes pytest's arguments, paths relative to the project's folder."
+    )
     needs_django = False
 
     def run_from_argv(self, argv: list[str]) -> None:
@@ -45,14 +42,15 @@ class Command(BaseCommand):
             sys.exit(1)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run all tests, when called from code."""
+        """Run the tests, when called from code."""
         run_pytest(())
 
 
 def run_pytest(arguments: Sequence[str]) -> None:
     """Replace this process by pytest, in the project's folder.
 
-    A run of everything takes a process for each core, up to eight, unless `-n` says otherwise.
+    Where no tests are named, a run takes those of `SELECTION`, or all with `--all`, and a process
+    for each core, up to eight, unless `-n` says otherwise.
 
     Raises:
         CommandError: pytest is not installed.
@@ -60,10 +58,21 @@ def run_pytest(arguments: Sequence[str]) -> None:
     if importlib.util.find_spec("pytest") is None:
         raise CommandError("pytest is not installed: run ./tts test, which installs it")
     os.chdir(PROJECT_DIR)
-    own = [*arguments] if _chooses(arguments) else [*PROCESSES, *arguments]
-    os.execv(sys.executable, [sys.executable, "-m", "pytest", *own])
+    given = [one for one in arguments if one != "--all"]
+    own: list[str] = []
+    if "--all" in arguments:
+        os.environ.setdefault("TTS_TEST_EXAMPLES", "3")  # generated requests of an operation
+    if not _names_tests(given):
+        if not any(one.startswith(_OWN_PROCESSES) for one in given):
+            own += PROCESSES
+        if "--all" not in arguments:
+            own += SELECTION
+    os.execv(sys.executable, [sys.executable, "-m", "pytest", *own, *given])
 
 
-def _chooses(arguments: Sequence[str]) -> bool:
-    """Say whether tests, or the number of processes, are chosen; `-k` and `-m` come with a word."""
-    return any(one.startswith(_IN_ONE_PROCESS) or one[:1] != "-" for one in arguments)
+def _names_tests(arguments: Sequence[str]) -> bool:
+    """Say whether tests are chosen, by files or by `-k` and `-m`, which come with a word."""
+    return any(
+        one[:1] != "-" and before not in ("-n", "--numprocesses")
+        for before, one in itertools.pairwise(["", *arguments])
+    )

@@ -42,6 +42,7 @@ def test_a_batch_of_different_lengths_gives_the_audio_of_single_runs(
         torch.testing.assert_close(audio, alone, atol=close, rtol=0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1, 40, 150, 4096])
 def test_with_more_digits_a_batch_and_single_runs_differ_by_next_to_nothing(
     golden: GoldenFolder, limit: int

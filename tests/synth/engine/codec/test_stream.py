@@ -87,6 +87,7 @@ def test_chunks_of_any_sizes_give_the_audio_of_the_whole(
     assert torch.equal(codes, before)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sizes", [[5], [32, 7, 1], [1200]])
 def test_a_stream_far_longer_than_what_it_sees_stays_exact(
     small: CodecDecoder, sizes: list[int]
@@ -128,6 +129,7 @@ def test_the_window_is_the_codecs_own(window: int) -> None:
         )
 
 
+@pytest.mark.thorough
 def test_bfloat16_streams_as_near_to_float32_as_it_decodes(
     golden_checkpoint: Path, golden_decoder: CodecDecoder
 ) -> None:

@@ -15,6 +15,7 @@ PROJECT = Path(__file__).resolve().parents[4]
 _MOST_STACK = 32  # bytes, which a sine takes; more is registers that were spilled
 
 
+@pytest.mark.thorough
 def test_kernels_compile_at_the_full_models_shapes_without_spilling(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="Triton is not installed")
     environment = {key: os.environ[key] for key in os.environ if key != "TRITON_INTERPRET"}

@@ -68,6 +68,7 @@ def test_a_decoder_gives_the_same_audio(
     assert torch.cat(expected).std() > 0.02
 
 
+@pytest.mark.thorough
 def test_an_encoder_gives_the_same_latents(device: torch.device) -> None:
     plain, fused = pair(CodecEncoder, device, torch.float32)
     wave = torch.randn(1, 1, 128 * 5, generator=torch.Generator().manual_seed(1)).to(device)
@@ -80,6 +81,7 @@ def test_an_encoder_gives_the_same_latents(device: torch.device) -> None:
         assert torch.equal(fused.encode([wave[0, 0]], max_batch_frames=piece)[0], codes)
 
 
+@pytest.mark.thorough
 def test_chunks_of_streams_give_the_audio_of_the_whole(device: torch.device) -> None:
     plain, fused = pair(CodecDecoder, device, torch.float32)
     codes = [some_codes(20), some_codes(20, seed=1)]

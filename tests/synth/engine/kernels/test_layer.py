@@ -114,6 +114,7 @@ def test_slow_step_of_kernels_gives_the_states_and_the_cache_of_the_models_step(
     torch.testing.assert_close(ours.values, streams.cache.values, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("batch", [1, 9])
 @torch.inference_mode()
 def test_frame_of_kernels_gives_the_logits_of_the_models_frame(

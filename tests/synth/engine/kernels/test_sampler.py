@@ -251,6 +251,7 @@ def test_with_top_p_one_every_candidate_can_be_drawn(generator: torch.Generator)
     assert set(codes.tolist()) == set(range(4))
 
 
+@pytest.mark.thorough
 def test_with_top_p_one_none_is_cut_where_a_sum_passes_one_by_rounding(
     generator: torch.Generator,
 ) -> None:

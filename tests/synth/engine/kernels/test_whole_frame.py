@@ -19,6 +19,8 @@ from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.model.prefill import SlotPrompt, prefill
 from tests.synth.engine.kernels.quick_interpreter import hasten
 
+pytestmark = pytest.mark.thorough
+
 NUM_FRAMES = 2
 CHANGED = ("columns", "history", "window", "position", "frame", "active", "status")
 

@@ -112,6 +112,7 @@ def test_it_is_compiled_once_and_found_again(
     assert [path.name for path in tmp_path.iterdir()] == [made.name]
 
 
+@pytest.mark.thorough
 @pytest.mark.compiler
 def test_several_that_compile_at_once_all_get_it(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
@@ -208,6 +209,7 @@ def test_an_image_for_another_machine_goes_without(
     assert not (tmp_path / "built").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.compiler
 def test_a_process_of_another_user_environment_finds_the_same_file(tmp_path: Path) -> None:
     code = "from synth.engine.native.library import native_library as n; print(n().target)"
