@@ -28,7 +28,9 @@ def get(serving: Serving, path: str) -> Any:
     return httpx.get(f"{serving.url}{path}", headers=headers, timeout=60)
 
 
-@pytest.mark.parametrize(("form", "start"), [("wav", 100), ("pcm", 200)])
+@pytest.mark.parametrize(
+    ("form", "start"), [pytest.param("wav", 100, marks=pytest.mark.thorough), ("pcm", 200)]
+)
 def test_streaming_client_hears_the_beginning_while_the_job_runs(
     serving: Serving, client: openai.OpenAI, form: Literal["wav", "pcm"], start: int
 ) -> None:

@@ -102,6 +102,7 @@ def test_every_file_of_a_new_installation_is_private_and_holds_no_secret_in_clea
             assert secret.removeprefix("whsec_").encode() not in path.read_bytes()
 
 
+@pytest.mark.thorough
 def test_old_installation_is_mended_at_the_next_start_whatever_the_umask_is(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_old_installation_is_mended_at_the_next_start_whatever_the_umask_is(
     assert open_paths(data, storage) == []
 
 
+@pytest.mark.thorough
 def test_secret_of_an_older_version_is_wiped_from_the_files_of_the_database(
     clean_env: dict[str, str],
 ) -> None:

@@ -26,7 +26,10 @@ from tests.workers.test_book_jobs import epub, upload, wait_read
 from ttsweb.leases import LOSSES_IN_COMPANY
 from voices.models import Voice, VoiceVersion
 
-pytestmark = pytest.mark.parametrize("pair", ["files"], indirect=True)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.parametrize("pair", ["files"], indirect=True),
+]
 BOOK = epub(("Oxen", "Ox one. Ox two."))
 
 

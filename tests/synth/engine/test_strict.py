@@ -104,10 +104,12 @@ def close(traces: Traces) -> None:
         ("golden", "bfloat16", "off"),
         ("golden", "int8", "off"),
         # Sizes at which one row alone and one of a few are multiplied in another order.
-        ("mid", "float32", "off"),
-        ("mid", "bfloat16", "off"),
+        pytest.param(("mid", "float32", "off"), marks=pytest.mark.thorough),
+        pytest.param(("mid", "bfloat16", "off"), marks=pytest.mark.thorough),
         pytest.param(("golden", "float32", "auto"), marks=pytest.mark.compiler),
-        pytest.param(("mid", "bfloat16", "auto"), marks=pytest.mark.compiler),
+        pytest.param(
+            ("mid", "bfloat16", "auto"), marks=[pytest.mark.compiler, pytest.mark.thorough]
+        ),
         pytest.param(("mid", "int8", "auto"), marks=pytest.mark.compiler),
     ],
     ids="-".join,
