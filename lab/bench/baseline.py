@@ -16,11 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lab.bench.baseline_sampler import sample
 from synth.contract import Sampling
 from synth.engine.model.config import LMConfig, TransformerConfig
 from synth.engine.model.layers import apply_rope, rope_table
-from synth.engine.model.sampling import RAS_WINDOW, SECOND_TEMPERATURE, SECOND_TOP_P
+from synth.engine.model.sampling import (
+    MIN_TEMPERATURE,
+    RAS_WINDOW,
+    SECOND_TEMPERATURE,
+    SECOND_TOP_P,
+)
 from synth.engine.tokenizer import SpecialIds
 
 CACHE_LENGTH = 2048
@@ -204,3 +208,22 @@ def _head_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     wide = x.float()
     wide = wide * torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
     return (wide * weight.float()).type_as(x)
+
+
+def sample(logits: Tensor, temperature: float, top_p: float, top_k: int) -> Tensor:
+    """Return one index, int64 [1], of logits [V]; everything in the logits' own dtype.
+
+    Top-p and top-k cut first, on probabilities without temperature; the candidate that crosses
+    top_p goes too and the best one always stays. An exponential race then draws.
+    """
+    ordered, order = torch.sort(logits, descending=True)
+    cumulative = torch.cumsum(torch.softmax(ordered, dim=-1), dim=-1)
+    removed = cumulative > top_p
+    removed[top_k:] = True
+    removed[0] = False
+    removed = torch.zeros_like(removed).scatter(0, order, removed)
+    kept = logits.masked_fill(removed, -torch.inf) / max(temperature, MIN_TEMPERATURE)
+    weights = torch.softmax(kept, dim=-1)
+    # Never exactly 0 or 1 here: in bfloat16 a 0 would let a token win that was cut.
+    uniform = torch.rand(weights.shape, device=weights.device).clamp_(1e-7, 1 - 1e-7)
+    return torch.argmax(weights / -uniform.log(), dim=-1, keepdim=True)

@@ -17,10 +17,10 @@ from lab.golden.case import (
     compare_value,
     not_understood,
 )
+from lab.golden.generate import Generation
 from lab.golden.generation_jobs import Job, Outcome, RunJobs, run_alone
 from lab.golden.models import Loaded, load, noise_of
 from synth.contract import FinishReason
-from synth.engine.generate import Generation
 from synth.engine.model.linear import LinearForm
 from synth.engine.model.noise import FixedFrame, FrameNoise
 from synth.engine.model.sampling import Cut, best_candidates, probabilities

@@ -12,10 +12,15 @@ from typing import Any
 from torch import Tensor
 
 from lab.golden.case import CaseResult
+from lab.golden.generate import (
+    DEFAULT_CHUNK_BYTES,
+    CodeRequest,
+    Generation,
+    generate_codes,
+    text_requests,
+)
 from lab.golden.models import Loaded, noise_of, sampling_of, voices_of
-from synth.engine.dialogue import DEFAULT_CHUNK_BYTES
 from synth.engine.errors import EngineError
-from synth.engine.generate import CodeRequest, Generation, generate_codes, text_requests
 from synth.engine.model.compat import REFERENCE
 from synth.engine.model.noise import NoiseSource
 

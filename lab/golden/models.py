@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
+from lab.golden.generate import pair_voices
 from lab.golden.vocabulary import read_vocabulary
 from synth.contract import Sampling
 from synth.engine.loading.weights import load_dual_ar
@@ -19,7 +20,7 @@ from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.model.linear import LinearForm
 from synth.engine.model.noise import CounterNoise, NoiseSource, TorchNoise
-from synth.engine.prompt import VoicePrompt, pair_voices
+from synth.engine.prompt import VoicePrompt
 from synth.engine.tokenizer import Tokenizer
 
 

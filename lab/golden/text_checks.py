@@ -12,15 +12,15 @@ from lab.golden.case import (
     compare_value,
     not_understood,
 )
-from lab.golden.models import load, voices_of
-from synth.engine.dialogue import (
+from lab.golden.generate import (
+    Conversation,
     group_turns_into_batches,
     split_into_batches,
     split_text_by_speaker,
 )
-from synth.engine.generate import prompt_builder
+from lab.golden.models import load, voices_of
 from synth.engine.model.compat import REFERENCE
-from synth.engine.prompt import Conversation
+from synth.engine.prompt import prompt_builder
 
 _PROMPT_ROW = {
     "text",

@@ -75,7 +75,7 @@ def default_out() -> Path:
 
 def list_steps() -> int:
     """Print every part's steps with what they take on a GPU."""
-    from lab.gpu_check.worker import steps_of
+    from lab.gpu_check.steps import steps_of
 
     rows = [
         {"part": part, "step": step.name, "seconds": f"{step.seconds:.0f}"}
@@ -88,7 +88,7 @@ def list_steps() -> int:
 
 def work(options: argparse.Namespace) -> int:
     """Run the steps of the part in this process."""
-    from lab.gpu_check.worker import run_part
+    from lab.gpu_check.steps import run_part
 
     return run_part(options, ROOT)
 

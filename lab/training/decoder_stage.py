@@ -7,18 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lab.training.acoustics import ROWS_PER_FRAME
 from lab.training.codebooks import Book
 from lab.training.codec_network import build_decoder, codec_config, set_books
 from lab.training.run_folder import RunFolderError
 from lab.training.shards import Clip
-from lab.training.spectral_loss import SpectralLoss
 from lab.training.synthesis import ROW_LENGTH, synthesise
 from lab.training.voices import VOICES
 
 FRAME_LENGTH = ROWS_PER_FRAME * ROW_LENGTH
+SAMPLE_RATE = 44100
+_RESOLUTIONS = ((512, 30), (1024, 60), (2048, 80))  # samples of a window, mel bands
+_LONG_WINDOW = 3072  # wide enough to part the harmonics of the lowest voice
+_HOPS = {512: 120, 1024: 230, 2048: 480, _LONG_WINDOW: 700}  # none divides the decoder's 512
+_LONG_UP_TO_HZ = 4000
+_HIGHEST_HZ = 11000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +117,56 @@ class DecoderStage:
             torch.stack(features).to(self.device),
             torch.tensor(pitches, device=self.device),
         )
+
+
+class SpectralLoss(nn.Module):
+    """Hold windows and mel filters for `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for size in _HOPS:
+            self.register_buffer(f"window_{size}", torch.hann_window(size))
+        for size, bands in _RESOLUTIONS:
+            self.register_buffer(f"mel_{size}", mel_filters(size, bands))
+
+    def forward(self, wave: Tensor, harmonic: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """Compare [B, N] with the sum of a harmonic and a noise part.
+
+        Returns:
+            `mel`: mean difference of log10 mel spectra; `magnitude`: of log10 magnitudes up to
+            4 kHz at a resolution that shows each harmonic; `wave`: complex difference from the
+            harmonic part, where that part is the larger, as a share of its size.
+        """
+        target = harmonic + noise
+        mel = wave.new_zeros(())
+        for size, _ in _RESOLUTIONS:
+            filters = self.get_buffer(f"mel_{size}")
+            ours, theirs = (self._spectrum(x, size).abs() for x in (wave, target))
+            log_ours, log_theirs = (torch.log10(filters @ x + 1e-2) for x in (ours, theirs))
+            mel = mel + (log_ours - log_theirs).abs().mean() / len(_RESOLUTIONS)
+        bins = _LONG_UP_TO_HZ * _LONG_WINDOW // SAMPLE_RATE
+        ours, theirs = (self._spectrum(x, _LONG_WINDOW)[:, :bins].abs() for x in (wave, target))
+        magnitude = (torch.log10(ours + 0.1) - torch.log10(theirs + 0.1)).abs().mean()
+        return {"mel": mel, "magnitude": magnitude, "wave": self._wave(wave, harmonic, noise)}
+
+    def _wave(self, wave: Tensor, harmonic: Tensor, noise: Tensor) -> Tensor:
+        size = 1024
+        ours, tones, rest = (self._spectrum(x, size) for x in (wave, harmonic, noise))
+        # Louder bins count by the root of their size, else vowels' lowest harmonics are all.
+        sure = (tones.abs() > rest.abs()).float() / (tones.abs() + 0.3).sqrt()
+        off = ((ours - tones).abs() * sure).sum()
+        return off / ((tones.abs() * sure).sum() + 1e-3)
+
+    def _spectrum(self, x: Tensor, size: int) -> Tensor:
+        window = self.get_buffer(f"window_{size}")
+        return torch.stft(x, size, _HOPS[size], size, window, center=False, return_complex=True)
+
+
+def mel_filters(size: int, bands: int) -> Tensor:
+    """Return triangles [bands, size / 2 + 1] of equal height."""
+    hz = torch.linspace(0, SAMPLE_RATE / 2, size // 2 + 1)
+    top = 2595 * torch.log10(torch.tensor(1 + _HIGHEST_HZ / 700))
+    edges = 700 * (10 ** (torch.linspace(0, float(top), bands + 2) / 2595) - 1)
+    rising = (hz - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
+    falling = (edges[2:, None] - hz) / (edges[2:] - edges[1:-1])[:, None]
+    return torch.minimum(rising, falling).clamp(min=0)

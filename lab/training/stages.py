@@ -19,7 +19,6 @@ from lab.training.codes_stage import (
 )
 from lab.training.decoder_stage import DecoderStage
 from lab.training.encoder_stage import EncoderStage
-from lab.training.gates import missed_gates
 from lab.training.lm_stage import LMStage
 from lab.training.plan import Plan
 from lab.training.run_folder import RunFolder
@@ -29,6 +28,13 @@ from synth.engine.codec import CodecEncoder
 
 TRAINED = ("encoder", "decoder", "lm")
 Report = Callable[[str], None]
+# Stage -> (loss, the most it may be at the end). Beyond these the round trip loses words.
+_LIMITS = {
+    "encoder": (("lost", 0.45), ("voice", 0.3)),
+    "decoder": (("mel", 0.26), ("wave", 0.70)),
+    "lm": (("semantic", 1.3), ("attention", 0.8)),
+}
+_ROWS = 4  # of the losses' end that are averaged
 
 
 class GateError(Exception):
@@ -67,7 +73,7 @@ def run_stage(stage: str, run: RunFolder, plan: Plan, options: Options, report: 
     elif stage == "codes":
         write_codes(run, _trained_encoder(run, plan, options.device), report)
     elif stage == "export":
-        from lab.training.finish import export_run
+        from lab.training.export import export_run
 
         export_run(run, plan, run.path / "checkpoint", report)
     else:
@@ -128,3 +134,18 @@ def _trained_encoder(run: RunFolder, plan: Plan, device: torch.device) -> CodecE
     )
     encoder.load_state_dict(run.load("encoder-state")["network"])
     return encoder.to(device).eval()
+
+
+def missed_gates(run: RunFolder, stage: str) -> list[str]:
+    """Return a sentence for every limit that a stage's losses have not come under."""
+    rows = run.read_losses(stage)[-_ROWS:]
+    if stage not in _LIMITS:
+        return []
+    if not rows:
+        return [f"{stage} has not been trained"]
+    missed = []
+    for name, limit in _LIMITS[stage]:
+        value = sum(row[name] for row in rows) / len(rows)
+        if not value <= limit:
+            missed.append(f"{stage}: {name} is {value:.3f} and should be at most {limit}")
+    return missed

@@ -24,14 +24,13 @@ from synth.contract import (
 )
 from synth.engine.codec import ChunkSchedule, encode_reference
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
-from synth.engine.generate import prompt_builder
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.heap import keep_heap
 from synth.engine.loading.held_memory import held_bytes, memory_report
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.loading.memory import MemoryPlan
 from synth.engine.model.prefix_cache import PrefixKeys
-from synth.engine.prompt import PromptParts
+from synth.engine.prompt import PromptParts, prompt_builder
 from synth.engine.slots.engine_threads import EngineThreads
 from synth.engine.slots.live_audio import AudioStream, LiveAudio
 from synth.engine.slots.request_queue import SlotRequest

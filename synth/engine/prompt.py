@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from synth.contract import Reference
-from synth.engine.errors import InvalidSpecError, PromptTooLongError
+from synth.engine.errors import InvalidSpecError
 from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.prefix_cache import PrefixKeys
 from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
 
 PROMPT_VERSION = "1"  # goes into fingerprints: raise it when the same request gives other columns
-RESERVED_POSITIONS = 2048  # positions of the context a prompt must leave free
 
 _PLAIN_SYSTEM = "convert the provided text to speech"
 _VOICE_SYSTEM = (
@@ -39,20 +39,6 @@ class VoicePrompt:
 
     text: str
     codes: Tensor
-
-
-def pair_voices(
-    texts: Sequence[str] | None, codes: Sequence[Tensor] | None, compat: Compat = PRODUCT
-) -> tuple[VoicePrompt, ...]:
-    """Join transcripts and codes to voices; raise InvalidSpecError when their numbers differ."""
-    texts, codes = texts or (), codes or ()
-    if compat.ignore_half_voice and not (texts and codes):
-        return ()
-    if len(texts) != len(codes):
-        raise InvalidSpecError(
-            f"There are {len(texts)} voice transcripts but {len(codes)} arrays of voice codes."
-        )
-    return tuple(VoicePrompt(text, tensor) for text, tensor in zip(texts, codes, strict=True))
 
 
 class PromptBuilder:
@@ -120,30 +106,6 @@ class PromptBuilder:
         return columns
 
 
-class Conversation:
-    """Grow one prompt turn by turn: what was said before stands before what is said next."""
-
-    def __init__(self, builder: PromptBuilder, voices: Sequence[VoicePrompt] = ()) -> None:
-        self._builder = builder
-        self._history = builder.system(voices)
-
-    def ask(self, text: str) -> Tensor:
-        """Return the prompt for one batch of text, int64 [1 + K, S]."""
-        self._history = torch.cat([self._history, self._builder.turn(text)], dim=1)
-        return self._history
-
-    def answer(self, codes: Tensor) -> None:
-        """Enter the codes [K, T] that were spoken for the last batch."""
-        self._history = torch.cat([self._history, self._builder.answer(codes)], dim=1)
-
-
-def check_prompt_length(prompt: Tensor, max_seq_len: int) -> None:
-    """Raise PromptTooLongError unless the prompt leaves the reserved positions free."""
-    limit = max_seq_len - RESERVED_POSITIONS
-    if prompt.shape[1] > limit:
-        raise PromptTooLongError(positions=prompt.shape[1], limit=limit)
-
-
 def _tagged(text: str, speaker: int) -> str:
     """Put the speaker's tag in front, unless the transcript has a tag anywhere already."""
     return text if SPEAKER_TAG.search(text) else f"<|speaker:{speaker}|>{text}"
@@ -208,3 +170,13 @@ def _digest(references: Sequence[Reference]) -> bytes:
         digest.update(text)
         digest.update(np.ascontiguousarray(reference.codes).tobytes())
     return digest.digest()
+
+
+def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:
+    """Return the builder of this model's prompts."""
+    return PromptBuilder(
+        tokenizer,
+        num_codebooks=model.slow.num_codebooks,
+        codebook_size=model.slow.codebook_size,
+        compat=compat,
+    )

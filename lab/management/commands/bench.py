@@ -9,8 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lab.bench import arguments as engine
-from lab.bench.service import arguments as service
+from lab.bench import arguments
 from ttsweb.commands.base import BaseCommand, CommandParser
 from ttsweb.commands.errors import CommandError, errors_told
 
@@ -28,52 +27,52 @@ BENCHES = {
     "ar": Bench(
         "lab.bench.ar",
         "frames per second of decode steps, by batch and context",
-        engine.add_ar_arguments,
+        arguments.add_ar_arguments,
     ),
     "fast": Bench(
         "lab.bench.fast",
         "the fast transformer's part of a frame",
-        engine.add_fast_arguments,
+        arguments.add_fast_arguments,
     ),
     "prefill": Bench(
         "lab.bench.prefill",
         "prompts, with and without a cached voice",
-        engine.add_prefill_arguments,
+        arguments.add_prefill_arguments,
     ),
     "codec": Bench(
         "lab.bench.codec",
         "codes to audio, by length, batch and precision",
-        engine.add_codec_arguments,
+        arguments.add_codec_arguments,
     ),
     "encode": Bench(
         "lab.bench.encode",
         "audio to codes, and what bfloat16 changes in them",
-        engine.add_encode_arguments,
+        arguments.add_encode_arguments,
     ),
     "stream": Bench(
         "lab.bench.stream",
         "time from a request to its first audio",
-        engine.add_stream_arguments,
+        arguments.add_stream_arguments,
     ),
     "segments": Bench(
         "lab.bench.segments",
         "many segments at once, from text to audio",
-        engine.add_segments_arguments,
+        arguments.add_segments_arguments,
     ),
     "cold": Bench(
         "lab.bench.cold",
         "each part of a process's start, and its memory",
-        engine.add_cold_arguments,
+        arguments.add_cold_arguments,
     ),
     "e2e": Bench(
         "lab.bench.service.e2e",
         "a book through queue, database and storage",
-        service.add_e2e_arguments,
+        arguments.add_e2e_arguments,
     ),
     "inline-vs-stored": Bench(
         "lab.bench.service.inline_vs_stored",
         "requests that send their voice's clip, compared with a stored voice",
-        service.add_inline_arguments,
+        arguments.add_inline_arguments,
     ),
 }
 
@@ -110,7 +109,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure; exit 1 when that fails, 2 for what cannot be measured at all."""
-        from lab.bench.plot import check_plot, draw_plot
+        from lab.bench.report import check_plot, draw_plot
         from synth.engine.errors import CheckpointError, EngineError, InvalidSpecError
 
         try:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lab.bench import ar, contenders
+from lab.bench import ar
 from lab.bench.baseline import BaselineLoop
 from lab.bench.presets import preset_dual_ar
 from lab.bench.stepping import DecodeBatch
@@ -21,7 +21,7 @@ SMALL = ("--frames", "2", "--windows", "1", "--baseline-frames", "1", "--context
 def test_the_plain_loop_reads_the_models_own_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[DecodeBatch] = []
     loops: list[BaselineLoop] = []
-    ours, plain = contenders.Ours, contenders.Plain
+    ours, plain = ar.Ours, ar.Plain
 
     def note_ours(name: str, batch: DecodeBatch, *rest: Any) -> Any:
         batches.append(batch)

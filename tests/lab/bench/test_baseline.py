@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lab.bench.baseline import BaselineLoop
-from lab.bench.baseline_sampler import sample
+from lab.bench.baseline import BaselineLoop, sample
 from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset, preset_dual_ar
 from lab.bench.stepping import random_prompt

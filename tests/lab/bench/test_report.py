@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.bench.plot import check_plot, draw_plot
-from lab.bench.report import Plot, Report
+from lab.bench.report import Plot, Report, check_plot, draw_plot
 from synth.engine.errors import InvalidSpecError
 
 ROWS = (

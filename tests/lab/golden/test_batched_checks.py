@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lab.golden.batched_checks import CHECKS
+from lab.golden.batched_run import StreamNoise
 from lab.golden.case import CaseResult, GoldenFolder
-from lab.golden.stream_noise import StreamNoise
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.model.noise import CounterNoise, FrameNoise, TorchNoise

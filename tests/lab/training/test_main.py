@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lab.training.arguments import PLAN_NAMES, STAGES, add_arguments
-from lab.training.check import has_fallen
-from lab.training.main import minutes_of, run
+from lab.training.main import has_fallen, minutes_of, run
 from lab.training.plan import PLANS
 from lab.training.run_folder import RunFolder
 from lab.training.stages import GateError, Options, check_gate, run_stage

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.training.curves import write_curves
-from lab.training.gates import missed_gates
 from lab.training.plan import PLANS, settle_plan
 from lab.training.run_folder import RunFolder, RunFolderError
+from lab.training.stages import missed_gates
+from lab.training.trainer import write_curves
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lab.training.acoustics import NUM_FEATURES
-from lab.training.spectral_loss import SpectralLoss
+from lab.training.decoder_stage import SpectralLoss
 from lab.training.synthesis import synthesise
 
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
+from lab.golden.generate import CodeRequest, generate_codes
 from lab.golden.models import Loaded
 from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
-from synth.engine.generate import CodeRequest, generate_codes
 from synth.engine.model.decode import StepOutput, decode_step, step_tensors
 from synth.engine.model.decode_state import (
     CONTEXT_FULL,

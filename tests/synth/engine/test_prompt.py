@@ -5,17 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from lab.golden.generate import Conversation, check_prompt_length, pair_voices
 from lab.golden.models import Loaded
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
-from synth.engine.generate import prompt_builder
 from synth.engine.model.compat import REFERENCE
-from synth.engine.prompt import (
-    Conversation,
-    PromptBuilder,
-    VoicePrompt,
-    check_prompt_length,
-    pair_voices,
-)
+from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
 
 
 @pytest.fixture

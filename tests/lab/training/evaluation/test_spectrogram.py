@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.training.evaluation.spectrogram import encode_png, write_spectrograms
+from lab.training.evaluation.report import encode_png, write_spectrograms
 
 
 def test_pixels_come_back_from_the_file() -> None:

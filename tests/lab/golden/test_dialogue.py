@@ -1,8 +1,8 @@
-"""Test dialogue; the golden `text` and `prompts` cases pin the rest."""
+"""Test lab.golden.generate; the golden `text` and `prompts` cases pin the rest."""
 
 from __future__ import annotations
 
-from synth.engine.dialogue import (
+from lab.golden.generate import (
     group_turns_into_batches,
     split_into_batches,
     split_text_by_speaker,

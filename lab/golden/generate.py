@@ -1,4 +1,4 @@
-"""Generate whole requests: plain loops over `prefill` and `decode_step`, batched or in turns."""
+"""Generate whole texts as the reference does: plain loops over `prefill` and `decode_step`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
-from synth.engine.dialogue import DEFAULT_CHUNK_BYTES, split_into_batches
-from synth.engine.errors import NonFiniteLogitsError
+from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
 from synth.engine.model.compat import PRODUCT, Compat
 from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, DecodeState
@@ -18,8 +17,12 @@ from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.noise import NoiseSource
 from synth.engine.model.prefill import SlotPrompt, prefill
 from synth.engine.model.sampling import DEFAULT_MAX_TOP_K
-from synth.engine.prompt import Conversation, PromptBuilder, VoicePrompt, check_prompt_length
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
+from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
+
+MAX_TURNS_PER_BATCH = 5
+DEFAULT_CHUNK_BYTES = 512
+RESERVED_POSITIONS = 2048  # positions of the context a prompt must leave free
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,16 +171,6 @@ def text_requests(
         conversation.answer(generation.codes)
 
 
-def prompt_builder(model: DualAR, tokenizer: Tokenizer, compat: Compat = PRODUCT) -> PromptBuilder:
-    """Return the builder of this model's prompts."""
-    return PromptBuilder(
-        tokenizer,
-        num_codebooks=model.slow.num_codebooks,
-        codebook_size=model.slow.codebook_size,
-        compat=compat,
-    )
-
-
 def _positions_needed(request: CodeRequest, context: int) -> int:
     """Return the positions a request may come to use: a cache larger than that is waste."""
     limit = request.sampling.max_frames or context
@@ -211,3 +204,86 @@ def _collect(
             )
         )
     return results
+
+
+def pair_voices(
+    texts: Sequence[str] | None, codes: Sequence[Tensor] | None, compat: Compat = PRODUCT
+) -> tuple[VoicePrompt, ...]:
+    """Join transcripts and codes to voices; raise InvalidSpecError when their numbers differ."""
+    texts, codes = texts or (), codes or ()
+    if compat.ignore_half_voice and not (texts and codes):
+        return ()
+    if len(texts) != len(codes):
+        raise InvalidSpecError(
+            f"There are {len(texts)} voice transcripts but {len(codes)} arrays of voice codes."
+        )
+    return tuple(VoicePrompt(text, tensor) for text, tensor in zip(texts, codes, strict=True))
+
+
+class Conversation:
+    """Grow one prompt turn by turn: what was said before stands before what is said next."""
+
+    def __init__(self, builder: PromptBuilder, voices: Sequence[VoicePrompt] = ()) -> None:
+        self._builder = builder
+        self._history = builder.system(voices)
+
+    def ask(self, text: str) -> Tensor:
+        """Return the prompt for one batch of text, int64 [1 + K, S]."""
+        self._history = torch.cat([self._history, self._builder.turn(text)], dim=1)
+        return self._history
+
+    def answer(self, codes: Tensor) -> None:
+        """Enter the codes [K, T] that were spoken for the last batch."""
+        self._history = torch.cat([self._history, self._builder.answer(codes)], dim=1)
+
+
+def check_prompt_length(prompt: Tensor, max_seq_len: int) -> None:
+    """Raise PromptTooLongError unless the prompt leaves the reserved positions free."""
+    limit = max_seq_len - RESERVED_POSITIONS
+    if prompt.shape[1] > limit:
+        raise PromptTooLongError(positions=prompt.shape[1], limit=limit)
+
+
+def split_text_by_speaker(text: str, *, drop_leading_text: bool = False) -> list[str]:
+    """Return one turn per speaker tag: the tag with the text up to the next, outer space stripped.
+
+    Text before the first tag is a turn of its own, unless `drop_leading_text`. A text without any
+    tag gives an empty list.
+    """
+    starts = [match.start() for match in SPEAKER_TAG.finditer(text)]
+    if not starts:
+        return []
+    turns = [
+        text[start:end].strip() for start, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
+    leading = text[: starts[0]].strip()
+    return turns if drop_leading_text or not leading else [leading, *turns]
+
+
+def group_turns_into_batches(
+    turns: Sequence[str], *, max_turns: int = MAX_TURNS_PER_BATCH, max_bytes: int
+) -> list[str]:
+    """Join turns with line ends, greedily, up to `max_turns` turns and `max_bytes` UTF-8 bytes.
+
+    The joining line ends are not counted, and a single turn above the limit goes alone, uncut.
+    """
+    batches: list[list[str]] = []
+    num_bytes = 0
+    for turn in turns:
+        size = len(turn.encode())
+        if not batches or len(batches[-1]) >= max_turns or num_bytes + size > max_bytes:
+            batches.append([])
+            num_bytes = 0
+        batches[-1].append(turn)
+        num_bytes += size
+    return ["\n".join(batch) for batch in batches]
+
+
+def split_into_batches(
+    text: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES, drop_leading_text: bool = False
+) -> list[str]:
+    """Return the batches of a request's text; untagged text is one batch, however long."""
+    turns = split_text_by_speaker(text, drop_leading_text=drop_leading_text)
+    if not turns:
+        return [text]
+    return group_turns_into_batches(turns, max_bytes=chunk_bytes)

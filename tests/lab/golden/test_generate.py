@@ -1,4 +1,4 @@
-"""Test generate: batches, product behaviour against the reference's quirks."""
+"""Test lab.golden.generate: batches, product behaviour against the reference's quirks."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
+from lab.golden.generate import CodeRequest, generate_codes, generate_text
 from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
-from synth.engine.generate import CodeRequest, generate_codes, generate_text
 from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.compat import PRODUCT, REFERENCE
 from synth.engine.model.dual_ar import DualAR
