@@ -5,14 +5,52 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:  # commands that only talk to a server read the limits, and need no numpy
+    import numpy as np
+    import numpy.typing as npt
 
-CodesArray = npt.NDArray[np.int16]
-AudioArray = npt.NDArray[np.float32]
+    CodesArray = npt.NDArray[np.int16]
+    AudioArray = npt.NDArray[np.float32]
+else:
+    CodesArray = AudioArray = Any
+
 MAX_TOP_K = 64  # candidates that every draw keeps; a larger top_k is refused, not cut
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hold the range of a number; an open end is itself outside."""
+
+    low: float
+    high: float
+    whole: bool = False
+    low_open: bool = False
+    high_open: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Say whether a number is in the range."""
+        is_above = number > self.low or (number == self.low and not self.low_open)
+        return is_above and (number < self.high or (number == self.high and not self.high_open))
+
+    @property
+    def words(self) -> str:
+        """Return the range in words, as it stands behind "Expected"."""
+        kind = "a whole number" if self.whole else "a number"
+        low = f"greater than {self.low} and" if self.low_open else f"from {self.low}"
+        return f"{kind} {low} {'less than' if self.high_open else 'up to'} {self.high}"
+
+    @property
+    def ends(self) -> str:
+        """Return both ends."""
+        return f"{self.low} to {self.high}"
+
+
+TEMPERATURE = Limits(0, 2, low_open=True, high_open=True)
+TOP_P = Limits(0, 1, low_open=True)
+TOP_K = Limits(1, MAX_TOP_K, whole=True)
+SEED = Limits(0, 2**63 - 1, whole=True)
 
 
 class FinishReason(enum.StrEnum):
@@ -27,8 +65,8 @@ class FinishReason(enum.StrEnum):
 class Sampling:
     """Hold the sampling parameters of one request.
 
-    `top_p` in (0, 1] and `top_k` >= 1 cut first, then `temperature` in (0, 2) scales what is left.
-    `max_frames` caps the frames of speech; `seed` is any int in [0, 2**63).
+    `top_p` and `top_k` cut first, then `temperature` scales what is left: see their limits.
+    `max_frames` caps the frames of speech.
     """
 
     seed: int = 0

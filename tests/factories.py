@@ -265,7 +265,7 @@ def make_book_file(book: BookSource, **fields: Any) -> BookFile:
     """Return a finished M4B of a started book, of ten bytes in the storage."""
     key = default_storage.save(f"exports/{uuid.uuid4().hex}.m4b", ContentFile(b"0123456789"))
     values: dict[str, Any] = {
-        "kind": BookFile.Kind.M4B,
+        "kind": "m4b",
         "options": {"preset": "standard"},
         "options_digest": "0" * 64,
         "status": BookFile.Status.DONE,

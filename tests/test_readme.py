@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from ttsweb.configuration.tables import env_example, with_settings_table
+from ttsweb.configuration.tables import env_example, with_options_table, with_settings_table
 
 PROJECT = Path(__file__).resolve().parent.parent
 DOCUMENTS = ("README.md", "CHANGELOG.md", "docker-compose.yml", "Dockerfile", "tts")
@@ -33,6 +33,12 @@ def test_table_of_the_guide_is_the_one_of_the_code() -> None:
     guide = (PROJECT / "docs/configuration.md").read_text(encoding="utf-8")
 
     assert guide == with_settings_table(guide), "run ./tts docs --write"
+
+
+def test_table_of_options_in_the_api_guide_is_the_generated_one() -> None:
+    guide = (PROJECT / "docs" / "api.md").read_text(encoding="utf-8")
+
+    assert guide == with_options_table(guide), "run ./tts docs --write"
 
 
 def test_env_example_is_the_one_of_the_code() -> None:

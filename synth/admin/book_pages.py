@@ -25,24 +25,12 @@ from synth.bookshelf.proof import proof_of
 from synth.formats import BOOK_FORMATS
 from synth.jobs.retry import may_retry
 from synth.models import BookSource, Export
+from synth.models.books import file_kinds
 from voices.access import visible_voices
 from voices.models import VoiceVersion
 
 MOST_VOICES = 500
-KIND_LABELS = {
-    "m4b": "M4B with chapters",
-    "mp3": "MP3",
-    "opus": "Opus",
-    "flac": "FLAC",
-    "wav": "WAV",
-    "chapters": "A file for each chapter (ZIP)",
-    "shelf": "Folders for Audiobookshelf (ZIP)",
-    "read_along": "Read-along EPUB",
-    "sample": "Sample for shops",
-    "srt": "Subtitles, SRT",
-    "vtt": "Subtitles, WebVTT",
-    "report": "Report of levels",
-}
+KIND_LABELS = dict(file_kinds())
 SEGMENTS_PER_PAGE = 50
 # Which buttons a book has in which state.
 BUTTONS = {
@@ -219,7 +207,7 @@ def _files(book: BookSource) -> dict[str, Any]:
     kinds = [
         {
             "name": str(kind),
-            "label": KIND_LABELS.get(str(kind), str(kind)),
+            "label": KIND_LABELS[kind],
             "takes": " ".join(takes),
             "formats": FILE_FORMATS.get(kind, ()),
         }

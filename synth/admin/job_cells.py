@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from synth.api.jobs.serializers import has_audio, progress_of
 from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
 from synth.jobs.queue_places import queue_positions
 from synth.models import RenderJob
+from synth.options.job_options import OPTIONS, Option, Value
 from synth.transitions import UNFINISHED
 from ttsweb.counted import counted
 
@@ -71,20 +73,29 @@ def cell_context(job: RenderJob) -> dict[str, Any]:
 
 def options_of(job: RenderJob) -> str:
     """Return what was asked for beside the usual."""
-    asked = {
-        "language": job.language,
-        "sample rate": job.sample_rate and f"{job.sample_rate} Hz",
-        "bit rate": job.bit_rate and f"{job.bit_rate} bit/s",
-        "loudness": job.loudness and f"{job.loudness:g} LUFS",
-        "speed": "" if job.speed == 1 else f"{job.speed:g}",
-        "pauses": ", ".join(f"{name} {pause} ms" for name, pause in job.pauses.items()),
-        "lexicons": ", ".join(map(str, job.lexicons)),
-        "lexicon entries": len(job.lexicon) or "",
-        "normalised": "yes" if job.normalise else "",
-        "further takes": "" if job.max_retakes is None else str(job.max_retakes),
-        "live": "yes" if job.live_requested_at else "",
-        "deadline": job.deadline_at and f"{job.deadline_at:%Y-%m-%d %H:%M} UTC",
-        "deleted at": job.expires_at and f"{job.expires_at:%Y-%m-%d %H:%M} UTC",
-        "webhook": job.webhook_url,
-    }
-    return " · ".join(f"{name} {value}" for name, value in asked.items() if value) or "-"
+    asked = {one.listed: _words(one, job) for one in OPTIONS.values() if one.listed}
+    asked["live"] = "yes" if job.live_requested_at else ""
+    asked["deleted at"] = _words_of_time(job.expires_at)
+    return " · ".join(f"{name} {words}" for name, words in asked.items() if words) or "-"
+
+
+def _words(one: Option, job: RenderJob) -> str:
+    """Return the value of an option in words; empty where it is the usual one."""
+    value = getattr(job, one.column)
+    if value == one.default or value in (None, [], {}):
+        return ""
+    if one.value == Value.PAUSES:
+        return ", ".join(f"{name} {pause} ms" for name, pause in value.items())
+    if one.value == Value.NAMES:
+        return ", ".join(map(str, value))
+    if one.value == Value.MOMENT:
+        return _words_of_time(value)
+    if one.value == Value.SWITCH:
+        return "yes"
+    if one.value == Value.ENTRIES:
+        return str(len(value))
+    return f"{value:g}{one.unit}" if isinstance(value, float) else f"{value}{one.unit}"
+
+
+def _words_of_time(moment: dt.datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else ""

@@ -9,9 +9,10 @@ from typing import Any
 from django.forms import ValidationError
 from rest_framework import serializers
 
+from synth.api.jobs.requests import EntrySerializer
 from synth.models import LexiconEntry
 from synth.options.fields import MAX_SPEAKER_NUMBER, MAX_SPEAKERS, PausesField
-from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS, EntrySerializer
+from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from ttsweb.http.api import error_items
 
 _SPEAKER = re.compile(r"\s*([0-9]{1,4})\s*[:=]\s*(\S.*)")

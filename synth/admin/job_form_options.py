@@ -1,13 +1,19 @@
-"""The fields of the job's form that few jobs need: clip, pauses, lexicons, webhook and the like."""
+"""The fields of the job's form that are made of the options' declarations, and those of clips."""
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from django import forms
+from django.utils import timezone
 from unfold.widgets import (
+    UnfoldAdminDecimalFieldWidget,
     UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
     UnfoldAdminTextInputWidget,
     UnfoldBooleanWidget,
@@ -15,21 +21,142 @@ from unfold.widgets import (
 
 from synth.admin.job_form_clips import ACCEPT, SpeakerClipsField, new_clip, read_clip
 from synth.admin.job_form_lines import read_entries, read_lexicons, read_pauses
+from synth.contract import Limits
 from synth.models import RenderJob
-from synth.options.job_options import MOST_RETAKES
-from synth.text.pauses import PAUSE_NAMES
+from synth.options.fields import MAX_SECONDS
+from synth.options.job_options import OPTIONS, Option, Value
+from synth.options.language_tags import MAX_TAG_CHARS, language_tag
 from voices.submit import NewClip
+
+_MOST_LINES_CHARS = 600_000  # of the entries of a job, with room for what is in brackets
+_DAY = 24 * 3600
+_KEPT = (
+    ("", "the server's setting"),
+    (3600, "an hour"),
+    (_DAY, "a day"),
+    (7 * _DAY, "a week"),
+    (30 * _DAY, "30 days"),
+    (365 * _DAY, "a year"),
+    (0, "forever"),
+)
+
+
+class LinesField(forms.CharField):
+    """Take what `read` makes of lines of text."""
+
+    def __init__(self, *, read: Callable[[str], Any], rows: int = 3, **kwargs: Any) -> None:
+        super().__init__(widget=UnfoldAdminTextareaWidget(attrs={"rows": rows}), **kwargs)
+        self._read = read
+
+    def clean(self, value: Any) -> Any:
+        """Return what was read."""
+        return self._read(super().clean(value))
+
+
+class LanguageTagField(forms.CharField):
+    """Take a language tag."""
+
+    def clean(self, value: Any) -> str:
+        """Return the tag as it is usually spelled; refuse what is none."""
+        text: str = super().clean(value)
+        tag = language_tag(text) if text else ""
+        if tag is None:
+            raise forms.ValidationError("Expected a language tag such as en, pt-BR or zh-Hant.")
+        return tag
+
+
+class MinutesField(forms.IntegerField):
+    """Take minutes from now."""
+
+    def clean(self, value: Any) -> Any:
+        """Return the moment."""
+        minutes = super().clean(value)
+        return None if minutes is None else timezone.now() + dt.timedelta(minutes=minutes)
+
+
+def form_field(one: Option) -> forms.Field:
+    """Return the form's field of an option; an empty one leaves the option out."""
+    more: dict[str, Any] = {
+        "required": False, "label": one.label or None, "help_text": one.form_help,
+    }  # fmt: skip
+    if isinstance(one.value, Mapping):
+        names = [(stored, name) for name, stored in one.value.items()]
+        return forms.TypedChoiceField(
+            choices=names,
+            coerce={str(stored): stored for stored in one.value.values()}.__getitem__,
+            empty_value=None,
+            widget=UnfoldAdminSelectWidget,
+            **more,
+        )
+    if one.choices:
+        choices = [("", "the model's rate"), *((each, f"{each}{one.unit}") for each in one.choices)]
+        return _select(choices, **more)
+    if isinstance(one.value, Limits):
+        return _number(one.value, **more)
+    return _MAKERS[one.value](**more)
+
+
+def _number(limits: Limits, **more: Any) -> forms.Field:
+    def check(number: float) -> None:
+        if not limits.holds(number):
+            raise forms.ValidationError(f"Expected {limits.words}.")
+
+    if limits.low_open or limits.high_open:
+        return forms.FloatField(widget=UnfoldAdminDecimalFieldWidget, validators=[check], **more)
+    more |= {"min_value": limits.low, "max_value": limits.high}
+    if limits.whole:
+        return forms.IntegerField(widget=UnfoldAdminIntegerFieldWidget, **more)
+    return forms.FloatField(widget=UnfoldAdminDecimalFieldWidget, **more)
+
+
+def _select(choices: Any, **more: Any) -> forms.Field:
+    return forms.TypedChoiceField(
+        choices=choices, coerce=int, empty_value=None, widget=UnfoldAdminSelectWidget, **more
+    )
+
+
+_MAKERS: dict[Value, Callable[..., forms.Field]] = {
+    Value.SWITCH: partial(forms.BooleanField, widget=UnfoldBooleanWidget),
+    Value.LANGUAGE: partial(
+        LanguageTagField, max_length=MAX_TAG_CHARS, widget=UnfoldAdminTextInputWidget
+    ),
+    Value.URL: partial(forms.CharField, max_length=2000, widget=UnfoldAdminTextInputWidget),
+    Value.MOMENT: partial(
+        MinutesField,
+        min_value=1,
+        max_value=MAX_SECONDS // 60,
+        widget=UnfoldAdminIntegerFieldWidget,
+    ),
+    Value.DURATION: partial(_select, _KEPT),
+    Value.PAUSES: partial(LinesField, read=read_pauses, max_length=2000),
+    Value.NAMES: partial(LinesField, read=read_lexicons, max_length=10_000),
+    Value.ENTRIES: partial(LinesField, read=read_entries, max_length=_MOST_LINES_CHARS),
+}
+
+
+def rows_of(group: str) -> tuple[Any, ...]:
+    """Return a group's fields row by row."""
+    rows: list[tuple[str, ...]] = []
+    for one in OPTIONS.values():
+        if one.group == group and one.beside and rows:
+            rows[-1] += (one.form_name,)
+        elif one.group == group:
+            rows.append((one.form_name,))
+    return tuple(row if len(row) > 1 else row[0] for row in rows)
+
 
 if TYPE_CHECKING:  # Django's own class takes no type arguments while running
     _JobForm = forms.ModelForm[RenderJob]
 else:
-    _JobForm = forms.ModelForm
+    _JobForm = type(forms.ModelForm)(
+        "_JobForm",
+        (forms.ModelForm,),
+        {one.form_name: form_field(one) for one in OPTIONS.values()},
+    )
 
-_MOST_LINES_CHARS = 600_000  # of the entries of a job, with room for what is in brackets
 
-
-class MoreOptionsForm(_JobForm):
-    """The options that few jobs need."""
+class OptionsForm(_JobForm):
+    """A field for each of `OPTIONS`, and for clips that come with the job."""
 
     reference_audio = forms.FileField(
         required=False,
@@ -50,68 +177,7 @@ class MoreOptionsForm(_JobForm):
         help_text="Used for this job only, instead of voices. Speaker 1 speaks the text after "
         "<|speaker:1|>.",
     )
-    pauses = forms.CharField(
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="In milliseconds, one a line, such as sentence = 400. Names: "
-        f"{', '.join(PAUSE_NAMES)}.",
-    )
-    lexicons = forms.CharField(
-        required=False,
-        max_length=10_000,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        help_text="Names of lexicons, one a line, besides those that always apply. The first one "
-        "takes precedence.",
-    )
-    lexicon = forms.CharField(
-        required=False,
-        max_length=_MOST_LINES_CHARS,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
-        label="Pronunciations for this job only",
-        help_text=(
-            "One entry a line, such as Nguyen = Win. A line may begin with [literal], [regex], "
-            "[case] or [language de], or with several of them: [regex, case]."
-        ),
-    )
-    max_retakes = forms.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=MOST_RETAKES,
-        widget=UnfoldAdminIntegerFieldWidget,
-        label="Retakes",
-        help_text=(
-            "How often a take that sounds wrong is rendered again, at most: 0 to "
-            f"{MOST_RETAKES}. Empty: the server's setting."
-        ),
-    )
-    webhook = forms.CharField(
-        required=False,
-        max_length=2000,
-        widget=UnfoldAdminTextInputWidget,
-        help_text="URL that gets a message when the job has ended.",
-    )
-    live = forms.BooleanField(
-        required=False,
-        widget=UnfoldBooleanWidget,
-        label="Live audio",
-        help_text="Makes the audio available to listeners while it is rendered.",
-    )
-
     CLIPS = ("reference_audio", "reference_text", "speaker_clips")
-    WORDS = (("lexicons", "lexicon"),)
-
-    def clean_pauses(self) -> dict[str, int]:
-        """Return the pauses by their names."""
-        return read_pauses(self.cleaned_data["pauses"])
-
-    def clean_lexicons(self) -> list[str]:
-        """Return names or ids."""
-        return read_lexicons(self.cleaned_data["lexicons"])
-
-    def clean_lexicon(self) -> list[dict[str, Any]]:
-        """Return the job's own entries."""
-        return read_entries(self.cleaned_data["lexicon"])
 
     def clean_reference_audio(self) -> bytes | None:
         """Return the bytes of a clip, if one was chosen."""

@@ -13,8 +13,7 @@ from synth.book_batches.summary import kept_of
 from synth.bookshelf.uploads import delete_book
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.retry import RetryRefusedError, retry
-from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource, RenderJob
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, ApiKey, BookBatch, BookBatchEntry, BookSource, RenderJob
 from synth.transitions import book_batches as transitions
 
 _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)

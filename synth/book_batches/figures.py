@@ -24,8 +24,7 @@ from synth.book_batches.states import (
 )
 from synth.jobs.eta import chars_left, eta_of_chars
 from synth.jobs.lanes import lane_of
-from synth.models import BookBatch, BookBatchEntry, BookFile, Export, RenderJob, Segment
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, BookBatch, BookBatchEntry, BookFile, Export, RenderJob, Segment
 from synth.transitions.jobs import UNFINISHED
 
 _NOT_STARTED = (WAITING, SAMPLING, SAMPLED)

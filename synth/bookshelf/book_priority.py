@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from synth.models import BookSource
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, BookSource
 from synth.transitions.books import change_options
 from synth.transitions.changes import change_job
 

@@ -12,8 +12,7 @@ from synth.books.plan import Plan
 from synth.bookshelf.reusing import Reuse, expected_reuse
 from synth.jobs.eta import eta_of_new, eta_seconds
 from synth.jobs.lanes import lane_of
-from synth.models import BookSource, JobVoice, RenderJob, Segment
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, BookSource, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED
 from ttsweb import leases
 from voices.models import VoiceVersion

@@ -12,6 +12,7 @@ from django.utils import timezone
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.book import LexiconBook
 from synth.models import RenderJob
+from synth.options.job_options import OPTIONS
 from synth.options.orders import Order as Order
 from synth.options.orders import check_options, speakers_of
 from synth.options.url_references import UrlClip, UrlClips
@@ -148,31 +149,20 @@ class Planner:
 
     def row(self, order: Order, text: str, language: str, num_pieces: int) -> RenderJob:
         """Return the unsaved row of a job of so many segments."""
-        card = self.card
+        columns = {one.column: getattr(order, one.column) for one in OPTIONS.values()}
+        for one in OPTIONS.values():
+            if one.of_card and columns[one.column] is None:
+                columns[one.column] = getattr(self.card, one.column)
+        is_live = columns.pop("live")
         return RenderJob(
-            owner_id=self.owner.pk if self.owner else None,
-            text=text,
-            language=language,
-            priority=order.priority,
-            format=order.format,
-            speed=order.speed,
-            sample_rate=order.sample_rate,
-            bit_rate=order.bit_rate,
-            loudness=order.loudness,
-            pauses=dict(order.pauses),
-            lexicons=list(order.lexicons),
-            lexicon=[dict(entry) for entry in order.lexicon],
-            normalise=order.normalise,
-            max_retakes=order.max_retakes,
-            deadline_at=order.deadline_at,
-            retention_seconds=order.retention_seconds,
-            webhook_url=order.webhook_url,
-            live_requested_at=timezone.now() if order.live else None,
-            seed=order.seed,
-            temperature=card.temperature if order.temperature is None else order.temperature,
-            top_p=card.top_p if order.top_p is None else order.top_p,
-            top_k=card.top_k if order.top_k is None else order.top_k,
-            segments_total=num_pieces,
+            **columns
+            | {
+                "owner_id": self.owner.pk if self.owner else None,
+                "text": text,
+                "language": language,
+                "live_requested_at": timezone.now() if is_live else None,
+                "segments_total": num_pieces,
+            }
         )
 
     def _clip(self, clip: NewClip | UrlClip, attr: str) -> NewClip:

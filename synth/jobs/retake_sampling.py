@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synth.contract import Sampling
+from synth.contract import TOP_P, Sampling
 
 USUAL_RETAKES = 2  # with nothing but other seeds
 STEPS = 6
@@ -25,5 +25,5 @@ def sampling_of_retake(sampling: Sampling, place: int) -> Sampling:
     return replace(
         sampling,
         temperature=max(sampling.temperature, min(temperature, MOST_TEMPERATURE)),
-        top_p=min(1.0, round(sampling.top_p + step * TOP_P_STEP, 4)),
+        top_p=min(TOP_P.high, round(sampling.top_p + step * TOP_P_STEP, 4)),
     )

@@ -6,16 +6,15 @@ import json
 import struct
 import uuid
 
+from synth.formats import FORMATS
 from ttsweb.http.asgi_ask import Send
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
 
-LIVE_FORMATS = ("wav", "pcm")
 RATE_HEADER = "TTS-Sample-Rate"
 BYTES_PER_SAMPLE = 2
 RETRY_SECONDS = 5
 _UNKNOWN = 0xFFFFFFFF  # as a length: players take it for "until the end"
-_CONTENT_TYPES = {"wav": "audio/wav", "pcm": "audio/pcm"}
 
 
 def wav_head(sample_rate: int) -> bytes:
@@ -29,7 +28,7 @@ def wav_head(sample_rate: int) -> bytes:
 def live_headers(form: str, job_id: uuid.UUID) -> dict[str, str]:
     """Return the headers that do not depend on the audio."""
     return {
-        "Content-Type": _CONTENT_TYPES[form],
+        "Content-Type": FORMATS[form].content_type,
         "Content-Disposition": f'inline; filename="speech-{str(job_id)[:8]}.{form}"',
         "Cache-Control": "private, no-store",
         "Accept-Ranges": "none",

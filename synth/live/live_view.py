@@ -8,7 +8,8 @@ from django.http import HttpResponse, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from synth.live.answer import LIVE_FORMATS, live_headers
+from synth.formats import LIVE_FORMATS
+from synth.live.answer import live_headers
 from synth.live.streams import LIVE_HEADER
 from synth.models import RenderJob
 from synth.transitions.live import request_live

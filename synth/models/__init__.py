@@ -4,6 +4,7 @@ from synth.models.books import BookBatch as BookBatch
 from synth.models.books import BookBatchEntry as BookBatchEntry
 from synth.models.books import BookFile as BookFile
 from synth.models.books import BookSource as BookSource
+from synth.models.jobs import PRIORITIES as PRIORITIES
 from synth.models.jobs import BatchJob as BatchJob
 from synth.models.jobs import Chapter as Chapter
 from synth.models.jobs import Export as Export

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from synth.formats import BOOK_FILES
 from synth.models.keys import ApiKey
 from ttsweb.leases import LeasedModel
 
@@ -177,6 +178,11 @@ class BookBatchEntry(models.Model):
         return self.filename
 
 
+def file_kinds() -> list[tuple[str, str]]:
+    """Return the kinds of a book's files and their labels: audio formats, and what is none."""
+    return [(name, one.label) for name, one in BOOK_FILES.items()] + BookFile.Kind.choices
+
+
 class BookFile(LeasedModel):
     """One more file of a book, beside its job's: of another kind, or of what is there so far.
 
@@ -186,18 +192,15 @@ class BookFile(LeasedModel):
     """
 
     class Kind(models.TextChoices):
-        M4B = "m4b"
-        MP3 = "mp3"
-        OPUS = "opus"
-        FLAC = "flac"
-        WAV = "wav"
-        CHAPTERS = "chapters"  # a ZIP with a file for each chapter
-        SHELF = "shelf"  # a ZIP with folders as Audiobookshelf reads them
-        READ_ALONG = "read_along"  # an EPUB 3 with media overlays
-        SAMPLE = "sample"  # some minutes for shops, MP3
-        SRT = "srt"
-        VTT = "vtt"
-        REPORT = "report"  # what was measured, JSON
+        """The kinds that are no audio format; see `file_kinds`."""
+
+        CHAPTERS = "chapters", "A file for each chapter (ZIP)"
+        SHELF = "shelf", "Folders for Audiobookshelf (ZIP)"
+        READ_ALONG = "read_along", "Read-along EPUB"  # EPUB 3 with media overlays
+        SAMPLE = "sample", "Sample for shops"  # some minutes of MP3
+        SRT = "srt", "Subtitles, SRT"
+        VTT = "vtt", "Subtitles, WebVTT"
+        REPORT = "report", "Report of levels"  # JSON
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -207,7 +210,7 @@ class BookFile(LeasedModel):
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.ForeignKey("synth.RenderJob", on_delete=models.CASCADE, related_name="book_files")
-    kind = models.CharField(max_length=10, choices=Kind)
+    kind = models.CharField(max_length=10)  # of `file_kinds`
     options = models.JSONField(default=dict, blank=True)
     options_digest = models.CharField(max_length=64)
     content_digest = models.CharField(max_length=64, blank=True, default="")

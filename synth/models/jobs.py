@@ -131,6 +131,10 @@ class RenderJob(models.Model):
         return f"{word} {str(self.id)[:8]}"
 
 
+# What requests and answers call a priority.
+PRIORITIES = {one.name.lower(): one for one in RenderJob.Priority}
+
+
 class BatchJob(RenderJob):
     """A job of the kind batch; a name of its own gives it pages of its own in the admin."""
 

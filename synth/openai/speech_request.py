@@ -8,8 +8,7 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
-from synth.formats import FORMATS, MAX_SPEED, MIN_SPEED
-from synth.live.answer import LIVE_FORMATS
+from synth.formats import FORMATS, LIVE_FORMATS, MAX_SPEED, MIN_SPEED
 from synth.options.request_fields import StrictNumberField, StrictTextField
 from ttsweb.http.api import StrictSerializer, check_query
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from django.utils import timezone
@@ -18,6 +19,7 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
+from synth.options.job_options import RETENTION
 from synth.options.language_tags import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.options.request_fields import StrictNumberField
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
@@ -26,8 +28,7 @@ from ttsweb.http.api import ApiProblem
 MAX_SPEAKERS = 32
 MAX_SPEAKER_NUMBER = 9998  # the text's own limit is one more, which stands for all above it
 FOR_EVER = "forever"
-MIN_RETENTION_SECONDS = 60
-MAX_SECONDS = 10 * 365 * 24 * 3600
+MAX_SECONDS = int(RETENTION.high)
 _SPEAKER = re.compile(r"0|[1-9][0-9]{0,3}")
 
 _Field = serializers.Field[Any, Any, Any, Any]
@@ -268,7 +269,7 @@ class DeadlineField(_Field):
 @extend_schema_field(
     {
         "oneOf": [
-            {"type": "integer", "minimum": MIN_RETENTION_SECONDS, "maximum": MAX_SECONDS},
+            {"type": "integer", "minimum": RETENTION.low, "maximum": MAX_SECONDS},
             {"type": "string", "enum": [FOR_EVER]},
         ]
     }
@@ -280,14 +281,14 @@ class RetentionField(_Field):
         """Return the seconds."""
         if data == FOR_EVER:
             return 0
-        number = StrictNumberField(low=MIN_RETENTION_SECONDS, high=MAX_SECONDS, whole=True)
+        number = StrictNumberField(**asdict(RETENTION))
         number.bind(field_name="", parent=self)  # type: ignore[arg-type]  # for its context
         try:
             return int(number.to_internal_value(data))
         except serializers.ValidationError as error:
             raise serializers.ValidationError(
-                f"Expected seconds as a whole number from {MIN_RETENTION_SECONDS} to "
-                f"{MAX_SECONDS}, or {FOR_EVER!r}.",
+                f"Expected seconds as a whole number from {RETENTION.low} to "
+                f"{RETENTION.high}, or {FOR_EVER!r}.",
                 code="retention_invalid",
             ) from error
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.utils import timezone
 
+from synth.formats import BOOK_FORMATS, LOSSY
 from synth.jobs.rejections import SubmitRejectedError, deadline_past
-from synth.models import RenderJob
-from synth.options.file_options import check_file_options
+from synth.options.job_options import JobOptions
 from synth.options.url_references import UrlClip
 from synth.webhooks.urls import WebhookUrlError, check_webhook_url
 from voices.models import Voice
@@ -19,43 +17,19 @@ from voices.submit import NewClip
 
 
 @dataclass(frozen=True)
-class Order:
-    """Say what is to be rendered, and how.
+class Order(JobOptions):
+    """Say what is to be rendered, and how: the options of a job are its as well.
 
     `voice` is a voice, its id or its name; `reference` is a clip that comes with the job. Both are
     those of speaker 0; `voices` and `references` give several by the numbers of `<|speaker:N|>`.
-    Each speaker has exactly one. Sampling values that are None are taken from the checkpoint's
-    card. `seed` is in [0, 2**63), `format` a key of FORMATS, `speed` in [0.25, 4] the pace of the
-    file. `sample_rate` is in Hz, `bit_rate` in bits per second, `loudness` in LUFS, each None for
-    the usual one; `pauses` are in ms by name. `lexicons` are ids or names, `lexicon` entries of
-    this job alone. `retention_seconds` is 0 for a job that is kept, None for what the settings say.
+    Each speaker has exactly one.
     """
 
     text: str
     voice: Voice | str | None = None
     reference: NewClip | UrlClip | None = None
-    seed: int = 0
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    format: str = "wav"
-    speed: float = 1.0
-    priority: RenderJob.Priority = RenderJob.Priority.INTERACTIVE
     voices: Mapping[int, Voice | str] = field(default_factory=dict)
     references: Mapping[int, NewClip | UrlClip] = field(default_factory=dict)
-    language: str = ""
-    sample_rate: int | None = None
-    bit_rate: int | None = None
-    loudness: float | None = None
-    pauses: Mapping[str, int] = field(default_factory=dict)
-    normalise: bool = False
-    lexicons: Sequence[str] = ()
-    lexicon: Sequence[Mapping[str, Any]] = ()
-    max_retakes: int | None = None
-    deadline_at: dt.datetime | None = None
-    retention_seconds: int | None = None
-    webhook_url: str = ""
-    live: bool = False
 
 
 def check_options(order: Order) -> None:
@@ -82,6 +56,40 @@ def check_options(order: Order) -> None:
             check_webhook_url(order.webhook_url)
         except WebhookUrlError as error:
             raise SubmitRejectedError(400, error.code, str(error), attr="webhook") from error
+
+
+def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None) -> None:
+    """Refuse a sample rate (Hz) or a bit rate (bits per second) that a format cannot have.
+
+    Raises:
+        SubmitRejectedError: sample_rate_unfit or bit_rate_unfit, which name those that fit.
+    """
+    rates, bits = BOOK_FORMATS[form].sample_rates, BOOK_FORMATS[form].bit_rates
+    if sample_rate is not None and sample_rate not in rates:
+        sentence = (
+            f"The format {form} does not support a sample rate of {sample_rate} Hz; choose one of "
+            f"{', '.join(map(str, rates))}."
+        )
+        raise SubmitRejectedError(400, "sample_rate_unfit", sentence, attr="sample_rate")
+    if bit_rate is None:
+        return
+    if bits is None:
+        sentence = (
+            f"The format {form} is lossless and has no bit rate. Leave bit_rate out, or choose "
+            f"one of {', '.join(LOSSY)}."
+        )
+        raise SubmitRejectedError(400, "bit_rate_unfit", sentence, attr="bit_rate")
+    most = bits.most(sample_rate or max(rates))
+    steps = [one for one in bits.steps if one <= most]
+    if bit_rate in steps or (not steps and bits.low <= bit_rate <= most):
+        return
+    of_rate = f" at {sample_rate} Hz" if sample_rate is not None else ""
+    expected = f"one of {', '.join(map(str, steps))}" if steps else f"{bits.low} to {most}"
+    sentence = (
+        f"The format {form}{of_rate} does not support {bit_rate} bits per second; choose "
+        f"{expected}."
+    )
+    raise SubmitRejectedError(400, "bit_rate_unfit", sentence, attr="bit_rate")
 
 
 def speakers_of(

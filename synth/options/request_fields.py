@@ -16,6 +16,7 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
+from synth.contract import Limits
 from synth.options.url_references import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.query_filters import NOT_BLANK as NOT_BLANK
@@ -121,16 +122,13 @@ class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.low, self.high, self.whole = low, high, whole
-        self.low_open, self.high_open = low_open, high_open
+        self.limits = Limits(low, high, whole, low_open, high_open)
 
     def to_internal_value(self, data: Any) -> float:
         """Return the number, an int where `whole`."""
         number = self._number(data)
-        is_low = number < self.low or (self.low_open and number == self.low)
-        is_high = number > self.high or (self.high_open and number == self.high)
-        if is_low or is_high:
-            raise serializers.ValidationError(self._expected(), code="out_of_range")
+        if not self.limits.holds(number):
+            raise serializers.ValidationError(f"Expected {self.limits.words}.", code="out_of_range")
         return number
 
     def to_representation(self, value: Any) -> Any:
@@ -139,18 +137,12 @@ class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
 
     def _number(self, data: Any) -> float:
         is_form_text = isinstance(data, str) and self.context.get("is_form", False)
-        if is_form_text and (_WHOLE if self.whole else _DECIMAL).fullmatch(data):
-            data = int(data) if self.whole else float(data)
-        is_number = isinstance(data, int if self.whole else (int, float))
+        if is_form_text and (_WHOLE if self.limits.whole else _DECIMAL).fullmatch(data):
+            data = int(data) if self.limits.whole else float(data)
+        is_number = isinstance(data, int if self.limits.whole else (int, float))
         if not is_number or isinstance(data, bool) or not _is_finite(data):
-            raise serializers.ValidationError(self._expected(), code="invalid")
+            raise serializers.ValidationError(f"Expected {self.limits.words}.", code="invalid")
         return data  # type: ignore[no-any-return]  # one of the two by now
-
-    def _expected(self) -> str:
-        kind = "a whole number" if self.whole else "a number"
-        low = f"greater than {self.low}" if self.low_open else f"from {self.low}"
-        high = f"less than {self.high}" if self.high_open else f"up to {self.high}"
-        return f"Expected {kind} {low} {high}."
 
 
 class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
@@ -160,13 +152,13 @@ class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-un
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
-        field: StrictNumberField = self.target
+        limits: Limits = self.target.limits
         return {
-            "type": "integer" if field.whole else "number",
-            "minimum": field.low,
-            "maximum": field.high,
-            **({"exclusiveMinimum": True} if field.low_open else {}),
-            **({"exclusiveMaximum": True} if field.high_open else {}),
+            "type": "integer" if limits.whole else "number",
+            "minimum": limits.low,
+            "maximum": limits.high,
+            **({"exclusiveMinimum": True} if limits.low_open else {}),
+            **({"exclusiveMaximum": True} if limits.high_open else {}),
         }
 
 

@@ -14,8 +14,8 @@ PROJECT = Path(__file__).resolve().parents[2]
 SCHEMAS = yaml.safe_load((PROJECT / "openapi.yaml").read_text())["components"]["schemas"]
 TYPES = {
     name: kind
-    for path in sorted((PROJECT / "ttsweb").glob("client*.py"))
-    for name, kind in vars(importlib.import_module(f"ttsweb.{path.stem}")).items()
+    for path in sorted((PROJECT / "ttsweb" / "client").glob("[!_]*.py"))
+    for name, kind in vars(importlib.import_module(f"ttsweb.client.{path.stem}")).items()
     if typing.is_typeddict(kind)
 }
 # What the server answers: the descriptions of it, of the whole thing and of its row in lists.

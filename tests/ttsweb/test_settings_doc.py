@@ -7,26 +7,29 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
+from synth.options.job_options import OPTIONS
 from ttsweb.commands.errors import CommandError
-from ttsweb.configuration import tables as settings_doc
 from ttsweb.configuration.dotenv import read_dotenv
 from ttsweb.configuration.specs import SETTINGS, SettingSpec
 from ttsweb.configuration.tables import (
     MissingBlockError,
     env_example,
+    options_table,
     settings_table,
     stale_files,
+    with_options_table,
     with_settings_table,
 )
 from workers.management.commands import docs
 
-FILES = ["README.md", "docs/configuration.md", ".env.example"]
+FILES = ["README.md", "docs/configuration.md", "docs/api.md", ".env.example"]
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the two documents that have a place for the table."""
+    """A folder with the documents that have a place for a table."""
     (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/api.md").write_text("<!-- options -->\n<!-- /options -->\n")
     (tmp_path / "docs/configuration.md").write_text("<!-- settings -->\n<!-- /settings -->\n")
     (tmp_path / "README.md").write_text("# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n")
     return tmp_path
@@ -37,6 +40,13 @@ def test_table_has_one_row_for_each_setting() -> None:
 
     assert len(rows) == len(SETTINGS)
     assert [row.split("`")[1] for row in rows] == list(SETTINGS)
+
+
+def test_table_has_one_row_for_each_option_with_its_limits() -> None:
+    rows = options_table().splitlines()[2:]
+
+    assert [row.split("`")[1] for row in rows] == list(OPTIONS)
+    assert any("number greater than 0 and less than 2" in row for row in rows)
 
 
 def test_cell_with_a_bar_does_not_end_the_cell(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,5 +123,6 @@ def test_check_command_without_a_readme_ends_with_a_sentence(
 
 
 def test_marks_are_comments_in_markdown() -> None:
-    for mark in (settings_doc.BEGIN, settings_doc.END):
-        assert mark.startswith("<!--") and mark.endswith("-->")
+    for name, put in (("settings", with_settings_table), ("options", with_options_table)):
+        with pytest.raises(MissingBlockError, match=f"<!-- {name} --> .* <!-- /{name} -->"):
+            put("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import av
@@ -9,9 +10,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from synth.formats import FORMATS
+from synth.formats import BOOK_FORMATS, FORMATS
 from tests.workers.clips import tone
-from workers.audio import writers as audio_writers
 from workers.audio.writers import FileTooLongError, file_rate, open_writer
 from workers.audio.written_audio import mean_bit_rate
 
@@ -155,7 +155,8 @@ def test_full_disk_is_an_os_error(form: str) -> None:
 def test_wav_that_would_not_fit_its_own_header_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audio_writers, "_WAV_BYTES", 10_000)
+    short = dataclasses.replace(BOOK_FORMATS["wav"], most_bytes=10_000)
+    monkeypatch.setitem(BOOK_FORMATS, "wav", short)
 
     with pytest.raises(FileTooLongError):
         write(tmp_path / "file", "wav")

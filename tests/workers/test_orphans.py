@@ -68,7 +68,7 @@ def test_object_that_a_row_names_stays_whatever_its_age() -> None:
     make_book(object_key=KEYS[0])
     make_stored_clip(original_key=KEYS[1], used_key=KEYS[2])
     job = make_ended_job()
-    BookFile.objects.create(job=job, kind=BookFile.Kind.M4B, options_digest="x", key=KEYS[3])
+    BookFile.objects.create(job=job, kind="m4b", options_digest="x", key=KEYS[3])
     make_take(audio_key=KEYS[4])
 
     assert orphans.delete_orphans(within_seconds=60, now=later(days=900)) == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, cast
 
+from synth.formats import BookFileFormat
 from ttsweb.client.download import OnBytes, download
 from ttsweb.client.errors import NotFoundError
 from ttsweb.client.http import Http, read_json
@@ -18,9 +19,8 @@ POLL_SECONDS = 1.0
 SENDING_SECONDS = 120.0  # twenty megabytes over a slow line
 FILE_FINAL: frozenset[str] = frozenset({"done", "failed"})
 BookFileKind = Literal[
-    "m4b", "mp3", "opus", "flac", "wav", "chapters", "shelf", "read_along", "sample", "srt", "vtt",
-    "report",
-]  # fmt: skip
+    BookFileFormat, "chapters", "shelf", "read_along", "sample", "srt", "vtt", "report"
+]
 
 
 class BookFile(TypedDict):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from synth.formats import FORMATS
+from synth.contract import SEED, Limits
+from synth.options.job_options import OPTIONS, Option, Value
 from synth.text.pauses import BOOK_PAUSE_NAMES
 
 _VOICE = re.compile(r"([0-9]{1,4})=(.+)", re.DOTALL)
@@ -14,11 +16,6 @@ _PAUSE = re.compile(r"([a-z]+)=([0-9]{1,5})")
 _DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,6})?)([smhd]?)")
 _BIT_RATE = re.compile(r"([0-9]{1,6})(k?)")
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-# What is sent as it was given, where it was given at all.
-_PLAIN = (
-    "language", "sample_rate", "bit_rate", "loudness", "speed", "max_retakes", "deadline",
-    "retention", "webhook",
-)  # fmt: skip
 
 
 def add_job_arguments(parser: ArgumentParser, *, needs_voice: bool = True) -> None:
@@ -31,62 +28,35 @@ def add_job_arguments(parser: ArgumentParser, *, needs_voice: bool = True) -> No
         metavar="[N=]NAME",
         help="name or id of a voice; N=VOICE for the text's <|speaker:N|>, once for each",
     )
-    parser.add_argument("--format", choices=tuple(FORMATS), default="wav")
-    parser.add_argument("--sample-rate", type=int, metavar="HZ", help="audio format of the file")
-    parser.add_argument(
-        "--bit-rate", type=bit_rate, metavar="BITS", help="bits per second of the file, such as 64k"
-    )
-    parser.add_argument(
-        "--loudness", type=float, metavar="LUFS", help="loudness of the file in LUFS, -36 to -6"
-    )
-    parser.add_argument("--speed", type=float, help="tempo of the file, 0.25 to 4")
-    parser.add_argument(
-        "--language", metavar="TAG", help="language of the text, such as en or pt-BR"
-    )
-    parser.add_argument(
-        "--pause",
-        action="append",
-        default=[],
-        type=pause,
-        metavar="NAME=MS",
-        help=f"length of a pause, once for each: {', '.join(BOOK_PAUSE_NAMES)} (of a book)",
-    )
-    parser.add_argument("--normalise", action="store_true", help="spell out numbers and the like")
-    parser.add_argument(
-        "--lexicon",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="name or id of a lexicon; once for each",
-    )
-    parser.add_argument(
-        "--max-retakes",
-        type=int,
-        metavar="N",
-        help="how often a suspicious take is rendered again, 0 to 8",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="another seed gives another take")
-    parser.add_argument(
-        "--priority",
-        choices=("interactive", "bulk"),
-        default="bulk",
-        help="bulk lets shorter interactive requests go first",
-    )
-    parser.add_argument(
-        "--deadline",
-        type=moment_or_duration,
-        metavar="WHEN",
-        help="stop rendering then: 90s, 30m, 2h, 1d or 2026-01-31T12:00:00Z",
-    )
-    parser.add_argument(
-        "--retention",
-        type=retention,
-        metavar="HOW_LONG",
-        help="keep the job for this long after its end: 12h, 30d or forever",
-    )
-    parser.add_argument(
-        "--webhook", metavar="URL", help="URL that gets a message when the job has ended"
-    )
+    for one in OPTIONS.values():
+        if one.flag:
+            _add_flag(parser, one)
+
+
+def _add_flag(parser: ArgumentParser, one: Option) -> None:
+    name = one.flag_name or one.name
+    more: dict[str, Any] = {"dest": name, "help": one.flag}
+    if isinstance(one.value, Mapping):
+        more |= {"choices": tuple(one.value), "default": one.flag_default or one.default}
+    elif one.value == Value.SWITCH:
+        more |= {"action": "store_true", "default": None}
+    else:
+        more |= {"type": _reader(one), "metavar": one.metavar}
+        if one.value in (Value.PAUSES, Value.NAMES):
+            more |= {"action": "append", "default": []}
+        elif one.value == SEED:
+            more["default"] = one.default
+    parser.add_argument(f"--{name.replace('_', '-')}", **more)
+
+
+def _reader(one: Option) -> Callable[[str], Any]:
+    """Return what reads an option's word."""
+    if isinstance(one.value, Limits):
+        return bit_rate if one.name == "bit_rate" else int if one.value.whole else float
+    readers: dict[Any, Callable[[str], Any]] = {
+        Value.PAUSES: pause, Value.MOMENT: moment_or_duration, Value.DURATION: retention,
+    }  # fmt: skip
+    return readers.get(one.value, str)
 
 
 def voices_of(chosen: Namespace) -> str | dict[int, str]:
@@ -107,20 +77,10 @@ def voices_of(chosen: Namespace) -> str | dict[int, str]:
 
 def options_of(chosen: Namespace) -> dict[str, Any]:
     """Return the options that were given, as `client_types.JobOptions` names them."""
-    found: dict[str, Any] = {
-        "format": chosen.format,
-        "seed": chosen.seed,
-        "priority": chosen.priority,
-    }
-    given = {name: getattr(chosen, name) for name in _PLAIN}
-    found |= {name: value for name, value in given.items() if value is not None}
-    if chosen.pause:
-        found["pauses"] = dict(chosen.pause)
-    if chosen.normalise:
-        found["normalise"] = True
-    if chosen.lexicon:
-        found["lexicons"] = chosen.lexicon
-    return found
+    flags = {name: one.flag_name or name for name, one in OPTIONS.items() if one.flag}
+    found = {name: getattr(chosen, flag) for name, flag in flags.items()}
+    found["pauses"] = dict(found["pauses"])
+    return {name: value for name, value in found.items() if value not in (None, [], {})}
 
 
 def speaker_voice(text: str) -> tuple[int, str]:

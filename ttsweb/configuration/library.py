@@ -135,7 +135,7 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
         "FormatEnum": "synth.formats.FORMATS",
         "BookFormatEnum": "synth.formats.BOOK_FORMATS",
-        "BookFileKind": "synth.models.BookFile.Kind",
+        "BookFileKind": "synth.models.books.file_kinds",
         "BookFileStatus": "synth.models.BookFile.Status",
         "BookBatchSample": "synth.models.BookBatch.Sample",
     },

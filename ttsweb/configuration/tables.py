@@ -1,17 +1,17 @@
-"""The settings as the documentation shows them: two tables and `.env.example`."""
+"""The tables of the documentation, of settings and of a job's options, and `.env.example`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from synth.contract import Limits
+from synth.options.job_options import OPTIONS, Option
 from ttsweb.configuration.specs import SETTINGS, SettingSpec
-
-BEGIN, END = "<!-- settings -->", "<!-- /settings -->"
-TABLES = ("README.md", "docs/configuration.md")
 
 
 class MissingBlockError(ValueError):
-    """The text has no place for the table of settings."""
+    """The text has no place for a table."""
 
 
 def settings_table() -> str:
@@ -41,27 +41,63 @@ def env_example() -> str:
     return "\n".join(parts) + "\n"
 
 
+def options_table() -> str:
+    """Return a Markdown table with a row for each option of a job."""
+    rows = [f"| `{one.name}` | {_meaning(one)} |" for one in OPTIONS.values()]
+    return "\n".join(["| Option | What it is |", "|---|---|", *rows])
+
+
+def _meaning(one: Option) -> str:
+    """Return an option's values and its sentence, with a link to the heading that says more."""
+    parts = [one.help]
+    if isinstance(one.value, Limits) and not one.choices:
+        parts.insert(0, f"{one.value.words.capitalize()}.")
+    elif isinstance(one.value, Mapping):
+        parts.insert(0, f"{', '.join(f'`{name}`' for name in one.value)}.")
+    if one.see:
+        parts.append(f"See [{one.see}](#{one.see.lower().replace(' ', '-').replace(',', '')}).")
+    return " ".join(parts)
+
+
 def with_settings_table(text: str) -> str:
-    """Return `text` with the table put between its two marks.
+    """Return `text` with the table of settings put between its two marks; see `_with_block`."""
+    return _with_block(text, "settings", settings_table())
+
+
+def with_options_table(text: str) -> str:
+    """Return `text` with the table of options put between its two marks; see `_with_block`."""
+    return _with_block(text, "options", options_table())
+
+
+TABLES = {
+    "README.md": with_settings_table,
+    "docs/configuration.md": with_settings_table,
+    "docs/api.md": with_options_table,
+}
+
+
+def _with_block(text: str, name: str, block: str) -> str:
+    """Return `text` with a block put between its two marks.
 
     Raises:
         MissingBlockError: the marks are not there, once each and in order.
     """
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in tail:
-        raise MissingBlockError(f"expected one line {BEGIN} and below it one line {END}")
-    return f"{head}{BEGIN}\n{settings_table()}\n{END}{tail}"
+    opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, begin, rest = text.partition(opening)
+    _, end, tail = rest.partition(closing)
+    if not begin or not end or opening in rest or closing in tail:
+        raise MissingBlockError(f"expected one line {opening} and below it one line {closing}")
+    return f"{head}{opening}\n{block}\n{closing}{tail}"
 
 
 def stale_files(project: Path, *, write: bool) -> list[str]:
-    """Return the names of the generated files that differ from the settings; mend them if `write`.
+    """Return the names of the generated files that differ from the code; mend them if `write`.
 
     Raises:
         OSError: a document cannot be read, or a file cannot be written.
-        MissingBlockError: a document has no place for the table.
+        MissingBlockError: a document has no place for its table.
     """
-    wanted = {name: _with_table(project / name) for name in TABLES}
+    wanted = {name: _with_table(project / name, put) for name, put in TABLES.items()}
     wanted[".env.example"] = env_example()
     stale = []
     for name, text in wanted.items():
@@ -74,10 +110,10 @@ def stale_files(project: Path, *, write: bool) -> list[str]:
     return stale
 
 
-def _with_table(path: Path) -> str:
-    """Return a document with the table in it; an error names the document."""
+def _with_table(path: Path, put: Callable[[str], str]) -> str:
+    """Return a document with its table in it; an error names the document."""
     try:
-        return with_settings_table(path.read_text(encoding="utf-8"))
+        return put(path.read_text(encoding="utf-8"))
     except MissingBlockError as error:
         raise MissingBlockError(f"{path.name}: {error}") from error
 

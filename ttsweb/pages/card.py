@@ -8,10 +8,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from synth.contract import MAX_TOP_K, Sampling
+from synth.contract import TEMPERATURE, TOP_K, TOP_P, Limits, Sampling
 
 CARD_NAME = "card.json"
 MAX_CARD_BYTES = 100_000
+_LIMITS = {
+    "segment_chars": Limits(20, 2000, whole=True),
+    "temperature": TEMPERATURE,
+    "top_p": TOP_P,
+    "top_k": TOP_K,
+}
 _DEFAULTS = Sampling()  # the engine's own, so that a checkpoint without a card has them too
 
 
@@ -95,17 +101,15 @@ class _Fields:
         for name in ("speaks", "quality_screen"):
             self._check(name, isinstance(self._given.get(name, True), bool), "true or false")
         self._check("languages", _are_tags(self._given.get("languages", [])), "a list of tags")
-        self._number("segment_chars", 20, 2000, whole=True)
-        self._number("temperature", 0.01, 1.99)
-        self._number("top_p", 0.01, 1)
-        self._number("top_k", 1, MAX_TOP_K, whole=True)
+        for name, limits in _LIMITS.items():
+            self._number(name, limits)
         return self._given | {"languages": tuple(self._given.get("languages", ()))}
 
-    def _number(self, name: str, low: float, high: float, *, whole: bool = False) -> None:
-        value = self._given.get(name, low)
-        is_number = isinstance(value, int if whole else (int, float)) and value is not True
-        kind = "a whole number" if whole else "a number"
-        self._check(name, is_number and low <= value <= high, f"{kind} from {low} to {high}")
+    def _number(self, name: str, limits: Limits) -> None:
+        value = self._given.get(name)
+        is_number = isinstance(value, int if limits.whole else (int, float)) and value is not True
+        is_good = value is not None and is_number and limits.holds(value)
+        self._check(name, name not in self._given or is_good, limits.words)
 
     def _check(self, name: str, is_good: bool, expected: str) -> None:
         if not is_good:

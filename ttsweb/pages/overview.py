@@ -12,8 +12,15 @@ from django.utils import timezone
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
 from synth.accounts.stored_bytes import installation_bytes
-from synth.models import ApiKey, BookSource, RenderedDay, RenderJob, Segment, WorkerStatus
-from synth.options.job_options import PRIORITIES
+from synth.models import (
+    PRIORITIES,
+    ApiKey,
+    BookSource,
+    RenderedDay,
+    RenderJob,
+    Segment,
+    WorkerStatus,
+)
 from synth.transitions import UNFINISHED
 from voices.models import CodesCounter
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.jobs.eta import hours
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES
 from ttsweb.http.api import check_query, key_of
 from ttsweb.pages.overview import overview
 from ttsweb.pages.studio import first_steps

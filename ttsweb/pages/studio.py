@@ -48,7 +48,7 @@ def studio_page(request: HttpRequest) -> HttpResponse:
         **admin.site.each_context(request),
         **first_steps(request),
         "title": "Studio",
-        "formats": [name for name in FORMATS if name != "pcm"],  # no browser plays bare samples
+        "formats": [name for name, one in FORMATS.items() if one.is_played],
         "first_format": FIRST_FORMAT,
         "last_voice": _last_voice(request),
         "max_chars": settings.MAX_TEXT_CHARS,

@@ -13,16 +13,11 @@ import numpy as np
 import soundfile
 
 from synth.contract import AudioArray
+from synth.formats import BOOK_FORMATS, AudioFormat, Writer
 
-BIT_RATES = {"mp3": 128_000, "opus": 64_000, "aac": 128_000}  # where the job asks for none
-PCM_RATE = 24_000  # what clients take bare samples for, since nothing in them says it
-OPUS_RATE = 48_000  # the only rate that Opus has inside
-_CODECS = {"mp3": ("mp3", "libmp3lame"), "opus": ("ogg", "libopus"), "aac": ("adts", "aac")}
-_MP3_MOST = ((12_000, 64_000), (24_000, 160_000), (48_000, 320_000))  # by sample rate
-_AAC_BITS_PER_SAMPLE = 6
-_WAV_BYTES = 2**32 - 2**16  # sizes inside a WAV file are 32 bits wide
 _BYTES_PER_SAMPLE = 2
 _FULL_SCALE = 2**15
+_CODECS_RATE = 48_000  # that every codec has
 
 
 class FileTooLongError(Exception):
@@ -51,21 +46,13 @@ def file_rate(form: str, take_rate: int, *, asked: int | None, bit_rate: int | N
     """
     if asked is not None:
         return asked
-    if form == "pcm":
-        return PCM_RATE
-    if form not in BIT_RATES:
+    known = BOOK_FORMATS[form]
+    if known.rate is not None:
+        return known.rate
+    if known.bit_rates is None:
         return take_rate
-    if form == "opus":
-        return OPUS_RATE
-    rate = _rate_for(form, take_rate)
-    return rate if bit_rate is None or bit_rate <= most_bits(form, rate) else OPUS_RATE
-
-
-def most_bits(form: str, sample_rate: int) -> int:
-    """Return how many bits per second, of mono audio, a coded format can hold at a sample rate."""
-    if form == "mp3":
-        return next((most for rate, most in _MP3_MOST if sample_rate <= rate), _MP3_MOST[-1][1])
-    return _AAC_BITS_PER_SAMPLE * sample_rate if form == "aac" else 256_000
+    rate = _rate_for(known, take_rate)
+    return rate if bit_rate is None or bit_rate <= known.bit_rates.most(rate) else _CODECS_RATE
 
 
 @contextmanager
@@ -76,43 +63,47 @@ def open_writer(
 
     Args:
         sample_rate: Hz of what is written; where the format has no such rate it is resampled.
-        bit_rate: bits per second of a coded format; None takes that of BIT_RATES, or what the
+        bit_rate: bits per second of a lossy format; None takes the usual one, or what the
             sample rate allows.
 
     Raises:
-        ValueError: the format is none of these.
+        ValueError: there is no such format, or none that is written from samples.
     """
-    if form in ("wav", "flac"):
-        with _PcmWriter(path, form, sample_rate) as pcm:
+    known = BOOK_FORMATS.get(form)
+    if known is None or known.writer == Writer.SPLICED:
+        raise ValueError(f"no audio format that is written from samples: {form!r}")
+    if known.writer == Writer.SNDFILE:
+        with _PcmWriter(path, known, sample_rate) as pcm:
             yield pcm
-    elif form == "pcm":
+    elif known.writer == Writer.SAMPLES:
         with _BareWriter(path) as bare:
             yield bare
-    elif form in BIT_RATES:
-        with _CodedWriter(path, form, sample_rate, bit_rate) as coded:
-            yield coded
     else:
-        raise ValueError(f"no such audio format: {form!r}")
+        with _CodedWriter(path, known, sample_rate, bit_rate) as coded:
+            yield coded
 
 
 class _PcmWriter:
-    """Write 16-bit WAV or FLAC with libsndfile, which does not say why it cannot write."""
+    """Write 16-bit samples with libsndfile, which does not say why it cannot write."""
 
-    def __init__(self, path: Path, form: str, sample_rate: int) -> None:
+    def __init__(self, path: Path, form: AudioFormat, sample_rate: int) -> None:
         self._path = path
-        self._limit = _WAV_BYTES // _BYTES_PER_SAMPLE if form == "wav" else None
+        self._form = form
         self._written = 0
         try:
             self._file = soundfile.SoundFile(
-                path, "w", sample_rate, channels=1, format=form.upper(), subtype="PCM_16"
+                path, "w", sample_rate, channels=1, format=form.name.upper(), subtype="PCM_16"
             )
         except soundfile.LibsndfileError as error:
             raise OSError(errno.ENOSPC, "the audio file cannot be written") from error
 
     def write(self, block: AudioArray) -> None:
         self._written += len(block)
-        if self._limit is not None and self._written > self._limit:
-            raise FileTooLongError("The audio is too long for a WAV file; choose flac or opus.")
+        most = self._form.most_bytes
+        if most is not None and _BYTES_PER_SAMPLE * self._written > most:
+            raise FileTooLongError(
+                f"The audio is too long for a {self._form.label} file; choose flac or mp3."
+            )
         try:
             self._file.write(np.clip(block, -1.0, 1.0))
         except soundfile.LibsndfileError as error:
@@ -145,16 +136,18 @@ class _BareWriter:
 
 
 class _CodedWriter:
-    """Write MP3, Opus in Ogg, or AAC in ADTS, with PyAV."""
+    """Write with the muxer and the encoder that the table names."""
 
-    def __init__(self, path: Path, form: str, sample_rate: int, bit_rate: int | None) -> None:
-        container, codec = _CODECS[form]
+    def __init__(
+        self, path: Path, form: AudioFormat, sample_rate: int, bit_rate: int | None
+    ) -> None:
         rate = _rate_for(form, sample_rate)
         self._sample_rate = sample_rate
         self._position = 0
-        self._container = av.open(str(path), "w", format=container)
-        stream: Any = self._container.add_stream(codec, rate=rate)
-        stream.bit_rate = bit_rate or min(BIT_RATES[form], most_bits(form, rate))
+        self._container = av.open(str(path), "w", format=form.container)
+        stream: Any = self._container.add_stream(form.codec, rate=rate)
+        if form.bit_rates is not None:
+            stream.bit_rate = bit_rate or min(form.bit_rates.usual, form.bit_rates.most(rate))
         stream.layout = "mono"
         self._stream = stream
         stream.codec_context.open()
@@ -195,7 +188,7 @@ def _frame(block: AudioArray, sample_rate: int, position: int) -> av.AudioFrame:
     return frame
 
 
-def _rate_for(form: str, sample_rate: int) -> int:
+def _rate_for(form: AudioFormat, sample_rate: int) -> int:
     """Return the rate to encode at: the audio's own where the codec has it."""
-    rates = av.codec.Codec(_CODECS[form][1], "w").audio_rates or ()
-    return sample_rate if sample_rate in rates else OPUS_RATE
+    rates = av.codec.Codec(form.codec, "w").audio_rates or ()
+    return sample_rate if sample_rate in rates else _CODECS_RATE

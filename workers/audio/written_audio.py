@@ -10,6 +10,7 @@ import numpy as np
 import soundfile
 
 from synth.contract import AudioArray
+from synth.formats import BOOK_FORMATS, Writer
 
 BLOCK_SAMPLES = 1 << 18
 
@@ -21,10 +22,11 @@ def read_blocks(path: Path, form: str, sample_rate: int) -> Iterator[AudioArray]
         form: a format of FORMATS.
         sample_rate: what the file was written at; a decoder's other rate is resampled to it.
     """
-    if form in ("wav", "flac"):
+    writer = BOOK_FORMATS[form].writer
+    if writer == Writer.SNDFILE:
         with soundfile.SoundFile(path) as audio:
             yield from audio.blocks(BLOCK_SAMPLES, dtype="float32")
-    elif form == "pcm":
+    elif writer == Writer.SAMPLES:
         with path.open("rb") as file:
             while content := file.read(2 * BLOCK_SAMPLES):
                 yield np.frombuffer(content, dtype="<i2").astype(np.float32) / np.float32(2**15)
@@ -35,9 +37,9 @@ def read_blocks(path: Path, form: str, sample_rate: int) -> Iterator[AudioArray]
 def mean_bit_rate(path: Path, form: str, seconds: float) -> int | None:
     """Return the bits per second of a file of ours; None of one without audio.
 
-    An MP3 says it in its frames; the size of a short one tells of its tags as well.
+    Frames may say it; the size of a short file tells of its tags as well.
     """
-    if form == "mp3":
+    if BOOK_FORMATS[form].states_bit_rate:
         with av.open(str(path)) as opened:
             stated = opened.streams.audio[0].bit_rate
         if stated:

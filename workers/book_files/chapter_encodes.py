@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import av
 
 from synth.contract import AudioArray
+from synth.formats import BOOK_FILES, BOOK_FORMATS
 from workers.audio.waveform_peaks import WaveformPeaks
-from workers.audio.writers import most_bits, open_writer
+from workers.audio.writers import open_writer
 from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookAudio, SegmentSpan
 from workers.book_files.chapter_levels import Levels, measure_levels
@@ -29,14 +30,12 @@ from workers.book_files.chapter_mastering import (
 )
 from workers.book_files.encode_cache import EncodeCache
 from workers.book_files.publishing import published
-from workers.mp4.aac_frames import DEFAULT_BIT_RATE, AacFrames, read_aac, write_aac
+from workers.mp4.aac_frames import AacFrames, read_aac, write_aac
 
 _VERSION = 2  # of what is done to a chapter: a change makes all kept encodes stale
 _MAX_WRITES = 4
 MAX_PEAKS = 1000  # of a chapter, for a waveform
-_MP3_BIT_RATE = 192_000  # constant: what shops ask for
-_BIT_RATES = {"aac": DEFAULT_BIT_RATE, "mp3": _MP3_BIT_RATE, "opus": 48_000}
-FORMATS = ("aac", "mp3", "opus", "flac", "wav")
+_FORMATS = {one.chapters_as for one in BOOK_FILES.values()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Encoding:
         Raises:
             ValueError: there is no such format.
         """
-        if self.format not in FORMATS:
+        if self.format not in _FORMATS:
             raise ValueError(f"no such format of chapters: {self.format!r}")
 
 
@@ -199,12 +198,13 @@ class Encoder:
         wave = WaveformPeaks(mastered.num_samples(survey.num_samples), most=MAX_PEAKS)
         rate, form = mastered.file_rate, encoding.format
         blocks = self._watched(mastered.blocks(survey, level))
-        bit_rate = encoding.bit_rate or _BIT_RATES.get(form)
+        bit_rate, known = encoding.bit_rate, BOOK_FORMATS[form].bit_rates
+        if known is not None:
+            bit_rate = min(bit_rate or known.of_books, known.most(rate))
         path.unlink(missing_ok=True)
         if form == "aac":
-            bits = bit_rate or DEFAULT_BIT_RATE
-            bits = min(bits, most_bits("aac", rate))
-            aac = write_aac(path, blocks, rate, bit_rate=bits)
+            assert bit_rate is not None
+            aac = write_aac(path, blocks, rate, bit_rate=bit_rate)
             read = _noted(wave, self._watched(read_aac(path, aac, rate)))
             return measure_levels(read, rate), wave.values(), aac
         with open_writer(path, form, rate, bit_rate) as writer:
@@ -240,9 +240,4 @@ def encoding_rate(sample_rate: int, encoding: Encoding) -> int:
     """Return the rate in Hz of a book's files: the audio's own where the format can hold it."""
     if encoding.sample_rate is not None:
         return encoding.sample_rate
-    if encoding.format == "mp3":  # 192 kbit/s needs one of these
-        return sample_rate if sample_rate in (32_000, 44_100, 48_000) else 44_100
-    if encoding.format == "aac":
-        rates = av.codec.Codec("aac", "w").audio_rates or ()
-        return sample_rate if sample_rate in rates else 44_100
-    return sample_rate
+    return BOOK_FORMATS[encoding.format].book_rate(sample_rate)

@@ -14,17 +14,13 @@ import soundfile
 
 from synth.bookshelf.files.names import numbered_name
 from synth.contract import AudioArray
+from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
 from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
 from workers.book_files.publishing import published, published_folder
 from workers.mp4.file import Mark
-
-FORMATS = ("mp3", "opus", "flac", "wav")
-SUFFIXES = {"mp3": ".mp3", "opus": ".opus", "flac": ".flac", "wav": ".wav"}
-_CONTAINERS = {"mp3": "mp3", "opus": "ogg", "flac": "flac"}
-_WAV_BYTES = 2**32 - 2**16  # beyond it a WAV file is an RF64, which has sizes of 64 bits
 
 
 class MadeChapters(NamedTuple):
@@ -52,18 +48,18 @@ def make_chapter_files(
     Raises:
         OSError: the disk is full.
         BookFileError: the cover cannot be used.
-        ValueError: the format is none of `FORMATS`.
+        ValueError: the format is none of `CHAPTER_FORMATS`.
     """
-    _check(encoding)
+    form = _format_of(encoding)
     cover = book_cover(book.cover, book.facts)
     numbers = range(len(book.chapters)) if places is None else places
     count = len(book.chapters) if count is None else count
     chapters, names = [], []
     with published_folder(folder) as temporary:
         for index, chapter in zip(numbers, encoder.chapters(book, encoding), strict=True):
-            name = numbered_name(index, count, chapter.title) + SUFFIXES[encoding.format]
+            name = numbered_name(index, count, chapter.title) + f".{form.extension}"
             tags = chapter_tags(book.facts, chapter.title, index + 1, count)
-            _tagged_copy(temporary / name, [chapter], encoding.format, tags, cover, ())
+            _tagged_copy(temporary / name, [chapter], form, tags, cover, ())
             chapters.append(chapter)
             names.append(name)
     return MadeChapters([folder / name for name in names], chapters)
@@ -74,15 +70,15 @@ def make_one_file(
 ) -> tuple[list[ChapterFile], list[Mark]]:
     """Write all chapters into one file with chapter marks, and return where they lie.
 
-    FLAC chapters are joined as they are decoded, which loses nothing; so are those of WAV. MP3 and
-    Opus frames lean on those before them: the joined sound is encoded anew from FLAC.
+    Chapters of lossless formats are joined as they are decoded, which loses nothing. Frames of
+    lossy ones lean on those before them: the joined sound is encoded anew from FLAC.
 
     Raises:
         OSError: the disk is full; what was at `path` before is still there.
         BookFileError: the cover cannot be used, or there is no chapter.
-        ValueError: the format is none of `FORMATS`.
+        ValueError: the format is none of `CHAPTER_FORMATS`.
     """
-    _check(encoding)
+    form = _format_of(encoding)
     if not book.chapters:
         raise BookFileError("no_chapters", "The book has no chapter to make a file from.")
     cover = book_cover(book.cover, book.facts)
@@ -94,10 +90,10 @@ def make_one_file(
         marks.append(Mark(chapter.title, start, start + chapter.num_samples))
         start += chapter.num_samples
     tags = book_tags(book.facts)
-    if encoding.format in ("opus", "flac"):
+    if form.marks == "tags":
         tags.update(_chapter_comments(marks, chapters[0].sample_rate))
     with published(path) as temporary:
-        if encoding.format == "wav":
+        if not form.codec:
             _write_wav(temporary, chapters)
         else:
             _encode_joined(temporary, chapters, encoding, tags, cover, marks)
@@ -132,28 +128,30 @@ def chapter_tags(facts: BookFacts, title: str, number: int, count: int) -> dict[
     return {**book_tags(facts), "title": tag_text(title), "track": f"{number}/{count}"}
 
 
-def _check(encoding: Encoding) -> None:
-    if encoding.format not in FORMATS:
+def _format_of(encoding: Encoding) -> AudioFormat:
+    if encoding.format not in CHAPTER_FORMATS:
         raise ValueError(f"no such format of files: {encoding.format!r}")
+    return BOOK_FORMATS[encoding.format]
 
 
 def _tagged_copy(
     path: Path,
     chapters: Sequence[ChapterFile],
-    form: str,
+    form: AudioFormat,
     tags: dict[str, str],
     cover: CoverImage | None,
     marks: Sequence[Mark],
 ) -> None:
     """Copy an encode's frames into a new file with tags: nothing is encoded."""
-    if form == "wav":
+    if not form.codec:
         _write_wav(path, chapters)
         return
     with path.open("wb") as file, av.open(str(chapters[0].path)) as source:
         target = _open_target(file, form, tags, marks, chapters[0].sample_rate)
         with target:
             stream = target.add_stream_from_template(source.streams.audio[0])
-            _tag_stream(stream, form, tags)
+            if form.tags_on_stream:
+                stream.metadata.update(tags)
             _add_cover(target, form, cover)
             for packet in source.demux(source.streams.audio[0]):
                 if packet.dts is not None:
@@ -169,17 +167,16 @@ def _encode_joined(
     cover: CoverImage | None,
     marks: Sequence[Mark],
 ) -> None:
-    form, rate = encoding.format, chapters[0].sample_rate
-    codec = {"mp3": "libmp3lame", "opus": "libopus", "flac": "flac"}[form]
-    out_rate = {"mp3": rate if rate in (32_000, 44_100, 48_000) else 44_100, "opus": 48_000}
+    form, rate = BOOK_FORMATS[encoding.format], chapters[0].sample_rate
     with path.open("wb") as file, _open_target(file, form, tags, marks, rate) as target:
-        stream: Any = target.add_stream(codec, rate=out_rate.get(form, rate))
+        stream: Any = target.add_stream(form.codec, rate=form.rate or form.book_rate(rate))
         stream.layout = "mono"
-        if form == "flac":
+        if form.bit_rates is None:
             stream.format = "s16"
         else:
-            stream.bit_rate = encoding.bit_rate or {"mp3": 192_000, "opus": 48_000}[form]
-        _tag_stream(stream, form, tags)
+            stream.bit_rate = encoding.bit_rate or form.bit_rates.of_books
+        if form.tags_on_stream:
+            stream.metadata.update(tags)
         stream.codec_context.open()
         _add_cover(target, form, cover)
         fit = av.AudioResampler(
@@ -209,7 +206,7 @@ def _joined(chapters: Sequence[ChapterFile]) -> Iterator[AudioArray]:
 def _write_wav(path: Path, chapters: Sequence[ChapterFile]) -> None:
     """Write 16-bit WAV, or RF64 where its sizes need more than 32 bits."""
     total = sum(chapter.num_samples for chapter in chapters)
-    form = "RF64" if 2 * total > _WAV_BYTES else "WAV"
+    form = "RF64" if 2 * total > WAV_BYTES else "WAV"
     rate = chapters[0].sample_rate
     try:
         with soundfile.SoundFile(
@@ -235,14 +232,13 @@ def _int16_blocks(chapters: Sequence[ChapterFile]) -> Iterator[Any]:
 
 
 def _open_target(
-    file: Any, form: str, tags: dict[str, str], marks: Sequence[Mark], rate: int
+    file: Any, form: AudioFormat, tags: dict[str, str], marks: Sequence[Mark], rate: int
 ) -> Any:
     """Open a container that writes through `file`, whose errors then reach the caller."""
-    options = {"id3v2_version": "4"} if form == "mp3" else {}
-    target = av.open(file, "w", format=_CONTAINERS[form], options=options)
-    if form != "opus":
+    target = av.open(file, "w", format=form.container, options=form.container_options)
+    if not form.tags_on_stream:
         target.metadata.update(tags)
-    if form == "mp3":
+    if form.marks == "container":
         target.set_chapters([
             {"id": index, "start": mark.start, "end": mark.end, "time_base": Fraction(1, rate),
              "metadata": {"title": tag_text(mark.title)}}
@@ -263,15 +259,9 @@ def _chapter_comments(marks: Sequence[Mark], rate: int) -> dict[str, str]:
     return found
 
 
-def _tag_stream(stream: Any, form: str, tags: dict[str, str]) -> None:
-    """Opus in Ogg has its tags on the stream."""
-    if form == "opus":
-        stream.metadata.update(tags)
-
-
-def _add_cover(target: Any, form: str, cover: CoverImage | None) -> None:
+def _add_cover(target: Any, form: AudioFormat, cover: CoverImage | None) -> None:
     """Add the cover where the container has a place for pictures."""
-    if cover is None or form == "opus":
+    if cover is None or not form.has_cover:
         return
     name = {"image/jpeg": "jpeg_pipe", "image/png": "png_pipe"}[cover.media_type]
     opened: Any = av.open(BytesIO(cover.content), format=name)

@@ -11,6 +11,7 @@ from typing import Any
 from django.db.models import Q
 
 from synth.api.books.file_options import preset_of
+from synth.formats import BOOK_FILES
 from synth.models import BookSource, Export, RenderJob
 from synth.transitions import FileFacts
 from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU, ExportUnwantedError, MadeFile
@@ -23,18 +24,14 @@ from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
 from workers.books.peaks import peaks_of_book
 from workers.mp4.file import Mark
 
-M4B = "m4b"
-MASTERED = ("mp3", "opus", "flac", "wav")  # by chapters too, where the book names a preset
-
 
 def is_mastered_by_chapters(export: Export) -> bool:
     """Return whether a job's file is made of mastered chapters, or of its takes as they come."""
-    if export.format == M4B:
-        return True
+    form = BOOK_FILES.get(export.format)
+    if form is None or form.spliced_from:
+        return form is not None
     source = _source_of(export)
-    return source is not None and bool(source.production.get("preset")) and (
-        export.format in MASTERED
-    )  # fmt: skip
+    return source is not None and bool(source.production.get("preset"))
 
 
 def _source_of(export: Export) -> BookSource | None:
@@ -93,9 +90,9 @@ def realtime(seconds: float, started: float) -> float | None:
 def _write(
     path: Path, form: str, book: JobBook, encoder: Encoder, job: RenderJob
 ) -> tuple[Sequence[ChapterFile], Sequence[Mark]]:
-    codec = "aac" if form == M4B else form
-    encoding = Encoding(codec, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
-    if form != M4B:
+    known = BOOK_FILES[form]
+    encoding = Encoding(known.chapters_as, bit_rate=job.bit_rate, sample_rate=job.sample_rate)
+    if not known.spliced_from:
         return make_one_file(path, book.audio, encoder, encoding)
     made = make_m4b(path, book.audio, encoder, encoding)
     return made.chapters, made.marks

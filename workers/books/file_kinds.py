@@ -16,6 +16,7 @@ from synth.api.books.file_options import OWN, Kind, audio_format
 from synth.books.plan_edits import PlanEditError
 from synth.books.stored import StoredBookError
 from synth.bookshelf.files.names import safe_name
+from synth.formats import BOOK_FILES
 from synth.models import BookSource
 from workers.book_files.book_audio import BookFileError
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
@@ -57,9 +58,8 @@ class FileOrder:
     @property
     def encoding(self) -> Encoding:
         """Return how chapters are encoded."""
-        codec = "aac" if self.form == "m4b" else self.form
         return Encoding(
-            codec,
+            BOOK_FILES[self.form].chapters_as,
             bit_rate=self.options.get("bit_rate"),
             sample_rate=self.options.get("sample_rate"),
         )
@@ -81,17 +81,20 @@ def make_kind(order: FileOrder, encoder: Encoder) -> Made:
         BookFileError: it cannot be made; the message says why.
         EncodeUnwantedError, TakeMissingError, TakesChangedError, OSError: as encoding raises them.
     """
-    return _MAKERS[Kind(order.kind)](order, encoder)
+    maker = _MAKERS.get(order.kind) or (
+        _spliced if BOOK_FILES[order.kind].spliced_from else _one_file
+    )
+    return maker(order, encoder)
 
 
-def _m4b(order: FileOrder, encoder: Encoder) -> Made:
+def _spliced(order: FileOrder, encoder: Encoder) -> Made:
     made = make_m4b(order.path, order.book.audio, encoder, order.encoding)
     return _made(made.chapters)
 
 
 def _one_file(order: FileOrder, encoder: Encoder) -> Made:
     chapters, marks = make_one_file(order.path, order.book.audio, encoder, order.encoding)
-    if order.kind in ("mp3", "opus"):  # was encoded once more when its chapters were joined
+    if BOOK_FILES[order.kind].bit_rates is not None:  # joining its chapters encoded it again
         chapters = heard_chapters(order.path, order.kind, chapters, marks)
     return _made(chapters)
 
@@ -112,7 +115,7 @@ def _shelf(order: FileOrder, encoder: Encoder) -> Made:
     book, audio = order.book, order.book.audio
     folder = order.folder / "files"
     folder.mkdir()
-    if order.form == "m4b":
+    if BOOK_FILES[order.form].spliced_from:
         path = folder / f"{safe_name(audio.facts.title, 'Untitled')}.m4b"
         chapters = make_m4b(path, audio, encoder, order.encoding).chapters
         paths = [path]
@@ -176,12 +179,7 @@ def _report(order: FileOrder, encoder: Encoder) -> Made:
     return _made(list(encoder.chapters(order.book.audio, order.encoding)))
 
 
-_MAKERS: dict[Kind, Callable[[FileOrder, Encoder], Made]] = {
-    Kind.M4B: _m4b,
-    Kind.MP3: _one_file,
-    Kind.OPUS: _one_file,
-    Kind.FLAC: _one_file,
-    Kind.WAV: _one_file,
+_MAKERS: dict[str, Callable[[FileOrder, Encoder], Made]] = {
     Kind.CHAPTERS: _chapters,
     Kind.SHELF: _shelf,
     Kind.READ_ALONG: _read_along,

@@ -18,6 +18,7 @@ from django.core.files.storage import default_storage
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
+from synth.formats import FORMATS, LOSSY
 from synth.models import WorkerStatus
 from ttsweb.http.listen import ListenError, check_address, open_socket
 from ttsweb.leases import database_now
@@ -25,8 +26,6 @@ from ttsweb.migration import missing_migrations
 from workers.doctor.findings import Check, Finding
 from workers.rendering.transcriber import TranscriberError, find_factory
 
-READ_CODECS = ("flac", "mp3", "vorbis", "opus", "aac", "pcm_s16le")
-WRITE_CODECS = ("libmp3lame", "libopus")
 MAX_CLOCK_SKEW_SECONDS = 5.0
 BROKER_SECONDS = 3
 
@@ -54,7 +53,8 @@ def look_at_codecs() -> Finding:
     """Say whether PyAV reads every kind of clip and writes every kind of file."""
     import av
 
-    missing = [name for name in (*READ_CODECS, *WRITE_CODECS) if name not in av.codecs_available]
+    read, written = {"vorbis", "pcm_s16le", "flac", *LOSSY}, {one.codec for one in FORMATS.values()}
+    missing = sorted((read | written - {""}) - av.codecs_available)
     if missing:
         return Finding(
             "fail",

@@ -17,7 +17,6 @@ from synth.contract import AudioArray
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
 
 PRIMING_FRAMES = 1  # the encoder's first frame holds what comes before the first sample
-DEFAULT_BIT_RATE = 64_000  # of one voice in mono
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
 
 from synth.contract import AudioArray
+from synth.formats import BOOK_FORMATS, LIVE_FORMATS
 from synth.models import LiveChunk
 from voices.objects import delete_objects
 from workers.audio.filter_graph import push, ready
 from workers.audio.resample import resampling_graph
-from workers.audio.writers import PCM_RATE
 from workers.process.outages import outlast
 
 FOLDER = "live"
@@ -47,7 +47,7 @@ class Piece:
 
 def heard_rate(form: str, sample_rate: int | None) -> int | None:
     """Return the rate in Hz at which a job of this format is heard; None is that of its takes."""
-    return sample_rate or (PCM_RATE if form == "pcm" else None)
+    return sample_rate or (BOOK_FORMATS[form].rate if form in LIVE_FORMATS else None)
 
 
 class Cutter:

@@ -17,9 +17,10 @@ from synth.api.batches.requests import (
     BatchQuerySerializer,
     file_of,
 )
-from synth.api.jobs.requests import PRIORITIES, digest_of_body
+from synth.api.jobs.requests import digest_of_body
 from synth.batches.entries import Entry, entries_of_lines, entries_of_list
 from synth.batches.planning import BadItem, BatchOptions, BatchRejectedError
+from synth.models import PRIORITIES
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.query_filters import check_not_repeated

@@ -15,9 +15,8 @@ from rest_framework import serializers
 
 from synth.api.jobs.serializers import JobListSerializer
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
-from synth.models import RenderJob, Segment
+from synth.models import PRIORITIES, RenderJob, Segment
 from synth.options.fields import RetentionField
-from synth.options.job_options import PRIORITIES
 from synth.transitions.batches import WITH_AUDIO
 
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}

@@ -12,9 +12,8 @@ from rest_framework.fields import empty
 
 from synth.api.books.options import BookFormSerializer
 from synth.bookshelf.metadata import MetadataField
-from synth.models import BookBatch
+from synth.models import PRIORITIES, BookBatch
 from synth.options.fields import JsonField, ListField, StrictBooleanField
-from synth.options.job_options import PRIORITIES
 from synth.options.request_fields import NOT_BLANK, StrictTextField, UrlField
 from ttsweb.http.api import StrictSerializer
 

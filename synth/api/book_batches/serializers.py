@@ -14,8 +14,7 @@ from synth.api.jobs.serializers import has_audio
 from synth.book_batches.figures import BatchFigures, priority_of, with_figures
 from synth.book_batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.book_batches.summary import STORED, error_of, stored_bytes
-from synth.models import BookBatch, BookBatchEntry
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, BookBatch, BookBatchEntry
 
 MOST_TOLD_BOOKS = 20  # that did not become whole, in a webhook
 _COUNTS_SCHEMA = {

@@ -15,8 +15,7 @@ from synth.api.books.serializers import BookSerializer
 from synth.api.books.views import book_answer, find_book, rejections_as_problems
 from synth.bookshelf.book_pauses import set_pauses
 from synth.bookshelf.book_priority import set_priority
-from synth.models import ApiKey
-from synth.options.job_options import PRIORITIES
+from synth.models import PRIORITIES, ApiKey
 from synth.options.request_fields import StrictNumberField
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
 from synth.transitions.changes import ChangeRefusedError

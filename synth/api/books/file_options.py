@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict
 from typing import Any
 
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
+from synth.formats import BOOK_FILES, CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookFile, BookSource, RenderJob
+from synth.models.books import file_kinds
 from synth.options.fields import StrictBooleanField
-from synth.options.file_options import MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES, check_file_options
-from synth.options.job_options import MAX_LOUDNESS, MIN_LOUDNESS
+from synth.options.job_options import LOUDNESS
+from synth.options.orders import check_file_options
 from synth.options.request_fields import StrictNumberField
 from ttsweb.http.api import StrictSerializer
 
@@ -22,19 +25,14 @@ PRESETS = ("standard", "acx")
 SAMPLE_MINUTES = 5.0  # what shops take at most
 LEAST_MINUTES = 0.1
 MAX_CHAPTER = 100_000
-ONE_FILE = ("m4b", "mp3", "opus", "flac", "wav")
-CHAPTER_FORMATS = ("mp3", "opus", "flac", "wav")
+ONE_FILE = tuple(BOOK_FILES)
 OWN, MADE = "own", "made"  # the text of a read-along EPUB: that of the book's file, or a plain one
 
 _SOUND = ("preset", "loudness", "sample_rate")
 _CODED = (*_SOUND, "bit_rate")
 # What each kind takes beside `partial`, in the order in which it is shown.
 TAKES: dict[str, tuple[str, ...]] = {
-    Kind.M4B: _CODED,
-    Kind.MP3: _CODED,
-    Kind.OPUS: _CODED,
-    Kind.FLAC: _SOUND,
-    Kind.WAV: _SOUND,
+    **{name: _CODED if one.bit_rates else _SOUND for name, one in BOOK_FILES.items()},
     Kind.CHAPTERS: ("format", *_CODED, "chapter"),
     Kind.SHELF: ("format", *_CODED),
     Kind.READ_ALONG: ("format", *_CODED),
@@ -54,22 +52,21 @@ FORMATS: dict[str, tuple[str, ...]] = {
 class BookFileRequestSerializer(StrictSerializer):
     """A file of a book to make; options that its kind does not take are refused."""
 
-    kind = serializers.ChoiceField(choices=Kind.choices)
+    kind = serializers.ChoiceField(choices=file_kinds())
     format = serializers.ChoiceField(
         choices=(*ONE_FILE, OWN, MADE),
         required=False,
         help_text=(
-            "`chapters`: mp3 (default), opus, flac or wav. `shelf` and `report`: also m4b, "
-            "which is their default (a report on the preset acx: mp3). `read_along`: `own` for "
-            "an EPUB with its own text, or `made` for an EPUB made from the spoken text."
+            f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and `report`: "
+            "also m4b, which is their default (a report on the preset acx: mp3). `read_along`: "
+            "`own` for an EPUB with its own text, or `made` for an EPUB made from the spoken text."
         ),
     )
     preset = serializers.ChoiceField(
         choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
     )
     loudness = StrictNumberField(
-        low=MIN_LOUDNESS,
-        high=MAX_LOUDNESS,
+        **asdict(LOUDNESS),
         required=False,
         help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
     )
@@ -181,7 +178,7 @@ def audio_format(kind: str, form: str | None) -> str:
         return kind
     if kind == Kind.SAMPLE:
         return "mp3"
-    return form if form in ONE_FILE and form is not None else "m4b"
+    return form if form is not None and form in ONE_FILE else "m4b"
 
 
 def first_chapter(book: BookSource) -> int:

@@ -12,6 +12,7 @@ from synth.api.books.file_options import BookFileRequestSerializer
 from synth.bookshelf.files.asking import name_of
 from synth.bookshelf.files.keys import shown_options
 from synth.models import BookFile, BookSource
+from synth.models.books import file_kinds
 
 _MAKING = (
     "Bit rates and sample rates are null if the format's defaults are used; `chapter` is "
@@ -30,7 +31,7 @@ class _OptionsField(serializers.DictField):
 class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
     """A file of a book, besides the file of its job."""
 
-    kind = serializers.ChoiceField(choices=BookFile.Kind.choices)
+    kind = serializers.ChoiceField(choices=file_kinds())
     options = _OptionsField(help_text=f"All options of its kind. {_MAKING}")
     is_partial = serializers.BooleanField(
         help_text=(

@@ -9,12 +9,13 @@ from rest_framework import serializers
 
 from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
 from synth.api.books.file_options import PRESETS, check_preset
+from synth.api.jobs.requests import OptionsSerializer
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
 from synth.bookshelf.metadata import MetadataField
 from synth.formats import BOOK_FORMATS
-from synth.models import BookSource
+from synth.models import PRIORITIES, BookSource
 from synth.options.fields import BookPausesField, SpeakersField, StrictBooleanField
-from synth.options.job_options import COLUMNS, PRIORITIES, OptionsSerializer
+from synth.options.job_options import COLUMNS
 from synth.options.orders import Order
 from synth.options.request_fields import StrictTextField
 from ttsweb.http.api import StrictSerializer

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.api.jobs.requests import EntrySerializer
 from synth.api.lexicons.views import refusals_as_problems
 from synth.jobs.planning import Order
 from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
@@ -21,7 +22,7 @@ from synth.options.fields import (
     SpeakersField,
     StrictBooleanField,
 )
-from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS, EntrySerializer
+from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from synth.options.request_fields import StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.schema import problems

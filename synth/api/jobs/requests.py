@@ -5,21 +5,45 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
+from synth.contract import Limits
 from synth.jobs.planning import Order
 from synth.jobs.rejections import deadline_past
-from synth.options.fields import DeadlineField, RetentionField, SpeakersField
-from synth.options.job_options import COLUMNS, OptionsSerializer, ReferenceSerializer
-from synth.options.job_options import PRIORITIES as PRIORITIES
-from synth.options.job_options import EntrySerializer as EntrySerializer
-from synth.options.request_fields import StrictTextField
+from synth.models import PRIORITIES, LexiconEntry
+from synth.options.fields import (
+    DeadlineField,
+    LanguageField,
+    ListField,
+    PausesField,
+    RetentionField,
+    SpeakersField,
+    StrictBooleanField,
+)
+from synth.options.job_options import (
+    COLUMNS,
+    MAX_JOB_ENTRIES,
+    MAX_JOB_LEXICONS,
+    OPTIONS,
+    Option,
+    Value,
+)
+from synth.options.request_fields import (
+    NOT_BLANK,
+    ReferenceAudioField,
+    StrictNumberField,
+    StrictTextField,
+    UrlField,
+)
 from synth.options.url_references import UrlClip
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
@@ -36,6 +60,89 @@ IDEMPOTENCY_PARAMETER = OpenApiParameter(
         "nothing new is made and the answer is 200."
     ),
 )
+
+
+class ReferenceSerializer(StrictSerializer):
+    """A clip that comes with the job, and the words that are spoken in it."""
+
+    audio = ReferenceAudioField(
+        help_text="`data:audio/wav;base64,…`, or an http(s) URL if TTS_URL_REFERENCES is on."
+    )
+    text = StrictTextField(raw=True, help_text="The words that are spoken in the clip.")
+
+    def validate(self, attrs: dict[str, Any]) -> Any:
+        """Return the clip in place of its fields; one with a URL is fetched later."""
+        audio, text = attrs["audio"], attrs["text"]
+        try:
+            transcript = check_transcript(text)
+        except ClipRejectedError as error:
+            raise serializers.ValidationError({"text": [_detail(error)]}) from error
+        if isinstance(audio, str):
+            return UrlClip(audio, transcript)
+        try:
+            return NewClip(transcript, content=audio, container=check_clip(audio))
+        except ClipRejectedError as error:
+            raise ApiProblem(
+                error.status, error.code, str(error), attr="reference.audio"
+            ) from error
+
+
+class EntrySerializer(StrictSerializer):
+    """A lexicon entry for one job: each `find` in its text is spoken as `say`."""
+
+    find = StrictTextField(max_length=500, pattern=NOT_BLANK)
+    say = StrictTextField(max_length=500)
+    kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices, default="word")
+    case_sensitive = StrictBooleanField(default=False)
+    language = LanguageField(required=False, help_text="Apply only to text in this language.")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the entry with all its fields."""
+        return {**attrs, "language": attrs.get("language", "")}
+
+
+class OptionsSerializer(StrictSerializer):
+    """What a job may be told beside its text and its speakers: a field for each of `OPTIONS`.
+
+    One instance may read many: `run_validation` keeps nothing.
+    """
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the options' fields, then those that are declared."""
+        return {**{name: field_of(one) for name, one in OPTIONS.items()}, **super().get_fields()}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values by the names that `Order` has for them."""
+        return {
+            **{COLUMNS.get(name, name): value for name, value in attrs.items()},
+            "priority": PRIORITIES[attrs["priority"]],
+        }
+
+
+_MAKERS: dict[Value, Callable[..., Any]] = {
+    Value.SWITCH: StrictBooleanField,
+    Value.LANGUAGE: LanguageField,
+    Value.URL: UrlField,
+    Value.MOMENT: DeadlineField,
+    Value.DURATION: RetentionField,
+    Value.PAUSES: PausesField,
+    Value.NAMES: lambda **more: ListField(
+        child=StrictTextField(max_length=100), most=MAX_JOB_LEXICONS, **more
+    ),
+    Value.ENTRIES: lambda **more: ListField(child=EntrySerializer(), most=MAX_JOB_ENTRIES, **more),
+}
+
+
+def field_of(one: Option) -> Any:
+    """Return the field of a request that reads an option; what is left out has its default."""
+    more: dict[str, Any] = {"help_text": one.help}
+    if isinstance(one.value, Mapping):
+        default = next(name for name, stored in one.value.items() if stored == one.default)
+        return serializers.ChoiceField(choices=list(one.value), default=default, **more)
+    more |= {"required": False} if one.default in (None, "", [], {}) else {"default": one.default}
+    if isinstance(one.value, Limits):
+        return StrictNumberField(**asdict(one.value), **more)
+    return _MAKERS[one.value](**more)
 
 
 class _JobFields(OptionsSerializer):
@@ -181,6 +288,10 @@ def _digest_of_file(file: Any) -> str:
         digest.update(chunk)
     file.seek(0)
     return f"file {digest.hexdigest()}"
+
+
+def _detail(error: ClipRejectedError) -> ErrorDetail:
+    return ErrorDetail(str(error), code=error.code)
 
 
 def _checked_clip(content: bytes, text: str, filename: str) -> NewClip:

@@ -11,12 +11,13 @@ from rest_framework import serializers
 
 from synth.api.jobs.file_report import FileReportSerializer, report_of
 from synth.api.jobs.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
-from synth.api.jobs.requests import PRIORITIES, EntrySerializer
+from synth.api.jobs.requests import EntrySerializer
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.queue_places import queue_positions
-from synth.models import JobVoice, RenderJob, Segment
+from synth.models import PRIORITIES, JobVoice, RenderJob, Segment
 from synth.options.fields import BookPausesField, RetentionField
+from synth.options.job_options import OPTIONS, Value
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
@@ -96,25 +97,7 @@ class JobListSerializer(serializers.ModelSerializer[RenderJob]):
             "cancel_requested",
             "text_start",
             "voices",
-            "language",
-            "format",
-            "sample_rate",
-            "bit_rate",
-            "loudness",
-            "speed",
-            "pauses",
-            "normalise",
-            "lexicons",
-            "max_retakes",
-            "priority",
-            "deadline",
-            "retention",
-            "webhook",
-            "live",
-            "seed",
-            "temperature",
-            "top_p",
-            "top_k",
+            *(name for name, one in OPTIONS.items() if one.value != Value.ENTRIES),
             "created_at",
             "started_at",
             "finished_at",

@@ -25,7 +25,7 @@ from ttsweb.counted import counted
 POLL_SECONDS = 2
 _NO_KEY = Asking()
 ZIP = "application/zip"
-_ENDINGS = {
+_ENDINGS: dict[str, tuple[str, str]] = {
     Kind.READ_ALONG: (" - read along.epub", "application/epub+zip"),
     Kind.SAMPLE: (" - sample.mp3", BOOK_FORMATS["mp3"].content_type),
     Kind.REPORT: (" - report.json", "application/json"),
@@ -180,7 +180,7 @@ def name_of(row: BookFile, book: BookSource) -> FileName:
     """Return the name and the media type of a file."""
     title = safe_name(title_of(book), f"book-{str(book.pk)[:8]}")
     if row.kind in _ENDINGS:
-        ending, content_type = _ENDINGS[Kind(row.kind)]
+        ending, content_type = _ENDINGS[row.kind]
         return FileName(f"{_with_chapter(title, row, book)}{ending}", content_type)
     form = audio_format(row.kind, row.options.get("format"))
     if row.kind == Kind.CHAPTERS and row.options.get("chapter") is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.contract import MAX_TOP_K, Sampling
+from synth.contract import MAX_TOP_K, SEED, TEMPERATURE, TOP_P, Sampling
 from synth.engine.errors import InvalidSpecError
 
 # Goes into the keys of takes. Raise it, and record the new version's draws, when the same logits,
@@ -17,7 +17,6 @@ SECOND_TEMPERATURE = 1.0  # the draw that replaces a repeated token has its own 
 SECOND_TOP_P = 0.9
 RAS_WINDOW = 10
 MIN_TEMPERATURE = 1e-5  # what the logits are divided by at least
-MAX_TEMPERATURE = 2.0
 DEFAULT_MAX_TOP_K = MAX_TOP_K
 _NEVER, _ALWAYS = -1.0, 3.0  # limits that every sum of probabilities exceeds, and none
 
@@ -45,15 +44,12 @@ def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient
     low = 0 if lenient else 1
     for ok, sentence in (
         (
-            0 < sampling.top_p <= 1,
-            f"top_p is {sampling.top_p}; it must be greater than 0 and at most 1.",
+            TOP_P.holds(sampling.top_p),
+            f"top_p is {sampling.top_p}; it must be {TOP_P.words}.",
         ),
         (
-            0 < sampling.temperature < MAX_TEMPERATURE,
-            (
-                f"temperature is {sampling.temperature}; it must be greater than 0 and less "
-                f"than {MAX_TEMPERATURE:g}."
-            ),
+            TEMPERATURE.holds(sampling.temperature),
+            f"temperature is {sampling.temperature}; it must be {TEMPERATURE.words}.",
         ),
         (sampling.top_k >= low, f"top_k is {sampling.top_k}; it must be {low} or more."),
         (
@@ -64,7 +60,7 @@ def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient
             sampling.max_frames >= low,
             f"max_frames is {sampling.max_frames}; it must be {low} or more.",
         ),
-        (0 <= sampling.seed < 2**63, f"seed is {sampling.seed}; it must be from 0 to 2**63-1."),
+        (SEED.holds(sampling.seed), f"seed is {sampling.seed}; it must be {SEED.words}."),
     ):
         if not ok:
             raise InvalidSpecError(sentence)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import soundfile
 
+from synth.formats import CHAPTER_FORMATS
 from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
 from workers.book_files import chapter_files
 from workers.book_files.chapter_encodes import Encoding
-from workers.book_files.chapter_files import FORMATS, make_chapter_files, make_one_file
+from workers.book_files.chapter_files import make_chapter_files, make_one_file
 from workers.book_files.m4b import make_m4b
 from workers.book_files.retail_sample import FADE_SECONDS, make_sample
 
@@ -24,7 +25,7 @@ def decoded(path: Path) -> np.ndarray:
     return audio / 2**15 if audio.dtype == np.int16 else audio
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", CHAPTER_FORMATS)
 def test_each_chapter_has_a_file_with_its_tags(form: str, tmp_path: Path) -> None:
     made = make_chapter_files(tmp_path / "out", book(3), encoder(tmp_path), Encoding(form))
 
@@ -64,7 +65,7 @@ def test_tags_of_mp3_are_id3(tmp_path: Path) -> None:
         assert frame in content[:200_000]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", CHAPTER_FORMATS)
 def test_one_edit_encodes_one_chapter(form: str, tmp_path: Path) -> None:
     first, work = book(3), encoder(tmp_path)
     make_chapter_files(tmp_path / "out", first, work, Encoding(form))
@@ -77,7 +78,7 @@ def test_one_edit_encodes_one_chapter(form: str, tmp_path: Path) -> None:
     assert (work.encoded, work.reused) == (4, 2)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", CHAPTER_FORMATS)
 def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"book.{form}"
 
@@ -103,7 +104,7 @@ def test_one_file_holds_all_chapters_with_their_marks(form: str, tmp_path: Path)
 
 
 def test_a_wav_beyond_32_bits_is_an_rf64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chapter_files, "_WAV_BYTES", 100_000)
+    monkeypatch.setattr(chapter_files, "WAV_BYTES", 100_000)
 
     _, marks = make_one_file(tmp_path / "b.wav", book(2), encoder(tmp_path), Encoding("wav"))
 
@@ -136,7 +137,7 @@ def test_sample_out_of_range_is_refused(minutes: float, tmp_path: Path) -> None:
         make_sample(tmp_path / "s.mp3", book(1), 0, encoder(tmp_path), minutes=minutes)
 
 
-@pytest.mark.parametrize("form", [*FORMATS, "m4b"])
+@pytest.mark.parametrize("form", [*CHAPTER_FORMATS, "m4b"])
 def test_titles_with_characters_that_no_tag_holds_break_nothing(form: str, tmp_path: Path) -> None:
     odd = "Ha\0lf \ud800 and / = ;\n" + "long " * 400
     facts = dataclasses.replace(FACTS, title=odd, authors=(odd,), description=odd, series=odd)

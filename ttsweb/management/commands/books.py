@@ -6,9 +6,11 @@ import sys
 from argparse import ArgumentParser, Namespace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
+from ttsweb.client.book_files import BookFileKind
 from ttsweb.client.books import Book
 from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.commands.errors import CommandError, StepError
@@ -20,12 +22,10 @@ from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20
 _PLAIN = ("pause", "resume", "cancel", "retry", "approve")
-KINDS = (
-    "m4b", "mp3", "opus", "flac", "wav", "chapters", "shelf", "read_along", "sample", "srt", "vtt",
-    "report",
-)  # fmt: skip
-ENDINGS = {"chapters": "zip", "shelf": "zip", "read_along": "epub", "sample": "mp3",
-           "report": "json"}  # fmt: skip
+ENDINGS = {
+    **{name: one.extension for name, one in BOOK_FILES.items()},
+    **{"chapters": "zip", "shelf": "zip", "read_along": "epub", "sample": "mp3", "report": "json"},
+}
 
 
 class Command(RemoteCommand):
@@ -49,7 +49,7 @@ class Command(RemoteCommand):
         download = actions.add_parser("download", help="download a file of a book")
         download.add_argument(
             "--kind",
-            choices=KINDS,
+            choices=get_args(BookFileKind),
             help="kind of file, made first if it does not exist; default: the audiobook",
         )
         download.add_argument("--preset", choices=("standard", "acx"))
