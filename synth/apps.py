@@ -9,3 +9,9 @@ class SynthConfig(AppConfig):
     name = "synth"
     default_auto_field = "django.db.models.BigAutoField"
     verbose_name = "Speech"
+
+    def ready(self) -> None:
+        """Connect the listeners of signals, which each stand beside what they do."""
+        from synth.accounts import limits  # noqa: F401  # models are loaded only now
+        from synth.transitions import batches, book_batches, jobs  # noqa: F401
+        from synth.webhooks import events  # noqa: F401

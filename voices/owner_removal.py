@@ -8,6 +8,7 @@ from django.contrib.auth import get_user_model
 from django.db.models.signals import pre_delete
 
 from voices.models import Voice
+from voices.removal import delete_voice
 
 
 def connect() -> None:
@@ -21,7 +22,5 @@ def delete_voices_of(instance: Any, **kwargs: Any) -> None:
     Those that were shared go too: who agreed to them is gone, and a voice without an owner is
     one that the installation itself answers for.
     """
-    from synth.jobs.removal import delete_voice  # models are not loaded yet when this module is
-
     for voice in Voice.objects.filter(owner_id=instance.pk, deleted_at__isnull=True):
         delete_voice(voice)

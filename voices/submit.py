@@ -15,13 +15,12 @@ from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
-from synth.accounts.limits import check_voice_bytes
-from synth.jobs.removal import evict_voice
 from synth.models import ApiKey
-from synth.transitions.silenced import stop_silenced_jobs
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
+from voices.removal import evict_voice
+from voices.signals import clips_stored, voice_silenced
 from voices.transitions import enqueue_version
 
 _NAME_CONSTRAINT = "voice_name_unique"
@@ -109,7 +108,7 @@ def create_voice(
     with _stored(clips, tenant_of(voice.owner_id)) as stored_clips, transaction.atomic():
         _save(voice)
         create_version(voice, stored_clips)
-        check_voice_bytes(api_key, voice)
+        clips_stored.send(Voice, voice=voice, api_key=api_key)
     return voice
 
 
@@ -144,12 +143,12 @@ def update_voice(
         _lock(voice)
         voice.refresh_from_db(fields=["shared", "consent_withdrawn_at"])
         if _apply(voice, changes or {}, by=by) & {"shared", "consent_withdrawn_at"}:
-            stop_silenced_jobs(voice)
+            voice_silenced.send(Voice, voice=voice)
         if clips is None or not _are_new(voice, stored_clips):
             return None
         evict_voice(voice)
         version = create_version(voice, stored_clips)
-        check_voice_bytes(api_key, voice)
+        clips_stored.send(Voice, voice=voice, api_key=api_key)
         return version
 
 

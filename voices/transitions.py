@@ -12,10 +12,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from synth.jobs import queue
-from synth.webhooks.events import tell_of_version
 from ttsweb import leases
 from ttsweb.leases import Claim
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
+from voices.signals import version_ended
 
 Status = VoiceVersion.Status
 
@@ -54,7 +54,7 @@ def finish_version(
             losses=0,
         )
         if moved:
-            tell_of_version(claim.pk)
+            version_ended.send(VoiceVersion, version_id=claim.pk)
     return moved
 
 
@@ -63,7 +63,7 @@ def fail_version(claim: Claim, *, code: str, message: str) -> bool:
     with transaction.atomic():
         moved = leases.fail(VoiceVersion, claim, code=code, message=message)
         if moved:
-            tell_of_version(claim.pk)
+            version_ended.send(VoiceVersion, version_id=claim.pk)
     return moved
 
 
@@ -102,7 +102,7 @@ def ready_version(version: VoiceVersion, codec_fingerprint: str) -> bool:
         encoded_at=leases.database_now(),
     )
     if moved:
-        tell_of_version(version.pk)
+        version_ended.send(VoiceVersion, version_id=version.pk)
     return bool(moved)
 
 

@@ -6,25 +6,29 @@ and cannot both take the last place. Keys without the limit in question cost not
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db.models import Q, Sum
 from django.db.models.functions import Length
+from django.dispatch import receiver
 
 from synth.accounts.stored_bytes import bytes_of_user, told
 from synth.models import ApiKey, RenderJob, Segment
 from synth.transitions import UNFINISHED
+from ttsweb.refusals import RefusedError
 from voices.models import Voice
+from voices.signals import clips_stored
 
 RETRY_SECONDS = 10  # how soon a place in the queue is free is not known
 
 
-class KeyLimitError(Exception):
-    """A key is at a limit: status, code `key_limit_…`, sentence; seconds where waiting helps."""
+class KeyLimitError(RefusedError):
+    """A key is at a limit: code `key_limit_…`, sentence; seconds where waiting helps."""
 
     def __init__(
         self, code: str, message: str, *, status: int = 429, retry_after: int | None = None
     ) -> None:
-        super().__init__(message)
-        self.code, self.status, self.retry_after = code, status, retry_after
+        super().__init__(code, message, status=status, retry_after=retry_after)
 
 
 def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None:
@@ -57,7 +61,8 @@ def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None
         _check_chars(queued, chars, key.max_queued_chars)
 
 
-def check_voice_bytes(key: ApiKey | None, voice: Voice) -> None:
+@receiver(clips_stored)
+def check_voice_bytes(api_key: ApiKey | None, voice: Voice, **_: Any) -> None:
     """Refuse clips that are too many bytes; call it where the voice's rows were just written.
 
     What counts is all that is stored of the key's user, and the clips of this voice, whoever it
@@ -66,15 +71,15 @@ def check_voice_bytes(key: ApiKey | None, voice: Voice) -> None:
     Raises:
         KeyLimitError: key_limit_stored_bytes, 413.
     """
-    if key is None or key.max_stored_bytes is None:
+    if api_key is None or api_key.max_stored_bytes is None:
         return
-    _lock(key)
-    stored = bytes_of_user(key.user_id, also_voice=voice.pk)
-    if stored["total"] > key.max_stored_bytes:
+    _lock(api_key)
+    stored = bytes_of_user(api_key.user_id, also_voice=voice.pk)
+    if stored["total"] > api_key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
             f"With this clip, {stored['total']} bytes would be stored ({told(stored)}), and "
-            f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
+            f"this API key allows {api_key.max_stored_bytes}. Delete voices, jobs or books, or "
             "send smaller clips.",
             status=413,
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from synth.text.normalise import TextRejectedError
+from ttsweb.refusals import RefusedError
 from voices.clip_checks import ClipRejectedError
 
 
-class SubmitRejectedError(Exception):
+class SubmitRejectedError(RefusedError):
     """A job is not taken: HTTP status, stable code, sentence, and the request field at fault."""
 
     def __init__(
@@ -18,8 +19,7 @@ class SubmitRejectedError(Exception):
         attr: str | None = None,
         retry_after: int | None = None,
     ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.attr, self.retry_after = status, code, attr, retry_after
+        super().__init__(code, message, status=status, attr=attr, retry_after=retry_after)
 
     def at(self, attr: str | None) -> SubmitRejectedError:
         """Return the same refusal, of another request field."""

@@ -1,4 +1,4 @@
-"""Let go of what is no longer wanted: exports, takes, inline references, jobs, voices.
+"""Let go of what is no longer wanted: exports, takes, inline references, jobs.
 
 Rows go first, in a transaction; their objects go after it has committed.
 """
@@ -13,12 +13,13 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from synth.models import BookFile, Export, LiveChunk, RenderJob, Segment, Take
+from synth.signals import item_deleted
 from ttsweb import leases
-from voices.models import CacheEviction, ReferenceClip, StoredClip, Voice, VoiceVersion
+from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
+from voices.removal import drop_references
 
 ITEMS_AT_ONCE = 200  # of a batch, in one transaction
 
@@ -76,15 +77,6 @@ def drop_inline_references(job_ids: Sequence[uuid.UUID]) -> None:
         transaction.on_commit(partial(collect_clips, stored))
 
 
-def _drop_references(versions: QuerySet[VoiceVersion]) -> None:
-    """Delete the versions' clip rows; bytes that nothing else uses go after the commit."""
-    clips = ReferenceClip.objects.filter(version__in=versions)
-    stored = list(clips.values_list("stored_id", flat=True))
-    clips.delete()
-    if stored:
-        transaction.on_commit(partial(collect_clips, stored))
-
-
 def delete_job(job: RenderJob) -> None:
     """Delete a job in any state, its files, and the takes that no other job uses.
 
@@ -96,9 +88,7 @@ def delete_job(job: RenderJob) -> None:
     with transaction.atomic():
         _delete_jobs([job.pk])
         if job.batch_id is not None:
-            from synth.transitions.batches import forget_item  # transitions import this module
-
-            forget_item(job.batch_id)
+            item_deleted.send(RenderJob, batch_id=job.batch_id)
 
 
 def _delete_items(batch_id: uuid.UUID) -> None:
@@ -132,40 +122,5 @@ def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
         orphans.delete()
         delete_objects_on_commit(keys)
         unpinned = VoiceVersion.objects.filter(pk__in=inline_ids, pinned_by__isnull=True)
-        _drop_references(unpinned)
+        drop_references(unpinned)
         unpinned.delete()
-
-
-def delete_voice(voice: Voice) -> bool:
-    """Hide a voice at once, stop the work that needs it, and let its bytes go.
-
-    Nothing is begun with it once this has committed, and a worker that speaks with it stops within
-    a moment. Returns False when the voice was deleted already.
-    """
-    from synth.transitions import stop_silenced_jobs  # transitions import this module
-    from voices.transitions import stop_encoding
-
-    with transaction.atomic():
-        deleted = Voice.objects.filter(pk=voice.pk, deleted_at__isnull=True).update(
-            deleted_at=timezone.now()
-        )
-        if not deleted:
-            return False
-        versions = VoiceVersion.objects.filter(voice=voice)
-        stop_silenced_jobs(voice)
-        stop_encoding(versions)
-        evict_voice(voice)
-        _drop_references(versions)
-    return True
-
-
-def evict_voice(voice: Voice) -> None:
-    """Tell every worker to drop the codes of all clips of a voice from memory."""
-    fingerprints = (
-        ReferenceClip.objects.filter(version__voice=voice)
-        .values_list("stored__fingerprint", flat=True)
-        .distinct()
-    )
-    CacheEviction.objects.bulk_create(
-        CacheEviction(clip_fingerprint=fingerprint) for fingerprint in fingerprints
-    )

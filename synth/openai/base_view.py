@@ -9,8 +9,9 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import ApiKeyAuthentication
 from synth.openai.errors import error_response
-from ttsweb.http.api import ApiKeyAuthentication, ApiProblem
+from ttsweb.http.api import ApiProblem
 
 
 class OpenAIView(APIView):

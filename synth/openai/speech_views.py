@@ -8,6 +8,7 @@ from django.http import HttpResponseBase
 from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
+from synth.accounts.authentication import key_of
 from synth.api.jobs.requests import read_idempotency_key
 from synth.models import ApiKey
 from synth.openai.base_view import OpenAIView
@@ -15,7 +16,7 @@ from synth.openai.models_view import check_model
 from synth.openai.speech_answer import speech_answer
 from synth.openai.speech_order import order_speech
 from synth.openai.speech_request import SpeechSerializer, read_result_query, wants_live
-from ttsweb.http.api import ApiProblem, check_query, key_of
+from ttsweb.http.api import ApiProblem, check_query
 
 
 class SpeechView(OpenAIView):

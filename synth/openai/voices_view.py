@@ -13,15 +13,16 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from synth.jobs.removal import delete_voice
+from synth.accounts.authentication import key_of
 from synth.models import ApiKey
 from synth.openai.base_view import OpenAIView
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from voices.access import public_voices, visible_voices
 from voices.api.ownership import check_own
 from voices.api.serializers import check_language, read_clips
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
+from voices.removal import delete_voice
 from voices.submit import VoiceNameTakenError, create_voice
 
 

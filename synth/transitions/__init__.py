@@ -39,6 +39,7 @@ from synth.transitions.jobs import (
     fail_jobs_of_failed_versions,
     fail_open_segments,
     retry_job,
+    stop_silenced_jobs,
 )
 from synth.transitions.segment_claims import (
     SegmentClaim,
@@ -56,7 +57,6 @@ from synth.transitions.segments import (
     free_lost_segments,
     reopen_segments,
 )
-from synth.transitions.silenced import stop_silenced_jobs
 from synth.transitions.webhooks import (
     claimable_deliveries,
     fail_deliveries_to,

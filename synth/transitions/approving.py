@@ -11,9 +11,9 @@ from django.db.models import Q
 from synth.bookshelf.proof import gap_of
 from synth.jobs.removal import lock_jobs
 from synth.models import BookBatchEntry, RenderJob, Segment, Take
+from synth.signals import job_approved
 from synth.transitions.candidates import approved, with_candidate
 from synth.transitions.jobs import JobStatus
-from synth.webhooks.events import tell_of_job
 from ttsweb import leases
 
 BOOK_SEGMENTS_SHORT = "book_segments_short"
@@ -69,7 +69,7 @@ def end_as_whole(job_id: uuid.UUID) -> bool:
         status=JobStatus.SUCCEEDED, error_code="", error_message="", updated_at=now
     )
     if moved:
-        tell_of_job(job_id)
+        job_approved.send(RenderJob, job=job)
         _correct_summary_of(job_id)
     return bool(moved)
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
+from django.dispatch import receiver
 
 from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
+from synth.signals import item_deleted, job_reopened, jobs_ended
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.jobs import (
     UNFINISHED,
@@ -143,6 +146,21 @@ def retry_batch(batch_id: uuid.UUID) -> int:
     return len(ids)
 
 
+@receiver(jobs_ended)
+def settle_batches_of(jobs: Collection[RenderJob], **_: Any) -> None:
+    """Have the batches counted that ended jobs are items of, once this has committed."""
+    for batch_id in {job.batch_id for job in jobs if job.batch_id is not None}:
+        settle_batch_on_commit(batch_id)
+
+
+@receiver(job_reopened)
+def reopen_batch_of(job_id: uuid.UUID, **_: Any) -> None:
+    """Open the batch again that a reopened job is an item of; its zip is made anew."""
+    batch_id = RenderJob.objects.values_list("batch_id", flat=True).get(pk=job_id)
+    if batch_id is not None:
+        reopen_batch(batch_id)
+
+
 def reopen_batch(batch_id: uuid.UUID) -> bool:
     """Open a batch again because of an item; its zip goes. False where it is being cancelled."""
     with transaction.atomic():
@@ -164,7 +182,8 @@ def reopen_batch(batch_id: uuid.UUID) -> bool:
     return True
 
 
-def forget_item(batch_id: uuid.UUID) -> None:
+@receiver(item_deleted)
+def forget_item(batch_id: uuid.UUID, **_: Any) -> None:
     """Make a batch do without an item that was deleted; a zip that holds it is made again."""
     made = Export.objects.filter(job=batch_id, format=ZIP).exists()
     if made or not RenderJob.objects.filter(batch=batch_id).exists():

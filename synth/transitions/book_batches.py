@@ -12,12 +12,13 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
+from django.dispatch import receiver
 
 from synth.jobs import queue
 from synth.jobs.removal import lock_jobs, update_jobs
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.signals import book_batch_ended, jobs_ended
 from synth.transitions.jobs import UNFINISHED, cancel_job
-from synth.webhooks.events import tell_of_book_batch
 from ttsweb import leases
 
 
@@ -26,9 +27,13 @@ def advance_on_commit(batch_id: uuid.UUID) -> None:
     transaction.on_commit(partial(queue.send_advance_book_batch, batch_id), robust=True)
 
 
-def advance_batch_of_job(job_id: uuid.UUID) -> None:
-    """Have the batch looked after that an ended job, of a book or a sample, belongs to."""
-    entries = BookBatchEntry.objects.filter(Q(book__job=job_id) | Q(book__sample_job=job_id))
+@receiver(jobs_ended)
+def advance_batches_of(jobs: Collection[RenderJob], **_: Any) -> None:
+    """Have the batches looked after that ended jobs, of books or of samples, belong to."""
+    ids = [job.pk for job in jobs if job.kind == RenderJob.Kind.BOOK and job.batch_id is None]
+    if not ids:
+        return
+    entries = BookBatchEntry.objects.filter(Q(book__job__in=ids) | Q(book__sample_job__in=ids))
     for batch_id in entries.values_list("batch", flat=True):
         advance_on_commit(batch_id)
 
@@ -220,7 +225,7 @@ def end_batch(batch_id: uuid.UUID, report: Mapping[str, Any]) -> bool:
     with transaction.atomic():
         ended = _open(batch_id).update(report=dict(report), **_now("ended_at"))
         if ended:
-            tell_of_book_batch(batch_id)
+            book_batch_ended.send(BookBatch, batch_id=batch_id)
     return bool(ended)
 
 

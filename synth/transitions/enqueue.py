@@ -16,7 +16,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from synth.jobs import queue
-from synth.models import BookSource, Export, Segment
+from synth.models import BookSource, Export, Segment, WebhookDelivery
 from ttsweb import leases
 
 MOST_FILE_MESSAGES = 8  # enough to wake the workers; their pumps find the rest
@@ -46,6 +46,16 @@ def enqueue_book(book_id: uuid.UUID) -> None:
     """Send the message that has a book read once the current transaction has committed."""
     rows = BookSource.objects.filter(pk=book_id)
     _enqueue(rows, partial(queue.send_import_book, book_id))
+
+
+def enqueue_delivery(delivery_id: uuid.UUID) -> None:
+    """Send a webhook delivery's message once the current transaction has committed."""
+    transaction.on_commit(partial(_send_delivery, delivery_id))
+
+
+def _send_delivery(delivery_id: uuid.UUID) -> None:
+    if queue.send_deliver(delivery_id):
+        WebhookDelivery.objects.filter(pk=delivery_id).update(sent_at=leases.database_now())
 
 
 def _enqueue(rows: QuerySet[Any], send: Callable[[], bool]) -> None:

@@ -10,17 +10,19 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Case, F, QuerySet, Value, When
 from django.db.models.expressions import CombinedExpression
+from django.dispatch import receiver
 
 from synth.jobs.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
+from synth.signals import job_reopened, jobs_ended
 from synth.transitions.comparing import retake_outliers
 from synth.transitions.enqueue import enqueue_exports, enqueue_segments
 from synth.transitions.expiry import expiry, expiry_of_ended
 from synth.transitions.keeping import keep_candidates
-from synth.transitions.silenced import CODES, silenced_among
-from synth.webhooks.events import heard_jobs, tell_of_job
+from synth.transitions.silenced import CODES, SILENCED, silence_of, silenced_among
 from ttsweb import leases
-from voices.models import VoiceVersion
+from voices.models import Voice, VoiceVersion
+from voices.signals import voice_silenced
 
 JobStatus = RenderJob.Status
 UNFINISHED = (JobStatus.QUEUED, JobStatus.RUNNING)
@@ -113,8 +115,8 @@ def end_job(job_id: uuid.UUID, status: JobStatus, **changes: Any) -> bool:
     )
     if ended:
         drop_inline_references([job_id])
-        settle_batch_of(job_id)
-        tell_of_job(job_id)
+        row = RenderJob.objects.only("batch_id", "kind", "owner_id", "webhook_url").get(pk=job_id)
+        jobs_ended.send(RenderJob, jobs=[row])
     return bool(ended)
 
 
@@ -123,11 +125,9 @@ def end_whole_jobs(seconds: Mapping[uuid.UUID, float]) -> None:
 
     For jobs of texts, alone or of a batch, whose segments all have audio, with their rows locked.
     """
-    from synth.transitions.batches import settle_batch_on_commit  # it imports this module
-
     now = leases.database_now()
     rows = RenderJob.objects.filter(pk__in=seconds, status__in=UNFINISHED)
-    ended = list(rows.only("retention_seconds", "batch_id", "owner_id", "webhook_url"))
+    ended = list(rows.only("retention_seconds", "batch_id", "kind", "owner_id", "webhook_url"))
     kept_until: dict[dt.datetime | None, list[uuid.UUID]] = {}
     for job in ended:
         until = None if job.batch_id else expiry(job.retention_seconds, now)
@@ -141,22 +141,7 @@ def end_whole_jobs(seconds: Mapping[uuid.UUID, float]) -> None:
             audio_seconds=Case(*[When(pk=pk, then=Value(seconds[pk])) for pk in ids]),
         )
     drop_inline_references([job.pk for job in ended])
-    for batch_id in {job.batch_id for job in ended if job.batch_id is not None}:
-        settle_batch_on_commit(batch_id)
-    for job_id in heard_jobs(ended):
-        tell_of_job(job_id)
-
-
-def settle_batch_of(job_id: uuid.UUID) -> None:
-    """Have the batch counted that a job is an item of, once this transaction has committed."""
-    from synth.transitions.batches import settle_batch_on_commit  # it imports this module
-    from synth.transitions.book_batches import advance_batch_of_job  # and so does it
-
-    row = RenderJob.objects.values_list("batch_id", "kind").get(pk=job_id)
-    if row[0] is not None:
-        settle_batch_on_commit(row[0])
-    elif row[1] == RenderJob.Kind.BOOK:
-        advance_batch_of_job(job_id)
+    jobs_ended.send(RenderJob, jobs=ended)
 
 
 def close_segments(segments: QuerySet[Segment], status: Segment.Status, **columns: Any) -> int:
@@ -206,6 +191,25 @@ def fail_jobs_of_failed_versions() -> int:
             message=row.version.error_message,
         )
     return len(found)
+
+
+@receiver(voice_silenced)
+def stop_silenced_jobs(voice: Voice | None = None, **_: Any) -> int:
+    """Fail the open segments of jobs whose voices may not speak any more; return how many jobs.
+
+    Call it for a voice in the transaction that silences it. Without a voice it finds what was
+    opened again meanwhile, such as a segment whose take was lost.
+    """
+    pinned = JobVoice.objects.filter(SILENCED, job__status__in=UNFINISHED)
+    if voice is not None:
+        pinned = pinned.filter(version__voice=voice)
+        lock_jobs(RenderJob.objects.filter(pk__in=pinned.values("job")))
+    stopped = 0
+    for one in pinned.select_related("version__voice", "job__owner").defer("job__text"):
+        if silence := silence_of(one):
+            message = f"{silence.message} This text was not rendered before that."
+            stopped += fail_open_segments(one.job_id, OPEN, code=silence.code, message=message)
+    return stopped
 
 
 def cancel_job(job_id: uuid.UUID) -> bool:
@@ -278,16 +282,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
         RenderJob.objects.filter(pk=job_id).update(
             segments_failed=0, segments_cancelled=0, takes_compared=False
         )
-        reopen_batch_of(job_id)
+        job_reopened.send(RenderJob, job_id=job_id)
         enqueue_segments(ids)
         complete_job(job_id)  # where only the file was missing
     return True
-
-
-def reopen_batch_of(job_id: uuid.UUID) -> None:
-    """Open the batch again that a reopened job is an item of; its zip is made anew."""
-    from synth.transitions.batches import reopen_batch  # it imports this module
-
-    batch_id = RenderJob.objects.values_list("batch_id", flat=True).get(pk=job_id)
-    if batch_id is not None:
-        reopen_batch(batch_id)

@@ -10,7 +10,8 @@ from django.db.models import Sum
 
 from synth.jobs.removal import drop_exports, lock_jobs
 from synth.models import BookSource, Export, RenderJob, Segment
-from synth.transitions.jobs import JobStatus, complete_job, reopen_batch_of
+from synth.signals import job_reopened
+from synth.transitions.jobs import JobStatus, complete_job
 from ttsweb import leases
 
 ROWS_AT_ONCE = 500
@@ -72,5 +73,5 @@ def _remake(job: RenderJob, pauses: Mapping[str, int]) -> None:
             error_code="",
             error_message="",
         )
-        reopen_batch_of(job.pk)
+        job_reopened.send(RenderJob, job_id=job.pk)
     complete_job(job.pk)

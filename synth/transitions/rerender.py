@@ -14,10 +14,11 @@ from django.db.models import F, Q, Sum
 
 from synth.jobs.removal import drop_exports, lock_jobs
 from synth.models import Export, RenderJob, Segment, Take
+from synth.signals import job_reopened
 from synth.transitions.approving import approve_takes
 from synth.transitions.candidates import approved, next_seed, with_candidate
 from synth.transitions.enqueue import enqueue_segments
-from synth.transitions.jobs import JobStatus, complete_job, reopen_batch_of
+from synth.transitions.jobs import JobStatus, complete_job
 from synth.transitions.segments import reopen_segments
 from ttsweb import leases
 from voices.objects import delete_objects_on_commit
@@ -191,4 +192,4 @@ def _reopen(job_id: uuid.UUID, left: str | None, *, done: int = 0) -> None:
         **changes,
     )
     if ended:
-        reopen_batch_of(job_id)
+        job_reopened.send(RenderJob, job_id=job_id)

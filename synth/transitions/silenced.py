@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from django.db.models import F, Q, QuerySet
 
-from synth.jobs.removal import lock_jobs
-from synth.models import JobVoice, RenderJob
-from voices.models import Voice, VoiceVersion
+from synth.models import JobVoice
+from voices.models import VoiceVersion
 
 VOICE_DELETED = "voice_deleted"
 CONSENT_WITHDRAWN = "consent_withdrawn"
@@ -68,23 +67,3 @@ def silenced_among(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the jobs that have a voice that may not speak for them any more."""
     pinned = JobVoice.objects.filter(SILENCED, job__in=job_ids)
     return set(pinned.values_list("job_id", flat=True))
-
-
-def stop_silenced_jobs(voice: Voice | None = None) -> int:
-    """Fail the open segments of jobs whose voices may not speak any more; return how many jobs.
-
-    Call it for a voice in the transaction that silences it. Without a voice it finds what was
-    opened again meanwhile, such as a segment whose take was lost.
-    """
-    from synth.transitions.jobs import OPEN, UNFINISHED, fail_open_segments  # it imports this one
-
-    pinned = JobVoice.objects.filter(SILENCED, job__status__in=UNFINISHED)
-    if voice is not None:
-        pinned = pinned.filter(version__voice=voice)
-        lock_jobs(RenderJob.objects.filter(pk__in=pinned.values("job")))
-    stopped = 0
-    for one in pinned.select_related("version__voice", "job__owner").defer("job__text"):
-        if silence := silence_of(one):
-            message = f"{silence.message} This text was not rendered before that."
-            stopped += fail_open_segments(one.job_id, OPEN, code=silence.code, message=message)
-    return stopped

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
-from synth.webhooks.events import enqueue_delivery, give_up_at
+from synth.transitions.enqueue import enqueue_delivery
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -156,3 +156,8 @@ def free_lost_deliveries(lost: Q) -> int:
         status=Status.QUEUED,
         **leases.free(spend_attempt=True, not_before=leases.database_now()),
     )
+
+
+def give_up_at() -> dt.datetime:
+    """Return until when a message that begins its way now is tried."""
+    return leases.database_now() + dt.timedelta(hours=settings.WEBHOOK_HOURS)

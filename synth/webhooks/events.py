@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import uuid
 from collections.abc import Collection, Iterable
-from functools import partial
 from typing import Any
 
-from django.conf import settings
 from django.db import transaction
+from django.dispatch import receiver
 from rest_framework.utils.encoders import JSONEncoder
 
-from synth.jobs import queue
+from synth.api.batches.serializers import BatchSerializer, with_figures
+from synth.api.book_batches.serializers import webhook_data
+from synth.api.jobs.serializers import JobListSerializer
 from synth.models import BookBatch, RenderJob, WebhookDelivery, WebhookEndpoint
+from synth.signals import book_batch_ended, job_approved, jobs_ended
+from synth.transitions.enqueue import enqueue_delivery
+from synth.transitions.webhooks import give_up_at
 from ttsweb import leases
 from voices.models import VoiceVersion
+from voices.signals import version_ended
 
 Event = WebhookDelivery.Event
 TEXT_FIELDS = ("text", "text_start")  # what is said is told to nobody
+
+
+@receiver(jobs_ended)
+def tell_of_jobs(jobs: Collection[RenderJob], **_: Any) -> None:
+    """Queue the messages about jobs that have just ended, where somebody wants to be told."""
+    owners = {job.owner_id for job in jobs if job.owner_id is not None}
+    rows = WebhookEndpoint.objects.filter(owner_id__in=owners, enabled=True)
+    listening = set(rows.values_list("owner_id", flat=True))
+    for job in jobs:
+        if job.webhook_url or job.owner_id in listening:
+            tell_of_job(job.pk)
+
+
+@receiver(job_approved)
+def tell_of_approved_job(job: RenderJob, **_: Any) -> None:
+    """Queue the messages about a book that is whole after all."""
+    tell_of_job(job.pk)
 
 
 def tell_of_job(job_id: uuid.UUID) -> int:
@@ -40,21 +61,12 @@ def tell_of_job(job_id: uuid.UUID) -> int:
     return _queue(urls, job.owner_id, event, _job_data(job), job=job)
 
 
-def heard_jobs(jobs: Collection[RenderJob]) -> list[uuid.UUID]:
-    """Return those of the jobs of whose end somebody may want to be told."""
-    owners = {job.owner_id for job in jobs if job.owner_id is not None}
-    rows = WebhookEndpoint.objects.filter(owner_id__in=owners, enabled=True)
-    listening = set(rows.values_list("owner_id", flat=True))
-    return [job.pk for job in jobs if job.webhook_url or job.owner_id in listening]
-
-
-def tell_of_book_batch(batch_id: uuid.UUID) -> int:
+@receiver(book_batch_ended)
+def tell_of_book_batch(batch_id: uuid.UUID, **_: Any) -> int:
     """Queue the messages about a batch of books that has just ended; return how many.
 
     They go to its own URL and to its owner's endpoints. Call inside the transaction that ended it.
     """
-    from synth.api.book_batches.serializers import webhook_data  # it imports the transitions
-
     batch = BookBatch.objects.get(pk=batch_id)
     if batch.owner_id is None:
         return 0
@@ -65,7 +77,8 @@ def tell_of_book_batch(batch_id: uuid.UUID) -> int:
     return _queue(urls, batch.owner_id, Event.BOOK_BATCH_ENDED, webhook_data(batch))
 
 
-def tell_of_version(version_id: uuid.UUID) -> int:
+@receiver(version_ended)
+def tell_of_version(version_id: uuid.UUID, **_: Any) -> int:
     """Queue the messages about a voice version that is ready or has failed; return how many.
 
     They go to the endpoints of the voice's owner. Call inside the transaction that moved it.
@@ -100,21 +113,6 @@ def tell_test(endpoint: WebhookEndpoint) -> WebhookDelivery:
         return found.order_by("-created_at", "-pk")[0]
 
 
-def give_up_at() -> dt.datetime:
-    """Return until when a message that begins its way now is tried."""
-    return leases.database_now() + dt.timedelta(hours=settings.WEBHOOK_HOURS)
-
-
-def enqueue_delivery(delivery_id: uuid.UUID) -> None:
-    """Send the delivery's message once the current transaction has committed."""
-    transaction.on_commit(partial(_send, delivery_id))
-
-
-def _send(delivery_id: uuid.UUID) -> None:
-    if queue.send_deliver(delivery_id):
-        WebhookDelivery.objects.filter(pk=delivery_id).update(sent_at=leases.database_now())
-
-
 def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
     """Return the URLs of a user's endpoints that are on and want this event."""
     rows = WebhookEndpoint.objects.filter(owner_id=owner_id, enabled=True)
@@ -123,10 +121,6 @@ def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
 
 def _job_data(job: RenderJob) -> dict[str, Any]:
     """Return a job or a batch as the API has it, without what is said in it."""
-    # These import what imports the transitions, which import this module.
-    from synth.api.batches.serializers import BatchSerializer, with_figures
-    from synth.api.jobs.serializers import JobListSerializer
-
     if job.kind == RenderJob.Kind.BATCH:
         return {"kind": job.kind, **BatchSerializer(with_figures([job])[0]).data}
     job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add

@@ -15,12 +15,13 @@ from rest_framework.request import Request
 from rest_framework.test import APIClient
 
 from synth.accounts import rate as key_rate
+from synth.accounts.authentication import ApiKeyAuthentication
 from synth.accounts.keys import create_key
 from synth.accounts.limits import KeyLimitError
 from synth.models import ApiKey, BookSource, RenderJob
 from tests.factories import make_book, make_export, make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
-from ttsweb.http.api import ApiKeyAuthentication, ApiProblem
+from ttsweb.http.api import ApiProblem
 from ttsweb.http.asgi_ask import COUNTED, ask
 from voices.models import StoredClip, Voice
 

@@ -9,7 +9,7 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from pytest_django import Settings
 
-from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, JobVoice, RenderJob, Segment, Take
 from synth.transitions import cancel_job, claim_segments, fail_segment, finish_segment
@@ -22,6 +22,7 @@ from tests.factories import (
 )
 from tests.voices.clips import clip_bytes
 from voices.models import CacheEviction, ReferenceClip, StoredClip, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

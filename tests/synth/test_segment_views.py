@@ -14,12 +14,12 @@ from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.jobs.removal import delete_voice
 from synth.models import RenderJob, Segment, Take
 from synth.transitions import cancel_job
 from synth.transitions.candidates import retake_seed
 from tests.factories import make_ended_job, make_job, make_take, make_user, make_voice
 from voices.models import Voice
+from voices.removal import delete_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Status = RenderJob.Status

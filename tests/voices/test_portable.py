@@ -22,12 +22,12 @@ from django.urls import reverse
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.jobs.removal import delete_voice
 from synth.models import WorkerStatus
 from tests.factories import make_user, make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice
 from voices.objects import store_clip, tenant_of
+from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 from voices.transitions import ready_version
 from workers.audio.clip_measures import warnings_for

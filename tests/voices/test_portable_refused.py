@@ -16,7 +16,6 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 from safetensors.numpy import save
 
-from synth.jobs.removal import delete_voice
 from tests.voices.test_portable import (
     CLIP,
     CODEC,
@@ -30,6 +29,7 @@ from tests.voices.test_portable import (
 from voices.models import ClipCodes, StoredClip, Voice
 from voices.portable.codes_file import check_codes
 from voices.portable.errors import ImportRefusedError
+from voices.removal import delete_voice
 from workers.rendering.codes_object import pack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

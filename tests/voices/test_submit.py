@@ -9,11 +9,11 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from synth.jobs.removal import delete_voice
 from tests.factories import make_user, make_voice
 from tests.voices.clips import clip_bytes
 from voices.clip_checks import ClipRejectedError
 from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import (
     NewClip,
     VoiceDeletedError,

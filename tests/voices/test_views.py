@@ -12,11 +12,11 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from pytest_django import DjangoAssertNumQueries, Settings
 from rest_framework.test import APIClient
 
-from synth.jobs.removal import delete_voice
 from tests.factories import claim_row, make_voice
 from tests.voices.clips import clip_bytes
 from voices import transitions
 from voices.models import CacheEviction, StoredClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

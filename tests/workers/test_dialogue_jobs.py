@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.removal import delete_job
 from synth.models import Export, RenderJob, Take
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import Pair, assert_whole, new_voice, submit, wait_ended, wait_for
 from voices.models import StoredClip, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import NewClip
 
 ADA, BOB = "An ox is here now.", "A fox is there too."

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from django.contrib.auth import get_user_model
 
-from synth.jobs.removal import delete_voice
 from tests.factories import make_user
 from ttsweb.commands.errors import StepError
 from voices.models import Voice, VoiceVersion
+from voices.removal import delete_voice
 from workers.local.first_run import (
     DEMO_CLIP,
     find_or_make_admin,

@@ -7,7 +7,6 @@ from typing import IO
 
 import pytest
 
-from synth.jobs.removal import delete_voice
 from tests.workers.pairs import (
     Pair,
     assert_whole,
@@ -20,6 +19,7 @@ from tests.workers.pairs import (
 from voices.models import ClipCodes, Voice
 from voices.portable.export import export_voice
 from voices.portable.import_ import import_voice
+from voices.removal import delete_voice
 
 
 def exported(voice: Voice) -> IO[bytes]:

@@ -17,11 +17,12 @@ from pytest_django import Settings
 from synth import transitions
 from synth.contract import SegmentAudio
 from synth.engine.errors import DeviceOutOfMemoryError, PromptTooLongError
-from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.removal import delete_job
 from synth.models import RenderJob, Segment, Take
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import ClipCodes, Voice, VoiceVersion
+from voices.removal import delete_voice
 from workers.process.claiming import take_segments, take_versions, take_work
 from workers.process.held_claims import Kind
 from workers.process.pump import stop_unwanted

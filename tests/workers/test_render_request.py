@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from synth.jobs.removal import delete_voice
 from synth.jobs.take_keys import content_key
 from synth.models import Segment
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 from workers.process.claiming import take_segments, take_versions
 from workers.rendering.render_request import (

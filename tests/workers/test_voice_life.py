@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import cancel_job
@@ -23,6 +23,7 @@ from tests.workers.pairs import (
     wait_for,
 )
 from voices.models import StoredClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import NewClip, update_voice
 
 

@@ -1,4 +1,4 @@
-"""Shape every answer of the REST API alike: keys, problem+json errors, strict request fields."""
+"""Shape every answer of the REST API alike: problem+json errors, strict request fields."""
 
 from __future__ import annotations
 
@@ -16,24 +16,18 @@ from django.core.exceptions import (
 )
 from django.http import Http404
 from rest_framework import exceptions, serializers
-from rest_framework.authentication import BaseAuthentication, get_authorization_header
 from rest_framework.negotiation import DefaultContentNegotiation
-from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from synth.accounts.keys import KeyRejectedError, find_key
-from synth.accounts.limits import KeyLimitError
-from synth.accounts.rate import count_request
-from synth.models import ApiKey
-from ttsweb.http.asgi_ask import COUNTED
 from ttsweb.http.database_errors import (
     AWAY_CODE,
     AWAY_RETRY_SECONDS,
     AWAY_SENTENCE,
     is_database_away,
 )
+from ttsweb.refusals import RefusedError
 
 PROBLEM_TYPE = "application/problem+json"
 
@@ -70,63 +64,6 @@ class ApiProblem(exceptions.APIException):
         self.headers = dict(headers or {})
         if retry_after is not None:
             self.headers["Retry-After"] = str(retry_after)
-
-
-class ApiKeyAuthentication(BaseAuthentication):
-    """Authenticate by `Authorization: Bearer tts_…`; `request.auth` is then the ApiKey row."""
-
-    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
-        """Return the key's user and the key, or None when the request carries no bearer key.
-
-        Every request with a key passes here, whatever it asks for, and so is counted here.
-        """
-        scheme, _, key = get_authorization_header(request).partition(b" ")
-        if scheme.lower() != b"bearer":
-            return None
-        try:
-            row = find_key(key.strip().decode("latin-1"))
-        except KeyRejectedError as error:
-            raise exceptions.AuthenticationFailed(str(error), code=error.code) from error
-        if not getattr(request._request, "scope", {}).get(COUNTED):
-            try:
-                count_request(row)
-            except KeyLimitError as error:
-                raise _limit_problem(error) from error
-        if ApiKey.Scope.ADMIN not in row.scopes:
-            row.user.is_superuser = False  # in this request alone; the row is never saved here
-        return row.user, row
-
-    def authenticate_header(self, request: Request) -> str:
-        """Return what makes an unauthenticated request a 401."""
-        return 'Bearer realm="api"'
-
-
-class KeyPermission(IsAuthenticated):
-    """Let users do what they may, and an API key only what its scopes name.
-
-    Reading takes the scope `read`. A view that writes says by `write_scopes` which scope that
-    takes; one that says nothing takes `admin`, so that a forgotten line gives nothing away.
-    `read_scopes` names others for reading. One of several scopes is enough.
-    """
-
-    def has_permission(self, request: Request, view: Any) -> bool:
-        """Return whether there is a user at all.
-
-        Raises:
-            ApiProblem: 403 scope_missing.
-        """
-        if not super().has_permission(request, view):
-            return False
-        key = key_of(request)
-        is_served = hasattr(view, str(request.method).lower())  # else it is going to be a 405
-        if key is not None and is_served:
-            _check_scopes(key, _scopes_for(request, view))
-        return True
-
-
-def key_of(request: Request) -> ApiKey | None:
-    """Return the API key of a request; None where a session opened it."""
-    return request.auth if isinstance(request.auth, ApiKey) else None
 
 
 class StrictSerializer(serializers.Serializer[Any]):
@@ -291,35 +228,19 @@ def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
         yield {"attr": path or None, "code": code, "detail": str(detail)}
 
 
-def _limit_problem(error: KeyLimitError) -> ApiProblem:
-    return ApiProblem(error.status, error.code, str(error), retry_after=error.retry_after)
-
-
-def _scopes_for(request: Request, view: Any) -> Sequence[str]:
-    """Return the scopes of which a key needs one."""
-    if request.method in SAFE_METHODS:
-        return getattr(view, "read_scopes", (ApiKey.Scope.READ,))
-    return getattr(view, "write_scopes", (ApiKey.Scope.ADMIN,))
-
-
-def _check_scopes(key: ApiKey, needed: Sequence[str]) -> None:
-    """Refuse a key that has none of these scopes."""
-    if not set(needed) & set(key.scopes):
-        has = ", ".join(key.scopes) or "none"
-        raise ApiProblem(
-            403,
-            "scope_missing",
-            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another "
-            "key, or have the scope added in the admin at “API keys”.",
-        )
+def problem_of(error: RefusedError) -> ApiProblem:
+    """Return the problem that says the same as a refusal of ours."""
+    return ApiProblem(
+        error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
+    )
 
 
 def _as_api_exception(exc: Exception) -> exceptions.APIException | None:
     """Return the DRF exception that says the same, or None for one that is a 500."""
     if isinstance(exc, exceptions.APIException):
         return exc
-    if isinstance(exc, KeyLimitError):
-        return _limit_problem(exc)
+    if isinstance(exc, RefusedError):
+        return problem_of(exc)
     if isinstance(exc, Http404):
         return exceptions.NotFound()
     if isinstance(exc, PermissionDenied):

@@ -11,9 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import key_of
 from synth.jobs.eta import hours
 from synth.models import PRIORITIES
-from ttsweb.http.api import check_query, key_of
+from ttsweb.http.api import check_query
 from ttsweb.pages.overview import overview
 from ttsweb.pages.studio import first_steps
 

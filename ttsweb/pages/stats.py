@@ -12,9 +12,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation
+from synth.accounts.authentication import key_of
 from synth.accounts.stored_bytes import bytes_of_user, installation_bytes
 from synth.models import Export, JobVoice, RenderJob, Segment, WorkerStatus
-from ttsweb.http.api import check_query, key_of
+from ttsweb.http.api import check_query
 from voices.models import CodesCounter, VoiceVersion
 
 _COUNTERS = ("memory_hit", "storage_hit", "encoder_run")

@@ -15,7 +15,6 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action, display
 from unfold.forms import BaseDialogForm
 
-from synth.jobs.removal import delete_voice
 from ttsweb.pages.admin_filters import NamedValuesFilter
 from voices import submit
 from voices.access import visible_voices
@@ -24,6 +23,7 @@ from voices.admin.inlines import ClipInline, VersionInline
 from voices.admin.ownership import OwnedVoicesAdmin
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
 _OPEN = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)

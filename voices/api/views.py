@@ -18,13 +18,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import key_of
 from synth.api.jobs.filters import WaitSerializer
 from synth.api.jobs.wait import WAIT_HEADER
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.removal import delete_voice
 from synth.models import ApiKey
 from synth.options.voice_choice import find_voice
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import check_list_query, read_condition
@@ -42,6 +42,7 @@ from voices.api.serializers import (
 )
 from voices.clip_checks import ClipRejectedError
 from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
 ENCODING_RETRY_SECONDS = 2

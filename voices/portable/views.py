@@ -19,8 +19,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import key_of
 from synth.models import ApiKey
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.ranged import ObjectResponse
 from ttsweb.http.schema import problems
 from voices.access import visible_voices

@@ -18,6 +18,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
+from synth.accounts.authentication import key_of
 from synth.api.batches.filters import BatchFilterSerializer, ItemFilterSerializer
 from synth.api.batches.parsers import BatchJSONParser, JsonLinesParser, JsonlParser
 from synth.api.batches.reading import digest_of_batch, read_batch, rejected
@@ -41,7 +42,7 @@ from synth.jobs.retry import RetryRefusedError
 from synth.models import ApiKey, Export, RenderJob
 from synth.transitions import UNFINISHED, cancel_batch
 from synth.transitions.batches import WITH_AUDIO, ZIP
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.pagination import ItemCursorPagination
 from ttsweb.http.query_filters import check_list_query, read_condition

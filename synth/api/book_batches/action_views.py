@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import key_of
 from synth.api.book_batches.requests import ApproveBooksSerializer, PrioritySerializer
 from synth.api.book_batches.serializers import BookBatchSerializer
 from synth.api.book_batches.views import ACCEPTED_HEADERS, POLL_SECONDS, answer, find_batch
@@ -24,7 +25,7 @@ from synth.jobs.retry import RetryRefusedError
 from synth.models import ApiKey, BookBatchEntry, Export, RenderJob
 from synth.transitions import UNFINISHED
 from synth.transitions.book_batches import close_batch
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
 from ttsweb.http.schema import problems
 

@@ -17,6 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_book_batches
+from synth.accounts.authentication import key_of
 from synth.api.book_batches.filters import EntryFilterSerializer
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
@@ -44,7 +45,7 @@ from synth.book_batches.states import with_state
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry
 from synth.transitions.book_batches import close_batch
-from ttsweb.http.api import ApiProblem, check_query, key_of
+from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import BoundedJSONParser

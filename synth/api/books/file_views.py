@@ -17,6 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.accounts.authentication import key_of
 from synth.api.books.file_serializers import (
     BookFileListSerializer,
     BookFileRequestSerializer,
@@ -34,7 +35,7 @@ from synth.bookshelf.files.asking import (
 )
 from synth.bookshelf.files.keys import Asking
 from synth.models import ApiKey, BookFile, BookSource
-from ttsweb.http.api import ApiProblem, check_query, key_of
+from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.query_filters import PAGE_PARAMETERS
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response

@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_books
+from synth.accounts.authentication import key_of
 from synth.api.books.filters import BookFilterSerializer
 from synth.api.books.options import BookFormSerializer, StartSerializer
 from synth.api.books.plan_answers import plan_answer
@@ -38,7 +39,7 @@ from synth.jobs.retry import RetryRefusedError, retry
 from synth.models import ApiKey, BookSource, RenderJob
 from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
 from synth.transitions.book_facts import change_metadata
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems

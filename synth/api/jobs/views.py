@@ -20,6 +20,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs
+from synth.accounts.authentication import key_of
 from synth.api.jobs.filters import JobFilterSerializer, WaitSerializer
 from synth.api.jobs.requests import (
     IDEMPOTENCY_PARAMETER,
@@ -46,7 +47,7 @@ from synth.live.live_view import LiveQuerySerializer, live_answer
 from synth.models import ApiKey, Export, RenderJob, Segment
 from synth.transitions import UNFINISHED, cancel_job
 from synth.transitions.changes import ChangeRefusedError, change_job
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query, key_of
+from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import ClipJSONParser

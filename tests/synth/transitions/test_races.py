@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker, Settings
 
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.removal import delete_job, delete_voice
+from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import (
@@ -44,6 +44,7 @@ from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases
 from ttsweb.configuration.builders import broker_settings, database_settings
 from voices.models import StoredClip, Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import NewClip, VoiceNameTakenError, create_voice
 
 Result = TypeVar("Result")

@@ -8,7 +8,6 @@ import pytest
 from django.utils import timezone
 
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.removal import delete_voice
 from synth.jobs.rerender import choose
 from synth.jobs.retry import RetryRefusedError, check_voice
 from synth.models import RenderJob, Segment
@@ -21,6 +20,7 @@ from synth.transitions import (
 )
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_user, make_voice
 from voices.models import Voice, VoiceVersion
+from voices.removal import delete_voice
 from voices.submit import update_voice
 
 pytestmark = pytest.mark.django_db

@@ -1,0 +1,94 @@
+"""Know who asks, by an API key, and what the key may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rest_framework import exceptions
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
+from rest_framework.request import Request
+
+from synth.accounts.keys import KeyRejectedError, find_key
+from synth.accounts.limits import KeyLimitError
+from synth.accounts.rate import count_request
+from synth.models import ApiKey
+from ttsweb.http.api import ApiProblem, problem_of
+from ttsweb.http.asgi_ask import COUNTED
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Authenticate by `Authorization: Bearer tts_…`; `request.auth` is then the ApiKey row."""
+
+    def authenticate(self, request: Request) -> tuple[Any, ApiKey] | None:
+        """Return the key's user and the key, or None when the request carries no bearer key.
+
+        Every request with a key passes here, whatever it asks for, and so is counted here.
+        """
+        scheme, _, key = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        try:
+            row = find_key(key.strip().decode("latin-1"))
+        except KeyRejectedError as error:
+            raise exceptions.AuthenticationFailed(str(error), code=error.code) from error
+        if not getattr(request._request, "scope", {}).get(COUNTED):
+            try:
+                count_request(row)
+            except KeyLimitError as error:
+                raise problem_of(error) from error
+        if ApiKey.Scope.ADMIN not in row.scopes:
+            row.user.is_superuser = False  # in this request alone; the row is never saved here
+        return row.user, row
+
+    def authenticate_header(self, request: Request) -> str:
+        """Return what makes an unauthenticated request a 401."""
+        return 'Bearer realm="api"'
+
+
+class KeyPermission(IsAuthenticated):
+    """Let users do what they may, and an API key only what its scopes name.
+
+    Reading takes the scope `read`. A view that writes says by `write_scopes` which scope that
+    takes; one that says nothing takes `admin`, so that a forgotten line gives nothing away.
+    `read_scopes` names others for reading. One of several scopes is enough.
+    """
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Return whether there is a user at all.
+
+        Raises:
+            ApiProblem: 403 scope_missing.
+        """
+        if not super().has_permission(request, view):
+            return False
+        key = key_of(request)
+        is_served = hasattr(view, str(request.method).lower())  # else it is going to be a 405
+        if key is not None and is_served:
+            _check_scopes(key, _scopes_for(request, view))
+        return True
+
+
+def key_of(request: Request) -> ApiKey | None:
+    """Return the API key of a request; None where a session opened it."""
+    return request.auth if isinstance(request.auth, ApiKey) else None
+
+
+def _scopes_for(request: Request, view: Any) -> Sequence[str]:
+    """Return the scopes of which a key needs one."""
+    if request.method in SAFE_METHODS:
+        return getattr(view, "read_scopes", (ApiKey.Scope.READ,))
+    return getattr(view, "write_scopes", (ApiKey.Scope.ADMIN,))
+
+
+def _check_scopes(key: ApiKey, needed: Sequence[str]) -> None:
+    """Refuse a key that has none of these scopes."""
+    if not set(needed) & set(key.scopes):
+        has = ", ".join(key.scopes) or "none"
+        raise ApiProblem(
+            403,
+            "scope_missing",
+            f"This API key lacks the scope {str(needed[0])!r}; it has: {has}. Use another "
+            "key, or have the scope added in the admin at “API keys”.",
+        )

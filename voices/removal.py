@@ -1,0 +1,55 @@
+"""Let go of voices: the rows first, in a transaction, and their objects after it has committed."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from django.db import transaction
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
+from voices.objects import collect_clips
+from voices.signals import voice_silenced
+from voices.transitions import stop_encoding
+
+
+def delete_voice(voice: Voice) -> bool:
+    """Hide a voice at once, stop the work that needs it, and let its bytes go.
+
+    Nothing is begun with it once this has committed, and a worker that speaks with it stops within
+    a moment. Returns False when the voice was deleted already.
+    """
+    with transaction.atomic():
+        deleted = Voice.objects.filter(pk=voice.pk, deleted_at__isnull=True).update(
+            deleted_at=timezone.now()
+        )
+        if not deleted:
+            return False
+        versions = VoiceVersion.objects.filter(voice=voice)
+        voice_silenced.send(Voice, voice=voice)
+        stop_encoding(versions)
+        evict_voice(voice)
+        drop_references(versions)
+    return True
+
+
+def evict_voice(voice: Voice) -> None:
+    """Have every worker drop the codes of all clips of a voice from memory."""
+    fingerprints = (
+        ReferenceClip.objects.filter(version__voice=voice)
+        .values_list("stored__fingerprint", flat=True)
+        .distinct()
+    )
+    CacheEviction.objects.bulk_create(
+        CacheEviction(clip_fingerprint=fingerprint) for fingerprint in fingerprints
+    )
+
+
+def drop_references(versions: QuerySet[VoiceVersion]) -> None:
+    """Delete the versions' clip rows; bytes that nothing else uses go after the commit."""
+    clips = ReferenceClip.objects.filter(version__in=versions)
+    stored = list(clips.values_list("stored_id", flat=True))
+    clips.delete()
+    if stored:
+        transaction.on_commit(partial(collect_clips, stored))
