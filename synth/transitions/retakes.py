@@ -9,10 +9,9 @@ from django.db.models import F
 
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
-from synth.transitions.candidates import best_of, most_retakes, next_seed, with_candidate
+from synth.transitions.candidates import most_retakes, next_seed, with_candidate
 from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.rendered_days import count_rendered
-from synth.transitions.segments import finish_segments
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -45,19 +44,6 @@ def retake_segments(
         if new := [(suspicious[claim], False) for claim in moved if claim not in reused]:
             count_rendered(new, segments=0)
     return set(moved)
-
-
-def finish_with_candidate(claim: Claim) -> bool:
-    """Move CLAIMED -> DONE with the best take that there is, because another one cannot be made.
-
-    Returns False where there is none, the claim is gone, or a person asked for another take.
-    """
-    held = Segment.objects.filter(pk=claim.pk, claim_token=claim.token, is_hand_picked=False)
-    segment = held.only("candidates").first()
-    if segment is None or not segment.candidates:
-        return False
-    take = Take.objects.filter(pk=best_of(segment.candidates)["take"]).first()
-    return take is not None and bool(finish_segments([(claim, take)], reused=[claim]))
 
 
 def _retake(claim: Claim, take: Take) -> bool:

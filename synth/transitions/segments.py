@@ -12,6 +12,7 @@ from django.db.models import Case, Q, Value, When
 
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderJob, Segment, Take
+from synth.transitions.candidates import best_of
 from synth.transitions.jobs import count_all_closed, count_closed
 from synth.transitions.keeping import HeldRow, keep_best
 from synth.transitions.rendered_days import count_rendered
@@ -73,6 +74,19 @@ def finish_segments(
     return set(settled)
 
 
+def finish_with_candidate(claim: Claim) -> bool:
+    """Move CLAIMED -> DONE with the best take that there is, because another one cannot be made.
+
+    Returns False where there is none, the claim is gone, or a person asked for another take.
+    """
+    held = Segment.objects.filter(pk=claim.pk, claim_token=claim.token, is_hand_picked=False)
+    segment = held.only("candidates").first()
+    if segment is None or not segment.candidates:
+        return False
+    take = Take.objects.filter(pk=best_of(segment.candidates)["take"]).first()
+    return take is not None and bool(finish_segments([(claim, take)], reused=[claim]))
+
+
 def fail_segment(claim: Claim, *, code: str, message: str) -> bool:
     """Move CLAIMED -> FAILED; its job goes on without it. False when the claim is gone."""
     with transaction.atomic():
@@ -121,7 +135,6 @@ def free_lost_segments(lost: Q) -> int:
     Those of a cancelled job are cancelled, and what may run no more gets the best of its
     suspicious takes.
     """
-    from synth.transitions.retakes import finish_with_candidate  # it imports this module
 
     def fail(claim: Claim, *, code: str, message: str) -> bool:
         return finish_with_candidate(claim) or fail_segment(claim, code=code, message=message)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import uuid
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 

@@ -15,7 +15,8 @@ from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import Segment, Take
 from synth.transitions.jobs import OPEN
-from synth.transitions.retakes import finish_with_candidate, retake_segments
+from synth.transitions.retakes import retake_segments
+from synth.transitions.segments import finish_with_candidate
 from ttsweb import leases
 from ttsweb.leases import Claim
 from ttsweb.log_format import log_context
