@@ -8,7 +8,10 @@ from collections.abc import Iterator
 
 from tests.test_readme import PROJECT
 
-FOLDERS = ("synth/books", "synth/bookshelf", "synth/book_batches", "synth/review")
+FOLDERS = (
+    "synth/books", "synth/bookshelf", "synth/book_batches", "synth/review",
+    "synth/api/books", "synth/api/book_batches", "synth/api/review",
+)  # fmt: skip
 FILES = (
     "synth/transitions/approving.py", "synth/transitions/book_batches.py",
     "synth/transitions/book_files.py", "synth/transitions/books.py",

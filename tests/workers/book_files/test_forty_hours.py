@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.workers.book_files.made_books import probe
 
 PROJECT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.thorough
 def test_a_book_of_forty_hours_stays_under_300_mb(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.workers.book_files.forty_hours", str(tmp_path)],
