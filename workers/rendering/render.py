@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.db import IntegrityError
@@ -23,7 +24,6 @@ from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
 from workers.process.held_claims import HeldClaim
 from workers.process.outages import is_disk_full, is_outage, outlast
-from workers.process.worker_process import WorkerProcess
 from workers.rendering.render_request import (
     CodesMissingError,
     RenderRequest,
@@ -33,6 +33,9 @@ from workers.rendering.render_request import (
 from workers.rendering.rendered import Rendered, RenderedQueue
 from workers.rendering.screening import screen_take
 from workers.rendering.takes import add_takes, drop_stored, drop_unused_take, find_takes, store_take
+
+if TYPE_CHECKING:
+    from workers.process.worker_process import WorkerProcess  # it settles with this module
 
 logger = logging.getLogger(__name__)
 

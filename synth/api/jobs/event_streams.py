@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, Seen
-from synth.jobs.events import JobState, Mark, news, read_changed, write_event
+from synth.jobs.events import JobState, Mark, news, write_event
 from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
@@ -61,9 +61,11 @@ class EventStreams:
         read: reads the states of changed jobs; blocking, called in one thread.
     """
 
-    def __init__(self, app: AsgiApp, *, max_streams: int, read: ReadChanged = read_changed) -> None:
+    def __init__(self, app: AsgiApp, *, max_streams: int, read: ReadChanged | None = None) -> None:
+        from synth.api.jobs.event_rows import read_changed  # Django is set up only now
+
         self._app, self._max_streams = app, max_streams
-        self._watcher = _Watcher(read)
+        self._watcher = _Watcher(read or read_changed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a stream goes through untouched."""

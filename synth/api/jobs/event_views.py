@@ -11,9 +11,10 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_book_batches, visible_jobs
+from synth.api.jobs.event_rows import read_changed
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, BadEventIdError, Seen
-from synth.jobs.events import RETRY_MILLISECONDS, news, read_changed
+from synth.jobs.events import RETRY_MILLISECONDS, news
 from synth.models import BookBatch, RenderJob
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.schema import problems

@@ -1,0 +1,100 @@
+"""The law of imports: modules form no circle, and some rooms import only what the table says."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).resolve().parent.parent
+PRODUCT = ("ttsweb", "voices", "synth", "workers")
+
+# What each of these rooms may import of the product beside itself. A room that is not here is one
+# whose law is only that no circle leads through it.
+LAW: dict[str, tuple[str, ...]] = {
+    "synth.contract": (),
+    "synth.text": ("synth.contract", "ttsweb.counted"),
+    "synth.engine": ("synth.contract",),
+    "synth.signals": (),
+    "voices.signals": (),
+    "ttsweb.refusals": (),
+    "ttsweb.leases": (),
+    "ttsweb.terminal": ("ttsweb",),
+    "workers.mp4": ("workers.book_files", "workers.audio", "synth.contract"),
+}
+
+
+def modules() -> dict[str, Path]:
+    """Return the product's modules by name."""
+    found = {}
+    for top in PRODUCT:
+        for path in (PROJECT / top).rglob("*.py"):
+            parts = path.relative_to(PROJECT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
+    """Yield the product's modules that one imports at any depth, but for its types alone."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        for name in names:
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name:
+                yield name
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """The modules that each module imports."""
+    known = modules()
+    return {name: set(imported(path, known)) - {name} for name, path in known.items()}
+
+
+def test_imports_form_no_circle(graph: dict[str, set[str]]) -> None:
+    left = {name: set(targets) for name, targets in graph.items()}
+    while free := [name for name, targets in left.items() if not targets & left.keys()]:
+        for name in free:
+            del left[name]
+    # What is left leads into a circle; those that nothing left imports only lead there.
+    while outer := [name for name in left if not any(name in targets for targets in left.values())]:
+        for name in outer:
+            del left[name]
+
+    assert {name: sorted(targets & left.keys()) for name, targets in left.items()} == {}
+
+
+@pytest.mark.parametrize("room", sorted(LAW))
+def test_room_imports_what_the_law_allows(room: str, graph: dict[str, set[str]]) -> None:
+    def is_in(name: str, place: str) -> bool:
+        return name == place or name.startswith(f"{place}.")
+
+    inside = [name for name in graph if is_in(name, room)]
+    assert inside, "the room has moved: mend the table"
+    trespasses = [
+        f"{name} imports {target}"
+        for name in inside
+        for target in sorted(graph[name])
+        if not is_in(target, room)
+        and target.partition(".")[0] != target  # the empty top packages
+        and target != "synth"
+        and not any(is_in(target, allowed) for allowed in LAW[room])
+    ]
+
+    assert trespasses == []
