@@ -11,7 +11,8 @@ from functools import partial
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from synth.jobs import queue
+from synth.jobs import work
+from synth.jobs.work import Kind
 from ttsweb import leases
 from ttsweb.leases import Claim
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
@@ -26,7 +27,7 @@ def enqueue_version(version_id: uuid.UUID) -> None:
 
 
 def _send_version(version_id: uuid.UUID) -> None:
-    if queue.send_encode(version_id):
+    if work.send(Kind.VERSION, version_id):
         VoiceVersion.objects.filter(pk=version_id).update(sent_at=leases.database_now())
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import default_storage
 
@@ -18,33 +17,31 @@ from synth import transitions
 from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions import StoredFile
 from synth.transitions.batches import ZIP
-from ttsweb import leases
 from ttsweb.leases import Claim
-from ttsweb.log_format import log_context
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
+from workers import errors
 from workers.audio.joined_takes import (
     JoinedTakes,
     MixedRatesError,
     TakeMissingError,
     TakesChangedError,
 )
-from workers.audio.mastering import ExportUnwantedError, FileWish, MadeFile, make_file
+from workers.audio.mastering import FileWish, MadeFile, make_file
 from workers.audio.writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
 from workers.book_files.book_audio import BookFileError
 from workers.books.export import is_mastered_by_chapters, make_book
+from workers.errors import settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
 OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
-OUTAGE_DELAY_SECONDS = 5.0
 OPEN_DELAY_SECONDS = 1.0
 URGENT_SECONDS, LOOK_SECONDS = 0.5, 0.02  # how long a file lets others pass; how often it looks
-UNEXPECTED_MESSAGE = "Making the file failed unexpectedly; the worker's log has the details."
 
 
 class SegmentsOpenError(Exception):
@@ -68,11 +65,11 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
                     continue
                 files[claim.fence] = _make(process, claim, make)
             except Exception as error:
-                _settle(process, claim, error)
+                settle_error(process, claim, error, _settle_known)
         _finish(process, files, held)
     except Exception as error:
         for claim in claims:
-            _settle(process, claim, error)
+            settle_error(process, claim, error, _settle_known)
     finally:
         for claim in claims:
             process.held.drop(claim)
@@ -148,7 +145,7 @@ def _finish(
         settled = outlast(partial(transitions.finish_exports, files))
     except Exception as error:
         if len(files) == 1:
-            _settle(process, held[next(iter(files))], error)
+            settle_error(process, held[next(iter(files))], error, _settle_known)
             return
         for fence, file in files.items():
             _finish(process, {fence: file}, held)
@@ -190,53 +187,29 @@ def _wish(export: Export) -> FileWish:
     )
 
 
-def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
-    """Write what an error means for a claim, unless the claims are being handed back."""
-    context = log_context.set(f"export={claim.pk}")
-    try:
-        if not process.handing_back.is_set():
-            outlast(partial(_settle_error, process, claim, error))
-    finally:
-        log_context.reset(context)
-
-
-def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
-    """Decide what an error means for the export; every step is fenced and may be repeated."""
-    fence = claim.fence
-    if isinstance(error, (Export.DoesNotExist, ExportUnwantedError)):
-        return False
+def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
+    """Settle the errors that only files have."""
     if isinstance(error, TakeMissingError):
         logger.warning(
             "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
         )
         _render_again(error.segment_ids)
-        return leases.hand_back(Export, fence)
+        return errors.wait(claim)
     if isinstance(error, ItemsLostError):
         logger.warning(
             "files of items are no longer stored, making them again: items=%s", error.item_ids
         )
         return bool(transitions.remake_items(error.batch_id, error.item_ids))
     if isinstance(error, (SegmentsOpenError, ItemsOpenError, TakesChangedError)):
-        return leases.hand_back(Export, fence, delay_seconds=OPEN_DELAY_SECONDS)
+        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, MixedRatesError):
         message = f"{error} Submit the job again, so that one model speaks the whole job."
-        return transitions.fail_export(fence, code="mixed_sample_rates", message=message)
+        return errors.fail(claim, "mixed_sample_rates", message)
     if isinstance(error, FileTooLongError):
-        return transitions.fail_export(fence, code="file_too_long", message=str(error))
+        return errors.fail(claim, "file_too_long", str(error))
     if isinstance(error, BookFileError):
-        return transitions.fail_export(fence, code=error.code, message=error.message)
-    if is_outage(error):
-        logger.warning("export waits for an outage to end: %s", error)
-        if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so no file can be made; free some space."
-            )
-        return leases.hand_back(Export, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
-    logger.error("export failed unexpectedly", exc_info=error)
-    attempts = Export.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
-    if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
-        return transitions.fail_export(fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
-    return leases.hand_back(Export, fence, delay_seconds=2.0, spend_attempt=True)
+        return errors.fail(claim, error.code, error.message)
+    return None
 
 
 def _render_again(segment_ids: list[int]) -> None:

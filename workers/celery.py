@@ -8,6 +8,8 @@ from pathlib import Path
 from celery import Celery
 from kombu import Queue
 
+from synth.jobs.work import CPU, ROLES
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 
 
@@ -45,15 +47,8 @@ def make_app() -> Celery:
             "interval_max": 0.1,
         },
         task_create_missing_queues=False,
-        task_queues=[Queue("encode"), Queue("synth"), Queue("cpu")],
-        task_default_queue="cpu",
-        task_routes={
-            "workers.encode_voice_version": {"queue": "encode"},
-            "workers.render_segments": {"queue": "synth"},
-            "workers.assemble": {"queue": "cpu"},
-            "workers.deliver": {"queue": "cpu"},
-            "workers.upkeep.sweep": {"queue": "cpu"},
-        },
+        task_queues=[Queue(name) for name in ROLES["all"]],
+        task_default_queue=CPU,
         imports=("workers.tasks",),
     )
     return celery_app

@@ -1,4 +1,4 @@
-"""Receive messages: each is a doorbell with ids; what is claimed, and whether, the rows decide."""
+"""Receive messages, each with ids of rows; what is claimed, and whether, the rows decide."""
 
 from __future__ import annotations
 
@@ -9,56 +9,42 @@ from typing import Any
 from celery import shared_task
 
 from synth.book_batches.advance import advance_batch
-from synth.jobs import queue
+from synth.jobs.work import ADVANCE_BOOK_BATCH, FILL_LIVE, SWEEP, Kind
 from workers.process import claiming, running
 from workers.upkeep.sweep import sweep_if_due
-from workers.webhook import take_deliveries
 
 logger = logging.getLogger(__name__)
 
 MOST_IDS = 1000
 
 
-@shared_task(name=queue.ENCODE_VOICE_VERSION)
-def encode_voice_version(version_id: Any) -> None:
-    """Encode a voice version if it waits and this worker has room."""
-    found = _as_uuid(version_id)
-    process = running.current()
-    if found is not None and process is not None:
-        claiming.take_versions(process, [found])
+def look(kind: Kind, argument: Any) -> None:
+    """Take the row that a message names, or those that are more urgent, if this worker has room.
 
-
-@shared_task(name=queue.RENDER_SEGMENTS)
-def render_segments(segment_ids: Any) -> None:
-    """Have this worker look at once for segments that wait: these or more urgent ones.
-
-    Its pump claims, with the few queries that many messages cost as well as one.
+    For segments its pump looks, with the few queries that many messages cost as well as one.
     """
-    found = _as_ids(segment_ids)
+    found = _as_ids(argument) if kind is Kind.SEGMENT else _as_uuid(argument)
     process = running.current()
-    if found and process is not None:
+    if not found or process is None:
+        return
+    if kind is Kind.SEGMENT:
         process.look_around()
+    elif isinstance(found, uuid.UUID):
+        claiming.take(process, kind, [found])
 
 
-@shared_task(name=queue.ASSEMBLE)
-def assemble(export_id: Any) -> None:
-    """Make files that wait, this one or more urgent ones, if this worker has room."""
-    found = _as_uuid(export_id)
-    process = running.current()
-    if found is not None and process is not None:
-        claiming.take_exports(process)
+def _declare(kind: Kind) -> None:
+    @shared_task(name=kind.task)
+    def receive(argument: Any) -> None:
+        look(kind, argument)
 
 
-@shared_task(name=queue.IMPORT_BOOK)
-def import_book(book_id: Any) -> None:
-    """Read an uploaded book if it waits and this worker has room."""
-    found = _as_uuid(book_id)
-    process = running.current()
-    if found is not None and process is not None:
-        claiming.take_books(process, [found])
+for _kind in Kind:
+    if _kind.task:
+        _declare(_kind)
 
 
-@shared_task(name=queue.ADVANCE_BOOK_BATCH)
+@shared_task(name=ADVANCE_BOOK_BATCH)
 def advance_book_batch(batch_id: Any) -> None:
     """Begin what of a batch of books has its turn, or end it."""
     found = _as_uuid(batch_id)
@@ -66,16 +52,7 @@ def advance_book_batch(batch_id: Any) -> None:
         advance_batch(found)
 
 
-@shared_task(name=queue.MAKE_BOOK_FILE)
-def make_book_file(file_id: Any) -> None:
-    """Make a file of a book if it waits and this worker has room."""
-    found = _as_uuid(file_id)
-    process = running.current()
-    if found is not None and process is not None:
-        claiming.take_book_files(process, [found])
-
-
-@shared_task(name=queue.FILL_LIVE)
+@shared_task(name=FILL_LIVE)
 def fill_live(job_id: Any) -> None:
     """Have this worker look at once for audio that listeners of some job miss."""
     process = running.current()
@@ -83,16 +60,7 @@ def fill_live(job_id: Any) -> None:
         process.live_filler.look()
 
 
-@shared_task(name=queue.DELIVER)
-def deliver(delivery_id: Any) -> None:
-    """Send a webhook if it waits and this worker has room."""
-    found = _as_uuid(delivery_id)
-    process = running.current()
-    if found is not None and process is not None:
-        take_deliveries(process, [found])
-
-
-@shared_task(name="workers.upkeep.sweep")
+@shared_task(name=SWEEP)
 def sweep() -> None:
     """Do a round of the sweep if it is due."""
     sweep_if_due()

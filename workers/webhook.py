@@ -22,6 +22,7 @@ from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.guarded_fetch import Answered, FetchError, post
 from ttsweb.leases import Claim
+from workers.errors import UNEXPECTED_MESSAGE, fail, settle_error
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
@@ -36,7 +37,6 @@ GONE = 410
 _SITE = re.compile(r"[^:/?#]+://[^/?#]*")
 # What no later attempt can change: the same URL would be refused in the same way.
 HOPELESS = ("url_invalid", "url_scheme", "url_private_address")
-UNEXPECTED_MESSAGE = "Sending this message failed unexpectedly; the worker's log has the details."
 
 
 def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
@@ -59,31 +59,15 @@ def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = No
 
 def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
     """Send a claimed delivery and settle it by the answer."""
-    fence = claim.fence
     try:
         row = WebhookDelivery.objects.select_related("owner").filter(pk=claim.pk).first()
         if row is None or claim.is_lost:
             return
-        try:
-            answered = _send(row)
-            settle = partial(_settle_answer, fence, answered)
-        except FetchError as error:
-            settle = partial(_settle_refusal, fence, error)
-        except SecretUnreadableError as error:
-            logger.error("cannot sign delivery: %s", error)
-            settle = partial(
-                transitions.postpone_delivery, fence, code=error.code, message=str(error)
-            )
+        answered = _send(row)
         if not process.handing_back.is_set():
-            outlast(settle)
+            outlast(partial(_settle_answer, claim.fence, answered))
     except Exception as error:
-        if process.handing_back.is_set():
-            return
-        logger.error("delivery failed unexpectedly", exc_info=error)
-        code = "unexpected_error"
-        outlast(
-            partial(transitions.postpone_delivery, fence, code=code, message=UNEXPECTED_MESSAGE)
-        )
+        settle_error(process, claim, error, _settle_known)
     finally:
         process.held.drop(claim)
 
@@ -166,8 +150,14 @@ def _settle_answer(fence: Claim, answered: Answered) -> bool:
     )
 
 
-def _settle_refusal(fence: Claim, error: FetchError) -> bool:
-    logger.info("webhook not answered: %s", error.code)
-    if error.code in HOPELESS:
-        return transitions.fail_delivery(fence, code=error.code, message=str(error))
-    return transitions.postpone_delivery(fence, code=error.code, message=str(error))
+def _settle_known(claim: HeldClaim, error: Exception) -> bool:
+    """Settle all errors: a message is tried again by pauses of its own, until its time is over."""
+    code, message = "unexpected_error", UNEXPECTED_MESSAGE
+    if isinstance(error, (FetchError, SecretUnreadableError)):
+        logger.warning("webhook not answered: %s", error.code)
+        code, message = error.code, str(error)
+    else:
+        logger.error("delivery failed unexpectedly", exc_info=error)
+    if code in HOPELESS:
+        return fail(claim, code, message)
+    return transitions.postpone_delivery(claim.fence, code=code, message=message)

@@ -21,10 +21,11 @@ from synth.api.books.cast_fields import check_voices
 from synth.api.books.options import order_from
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import delete_job, lock_jobs
+from synth.jobs.work import Kind
 from synth.models import ApiKey, BookSource, RenderJob
 from synth.options.orders import check_options, speakers_of
 from synth.options.voice_choice import find_voice
-from synth.transitions.enqueue import enqueue_book
+from synth.transitions.enqueue import enqueue
 from voices.objects import delete_objects, delete_objects_on_commit
 
 _KEY_COLUMN = "idempotency_key"
@@ -84,7 +85,7 @@ def upload_book(
             check_upload_bytes(api_key)
             if on_saved is not None:
                 on_saved(book)
-            enqueue_book(book.pk)
+            enqueue(Kind.BOOK, book.pk)
     except IntegrityError as error:
         delete_objects([book.object_key])
         if _KEY_COLUMN not in str(error):

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.jobs.removal import lock_jobs, update_jobs
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
 from synth.signals import book_batch_ended, jobs_ended
@@ -24,7 +24,7 @@ from ttsweb import leases
 
 def advance_on_commit(batch_id: uuid.UUID) -> None:
     """Have a worker look after a batch once the current transaction has committed."""
-    transaction.on_commit(partial(queue.send_advance_book_batch, batch_id), robust=True)
+    transaction.on_commit(partial(work.send_to_cpu, work.ADVANCE_BOOK_BATCH, batch_id), robust=True)
 
 
 @receiver(jobs_ended)

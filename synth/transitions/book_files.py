@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 
-from synth.jobs import queue
 from synth.jobs.removal import lock_jobs
+from synth.jobs.work import Kind
 from synth.models import BookFile, RenderJob
+from synth.transitions.enqueue import enqueue
 from ttsweb import leases
 from ttsweb.leases import Claim
 from voices.objects import delete_objects_on_commit
@@ -75,7 +75,7 @@ def ask_for_file(
                 options_digest=options_digest,
                 is_partial=is_partial,
             )
-            enqueue_book_file(row.pk)
+            enqueue(Kind.BOOK_FILE, row.pk)
         elif row.status in _OPEN:
             files.filter(pk=row.pk, status__in=_OPEN).update(is_partial=is_partial)
         elif (
@@ -98,17 +98,7 @@ def _make_again(row: BookFile, *, is_partial: bool) -> None:
     )
     if moved:
         delete_objects_on_commit([row.key] if row.key else [])
-        enqueue_book_file(row.pk)
-
-
-def enqueue_book_file(file_id: uuid.UUID) -> None:
-    """Send the message that has a file made once the current transaction has committed."""
-    transaction.on_commit(partial(_send, file_id))
-
-
-def _send(file_id: uuid.UUID) -> None:
-    if queue.send_book_file(file_id):
-        BookFile.objects.filter(pk=file_id).update(sent_at=leases.database_now())
+        enqueue(Kind.BOOK_FILE, row.pk)
 
 
 def claimable_book_files() -> QuerySet[BookFile]:

@@ -15,8 +15,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
-from synth.jobs import queue
-from synth.models import BookSource, Export, Segment, WebhookDelivery
+from synth.jobs import work
+from synth.jobs.work import Kind
+from synth.models import Export, Segment, WebhookDelivery
 from ttsweb import leases
 
 MOST_FILE_MESSAGES = 8  # enough to wake the workers; their pumps find the rest
@@ -26,7 +27,7 @@ def enqueue_segments(segment_ids: Sequence[int]) -> None:
     """Send the segments' messages once the current transaction has committed."""
     ids = list(segment_ids)
     if ids:
-        _enqueue(Segment.objects.filter(pk__in=ids), partial(queue.send_segments, ids))
+        _enqueue(Segment.objects.filter(pk__in=ids), partial(work.send_segments, ids))
 
 
 def enqueue_export(export_id: uuid.UUID) -> None:
@@ -39,13 +40,12 @@ def enqueue_exports(export_ids: Sequence[uuid.UUID]) -> None:
     named = list(export_ids[:MOST_FILE_MESSAGES])
     if named:
         rows = Export.objects.filter(pk__in=list(export_ids))
-        _enqueue(rows, lambda: all(queue.send_assemble(one) for one in named))
+        _enqueue(rows, lambda: all(work.send(Kind.EXPORT, one) for one in named))
 
 
-def enqueue_book(book_id: uuid.UUID) -> None:
-    """Send the message that has a book read once the current transaction has committed."""
-    rows = BookSource.objects.filter(pk=book_id)
-    _enqueue(rows, partial(queue.send_import_book, book_id))
+def enqueue(kind: Kind, pk: uuid.UUID) -> None:
+    """Send a row's message once the current transaction has committed."""
+    _enqueue(kind.model._default_manager.filter(pk=pk), partial(work.send, kind, pk))
 
 
 def enqueue_delivery(delivery_id: uuid.UUID) -> None:
@@ -54,7 +54,7 @@ def enqueue_delivery(delivery_id: uuid.UUID) -> None:
 
 
 def _send_delivery(delivery_id: uuid.UUID) -> None:
-    if queue.send_deliver(delivery_id):
+    if work.send(Kind.DELIVERY, delivery_id):
         WebhookDelivery.objects.filter(pk=delivery_id).update(sent_at=leases.database_now())
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from django.db import transaction
 from django.db.models import Q
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.jobs.removal import update_jobs
 from synth.models import RenderJob
 from ttsweb import leases
@@ -28,7 +28,7 @@ def request_live(job_id: uuid.UUID) -> bool:
     stale = Q(live_requested_at__isnull=True) | Q(live_requested_at__lt=now - FRESH)
     changed = RenderJob.objects.filter(stale, pk=job_id).update(live_requested_at=now)
     if changed:
-        transaction.on_commit(partial(queue.send_fill_live, job_id))
+        transaction.on_commit(partial(work.send_to_cpu, work.FILL_LIVE, job_id))
     return bool(changed)
 
 

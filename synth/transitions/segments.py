@@ -129,6 +129,11 @@ def reopen_segments(segment_ids: Iterable[int]) -> int:
     return reopened
 
 
+def keep_or_fail_segment(claim: Claim, *, code: str, message: str) -> bool:
+    """End a segment that cannot be rendered, with the best of the takes before or as failed."""
+    return finish_with_candidate(claim) or fail_segment(claim, code=code, message=message)
+
+
 def free_lost_segments(lost: Q) -> int:
     """Give back segments whose claim meets `lost`, as `settle_lost` does all rows.
 
@@ -136,15 +141,12 @@ def free_lost_segments(lost: Q) -> int:
     suspicious takes.
     """
 
-    def fail(claim: Claim, *, code: str, message: str) -> bool:
-        return finish_with_candidate(claim) or fail_segment(claim, code=code, message=message)
-
     rows = Segment.objects.filter(
         lost, status=Segment.Status.CLAIMED, job__cancel_requested=True, claim_token__isnull=False
     )
     cancelled = list(rows.values_list("pk", "claim_token"))
     count = sum(cancel_segment(Claim(pk, token)) for pk, token in cancelled if token is not None)
-    return count + leases.settle_lost(Segment, lost, fail=fail)
+    return count + leases.settle_lost(Segment, lost, fail=keep_or_fail_segment)
 
 
 def _lock_held(claims: Iterable[Claim]) -> dict[tuple[Any, uuid.UUID | None], HeldRow]:

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, segment_seed, submit_job
 from synth.models import JobVoice, RenderJob, Segment
@@ -94,7 +94,7 @@ def test_job_is_written_with_one_commit_its_message_noted_in_it() -> None:
 
 
 def test_message_that_could_not_be_sent_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "send_segments", lambda ids: False)
+    monkeypatch.setattr(work, "send_segments", lambda ids: False)
 
     submit_job(Order(TEXT, make_voice()), owner=None)
 

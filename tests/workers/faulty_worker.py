@@ -30,14 +30,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 def triple() -> None:
     """Send every message three times."""
-    from synth.jobs import queue
+    from synth.jobs import work
 
-    send = queue._send
+    send = work._send
 
     def thrice(name: str, argument: Any, *, queue: str) -> bool:
         return all([send(name, argument, queue=queue) for _ in range(3)])
 
-    queue._send = thrice
+    work._send = thrice
 
 
 def poison() -> None:
@@ -90,7 +90,6 @@ def storing() -> None:
 def row() -> None:
     """Be killed whenever work on one row begins, or only while there is other work beside it."""
     from workers.process import run_worker  # noqa: F401  # once for all processes to come
-    from workers.process.heartbeat import MODELS
     from workers.process.worker_process import WorkerProcess
 
     run, words = WorkerProcess._run, os.environ["TTS_TEST_ROW"]
@@ -98,7 +97,7 @@ def row() -> None:
 
     def deadly(self: WorkerProcess, claims: Any, work: Any, arguments: Any) -> None:
         for claim in claims:
-            found = MODELS[claim.kind]._default_manager.filter(pk=claim.pk).first()
+            found = claim.kind.model._default_manager.filter(pk=claim.pk).first()
             if found is not None and words in str(found):
                 until = time.monotonic() + 20
                 while is_company_needed and len(self.held) == len(claims):

@@ -31,7 +31,8 @@ from tests.workers.book_files.made_books import RATE, pulses
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.stored_takes import save_take
 from tests.workers.test_book_jobs import epub
-from workers.process.claiming import take_book_files, take_exports
+from workers.process.claiming import take, take_exports
+from workers.process.held_claims import Kind
 
 CHAPTERS = (
     ("Oxen of the Plain", "The first ox is red.\nThe second ox is white."),
@@ -120,7 +121,7 @@ class SpokenBook:
     def work(self) -> None:
         """Make all files that wait."""
         take_exports(self.process)
-        take_book_files(self.process)
+        take(self.process, Kind.BOOK_FILE)
         self.process.run_all()
 
     def made(self, kind: str, **options: Any) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_
 from tests.workers.spoken_book import SpokenBook, speak, start, store_epub
 from tests.workers.test_book_file_jobs import opened, owner, packed, spoken, worker
 from tests.workers.test_book_jobs import epub, upload, wait_read
-from workers.process.claiming import take_book_files
+from workers.process.claiming import take
+from workers.process.held_claims import Kind
 from workers.upkeep.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -120,8 +121,8 @@ def test_full_disk_waits_without_spending_an_attempt(
 def test_file_of_a_killed_worker_is_made_by_another_one(spoken: SpokenBook) -> None:
     asked = spoken.ask("srt").json()
     dead = MiniatureProcess(None, name="dead", role="cpu")
-    assert take_book_files(dead) == 1  # and nothing more: it was killed
-    assert take_book_files(spoken.process) == 0
+    assert take(dead, Kind.BOOK_FILE) == 1  # and nothing more: it was killed
+    assert take(spoken.process, Kind.BOOK_FILE) == 0
 
     assert free_lost(Q(claimed_by="dead")) == 1
     spoken.work()
@@ -135,7 +136,7 @@ def test_file_of_a_killed_worker_is_made_by_another_one(spoken: SpokenBook) -> N
 
 def test_file_that_is_deleted_while_it_is_made_leaves_no_object(spoken: SpokenBook) -> None:
     asked = spoken.ask("srt").json()
-    assert take_book_files(spoken.process) == 1
+    assert take(spoken.process, Kind.BOOK_FILE) == 1
     before = stored()
     spoken.api.delete(f"{spoken.path}/files/{asked['id']}")
 

@@ -15,9 +15,9 @@ from tests.workers.conftest import MiniatureProcess
 from voices.models import VoiceVersion
 from workers.process.claiming import (
     note_last_losses,
+    take,
     take_exports,
     take_segments,
-    take_versions,
     take_work,
 )
 from workers.process.held_claims import HeldClaim, Kind
@@ -120,7 +120,7 @@ def test_worker_without_a_warm_engine_claims_nothing_for_it(
     make_voice(ready=False)
     process = make_process(engine=None)
 
-    assert (take_segments(process), take_versions(process), take_work(process)) == (0, 0, 0)
+    assert (take_segments(process), take(process, Kind.VERSION), take_work(process)) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("reason", ["stopping", "pause"])
@@ -154,7 +154,7 @@ def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess, codec
     take_work(process)
     assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]
     take_work(process)
-    assert take_versions(process) == 0
+    assert take(process, Kind.VERSION) == 0
     assert len(process.held) == 1
 
     process.held.drop(process.held.of(Kind.SEGMENT)[0])

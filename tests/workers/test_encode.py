@@ -19,7 +19,8 @@ from tests.workers.pairs import counter, new_voice, submit
 from voices import transitions
 from voices.models import ClipCodes, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_version, create_voice
-from workers.process.claiming import take_versions, take_work
+from workers.process.claiming import take, take_work
+from workers.process.held_claims import Kind
 from workers.rendering import encode as encode_module
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 def encode(process: MiniatureProcess, voice: Voice) -> VoiceVersion:
     """Encode what waits and return the voice's newest version."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     return VoiceVersion.objects.get(voice=voice)
 
@@ -77,7 +78,7 @@ def test_new_transcript_needs_no_encoder_run(
     encode(process, voice)
 
     create_version(voice, [NewClip(transcript="Other words.", content=clip_bytes)])
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
 
     assert set(VoiceVersion.objects.values_list("status", flat=True)) == {"ready"}
@@ -91,7 +92,7 @@ def test_bad_clip_fails_its_version_and_the_jobs_that_wait_for_it(
     reference = NewClip(transcript="Nothing.", content=silence)
     job = submit(text="Hello there.", reference=reference)
 
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
 
     job.refresh_from_db()
@@ -107,7 +108,7 @@ def test_version_that_becomes_ready_rings_for_the_jobs_that_wait(
     job = submit(text="Hello.", reference=NewClip(transcript="Said.", content=clip_bytes))
     assert Segment.objects.get(job=job).sent_at is None
 
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
 
     assert Segment.objects.get(job=job).sent_at is not None
@@ -197,7 +198,7 @@ def test_clip_removed_while_it_is_encoded_leaves_nothing_behind(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(process.host.engine, "encode_reference", cancel_meanwhile)
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
 
     assert [path for path in settings.STORAGE_DIR.rglob("*") if path.is_file()] == []
@@ -210,5 +211,5 @@ def test_only_one_of_two_workers_takes_a_version(
 ) -> None:
     first, second = make_process(name="w1"), make_process(name="w2")
 
-    assert take_versions(first) == 1
-    assert take_versions(second) == 0
+    assert take(first, Kind.VERSION) == 1
+    assert take(second, Kind.VERSION) == 0

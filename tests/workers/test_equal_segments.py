@@ -20,7 +20,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_for
 from ttsweb import leases
 from voices.models import Voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
 from workers.process.held_claims import Kind
 
 BULK = RenderJob.Priority.BULK
@@ -55,7 +55,7 @@ def other(engine: Engine) -> Iterator[MiniatureProcess]:
 
 
 def encoded(process: MiniatureProcess) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
 
 

@@ -17,7 +17,8 @@ from tests.synth.books_api.shelf import CHAPTERS, store_book
 from tests.synth.test_take_keys import ENGINE
 from tests.workers.conftest import MiniatureProcess
 from voices.models import Voice
-from workers.process.claiming import take_versions
+from workers.process.claiming import take
+from workers.process.held_claims import Kind
 from workers.rendering.render_request import RenderRequest, build_requests
 
 
@@ -25,7 +26,7 @@ from workers.rendering.render_request import RenderRequest, build_requests
 def test_plan_counts_the_takes_that_a_worker_would_use_again(
     process: MiniatureProcess, voice: Voice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     book = store_book()
     plan = load_plan(book)

@@ -19,7 +19,7 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import cancel_job
 from tests.workers.pairs import (
@@ -111,12 +111,12 @@ def test_lost_messages_cost_a_moment(pair: Pair) -> None:
 def test_message_that_comes_three_times_is_heeded_once(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = queue._send
+    send = work._send
 
     def thrice(name: str, argument: Any, *, queue: str) -> bool:
         return all([send(name, argument, queue=queue) for _ in range(3)])
 
-    monkeypatch.setattr(queue, "_send", thrice)
+    monkeypatch.setattr(work, "_send", thrice)
     for name in ("w1", "w2"):
         pair.start_worker(name, entry=FAULTY, TTS_TEST_FAULT="triple")
     for worker in pair.workers:

@@ -19,7 +19,8 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.heard import listed_samples, take_samples
 from tests.workers.pairs import submit
 from voices.models import Voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
 from workers.rendering.live_fill import TURN, fill_missing, fill_segment, missing
 from workers.upkeep.live_cleanup import clean, clean_folders
 from workers.upkeep.sweep import take_turn
@@ -31,7 +32,7 @@ NEVER = threading.Event()
 @pytest.fixture
 def job(process: MiniatureProcess, voice: Voice) -> RenderJob:
     """A job whose two segments are rendered."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     job = submit(voice, sentences=2)
     take_segments(process)

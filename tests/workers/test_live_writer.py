@@ -17,7 +17,8 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.heard import listed_samples, take_samples
 from tests.workers.pairs import submit, wait_for
 from voices.models import Voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
 from workers.rendering import live_chunks, live_writer
 from workers.rendering.live_chunks import Cutter, piece_samples
 from workers.rendering.live_fill import fill_missing
@@ -29,7 +30,7 @@ RATE = 44_100
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
     """A voice that is encoded."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     return voice
 

@@ -23,7 +23,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.removal import delete_voice
-from workers.process.claiming import take_segments, take_versions, take_work
+from workers.process.claiming import take, take_segments, take_work
 from workers.process.held_claims import Kind
 from workers.process.pump import stop_unwanted
 from workers.rendering import render as render_module
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
     """A voice that is encoded."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     return voice
 

@@ -16,7 +16,8 @@ from tests.workers.pairs import submit
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
 from workers.rendering.render_request import (
     CodesMissingError,
     ReferenceRemovedError,
@@ -49,7 +50,7 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
         NewClip(transcript="Second.", content=wav_bytes(seconds=1.7)),
     ]
     voice = create_voice(name="Two", consent_statement="Yes.", by="me", clips=clips)
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
 
@@ -65,7 +66,7 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
 
 @pytest.mark.django_db(transaction=True)
 def test_missing_codes_name_the_version(process: MiniatureProcess, voice: Voice) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
     ClipCodes.objects.all().delete()
@@ -80,7 +81,7 @@ def test_missing_codes_name_the_version(process: MiniatureProcess, voice: Voice)
 
 @pytest.mark.django_db(transaction=True)
 def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: Voice) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
     ReferenceClip.objects.all().delete()
@@ -95,7 +96,7 @@ def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: V
 def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
     process: MiniatureProcess, voice: Voice
 ) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
     take_segments(process)
@@ -112,7 +113,7 @@ def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
 def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
     process: MiniatureProcess, voice: Voice
 ) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
     take_segments(process)
@@ -137,7 +138,7 @@ def test_failure_of_one_voice_leaves_the_requests_of_others(
     process: MiniatureProcess, voice: Voice
 ) -> None:
     other = other_voice()
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     good, bad = (Segment.objects.get(job=submit(one, text="Hello.")) for one in (voice, other))
     ReferenceClip.objects.filter(version__voice=other).delete()
@@ -154,7 +155,7 @@ def test_each_segment_has_the_voice_of_its_speaker_alone(
     process: MiniatureProcess, voice: Voice
 ) -> None:
     other = other_voice()
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     said = "Both of them say this."
     text = f"<|speaker:0|>{said} <|speaker:7|>{said}"
@@ -180,7 +181,7 @@ def test_another_speakers_voice_is_no_part_of_a_takes_name(
     process: MiniatureProcess, voice: Voice
 ) -> None:
     other = other_voice()
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     said = "Only the first one says this."
     alone = submit(voice, text=said)
@@ -201,7 +202,7 @@ def test_another_speakers_voice_is_no_part_of_a_takes_name(
 def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
     process: MiniatureProcess, voice: Voice
 ) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     segment = Segment.objects.get(job=submit(voice, text="Hello."))
     Segment.objects.update(speaker=3)
@@ -216,7 +217,7 @@ def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
 def test_queries_do_not_grow_with_the_segments(
     process: MiniatureProcess, voice: Voice, django_assert_num_queries: Any
 ) -> None:
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     submit(voice, sentences=3)
     ids = list(Segment.objects.values_list("pk", flat=True))

@@ -13,7 +13,8 @@ from synth.models import RenderJob, Segment, Take
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.models import Voice
-from workers.process.claiming import take_versions, take_work
+from workers.process.claiming import take, take_work
+from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,7 +36,7 @@ def asked(process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch) -> list[st
 @pytest.fixture
 def job(process: MiniatureProcess, voice: Voice, asked: list[str]) -> RenderJob:
     """A job of three sentences with its file."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     job = submit(voice, text="Ox one.\n\nOx two.\n\nOx three.")
     work(process, job)

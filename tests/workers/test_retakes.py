@@ -31,7 +31,8 @@ from tests.workers.pairs import (
 )
 from tests.workers.screened import screened_checkpoint
 from voices.models import Voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
 from workers.rendering import render as render_module
 from workers.rendering import screening
 from workers.rendering.quality import Quality
@@ -48,7 +49,7 @@ def screened(tmp_path: Path, settings: Settings) -> None:
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
     """A voice that is encoded."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     return voice
 

@@ -12,7 +12,7 @@ from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from voices.submit import NewClip, create_voice
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.pump import forget_evicted
 from workers.rendering import spoken_voices
@@ -77,7 +77,7 @@ def test_engine_lets_go_of_an_evicted_voice_and_of_no_other(process: MiniaturePr
             ("Stayer", NewClip(transcript="Held on to.", content=wav_bytes(seconds=1.3))),
         )
     )
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     before = process.host.engine.describe()["prefix_cache"]["prefixes"]
     for one in (voice, other):

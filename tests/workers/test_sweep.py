@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.models import RenderJob, Segment, SweepTurn, WorkerStatus
 from tests.factories import (
     CODEC_FINGERPRINT,
@@ -51,7 +51,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
         messages.append((name, argument))
         return True
 
-    monkeypatch.setattr(queue, "_send", note)
+    monkeypatch.setattr(work, "_send", note)
     return messages
 
 
@@ -170,8 +170,8 @@ def test_message_of_a_row_that_nobody_took_is_sent_again_once(
     ids = list(Segment.objects.filter(job=job).values_list("pk", flat=True))
     assert sent == [
         ("workers.encode_voice_version", str(version.pk)),
-        ("workers.assemble", str(export.pk)),
         ("workers.render_segments", ids),
+        ("workers.assemble", str(export.pk)),
     ]
     assert sweep.resend() == 0
 
@@ -200,7 +200,7 @@ def test_resending_stops_at_the_first_message_that_cannot_be_sent(
         tries.append(argument)
         return False
 
-    monkeypatch.setattr(queue, "_send", away)
+    monkeypatch.setattr(work, "_send", away)
     old = leases.database_now() - AGO
     for _ in range(3):
         make_version(status="pending", sent_at=old, not_before=old)

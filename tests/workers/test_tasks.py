@@ -5,15 +5,19 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from synth.engine import Engine
+from synth.jobs.work import ADVANCE_BOOK_BATCH, FILL_LIVE, SWEEP
 from synth.models import Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.leases import LeasedModel
 from workers import tasks
 from workers.celery import app
+from workers.kinds import WORKS
 from workers.process import claiming, running
 from workers.process.held_claims import Kind
 
@@ -39,11 +43,11 @@ def test_every_message_reaches_its_row(process: MiniatureProcess) -> None:
     version = make_voice(ready=False).current_version
     assert version is not None
 
-    tasks.assemble(str(export.pk))
-    tasks.encode_voice_version(str(version.pk))
+    tasks.look(Kind.EXPORT, str(export.pk))
+    tasks.look(Kind.VERSION, str(version.pk))
     assert held(process) == unordered((Kind.EXPORT, export.pk), (Kind.VERSION, version.pk))
 
-    tasks.render_segments([segment.pk])
+    tasks.look(Kind.SEGMENT, [segment.pk])
     assert process.wake.is_set(), "the pump sleeps on"
     claiming.take_work(process)
     assert (Kind.SEGMENT, segment.pk) in held(process)
@@ -60,7 +64,7 @@ def test_message_of_a_lane_with_much_in_flight_does_not_jump_the_order(
     sentence = make_job(version=version, lane="other")
     process.held.drop(process.held.of(Kind.SEGMENT)[0])
 
-    tasks.render_segments(list(books.segments.values_list("pk", flat=True)))
+    tasks.look(Kind.SEGMENT, list(books.segments.values_list("pk", flat=True)))
     claiming.take_work(process)
 
     assert process.held.count(Kind.SEGMENT) == 4, "there was room for one more"
@@ -77,22 +81,22 @@ def unordered(*pairs: tuple[Kind, object]) -> object:
 
 
 def test_message_of_a_row_that_is_gone_is_nothing(process: MiniatureProcess) -> None:
-    tasks.render_segments([1, 2, 3])
-    tasks.assemble(str(uuid.uuid4()))
-    tasks.encode_voice_version(str(uuid.uuid4()))
+    tasks.look(Kind.SEGMENT, [1, 2, 3])
+    tasks.look(Kind.EXPORT, str(uuid.uuid4()))
+    tasks.look(Kind.VERSION, str(uuid.uuid4()))
 
     assert held(process) == []
     claiming.take_work(process)
     assert held(process) == []
 
 
-@pytest.mark.parametrize("task", [tasks.assemble, tasks.encode_voice_version])
+@pytest.mark.parametrize("kind", [Kind.EXPORT, Kind.VERSION])
 @pytest.mark.parametrize("argument", [None, 7, "no id", [], {"a": 1}])
 def test_argument_that_is_no_id_is_dropped(
-    task: object, argument: object, caplog: pytest.LogCaptureFixture
+    kind: Kind, argument: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        task(argument)  # type: ignore[operator]
+        tasks.look(kind, argument)
 
     assert "message dropped" in caplog.text
 
@@ -104,7 +108,7 @@ def test_argument_that_is_no_list_of_ids_is_dropped(
     argument: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        tasks.render_segments(argument)
+        tasks.look(Kind.SEGMENT, argument)
 
     assert "message dropped" in caplog.text
 
@@ -114,16 +118,38 @@ def test_message_outside_of_our_worker_says_what_to_start(
 ) -> None:
     running.set_current(None)
 
-    tasks.assemble(str(uuid.uuid4()))
+    tasks.look(Kind.EXPORT, str(uuid.uuid4()))
 
     assert "./tts worker" in caplog.text
 
 
 def test_tasks_have_the_names_that_are_sent_and_routed() -> None:
-    routes = app.conf.task_routes
+    named = {kind.task for kind in Kind if kind.task}
 
-    for name in routes:
-        assert name in app.tasks
+    assert len(named) == 6
+    assert named | {FILL_LIVE, ADVANCE_BOOK_BATCH, SWEEP} <= set(app.tasks)
+    assert {queue.name for queue in app.conf.task_queues} == {kind.queue for kind in Kind}
+
+
+def test_every_leased_model_is_a_kind_and_every_kind_with_a_message_has_its_work() -> None:
+    assert {kind.model for kind in Kind} == set(LeasedModel.__subclasses__())
+    assert set(WORKS) == {kind for kind in Kind if kind.task}
+    assert all(callable(work.perform) for work in WORKS.values())
+
+
+def test_name_of_a_message_stands_in_one_file() -> None:
+    root = Path(tasks.__file__).parents[1]
+    names = [f'"{name}"' for name in (FILL_LIVE, ADVANCE_BOOK_BATCH, SWEEP)]
+    names += [f'"{kind.task}"' for kind in Kind if kind.task]
+    folders = ("synth", "voices", "workers", "ttsweb")
+    texts = {
+        str(path.relative_to(root)): path.read_text()
+        for folder in folders
+        for path in (root / folder).rglob("*.py")
+    }
+
+    for name in names:
+        assert [path for path, text in texts.items() if name in text] == ["synth/jobs/work.py"]
 
 
 def test_pickled_message_is_refused() -> None:

@@ -16,7 +16,8 @@ from ttsweb.configuration.builders import transcriber_name
 from ttsweb.configuration.specs import SettingError
 from voices.models import Voice
 from workers.doctor.system import look_at_transcriber
-from workers.process.claiming import take_segments, take_versions
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
 from workers.rendering.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,7 +27,7 @@ PLUGGED = "tests.workers.plugged"
 @pytest.fixture
 def ready(process: MiniatureProcess, voice: Voice) -> Voice:
     """A voice that is encoded."""
-    take_versions(process)
+    take(process, Kind.VERSION)
     process.run_all()
     return voice
 

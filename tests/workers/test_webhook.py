@@ -283,8 +283,8 @@ def test_message_starts_the_delivery_that_it_names(process: MiniatureProcess) ->
     row, _ = make_delivery(), make_delivery()
     running.set_current(process)
     try:
-        tasks.deliver(str(row.pk))
-        tasks.deliver("nonsense")
+        tasks.look(Kind.DELIVERY, str(row.pk))
+        tasks.look(Kind.DELIVERY, "nonsense")
     finally:
         running.set_current(None)
 
@@ -309,18 +309,18 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
     take_deliveries(process)
     sent: list[Any] = []
 
-    def note(pk: Any) -> bool:
-        sent.append(pk)
+    def note(kind: Kind, pk: Any) -> bool:
+        sent.append((kind, pk))
         return True
 
-    monkeypatch.setattr("synth.jobs.queue.send_deliver", note)
+    monkeypatch.setattr("workers.upkeep.sweep.send", note)
 
     assert sweep.free_own(process.name) == 1
     long_ago = timezone.now() - dt.timedelta(hours=1)
     WebhookDelivery.objects.update(not_before=long_ago)
     assert sweep.resend() == 1
 
-    assert sent == [row.pk]
+    assert sent == [(Kind.DELIVERY, row.pk)]
     row.refresh_from_db()
     assert row.status == Status.QUEUED
 

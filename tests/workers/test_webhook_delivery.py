@@ -12,7 +12,7 @@ import pytest
 from django.utils import timezone
 from standardwebhooks import Webhook
 
-from synth.jobs import queue
+from synth.jobs import work
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, WebhookDelivery
 from synth.webhooks.endpoints import create_endpoint
@@ -135,7 +135,7 @@ def test_lost_message_of_the_broker_costs_a_moment(
     pair: Pair, server: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair.start_worker(role="cpu", **ALLOWED).wait_ready()
-    monkeypatch.setattr(queue, "_send", lambda *_, **__: True)
+    monkeypatch.setattr(work, "_send", lambda *_, **__: True)
 
     row = tell_test(make_endpoint(url=server.url))
 

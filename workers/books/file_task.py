@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import default_storage
 
@@ -21,29 +20,26 @@ from synth.api.books.file_options import Kind, preset_of
 from synth.bookshelf.files.content import BookContent, content_of
 from synth.models import BookFile, BookSource, RenderJob, Take
 from synth.transitions.rerender import render_lost_again
-from ttsweb import leases
-from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
+from workers import errors
 from workers.audio.joined_takes import MixedRatesError, TakeMissingError, TakesChangedError
 from workers.audio.writers import FileTooLongError
 from workers.book_files.book_audio import BookFileError
-from workers.book_files.chapter_encodes import Encoder, EncodeUnwantedError, Encoding
+from workers.book_files.chapter_encodes import Encoder, Encoding
 from workers.book_files.chapter_mastering import Mastering
 from workers.book_files.report import book_report
 from workers.books.export import realtime
 from workers.books.file_kinds import FileOrder, Made, make_kind, write_report
 from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
+from workers.errors import settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
-OUTAGE_DELAY_SECONDS = 5.0
 OPEN_DELAY_SECONDS = 3.0
-RETRY_DELAY_SECONDS = 2.0
-UNEXPECTED_MESSAGE = "Making the file failed unexpectedly; the worker's log has the details."
 
 
 class ChaptersOpenError(Exception):
@@ -63,8 +59,7 @@ def make_book_file(process: WorkerProcess, claim: HeldClaim) -> None:
     try:
         _make(process, claim)
     except Exception as error:
-        if not process.handing_back.is_set():
-            outlast(partial(_settle_error, process, claim, error))
+        settle_error(process, claim, error, _settle_known)
     finally:
         process.held.drop(claim)
 
@@ -202,46 +197,23 @@ def _report(made: Made, book: JobBook, mastering: Mastering, encoder: Encoder) -
     }
 
 
-def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
-    """Decide what an error means for the file; every step is fenced and may be repeated."""
-    fence = claim.fence
-    gone = (BookFile.DoesNotExist, BookSource.DoesNotExist, EncodeUnwantedError)
-    if isinstance(error, gone):
-        return False
+def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
+    """Settle the errors that only files of books have."""
     if isinstance(error, TakeMissingError):
-        return _settle_lost_takes(fence, error)
+        return _settle_lost_takes(claim, error)
     if isinstance(error, (ChaptersOpenError, TakesChangedError)):
-        return leases.hand_back(BookFile, fence, delay_seconds=OPEN_DELAY_SECONDS)
-    known = _known_failure(error)
-    if known is not None:
-        return leases.fail(BookFile, fence, code=known[0], message=known[1])
-    if is_outage(error):
-        logger.warning("file of a book waits for an outage to end: %s", error)
-        if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so no file can be made; free some space."
-            )
-        return leases.hand_back(BookFile, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
-    logger.error("file of a book failed unexpectedly", exc_info=error)
-    attempts = BookFile.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
-    if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
-        return leases.fail(BookFile, fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
-    return leases.hand_back(BookFile, fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True)
-
-
-def _known_failure(error: Exception) -> tuple[str, str] | None:
-    """Return code and sentence of what another attempt cannot mend."""
+        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
     if isinstance(error, BookFileError):
-        return error.code, error.message
+        return errors.fail(claim, error.code, error.message)
     if isinstance(error, MixedRatesError):
-        sentence = f"{error} Start the book again, so that one model speaks the whole book."
-        return "mixed_sample_rates", sentence
+        message = f"{error} Start the book again, so that one model speaks the whole book."
+        return errors.fail(claim, "mixed_sample_rates", message)
     if isinstance(error, FileTooLongError):
-        return "file_too_long", str(error)
+        return errors.fail(claim, "file_too_long", str(error))
     return None
 
 
-def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
+def _settle_lost_takes(claim: HeldClaim, error: TakeMissingError) -> bool:
     """Have takes rendered again whose audio is gone; the file waits for them."""
     logger.warning(
         "audio of takes is no longer stored, rendering again: segments=%s", error.segment_ids
@@ -250,13 +222,9 @@ def _settle_lost_takes(fence: Claim, error: TakeMissingError) -> bool:
     keys = list(takes.values_list("audio_key", flat=True))
     delete_objects(keys)  # a damaged one would be used again
     if render_lost_again(error.segment_ids):
-        return leases.hand_back(BookFile, fence, delay_seconds=OPEN_DELAY_SECONDS)
-    return leases.fail(
-        BookFile,
-        fence,
-        code="takes_lost",
-        message=(
-            "Some of the book's audio is no longer stored, and the book is cancelled. Retry the "
-            "book, then make the file again."
-        ),
+        return errors.wait(claim, seconds=OPEN_DELAY_SECONDS)
+    message = (
+        "Some of the book's audio is no longer stored, and the book is cancelled. Retry the "
+        "book, then make the file again."
     )
+    return errors.fail(claim, "takes_lost", message)

@@ -21,21 +21,19 @@ from synth.bookshelf.start import start_wanted_book
 from synth.models import BookSource
 from synth.transitions import books
 from synth.transitions.book_batches import advance_batch_of_book
-from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
+from workers import errors
 from workers.books.reading import BookLimits, ReadFiles, read_in_child
-from workers.process.held_claims import HeldClaim, WorkUnwantedError
-from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.errors import settle_error
+from workers.process.held_claims import HeldClaim
+from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
 
-OUTAGE_DELAY_SECONDS = 5.0
-RETRY_DELAY_SECONDS = 2.0
 COPY_BYTES = 1 << 20
 COVER_TYPES = {"image/jpeg": "jpg", "image/png": "png", "image/gif": "gif", "image/webp": "webp"}
-UNEXPECTED_MESSAGE = "Reading the book failed unexpectedly; the worker's log has the details."
 
 
 def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
@@ -44,7 +42,7 @@ def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
         _import(process, claim)
     except Exception as error:
         if not process.handing_back.is_set():
-            outlast(partial(_settle_error, process, claim, error))
+            settle_error(process, claim, error, _settle_known)
             outlast(partial(advance_batch_of_book, claim.pk))
     finally:
         process.held.drop(claim)
@@ -122,28 +120,11 @@ def _clean(text: str, most: int) -> str:
     return text.replace("\0", "").encode("utf-8", "replace").decode()[:most]
 
 
-def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
-    """Decide what an error means for the book; every step is fenced and may be repeated."""
-    fence = claim.fence
-    if isinstance(error, (BookSource.DoesNotExist, WorkUnwantedError)):
-        return False
+def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
+    """Settle the errors that only books have."""
     if isinstance(error, BookRejectedError):
-        logger.info("book refused: code=%s", error.code)
-        return books.fail_book(fence, code=error.code[:60], message=_clean(error.message, 2000))
-    if is_outage(error):
-        logger.warning("book waits for an outage to end: %s", error)
-        if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so no book can be read; free some space."
-            )
-        return leases.hand_back(BookSource, fence, delay_seconds=OUTAGE_DELAY_SECONDS)
+        return errors.fail(claim, error.code[:60], _clean(error.message, 2000))
     if isinstance(error, FileNotFoundError):
         message = "The uploaded file is no longer stored; upload the book again."
-        return books.fail_book(fence, code="book_lost", message=message)
-    logger.error("cannot read a book", exc_info=error)
-    attempts = BookSource.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
-    if attempts is not None and attempts >= settings.MAX_ATTEMPTS:
-        return books.fail_book(fence, code="unexpected_error", message=UNEXPECTED_MESSAGE)
-    return leases.hand_back(
-        BookSource, fence, delay_seconds=RETRY_DELAY_SECONDS, spend_attempt=True
-    )
+        return errors.fail(claim, "book_lost", message)
+    return None

@@ -14,7 +14,7 @@ import itertools
 import math
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from synth.models import Export, RenderJob, Segment
 from synth.transitions import SegmentClaim
 from ttsweb import leases
 from ttsweb.leases import LOSSES_IN_COMPANY
-from voices import transitions as voice_transitions
+from workers.kinds import WORKS
 from workers.process.claim_ahead import SURE_SECONDS, Room
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.outages import DATABASE_AWAY, outlast
@@ -35,9 +35,9 @@ from workers.process.worker_process import WorkerProcess
 from workers.webhook import take_deliveries
 
 MOST_FILES_TOGETHER = 16
-# Kinds of work that may end a process: a suspect one runs beside no other.
-_KILLERS = (Kind.VERSION, Kind.SEGMENT, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
 MOST_SEGMENTS_TOGETHER = 4  # of a job whose file is short
+_TOGETHER = (Kind.SEGMENT, Kind.EXPORT)  # many claims share a run
+_KILLERS = tuple(kind for kind in Kind if kind.may_kill)  # a suspect one runs beside no other
 
 
 class ExportRow(NamedTuple):
@@ -59,23 +59,33 @@ class ExportRow(NamedTuple):
 
 def take_work(process: WorkerProcess) -> int:
     """Claim whatever this process has a use for; return how many rows."""
-    taken = 0
-    is_alone = _take_suspect(process)
-    if process.has_engine_role and process.host.is_ready and not is_alone:
-        taken += take_versions(process)
-        taken += take_segments(process)
-    if process.has_cpu_role:
-        taken += take_exports(process)
-        taken += take_books(process)
-        taken += take_book_files(process)
-        taken += take_deliveries(process)
-    return taken
+    _take_suspect(process)
+    return sum(take(process, kind) for kind in _performed(process))
 
 
-def take_versions(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
-    """Claim voice versions that wait, among `ids` where given, and start; return how many."""
-    waiting = voice_transitions.claimable_versions().filter(attempts__lt=_last_attempt())
-    return _take(process, Kind.VERSION, waiting, ids)
+def _performed(process: WorkerProcess) -> list[Kind]:
+    """Return the kinds of work that this process does, engine's first."""
+    has_engine = process.has_engine_role and process.host.is_ready
+    return [kind for kind in WORKS if (has_engine if kind.needs_engine else process.has_cpu_role)]
+
+
+def take(process: WorkerProcess, kind: Kind, ids: Sequence[uuid.UUID] | None = None) -> int:
+    """Claim rows of a kind that wait, among `ids` where given, and start; return how many."""
+    particular = _PARTICULAR.get(kind)
+    if particular is not None:
+        return particular(process, ids)
+    with process.claim_lock:
+        room = 0 if process.is_isolating else process.room(kind)
+        if not room:
+            return 0
+        waiting = WORKS[kind].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
+        if kind.needs_engine:
+            waiting = waiting.filter(attempts__lt=_last_attempt())
+        if ids is not None:
+            waiting = waiting.filter(pk__in=list(ids))
+        chosen = list(waiting.values_list("pk", flat=True)[:room])
+        claims = [claim for pk in chosen for claim in _claim_one(process, kind, waiting, pk)]
+    return _start(process, claims)
 
 
 def take_segments(process: WorkerProcess) -> int:
@@ -138,11 +148,11 @@ def take_exports(process: WorkerProcess) -> int:
 def _take_exports(process: WorkerProcess) -> int:
     taken = 0
     while not process.is_isolating and (room := process.room(Kind.EXPORT)):
-        waiting = synth_transitions.claimable_exports().filter(losses__lt=LOSSES_IN_COMPANY)
+        waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
         if room == 1 and settings.WORKER_THREADS > 1:
             waiting = waiting.filter(job__priority=RenderJob.Priority.INTERACTIVE)
         priority, chosen = _files_together(waiting, room)
-        claimable = synth_transitions.claimable_exports()
+        claimable = WORKS[Kind.EXPORT].waiting()
         made = leases.claim(claimable, chosen, worker=process.name) if chosen else []
         if not made:
             break
@@ -173,62 +183,21 @@ def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uui
     return first.priority, [row.pk for row in short[:most]] or [first.pk]
 
 
-def take_books(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
-    """Claim books that wait to be read, among `ids` where given, and start; return how many."""
-    return _take(process, Kind.BOOK, synth_transitions.claimable_books(), ids)
-
-
-def take_book_files(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
-    """Claim files of books that wait, among `ids` where given, and start; return how many."""
-    return _take(process, Kind.BOOK_FILE, synth_transitions.claimable_book_files(), ids)
-
-
-def _take(
-    process: WorkerProcess,
-    kind: Kind,
-    waiting: QuerySet[Any],
-    ids: Sequence[uuid.UUID] | None,
-) -> int:
-    """Claim rows of a kind that has one claim for each piece of work, and start on them."""
-    with process.claim_lock:
-        room = 0 if process.is_isolating else process.room(kind)
-        if not room:
-            return 0
-        waiting = waiting.filter(losses__lt=LOSSES_IN_COMPANY)
-        if ids is not None:
-            waiting = waiting.filter(pk__in=list(ids))
-        chosen = list(waiting.values_list("pk", flat=True)[:room])
-        claims = [claim for pk in chosen for claim in _claim_one(process, kind, waiting, pk)]
-    return _start(process, claims)
-
-
 def _start(process: WorkerProcess, claims: list[HeldClaim]) -> int:
-    """Run the work behind fresh claims; imported here, since a CPU worker has no engine."""
-    segments = [claim for claim in claims if claim.kind is Kind.SEGMENT]
-    exports = [claim for claim in claims if claim.kind is Kind.EXPORT]
-    if exports:
-        from workers.assemble import assemble
-
-        process.run(exports, assemble, exports)
-    for claim in claims:
-        if claim.kind is Kind.VERSION:
-            from workers.rendering.encode import encode_voice_version
-
-            process.run([claim], encode_voice_version, claim)
-        elif claim.kind is Kind.BOOK:
-            from workers.books.importing import import_book
-
-            process.run([claim], import_book, claim)
-        elif claim.kind is Kind.BOOK_FILE:
-            from workers.books.file_task import make_book_file
-
-            process.run([claim], make_book_file, claim)
-    for _, batch in itertools.groupby(segments, key=lambda claim: claim.priority):
-        from workers.rendering.render import begin_segments
-
-        together = list(batch)
-        process.run(together, begin_segments, together)
+    """Run the work behind fresh claims; segments of a class together, and all exports."""
+    for _, run in itertools.groupby(claims, key=_run_of):
+        batch = list(run)
+        kind = batch[0].kind
+        perform = WORKS[kind].perform
+        process.run(batch, perform, batch if kind in _TOGETHER else batch[0])
     return len(claims)
+
+
+def _run_of(claim: HeldClaim) -> Any:
+    """Return what is equal for claims that go in one run."""
+    if claim.kind is Kind.SEGMENT:
+        return claim.priority
+    return claim.kind if claim.kind in _TOGETHER else claim.pk
 
 
 def _last_attempt() -> int:
@@ -236,49 +205,43 @@ def _last_attempt() -> int:
     return max(1, settings.MAX_ATTEMPTS - 1)
 
 
-def _take_suspect(process: WorkerProcess) -> bool:
-    """Run one suspect row alone; True while one waits or runs, so that nothing else may."""
+def _take_suspect(process: WorkerProcess) -> None:
+    """Run one suspect row alone; while one waits or runs, nothing else is claimed."""
     with process.claim_lock:
         if process.is_isolating and process.held.count(*_KILLERS):
-            return True
+            return
         process.is_isolating = False
         suspect = _find_suspect(process) if process.may_claim else None
         if suspect is None:
-            return False
+            return
         process.is_isolating = True
         with process.exports_lock:  # what is being claimed now is held from here on
             pass
         if process.held.count(*_KILLERS):
-            return True  # as soon as what runs has ended
+            return  # it starts as soon as what runs has ended
         kind, rows, pk = suspect
         if kind is Kind.SEGMENT:
             claims = _claim_segments(process, Room(1, 1), ids=[pk])
         else:
             claims = _claim_one(process, kind, rows, pk)
     _start(process, claims)
-    return True
 
 
 def _find_suspect(process: WorkerProcess) -> tuple[Kind, QuerySet[Any], Any] | None:
     """Return the kind, the claimable rows of it, and the key of one that has to run alone."""
-    near = Q(losses__gte=LOSSES_IN_COMPANY)
-    kinds: list[tuple[Kind, QuerySet[Any], Q]] = []
-    if process.has_engine_role and process.host.is_ready:
-        last = Q(attempts__gte=_last_attempt())
-        kinds.append((Kind.VERSION, voice_transitions.claimable_versions(), near | last))
-        segment_id = _suspect_segment(process, near | last)
-        if segment_id is not None:
-            kinds.append((Kind.SEGMENT, Segment.objects.filter(pk=segment_id), Q()))
-    if process.has_cpu_role:
-        # `losses__gt=0` is the condition of the index, which SQLite does not infer.
-        lost = near & Q(losses__gt=0)
-        kinds += [
-            (Kind.EXPORT, synth_transitions.claimable_exports(), lost),
-            (Kind.BOOK, synth_transitions.claimable_books(), lost),
-            (Kind.BOOK_FILE, synth_transitions.claimable_book_files(), lost),
-        ]
-    for kind, rows, suspect in kinds:
-        found = rows.order_by("losses").filter(suspect).values_list("pk", flat=True).first()
+    # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
+    lost = Q(losses__gte=LOSSES_IN_COMPANY) & Q(losses__gt=0)
+    last = Q(attempts__gte=_last_attempt())
+    for kind in _performed(process):
+        if not kind.may_kill:
+            continue
+        rows: QuerySet[Any] = Segment.objects.all()
+        if kind is Kind.SEGMENT:
+            found = _suspect_segment(process, lost | last)
+        else:
+            rows = WORKS[kind].waiting()
+            suspects = rows.filter(lost | last if kind.needs_engine else lost)
+            found = suspects.order_by("losses").values_list("pk", flat=True).first()
         if found is not None:
             return kind, rows, found
     return None
@@ -385,3 +348,10 @@ def _note_later(claims: Sequence[SegmentClaim]) -> None:
         outlast(partial(synth_transitions.note_claims, claims))
     finally:
         connection.close()
+
+
+_PARTICULAR: dict[Kind, Callable[[WorkerProcess, Sequence[uuid.UUID] | None], int]] = {
+    Kind.SEGMENT: lambda process, ids: take_segments(process),
+    Kind.EXPORT: lambda process, ids: take_exports(process),
+    Kind.DELIVERY: take_deliveries,
+}

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
 
 from django.conf import settings
 
-from synth.models import BookFile, BookSource, Export, Segment, WebhookDelivery
 from ttsweb import leases
-from ttsweb.leases import LeasedModel
-from voices.models import ClipCodes, VoiceVersion
 from workers.process.held_claims import Kind
 from workers.process.worker_process import WorkerProcess
 
@@ -21,16 +17,6 @@ BEATS_PER_LEASE = 4
 # In beats, not seconds: a process that was suspended must not take that for a hung engine.
 STILL_BEATS = BEATS_PER_LEASE  # one step of the engine may take as long as a lease
 HUNG_BEATS = 4 * BEATS_PER_LEASE
-MODELS: dict[Kind, type[LeasedModel]] = {
-    Kind.VERSION: VoiceVersion,
-    Kind.CODES: ClipCodes,
-    Kind.SEGMENT: Segment,
-    Kind.EXPORT: Export,
-    Kind.DELIVERY: WebhookDelivery,
-    Kind.BOOK: BookSource,
-    Kind.BOOK_FILE: BookFile,
-}
-ENGINE_KINDS = (Kind.VERSION, Kind.CODES, Kind.SEGMENT)
 
 
 class Heartbeat:
@@ -50,7 +36,7 @@ class Heartbeat:
         self._still_beats = self._still_beats + 1 if self._engine_stands_still() else 0
         self._report_stillness()
         for kind in Kind:
-            if kind not in ENGINE_KINDS or self._still_beats < STILL_BEATS:
+            if not kind.needs_engine or self._still_beats < STILL_BEATS:
                 self._renew(kind)
 
     def _engine_stands_still(self) -> bool:
@@ -72,14 +58,13 @@ class Heartbeat:
         claims = self.process.held.of(kind)
         if not claims:
             return
-        model: Any = MODELS[kind]
-        rows = model.objects.filter(pk__in=[claim.pk for claim in claims])
+        rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
         ours = leases.renew(
             rows, [claim.token for claim in claims], lease_seconds=settings.LEASE_SECONDS
         )
         for claim in claims:
             if claim.pk not in ours and not claim.is_lost:
-                logger.info("claim lost: %s %s", kind.value, claim.pk)
+                logger.info("claim lost: %s %s", kind.label, claim.pk)
                 claim.abandon()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import threading
 import uuid
 from collections.abc import Iterator
@@ -11,23 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from synth.jobs.work import Kind as Kind
 from ttsweb.leases import Claim
 
 
 class WorkUnwantedError(Exception):
     """The row behind a claim is gone, or is not ours any more: nobody waits for the result."""
-
-
-class Kind(enum.Enum):
-    """Say what a claim is on."""
-
-    VERSION = "version"
-    CODES = "codes"
-    SEGMENT = "segment"
-    EXPORT = "export"
-    DELIVERY = "delivery"
-    BOOK = "book"
-    BOOK_FILE = "book_file"
 
 
 @dataclass(slots=True, eq=False)

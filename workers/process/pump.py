@@ -7,12 +7,11 @@ import shutil
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
 from workers.process.claiming import take_segments, take_work
-from workers.process.heartbeat import MODELS, end_process
+from workers.process.heartbeat import end_process
 from workers.process.held_claims import Kind
 from workers.process.loop_thread import LoopThread
 from workers.process.throughput import resident_bytes
@@ -112,27 +111,22 @@ def stop_unwanted(process: WorkerProcess) -> None:
 
     Whatever makes work unwanted, such as a cancel or the deletion of a voice, takes its claim away.
     """
-    for kind, model in MODELS.items():
+    for kind in Kind:
         claims = [claim for claim in process.held.of(kind) if not claim.is_lost]
         if not claims:
             continue
-        rows: Any = model._default_manager.filter(pk__in=[claim.pk for claim in claims])
+        rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
         ours = set(rows.values_list("pk", "claim_token"))
         for claim in claims:
             if (claim.pk, claim.token) not in ours:
-                logger.debug("stopped work that is no longer wanted: %s=%s", kind.value, claim.pk)
+                logger.debug("stopped work that is no longer wanted: %s=%s", kind.label, claim.pk)
                 claim.abandon()
 
 
 def figures(process: WorkerProcess) -> dict[str, float]:
     """Return the counts that pages show of this worker."""
     found: dict[str, float] = {
-        "segments_in_flight": process.held.count(Kind.SEGMENT),
-        "clips_in_flight": process.held.count(Kind.VERSION),
-        "exports_in_flight": process.held.count(Kind.EXPORT),
-        "books_in_flight": process.held.count(Kind.BOOK),
-        "book_files_in_flight": process.held.count(Kind.BOOK_FILE),
-        "webhooks_in_flight": process.held.count(Kind.DELIVERY),
+        f"{kind.plural}_in_flight": process.held.count(kind) for kind in Kind if kind.task
     }
     if process.codes is not None:
         found["codes_cache_entries"] = len(process.codes.cache)

@@ -12,7 +12,6 @@ from django.db import connection
 
 from synth.models import WorkerStatus
 from ttsweb import leases
-from workers.process.heartbeat import MODELS
 from workers.process.held_claims import HeldClaim, Kind
 from workers.process.worker_process import WorkerProcess
 
@@ -63,7 +62,7 @@ def _last_words(process: WorkerProcess) -> None:
 
 def hand_back(claim: HeldClaim) -> None:
     """Give one claim back, so that another worker can start on it at once."""
-    leases.hand_back(MODELS[claim.kind], claim.fence)
+    leases.hand_back(claim.kind.model, claim.fence)
 
 
 def _try(step: Callable[[], object]) -> None:

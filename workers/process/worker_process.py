@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.conf import settings
 from django.db import connection
 
+from synth.jobs.work import CPU, RENDER, ROLES
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
 from workers.process.claim_ahead import ClaimAhead, Room
@@ -88,17 +89,11 @@ class WorkerProcess:
         self.codes = _codes_lookup(name) if self.has_engine_role else None
         self._paused_until = 0.0
         self._pools = {
-            kind: ThreadPoolExecutor(settings.WORKER_THREADS, thread_name_prefix=kind.value)
-            for kind in (Kind.VERSION, Kind.EXPORT, Kind.BOOK, Kind.BOOK_FILE)
+            kind: ThreadPoolExecutor(_threads_of(kind), thread_name_prefix=kind.label)
+            for kind in Kind
+            if kind.task
         }
-        # A pool of its own: these wait for other people's servers.
-        self._pools[Kind.DELIVERY] = ThreadPoolExecutor(
-            DELIVERY_THREADS, thread_name_prefix=Kind.DELIVERY.value
-        )
-        # These, and those that settle, are not nice: while they write, all other writers wait.
-        self._pools[Kind.SEGMENT] = ThreadPoolExecutor(
-            settings.WORKER_THREADS, thread_name_prefix=Kind.SEGMENT.value
-        )
+        # These, and those of segments, are not nice: while they write, all other writers wait.
         self._settlers = ThreadPoolExecutor(2, thread_name_prefix="settle")  # one for each queue
         self._first_storers = ThreadPoolExecutor(
             settings.WORKER_THREADS, thread_name_prefix="store-first"
@@ -109,12 +104,12 @@ class WorkerProcess:
     @property
     def has_engine_role(self) -> bool:
         """Return whether this worker encodes and renders."""
-        return self.role in ("gpu", "all")
+        return RENDER in ROLES[self.role]
 
     @property
     def has_cpu_role(self) -> bool:
         """Return whether this worker makes files."""
-        return self.role in ("cpu", "all")
+        return CPU in ROLES[self.role]
 
     @property
     def may_claim(self) -> bool:
@@ -141,8 +136,7 @@ class WorkerProcess:
         """
         if not self.may_claim or (kind is Kind.VERSION and not self.host.is_ready):
             return 0
-        threads = DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
-        return max(0, threads - len({claim.token for claim in self.held.of(kind)}))
+        return max(0, _threads_of(kind) - len({claim.token for claim in self.held.of(kind)}))
 
     def look_around(self) -> None:
         """Have the pump look for work of every kind at once."""
@@ -272,7 +266,7 @@ class WorkerProcess:
     def _run(
         self, claims: Sequence[HeldClaim], work: Callable[..., None], arguments: tuple[Any, ...]
     ) -> None:
-        names = f"{claims[0].kind.value}={claims[0].pk}" if len(claims) == 1 else ""
+        names = f"{claims[0].kind.label}={claims[0].pk}" if len(claims) == 1 else ""
         context = log_context.set(names)
         try:
             work(self, *arguments)
@@ -288,6 +282,11 @@ class WorkerProcess:
             log_context.reset(context)
             if any(claim.kind is not Kind.SEGMENT for claim in claims):
                 self.look_around()
+
+
+def _threads_of(kind: Kind) -> int:
+    """Return how many runs of a kind a process does at once; webhooks wait for other servers."""
+    return DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
 
 
 def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:

@@ -12,22 +12,21 @@ from django.core.files.storage import default_storage
 from synth import transitions as synth_transitions
 from synth.engine import EngineError
 from synth.models import Segment
-from ttsweb import leases
 from voices import transitions
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import delete_objects
+from workers import errors
 from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
 from workers.audio.flac_object import store_flac
-from workers.process.held_claims import HeldClaim, WorkUnwantedError
-from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.errors import settle_error
+from workers.process.held_claims import HeldClaim
+from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 from workers.rendering.codes import ClipBusyError, EncoderRun
 
 logger = logging.getLogger(__name__)
 
 BUSY_DELAY_SECONDS = 0.3
-OUTAGE_DELAY_SECONDS = 5.0
-RETRY_DELAY_SECONDS = 2.0  # doubled by every attempt that was spent
 DOORBELL_SEGMENTS = 64  # enough to wake the workers; their pumps find the rest
 CLIPS_REMOVED_MESSAGE = "The clips of this voice were removed before they were encoded."
 
@@ -37,10 +36,7 @@ def encode_voice_version(process: WorkerProcess, claim: HeldClaim) -> None:
     try:
         _encode_clips(process, claim)
     except Exception as error:
-        if process.handing_back.is_set():
-            return  # the shutdown gives the claim back
-        if not _settle_error(process, claim, error):
-            raise
+        settle_error(process, claim, error, _settle_known)
     finally:
         process.held.drop(claim)
 
@@ -129,51 +125,16 @@ def _ring_doorbell(version_id: uuid.UUID) -> None:
     synth_transitions.enqueue_segments(list(ids[:DOORBELL_SEGMENTS]))
 
 
-def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> bool:
-    """Decide what an error means for the version; False leaves it to the log and the sweep."""
-    if isinstance(error, WorkUnwantedError):
-        return True
-    release = partial(leases.hand_back, VoiceVersion, claim.fence)
+def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
+    """Settle the errors that only voice versions have."""
     if isinstance(error, ClipBusyError):
-        settle = partial(release, delay_seconds=BUSY_DELAY_SECONDS)
-    elif is_outage(error):
-        logger.warning("version waits for an outage to end: %s", error)
-        if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so no voice can be encoded; free some space."
-            )
-        settle = partial(release, delay_seconds=OUTAGE_DELAY_SECONDS)
-    elif isinstance(error, ClipError):
-        settle = partial(_fail, claim, error.code, error.message)
-    elif isinstance(error, EngineError):
-        settle = partial(_retry_or_fail, claim, error.code, str(error), retry=error.retryable)
-    elif isinstance(error, FileNotFoundError):
+        return errors.wait(claim, seconds=BUSY_DELAY_SECONDS)
+    if isinstance(error, ClipError):
+        return errors.fail(claim, error.code, error.message)
+    if isinstance(error, EngineError):
+        settle = errors.retry if error.retryable else errors.fail
+        return settle(claim, error.code, str(error))
+    if isinstance(error, FileNotFoundError):
         message = "The clip's file is no longer stored; upload the clip again."
-        settle = partial(_retry_or_fail, claim, "clip_lost", message, retry=True)
-    else:
-        return False
-    outlast(settle)
-    return True
-
-
-def _retry_or_fail(claim: HeldClaim, code: str, message: str, *, retry: bool) -> bool:
-    attempts = VoiceVersion.objects.filter(pk=claim.pk).values_list("attempts", flat=True).first()
-    if attempts is None:  # deleted meanwhile
-        return False
-    if not retry or attempts >= settings.MAX_ATTEMPTS:
-        return _fail(claim, code, message)
-    return leases.hand_back(
-        VoiceVersion,
-        claim.fence,
-        delay_seconds=RETRY_DELAY_SECONDS * 2**attempts,
-        spend_attempt=True,
-    )
-
-
-def _fail(claim: HeldClaim, code: str, message: str) -> bool:
-    """Fail the version and, at once, what waits for it."""
-    failed = transitions.fail_version(claim.fence, code=code, message=message)
-    if failed:
-        logger.info("version failed: code=%s", code)
-        synth_transitions.fail_jobs_of_failed_versions()
-    return failed
+        return errors.retry(claim, "clip_lost", message)
+    return None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from django.conf import settings
 from django.db import IntegrityError
 
 from synth import transitions
@@ -17,13 +16,12 @@ from synth.engine import EngineError
 from synth.models import Segment, Take
 from synth.transitions.jobs import OPEN
 from synth.transitions.retakes import retake_segments
-from synth.transitions.segments import finish_with_candidate
 from ttsweb import leases
-from ttsweb.leases import Claim
-from ttsweb.log_format import log_context
 from voices.transitions import reopen_without_codes
+from workers import errors
+from workers.errors import settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import is_disk_full, is_outage, outlast
+from workers.process.outages import outlast
 from workers.rendering.render_request import (
     CodesMissingError,
     RenderRequest,
@@ -39,11 +37,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-OUTAGE_DELAY_SECONDS = 5.0
 MISSING_CODES_DELAY_SECONDS = 0.5
 MOST_SETTLED_TOGETHER = 16  # each takes a millisecond or two, in which nobody else writes
-RETRY_DELAY_SECONDS = 2.0  # doubled by every attempt that was spent
-UNEXPECTED_MESSAGE = "Rendering this text failed unexpectedly; the worker's log has the details."
 
 
 def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
@@ -57,7 +52,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
         takes = find_takes(keys)
     except Exception as error:
         for claim in claims:
-            _settle_error(process, claim, error)
+            settle_error(process, claim, error, _settle_known)
         return
     reused: list[tuple[HeldClaim, Take]] = []
     asked: list[tuple[HeldClaim, RenderRequest]] = []
@@ -66,7 +61,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
         if request is None:  # its row is gone
             process.held.drop(claim)
         elif isinstance(request, Exception):
-            _settle_error(process, claim, request)
+            settle_error(process, claim, request, _settle_known)
         elif request.content_key in takes:
             reused.append((claim, takes[request.content_key]))
         else:
@@ -94,7 +89,7 @@ def _begin_takes(
                 outlast(partial(leases.hand_back, Segment, fence))
     except Exception as error:
         for claim, _ in asked:
-            _settle_error(process, claim, error)
+            settle_error(process, claim, error, _settle_known)
         return []
     found: list[tuple[HeldClaim, Take]] = []
     for claim, request in asked:
@@ -156,7 +151,7 @@ def settle_rendered(process: WorkerProcess, queue: RenderedQueue) -> None:
             return
         for item, outcome in zip(wanted, outcomes, strict=True):
             if isinstance(outcome, Exception):
-                _settle_error(process, item.claim, outcome)
+                settle_error(process, item.claim, outcome, _settle_known)
             elif outcome is not None:
                 stored.append((item.claim, outcome))
         _finish(process, _with_rows(process, stored))
@@ -212,7 +207,7 @@ def _with_rows(
         if len(stored) > 1:  # one of them may be at fault
             return [pair for one in stored for pair in _with_rows(process, [one])]
         drop_stored(takes)
-        _settle_error(process, stored[0][0], error)
+        settle_error(process, stored[0][0], error, _settle_known)
         return []
     return [(claim, found[take.content_key]) for claim, take in stored]
 
@@ -239,7 +234,7 @@ def _finish_some(
             for one in done:
                 _finish_some(process, [one], is_reused=is_reused)
         else:
-            _settle_error(process, done[0][0], error)
+            settle_error(process, done[0][0], error, _settle_known)
         return
     process.note_made(take.content_key for _, take in done)
     if again:
@@ -262,67 +257,18 @@ def _finish_some(
     logger.info("segments done: count=%d frames=%d seconds=%.1f", len(settled), frames, seconds)
 
 
-def _settle(process: WorkerProcess, claim: HeldClaim, step: Callable[[], bool]) -> bool:
-    """Write a claim's end, waiting for a database that is away, and forget the claim.
-
-    Returns False when the claim was not ours any more, so that nothing was written.
-    """
-    settled = outlast(step)
-    if not settled:
-        logger.info("segment was taken over or removed meanwhile")
-    process.held.drop(claim)
-    return settled
-
-
-def _settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
-    """Decide what an error means: wait, once more, or the row says why not."""
-    if process.handing_back.is_set():
-        return
-    context = log_context.set(f"segment={claim.pk}")
-    try:
-        _settle_as(process, claim, error)
-    finally:
-        log_context.reset(context)
-
-
-def _settle_as(process: WorkerProcess, claim: HeldClaim, error: Exception) -> None:
-    fence = claim.fence
-    release = partial(leases.hand_back, Segment, fence)
-    if claim.is_lost or isinstance(error, Segment.DoesNotExist):
-        process.held.drop(claim)
-    elif isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
-        _settle(process, claim, release)
-    elif isinstance(error, CodesMissingError):
+def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
+    """Settle the errors that only segments have."""
+    if isinstance(error, CancelledError) or getattr(error, "code", "") == "cancelled":
+        return errors.wait(claim)
+    if isinstance(error, CodesMissingError):
         reopen_without_codes(error.version_id)
-        _settle(process, claim, partial(release, delay_seconds=MISSING_CODES_DELAY_SECONDS))
-    elif is_outage(error):
-        logger.warning("segment waits for an outage to end: %s", error)
-        if is_disk_full(error):
-            process.pause_claims(
-                "The worker's disk is full, so no audio can be stored; free some space."
-            )
-        _settle(process, claim, partial(release, delay_seconds=OUTAGE_DELAY_SECONDS))
-    elif isinstance(error, IntegrityError):  # the take was deleted with its job in this moment
-        _settle(process, claim, release)
-    elif isinstance(error, VoiceSilencedError):
-        fail = partial(_retry_or_fail, fence, error.code, str(error), retry=False)
-        _settle(process, claim, fail)
-    elif isinstance(error, EngineError):
-        retry = partial(_retry_or_fail, fence, error.code, str(error), retry=error.retryable)
-        _settle(process, claim, retry)
-    else:
-        logger.error("segment failed unexpectedly", exc_info=error)
-        retry = partial(_retry_or_fail, fence, "unexpected_error", UNEXPECTED_MESSAGE, retry=True)
-        _settle(process, claim, retry)
-
-
-def _retry_or_fail(fence: Claim, code: str, message: str, *, retry: bool) -> bool:
-    attempts = Segment.objects.filter(pk=fence.pk).values_list("attempts", flat=True).first()
-    if attempts is None:
-        return False
-    if not retry or attempts >= settings.MAX_ATTEMPTS:
-        if finish_with_candidate(fence):  # the takes before this one are suspicious, but there
-            return True
-        return transitions.fail_segment(fence, code=code, message=message)
-    delay = RETRY_DELAY_SECONDS * 2**attempts
-    return leases.hand_back(Segment, fence, delay_seconds=delay, spend_attempt=True)
+        return errors.wait(claim, seconds=MISSING_CODES_DELAY_SECONDS)
+    if isinstance(error, IntegrityError):  # the take was deleted with its job in this moment
+        return errors.wait(claim)
+    if isinstance(error, VoiceSilencedError):
+        return errors.fail(claim, error.code, str(error))
+    if isinstance(error, EngineError):
+        settle = errors.retry if error.retryable else errors.fail
+        return settle(claim, error.code, str(error))
+    return None

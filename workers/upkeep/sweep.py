@@ -11,7 +11,6 @@ import logging
 import os
 import shutil
 import time
-from functools import partial
 from pathlib import Path
 
 from django.conf import settings
@@ -20,24 +19,19 @@ from django.db.models import Q
 from synth import transitions
 from synth.book_batches.advance import advance_batches
 from synth.bookshelf.start import start_wanted_books
-from synth.jobs import queue
 from synth.jobs.removal import drop_inline_references
+from synth.jobs.work import Kind, send, send_segments
 from synth.models import (
-    BookFile,
-    BookSource,
-    Export,
-    JobVoice,
     RenderJob,
-    Segment,
-    WebhookDelivery,
     WorkerStatus,
 )
 from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
-from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
+from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
 from voices.objects import collect_clips
+from workers.kinds import WORKS, settle_lost
 from workers.process.name_lock import FOLDER, held_if_ended
 from workers.process.status import start_of
 from workers.upkeep import live_cleanup, orphans, retention
@@ -47,7 +41,7 @@ from workers.upkeep.turns import take_turn as take_turn
 logger = logging.getLogger(__name__)
 
 SWEEP, TIDY = "sweep", "tidy"
-RESENT_SEGMENTS = 64  # enough to wake every worker; their pumps find the rest
+RESENT_ROWS = 64  # of a kind: enough to wake every worker; their pumps find the rest
 TEMPORARY_LEASES = 10  # a temporary file this many leases old has no living writer
 SILENT_LEASES = 10  # a worker that said nothing for so long is not there any more
 CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows are written
@@ -88,18 +82,10 @@ def sweep_if_due() -> bool:
 
 def free_lost(lost: Q) -> int:
     """Give back, or fail after too many losses, the claims that meet `lost`; return how many."""
-    settle = leases.settle_lost
-    freed = {
-        "segments": transitions.free_lost_segments(lost),
-        "versions": settle(VoiceVersion, lost, fail=voice_transitions.fail_version),
-        "exports": settle(Export, lost, fail=transitions.fail_export),
-        "webhooks": transitions.free_lost_deliveries(lost),
-        "books": settle(BookSource, lost, fail=transitions.fail_book),
-        "book files": settle(BookFile, lost, fail=partial(leases.fail, BookFile)),
-    }
-    for name, count in freed.items():
+    freed = {kind: settle_lost(kind, lost) for kind in WORKS}
+    for kind, count in freed.items():
         if count:
-            logger.warning("lost claims freed: %s=%d", name, count)
+            logger.warning("lost claims freed: %s=%d", kind.plural, count)
     return sum(freed.values())
 
 
@@ -140,42 +126,19 @@ def resend() -> int:
     now = leases.database_now()
     cutoff = now - dt.timedelta(seconds=settings.RESEND_SECONDS)
     old = Q(sent_at__lt=cutoff) | Q(sent_at__isnull=True, not_before__lt=cutoff)
-    versions = voice_transitions.claimable_versions().filter(old)
-    exports = transitions.claimable_exports().filter(old)
-    unready = JobVoice.objects.exclude(version__status=VoiceVersion.Status.READY)
-    segments = Segment.objects.filter(
-        old,
-        status=Segment.Status.QUEUED,
-        not_before__lte=now,
-        job__status__in=transitions.UNFINISHED,
-    ).exclude(job__voices__in=unready)
     count = 0
-    for pk in list(versions.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
-        if not queue.send_encode(pk):
-            return count
-        count += VoiceVersion.objects.filter(pk=pk).update(sent_at=now)
-    for pk in list(exports.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
-        if not queue.send_assemble(pk):
-            return count
-        count += Export.objects.filter(pk=pk).update(sent_at=now)
-    deliveries = transitions.claimable_deliveries().filter(old)
-    for pk in list(deliveries.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
-        if not queue.send_deliver(pk):
-            return count
-        count += WebhookDelivery.objects.filter(pk=pk).update(sent_at=now)
-    books = transitions.claimable_books().filter(old)
-    for pk in list(books.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
-        if not queue.send_import_book(pk):
-            return count
-        count += BookSource.objects.filter(pk=pk).update(sent_at=now)
-    files = transitions.claimable_book_files().filter(old)
-    for pk in list(files.values_list("pk", flat=True)[:RESENT_SEGMENTS]):
-        if not queue.send_book_file(pk):
-            return count
-        count += BookFile.objects.filter(pk=pk).update(sent_at=now)
-    ids = list(segments.order_by("pk").values_list("pk", flat=True)[:RESENT_SEGMENTS])
-    if ids and queue.send_segments(ids):
-        count += Segment.objects.filter(pk__in=ids).update(sent_at=now)
+    for kind, work in WORKS.items():
+        pks = list(work.waiting().filter(old).values_list("pk", flat=True)[:RESENT_ROWS])
+        rows = kind.model._default_manager.all()
+        if kind is Kind.SEGMENT:
+            if pks and not send_segments(pks):
+                return count
+            count += rows.filter(pk__in=pks).update(sent_at=now)
+            continue
+        for pk in pks:
+            if not send(kind, pk):
+                return count
+            count += rows.filter(pk=pk).update(sent_at=now)
     return count
 
 

@@ -11,8 +11,6 @@ from typing import Any
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
 
-QUEUES = {"gpu": ("encode", "synth"), "cpu": ("cpu",), "all": ("encode", "synth", "cpu")}
-
 
 class Command(BaseCommand):
     """Run one worker in this process; it does not fork."""
@@ -24,7 +22,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options; what is not given comes from the settings."""
-        parser.add_argument("--role", choices=tuple(QUEUES), default="all", help="default: all")
+        parser.add_argument(
+            "--role", choices=("gpu", "cpu", "all"), default="all", help="default: all"
+        )
         parser.add_argument(
             "--concurrency",
             type=int,
@@ -86,11 +86,13 @@ class Command(BaseCommand):
 
 def _queues(given: str, role: str) -> list[str]:
     """Return the queues to consume, which must be some of the role's."""
-    queues = [name.strip() for name in given.split(",") if name.strip()] or list(QUEUES[role])
-    unknown = sorted(set(queues) - set(QUEUES[role]))
+    from synth.jobs.work import ROLES
+
+    queues = [name.strip() for name in given.split(",") if name.strip()] or list(ROLES[role])
+    unknown = sorted(set(queues) - set(ROLES[role]))
     if unknown:
         raise CommandError(
             f"the role {role} does not serve {', '.join(unknown)}; its queues are "
-            f"{', '.join(QUEUES[role])}"
+            f"{', '.join(ROLES[role])}"
         )
     return queues

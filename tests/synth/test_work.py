@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from synth.jobs.queue import MOST_DOORBELLS, SEGMENTS_PER_MESSAGE, send_segments
+from synth.jobs.work import MOST_MESSAGES, SEGMENTS_PER_MESSAGE, send_segments
 
 
 def test_messages_are_bounded_however_long_the_job_is(
@@ -13,6 +13,6 @@ def test_messages_are_bounded_however_long_the_job_is(
     assert send_segments(range(1, 10_001))
 
     named = [line.strip("[]").split(", ") for line in sent_tasks("render_segments")]
-    assert len(named) == MOST_DOORBELLS
+    assert len(named) == MOST_MESSAGES
     assert all(len(ids) == SEGMENTS_PER_MESSAGE for ids in named)
     assert sorted(int(one) for ids in named for one in ids)[0] == 1

@@ -1,0 +1,90 @@
+"""Decide what an error means for claimed work of any kind: wait, try again, or fail with why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ObjectDoesNotExist
+
+from ttsweb import leases
+from ttsweb.log_format import log_context
+from workers.kinds import WORKS
+from workers.process.held_claims import HeldClaim, WorkUnwantedError
+from workers.process.outages import is_disk_full, is_outage, outlast
+
+if TYPE_CHECKING:
+    from workers.process.worker_process import WorkerProcess  # it settles with this module
+
+logger = logging.getLogger(__name__)
+
+OUTAGE_DELAY_SECONDS = 5.0
+RETRY_DELAY_SECONDS = 2.0  # doubled by every attempt that was spent
+UNEXPECTED_MESSAGE = "This work failed unexpectedly; the worker's log has the details."
+
+# Settles an error that its kind of work knows, and returns whether the claim was still ours; None
+# for one that it does not know.
+Known = Callable[[HeldClaim, Exception], bool | None]
+
+
+def settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception, known: Known) -> None:
+    """Write what an error means for a claim and forget the claim, waiting for the database.
+
+    Nothing is written while the process hands its claims back. Each step is fenced and may be
+    repeated.
+    """
+    if process.handing_back.is_set():
+        return
+    context = log_context.set(f"{claim.kind.label}={claim.pk}")
+    try:
+        if not outlast(partial(_settle, process, claim, error, known)):
+            logger.info("%s was taken over or removed meanwhile", claim.kind.label)
+        process.held.drop(claim)
+    finally:
+        log_context.reset(context)
+
+
+def wait(claim: HeldClaim, *, seconds: float = 0.0) -> bool:
+    """Hand a claim back at no attempt; False when it is gone."""
+    return leases.hand_back(claim.kind.model, claim.fence, delay_seconds=seconds)
+
+
+def fail(claim: HeldClaim, code: str, message: str) -> bool:
+    """Fail a row with why; False when the claim is gone."""
+    logger.info("%s failed: code=%s", claim.kind.label, code)
+    return WORKS[claim.kind].fail(claim.fence, code=code, message=message)
+
+
+def retry(claim: HeldClaim, code: str, message: str) -> bool:
+    """Hand a claim back for another attempt, or fail its row after the last; False when gone."""
+    row = leases.held(claim.kind.model, claim.fence).values_list("attempts", flat=True).first()
+    if row is None:
+        return False
+    if row >= settings.MAX_ATTEMPTS:
+        return fail(claim, code, message)
+    return leases.hand_back(
+        claim.kind.model,
+        claim.fence,
+        delay_seconds=RETRY_DELAY_SECONDS * 2**row,
+        spend_attempt=True,
+    )
+
+
+def _settle(process: WorkerProcess, claim: HeldClaim, error: Exception, known: Known) -> bool:
+    if claim.is_lost or isinstance(error, (ObjectDoesNotExist, WorkUnwantedError)):
+        return False
+    settled = known(claim, error)
+    if settled is not None:
+        return settled
+    if is_outage(error):
+        logger.warning("%s waits for an outage to end: %s", claim.kind.label, error)
+        if is_disk_full(error):
+            process.pause_claims(
+                "The worker's disk is full, so nothing can be stored; free some space."
+            )
+        return wait(claim, seconds=OUTAGE_DELAY_SECONDS)
+    logger.error("%s failed unexpectedly", claim.kind.label, exc_info=error)
+    return retry(claim, "unexpected_error", UNEXPECTED_MESSAGE)

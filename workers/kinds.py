@@ -1,0 +1,98 @@
+"""What workers do with each kind of work: which rows wait, how one fails, what performs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.module_loading import import_string
+
+from synth import transitions
+from synth.jobs.work import Kind
+from synth.models import BookFile, JobVoice, Segment
+from synth.transitions.segments import keep_or_fail_segment
+from ttsweb import leases
+from voices import transitions as voice_transitions
+from voices.models import VoiceVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is particular to a kind of work.
+
+    Attributes:
+        waiting: the rows to be done now, most urgent first.
+        fail: called with a claim, `code` and `message`.
+        performer: the path of what does claimed work, which may import the engine.
+        settle_lost: frees lost claims, where it is not only `leases.settle_lost`.
+    """
+
+    waiting: Callable[[], QuerySet[Any]]
+    fail: Callable[..., bool]
+    performer: str
+    settle_lost: Callable[[Q], int] | None = None
+
+    @property
+    def perform(self) -> Callable[..., None]:
+        """Return what does claimed work; imported here, since a CPU worker has no engine."""
+        found: Callable[..., None] = import_string(self.performer)
+        return found
+
+
+def _waiting_segments() -> QuerySet[Segment]:
+    """Return the segments that wait for nothing but a worker, whatever codec it has."""
+    unready = JobVoice.objects.exclude(version__status=VoiceVersion.Status.READY)
+    open_rows = leases.claimable(Segment).filter(job__status__in=transitions.UNFINISHED)
+    return open_rows.exclude(job__voices__in=unready).order_by("pk")
+
+
+def _fail_version(claim: leases.Claim, *, code: str, message: str) -> bool:
+    """Fail a version and, at once, the jobs that wait for it."""
+    failed = voice_transitions.fail_version(claim, code=code, message=message)
+    if failed:
+        transitions.fail_jobs_of_failed_versions()
+    return failed
+
+
+# In the order in which a worker looks for them.
+WORKS: dict[Kind, Work] = {
+    Kind.VERSION: Work(
+        voice_transitions.claimable_versions,
+        _fail_version,
+        "workers.rendering.encode.encode_voice_version",
+    ),
+    Kind.SEGMENT: Work(
+        _waiting_segments,
+        keep_or_fail_segment,
+        "workers.rendering.render.begin_segments",
+        transitions.free_lost_segments,
+    ),
+    Kind.EXPORT: Work(
+        transitions.claimable_exports, transitions.fail_export, "workers.assemble.assemble"
+    ),
+    Kind.BOOK: Work(
+        transitions.claimable_books, transitions.fail_book, "workers.books.importing.import_book"
+    ),
+    Kind.BOOK_FILE: Work(
+        transitions.claimable_book_files,
+        partial(leases.fail, BookFile),
+        "workers.books.file_task.make_book_file",
+    ),
+    Kind.DELIVERY: Work(
+        transitions.claimable_deliveries,
+        transitions.fail_delivery,
+        "workers.webhook.deliver",
+        transitions.free_lost_deliveries,
+    ),
+}
+
+
+def settle_lost(kind: Kind, lost: Q) -> int:
+    """Give back, or fail after too many losses, the claims that meet `lost`; return how many."""
+    work = WORKS[kind]
+    if work.settle_lost is not None:
+        return work.settle_lost(lost)
+    return leases.settle_lost(kind.model, lost, fail=work.fail)
