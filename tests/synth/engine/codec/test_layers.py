@@ -12,6 +12,7 @@ from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
     ConvNeXtBlock,
+    NormedConv1d,
 )
 from synth.engine.codec.residual import ResidualUnit, Snake
 
@@ -107,3 +108,23 @@ def test_convnext_block_is_its_formula() -> None:
     y = y * 0.5 * (1 + torch.erf(y / math.sqrt(2)))
     y = y @ block.pwconv2.weight.t() + block.pwconv2.bias
     torch.testing.assert_close(found, x + (block.gamma * y).transpose(1, 2))
+
+
+@pytest.mark.parametrize("channels", [4, 8, 16, 24, 32])
+@pytest.mark.parametrize(("kernel", "stride"), [(8, 1), (16, 1), (8, 4), (8, 8), (16, 8)])
+def test_bfloat16_convolution_of_few_channels_is_right_on_every_processor(
+    channels: int, kernel: int, stride: int
+) -> None:
+    numbers = torch.Generator().manual_seed(0)
+    conv = NormedConv1d(channels, 16, kernel, stride=stride, bias=False)
+    with torch.no_grad():
+        conv.weight.copy_(torch.randn(conv.weight.shape, generator=numbers))
+    conv.to(torch.bfloat16)
+    x = torch.randn(1, channels, 200, generator=numbers).to(torch.bfloat16)
+
+    with torch.no_grad():
+        given = conv(x)
+        exact = torch.nn.functional.conv1d(x.double(), conv.weight.double(), stride=stride)
+
+    assert given.dtype == torch.bfloat16
+    assert (given.double() - exact).norm() < 0.01 * exact.norm()
