@@ -22,7 +22,7 @@ from ttsweb.configuration.tables import (
 )
 from workers.management.commands import docs
 
-FILES = ["README.md", "docs/configuration.md", "docs/api.md", ".env.example"]
+FILES = ["docs/configuration.md", "docs/api.md", ".env.example"]
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def project(tmp_path: Path) -> Path:
     """A folder with the documents that have a place for a table."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/api.md").write_text("<!-- options -->\n<!-- /options -->\n")
-    (tmp_path / "docs/configuration.md").write_text("<!-- settings -->\n<!-- /settings -->\n")
-    (tmp_path / "README.md").write_text("# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n")
+    guide = "# Name\n<!-- settings -->\nold\n<!-- /settings -->\nend\n"
+    (tmp_path / "docs/configuration.md").write_text(guide)
     return tmp_path
 
 
@@ -81,9 +81,9 @@ def test_writing_mends_what_checking_found(project: Path) -> None:
     assert stale_files(project, write=True) == FILES
 
     assert stale_files(project, write=False) == []
-    readme = (project / "README.md").read_text()
-    assert readme.startswith("# Name\n<!-- settings -->\n| Setting |")
-    assert readme.endswith("|\n<!-- /settings -->\nend\n")
+    guide = (project / "docs/configuration.md").read_text()
+    assert guide.startswith("# Name\n<!-- settings -->\n| Setting |")
+    assert guide.endswith("|\n<!-- /settings -->\nend\n")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_writing_mends_what_checking_found(project: Path) -> None:
         "<!-- settings --> <!-- settings --> <!-- /settings -->",
     ],
 )
-def test_readme_without_one_place_for_the_table_is_refused(text: str) -> None:
+def test_document_without_one_place_for_the_table_is_refused(text: str) -> None:
     with pytest.raises(MissingBlockError, match="expected one line"):
         with_settings_table(text)
 
@@ -105,7 +105,7 @@ def test_check_command_fails_until_the_files_are_written(
 ) -> None:
     monkeypatch.setattr(docs, "PROJECT_DIR", project)
 
-    with pytest.raises(CommandError, match=r"README\.md and docs/configuration\.md and"):
+    with pytest.raises(CommandError, match=r"docs/configuration\.md and docs/api\.md and"):
         call_command("docs", "--check")
     call_command("docs", "--write")
     call_command("docs", "--check")
@@ -113,12 +113,12 @@ def test_check_command_fails_until_the_files_are_written(
     assert capsys.readouterr().out == f"written: {', '.join(FILES)}\nup to date\n"
 
 
-def test_check_command_without_a_readme_ends_with_a_sentence(
+def test_check_command_without_a_document_ends_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(docs, "PROJECT_DIR", tmp_path)
 
-    with pytest.raises(CommandError, match=r"README\.md: .*No such file"):
+    with pytest.raises(CommandError, match=r"configuration\.md: .*No such file"):
         call_command("docs", "--check")
 
 

@@ -28,7 +28,7 @@ def env_example() -> str:
     parts = [
         "# Copy to .env and remove the # before each setting that you change; variables of "
         "the environment take precedence.",
-        "# Made by `./tts docs --write`; README.md has the same settings as a table.",
+        "# Made by `./tts docs --write`; docs/configuration.md has the same settings as a table.",
     ]
     for spec in SETTINGS.values():
         if spec.before_start:
@@ -70,7 +70,6 @@ def with_options_table(text: str) -> str:
 
 
 TABLES = {
-    "README.md": with_settings_table,
     "docs/configuration.md": with_settings_table,
     "docs/api.md": with_options_table,
 }
