@@ -39,6 +39,7 @@ def assert_lean(found: LoadMemory) -> None:
     assert found.left_anonymous >= 0.9 * found.weights, "the weights are still in the file"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "bytes_per_number"), [("float32", 4), ("bfloat16", 2)], ids=["widened", "as stored"]
 )
@@ -94,6 +95,7 @@ def test_a_load_that_fails_says_why(tmp_path: Path) -> None:
         measure_load("decoder", EngineConfig(tmp_path, device="cpu"))
 
 
+@pytest.mark.thorough
 def test_the_command_prints_a_row_for_each_part(capsys: pytest.CaptureFixture[str]) -> None:
     tiny = Path(__file__).parents[2] / "data" / "golden" / "tiny-s2"
 

@@ -14,6 +14,8 @@ from lab.golden.case import GoldenFolder
 from lab.golden.streamed_checks import CHECKS
 from synth.engine.codec.streams.decoder import CodecStream
 
+pytestmark = pytest.mark.thorough
+
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"
 AUDIO = ("codec_decode.safetensors", "codec_long.safetensors", "end_to_end.safetensors")
 

@@ -13,6 +13,7 @@ from tests.lab.bench.service.bench_runs import PROJECT, bench
 BOOK = PROJECT / "tests" / "data" / "books" / "the-time-machine_standardebooks.epub"
 
 
+@pytest.mark.thorough
 def test_both_ways_render_the_same_frames_and_only_the_benchmarks_own_service_is_used(
     clean_env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -49,6 +50,7 @@ def test_both_ways_render_the_same_frames_and_only_the_benchmarks_own_service_is
     assert not (Path(clean_env["TTS_DATA_DIR"]) / "db.sqlite3").exists()
 
 
+@pytest.mark.thorough
 def test_many_jobs_are_sent_and_all_their_files_are_counted(clean_env: dict[str, str]) -> None:
     status, content = bench(clean_env, "e2e", "--jobs", "20", "--posts", "20")
 

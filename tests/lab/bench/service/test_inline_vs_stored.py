@@ -6,6 +6,8 @@ import pytest
 
 from tests.lab.bench.service.bench_runs import bench
 
+pytestmark = pytest.mark.thorough
+
 
 def test_stored_voice_saves_bytes_and_neither_way_encodes_twice(clean_env: dict[str, str]) -> None:
     status, content = bench(

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.workers.commands import environment_for
+
 PROJECT = Path(__file__).resolve().parents[4]
 TINY = PROJECT / "tests" / "data" / "golden" / "tiny-s2"
 RUN_AND_LIST_TORCH = """
@@ -29,13 +31,20 @@ execute_from_command_line(["manage.py", "worker", "--role", "cpu", "--name", "c1
 Start = Callable[..., subprocess.Popen[str]]
 
 
-@pytest.fixture
-def environment(clean_env: dict[str, str]) -> dict[str, str]:
-    """A migrated data folder of its own, and the tiny checkpoint."""
-    made = clean_env | {"TTS_CHECKPOINT": str(TINY)}
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder with a migrated database, of which each test gets a copy."""
+    folder = tmp_path_factory.mktemp("migrated")
     migrate = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
-    subprocess.run(migrate, cwd=PROJECT, env=made, check=True)
-    return made
+    subprocess.run(migrate, cwd=PROJECT, env=environment_for(folder), check=True)
+    return folder / "data"
+
+
+@pytest.fixture
+def environment(clean_env: dict[str, str], migrated: Path) -> dict[str, str]:
+    """A migrated data folder of its own, and the tiny checkpoint."""
+    shutil.copytree(migrated, clean_env["TTS_DATA_DIR"])
+    return clean_env | {"TTS_CHECKPOINT": str(TINY)}
 
 
 @pytest.fixture
