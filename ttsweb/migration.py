@@ -8,8 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
+
+
+class OldDatabaseError(DatabaseError):
+    """The database is of a version that this one cannot bring up to date by itself."""
+
 
 _ADVISORY_LOCK = 7_484_115_001  # ours alone in a database that other programs may share
 
@@ -37,8 +42,23 @@ def migrate_once(lock_folder: Path) -> int:
 
 
 def missing_migrations() -> list[str]:
-    """Return the names of migrations that this version has and the database lacks."""
+    """Return the names of migrations that this version has and the database lacks.
+
+    Raises:
+        OldDatabaseError: a development version made it, and its own migrations are not all there.
+    """
     executor = MigrationExecutor(connection)
+    applied = set(executor.loader.applied_migrations)
+    for key, migration in executor.loader.disk_migrations.items():
+        former = set(migration.replaces)
+        if key not in applied and former & applied and former - applied:
+            raise OldDatabaseError(
+                f"This database is of an early development version: {len(former - applied)} of "
+                f"its migrations of {key[0]!r} were never applied and are gone from this version. "
+                "Run `./tts migrate` once at a commit that still has the file "
+                f"{key[0]}/migrations/{migration.replaces[-1][1]}.py, then come back; or set "
+                "TTS_DATA_DIR to a new folder."
+            )
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
 

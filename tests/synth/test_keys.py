@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from importlib import import_module
 from io import StringIO
 from typing import Any
 
 import pytest
-from django.apps import apps
 from django.contrib.auth.models import Permission
 from django.core.management import call_command
 from django.test import Client
@@ -217,19 +215,6 @@ def test_the_admin_makes_no_key_that_may_do_nothing() -> None:
 
     assert answer.status_code == 200
     assert not ApiKey.objects.exists()
-
-
-def test_keys_that_superusers_had_before_scopes_go_on_seeing_all_jobs() -> None:
-    boss, _ = create_key(make_user(is_superuser=True), "old")
-    clerk, _ = create_key(make_user(is_staff=True), "old")
-    migration = import_module("synth.migrations.0003_key_scopes_and_limits")
-
-    migration.keep_rights_of_superusers(apps, None)
-
-    boss.refresh_from_db()
-    clerk.refresh_from_db()
-    assert boss.scopes == ["read", "voices", "jobs", "admin"]
-    assert clerk.scopes == ["read", "voices", "jobs"]
 
 
 def test_a_key_has_no_scope_or_limit_of_another_name() -> None:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 from pytest_django import Settings
 
 from synth.accounts.keys import create_key
-from synth.models import WebhookSecret
 from synth.webhooks.signing import rotate_secret, secret_of, signing_secrets
 from tests.factories import make_user
 from ttsweb.commands.errors import CommandError
 from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt
-
-MIGRATION = next(
-    (Path(__file__).parents[2] / "synth" / "migrations").glob("*_encrypt_webhook_secrets.py")
-).stem
 
 
 @pytest.fixture
@@ -117,26 +109,3 @@ def test_lost_key_is_said_in_the_admin(settings: Settings, db: None) -> None:
 
     assert page.status_code == 200
     assert "encrypted with another TTS_SECRET_KEY" in page.content.decode()
-
-
-@pytest.mark.django_db(transaction=True)
-def test_secrets_of_an_older_version_are_encrypted_and_back_again() -> None:
-    executor = MigrationExecutor(connection)
-    leaves = executor.loader.graph.leaf_nodes()
-    migration = executor.loader.graph.node_map[("synth", MIGRATION)]
-    before = [parent.key for parent in migration.parents if parent.key[0] == "synth"]
-    user = make_user()
-    try:
-        executor.migrate(before)
-        old = executor.loader.project_state(before).apps.get_model("synth", "WebhookSecret")
-        old.objects.create(user_id=user.pk, secret="whsec_b2xk", previous="")
-
-        MigrationExecutor(connection).migrate(leaves)
-        row = WebhookSecret.objects.get()
-        assert (row.secret, row.previous) == ("whsec_b2xk", "")
-        assert "b2xk" not in stored(user)
-
-        MigrationExecutor(connection).migrate(before)
-        assert old.objects.values_list("secret", "previous").get() == ("whsec_b2xk", "")
-    finally:
-        MigrationExecutor(connection).migrate(leaves)

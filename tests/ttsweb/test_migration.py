@@ -8,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+
+from ttsweb.migration import OldDatabaseError, missing_migrations
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 MIGRATE = """
@@ -54,3 +58,20 @@ def test_one_of_three_starts_migrates_postgresql(
     check_one_of_three_migrates(
         clean_env | {"TTS_DATABASE_URL": postgres_url, "TTS_SECRET_KEY": os.urandom(30).hex()}
     )
+
+
+@pytest.mark.django_db
+def test_database_of_an_early_version_is_refused_with_a_sentence() -> None:
+    recorder = MigrationRecorder(connection)
+    recorder.record_unapplied("synth", "0001_squashed")
+    recorder.record_unapplied("synth", "0020_file_kinds_without_choices")
+
+    with pytest.raises(OldDatabaseError, match=r"early development version: 1 of its migrations"):
+        missing_migrations()
+
+
+@pytest.mark.django_db
+def test_database_with_all_that_was_joined_lacks_nothing() -> None:
+    MigrationRecorder(connection).record_unapplied("synth", "0001_squashed")
+
+    assert missing_migrations() == []

@@ -13,7 +13,6 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponsePermanentRedirect, JsonResponse
 from django.middleware.common import CommonMiddleware
 from django.urls import reverse
@@ -23,6 +22,7 @@ from kombu.exceptions import OperationalError
 
 from synth.models import WorkerStatus
 from ttsweb import leases
+from ttsweb.migration import OldDatabaseError, missing_migrations
 
 HEARTBEAT_SECONDS = 60
 
@@ -81,10 +81,12 @@ def _check_database() -> str:
 
 
 def _check_migrations() -> str:
-    executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    if plan:
-        raise NotReadyError(f"{len(plan)} migrations are not applied; run `./tts migrate`.")
+    try:
+        missing = missing_migrations()
+    except OldDatabaseError as error:
+        raise NotReadyError(str(error)) from error
+    if missing:
+        raise NotReadyError(f"{len(missing)} migrations are not applied; run `./tts migrate`.")
     return "all applied"
 
 
