@@ -23,8 +23,12 @@ from lab.golden.wav_file import read_wav
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.files.load import load_encoder
 from synth.engine.codec.files.reference import encode_reference, mono_waveform
-from synth.engine.codec.resample import ResamplerChoice, resample_waveform, usable_resamplers
-from synth.engine.codec.sinc_filter import SincFilter
+from synth.engine.codec.resample import (
+    ResamplerChoice,
+    SincFilter,
+    resample_waveform,
+    usable_resamplers,
+)
 from synth.engine.errors import ReferenceAudioError
 
 FILE = "voices.safetensors"

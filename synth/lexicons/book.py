@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -12,8 +15,7 @@ from django.contrib.auth.models import AbstractBaseUser
 
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.access import applied_lexicons, find_named
-from synth.lexicons.layers import LayerCache, layer_of
-from synth.models import Lexicon
+from synth.models import Lexicon, LexiconEntry
 from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
@@ -21,6 +23,68 @@ from synth.text.respeaking import Speech, respeak
 from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, checked_rule
 from synth.text.segments import Piece
 from synth.text.spelling.speller import speller
+
+MAX_LAYERS = 16  # one of 5,000 words takes about 10 MB
+
+_Key = tuple[uuid.UUID, dt.datetime, str, str, str]
+
+
+class LayerCache:
+    """Hold the layers that were used last.
+
+    The key has the time of the lexicon's last change, which every change of an entry moves on, so
+    that nothing here is ever out of date.
+    """
+
+    def __init__(self, max_layers: int = MAX_LAYERS) -> None:
+        self._max_layers = max_layers
+        self._layers: OrderedDict[_Key, Layer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, lexicon: Lexicon, language: str) -> Layer:
+        """Return a lexicon's layer for texts in a language; entries are read where it is not held.
+
+        Raises:
+            SubmitRejectedError: pattern_invalid, of a pattern that another release has kept.
+        """
+        key = (lexicon.pk, lexicon.updated_at, lexicon.name, lexicon.language, language)
+        with self._lock:
+            held = self._layers.get(key)
+            if held is not None:
+                self._layers.move_to_end(key)
+                return held
+        entries = lexicon.entries.filter(enabled=True)
+        layer = layer_of(lexicon.name, (rule_of(row, lexicon) for row in entries), language)
+        with self._lock:
+            self._layers[key] = layer
+            while len(self._layers) > self._max_layers:
+                self._layers.popitem(last=False)
+        return layer
+
+
+def rule_of(entry: LexiconEntry, lexicon: Lexicon) -> Rule:
+    """Return the rule of a row; without a language of its own it has its lexicon's."""
+    return Rule(
+        entry.find,
+        entry.say,
+        "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
+        entry.case_sensitive,
+        entry.language or lexicon.language,
+    )
+
+
+def layer_of(name: str, rules: Iterable[Rule], language: str) -> Layer:
+    """Return rules as a layer; raises as `LayerCache.get`."""
+    try:
+        return Layer(name, rules, language)
+    except RuleError as error:  # a pattern that was kept by another release of the library
+        raise SubmitRejectedError(
+            400,
+            error.code,
+            f"An entry of the lexicon {name!r} cannot be used: {error.message}",
+            attr="lexicons",
+        ) from error
+
 
 JOB_LAYER = "job"  # names the entries that a job brings along
 _JOBS_PER_REQUEST = 10  # a batch may take the time of so many jobs

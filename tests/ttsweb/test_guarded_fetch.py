@@ -19,8 +19,7 @@ import pytest
 from tests.ttsweb.listeners import Listener, listening
 from ttsweb.http import guarded_fetch, guarded_url
 from ttsweb.http.guarded_fetch import Fetched, FetchError, fetch, post
-from ttsweb.http.guarded_url import check_url
-from ttsweb.http.public_address import is_public
+from ttsweb.http.guarded_url import check_url, is_public
 
 REAL_LOOK_UP = socket.getaddrinfo
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ttsweb.http.public_address import is_public
+from ttsweb.http.guarded_url import is_public
 
 
 @pytest.mark.parametrize(

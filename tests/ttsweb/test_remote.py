@@ -11,7 +11,7 @@ from ttsweb import settings
 from ttsweb.client import ApiError, ServerUnreachableError
 from ttsweb.commands.base import Output
 from ttsweb.commands.errors import CommandError, StepError
-from ttsweb.commands.remote import open_client, remote_errors_told, server_url
+from ttsweb.commands.remote_command import open_client, remote_errors_told, server_url
 
 
 @pytest.mark.parametrize(

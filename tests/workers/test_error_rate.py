@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.rendering.error_rate import error_rate
+from workers.rendering.transcriber import error_rate
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from voices import transitions
 from voices.models import ClipCodes, VoiceVersion
 from workers.process.claiming import take_work
 from workers.process.held_claims import HeldClaim, Kind
-from workers.process.shutdown import drain, hand_back
+from workers.process.run_worker import drain, hand_back
 
 pytestmark = pytest.mark.django_db
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from synth.contract import Reference
-from workers.rendering.spoken_length import (
+from workers.rendering.quality import (
     USUAL_LETTERS_PER_SECOND,
     expected_seconds,
     letters_of,

@@ -17,8 +17,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
 from workers.process import worker_process
 from workers.process.held_claims import Kind
-from workers.process.step_back import Nicer, step_back
-from workers.process.worker_process import WorkerProcess
+from workers.process.worker_process import Nicer, WorkerProcess, step_back
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="threads have a niceness of their own on Linux"

@@ -8,7 +8,7 @@ import pytest
 from synth.contract import AudioArray
 from synth.formats import MAX_SPEED, MIN_SPEED
 from tests.workers.clips import tone
-from workers.audio.time_stretch import stretch
+from workers.audio.joined_takes import stretch
 
 RATE = 44_100
 

@@ -24,7 +24,7 @@ from tests.workers.conftest import MiniatureProcess
 from workers import tasks
 from workers.process import claiming, running
 from workers.process.held_claims import Kind
-from workers.process.shutdown import hand_back
+from workers.process.run_worker import hand_back
 from workers.process.worker_process import DELIVERY_THREADS
 from workers.upkeep import sweep
 from workers.webhook import (

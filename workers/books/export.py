@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from django.db.models import Q
 
 from synth.api.books.file_options import preset_of
@@ -21,8 +22,24 @@ from workers.book_files.chapter_mastering import Mastering
 from workers.book_files.m4b import make_m4b
 from workers.book_files.report import chapter_checks
 from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
-from workers.books.peaks import peaks_of_book
 from workers.mp4.file import Mark
+
+
+def peaks_of_book(chapters: Sequence[ChapterFile], *, most: int) -> list[int]:
+    """Return at most `most` levels of equal parts of the chapters, one after the other."""
+    total = sum(chapter.num_samples for chapter in chapters)
+    count = min(most, total)
+    found = np.zeros(count, dtype=np.int64)
+    start = 0
+    for chapter in chapters:
+        parts = len(chapter.peaks)
+        edges = start + np.arange(parts + 1, dtype=np.int64) * chapter.num_samples // max(1, parts)
+        first = edges[:-1] * count // max(1, total)
+        last = (np.maximum(edges[1:], edges[:-1] + 1) - 1) * count // max(1, total)
+        for level, low, high in zip(chapter.peaks, first, last, strict=True):
+            found[low : high + 1] = np.maximum(found[low : high + 1], level)
+        start += chapter.num_samples
+    return [int(level) for level in found]
 
 
 def is_mastered_by_chapters(export: Export) -> bool:

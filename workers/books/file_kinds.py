@@ -18,20 +18,47 @@ from synth.books.stored import StoredBookError
 from synth.bookshelf.files.names import safe_name
 from synth.formats import BOOK_FILES
 from synth.models import BookSource
+from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import BookFileError
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.chapter_files import make_chapter_files, make_one_file
+from workers.book_files.chapter_levels import LevelMeter, Levels
 from workers.book_files.cover import book_cover
 from workers.book_files.m4b import make_m4b
 from workers.book_files.retail_sample import make_sample, sample_encoding
 from workers.book_files.shelf import put_on_shelf
 from workers.book_files.subtitles import write_book_subtitles
-from workers.books.heard_chapters import heard_chapters
 from workers.books.job import JobBook
 from workers.mp4.file import Mark
 from workers.read_along.anchors import with_anchors
 from workers.read_along.made import make_read_along
 from workers.read_along.source import make_read_along_of
+
+
+def heard_chapters(
+    path: Path, form: str, chapters: Sequence[ChapterFile], marks: Sequence[Mark]
+) -> list[ChapterFile]:
+    """Return the chapters with levels that were measured between their marks in a file.
+
+    Args:
+        form: the file's audio format.
+        marks: in samples of the chapters' own rate, one after the other.
+    """
+    rate = chapters[0].sample_rate
+    found: list[Levels] = []
+    meter, position = LevelMeter(rate), 0
+    for block in read_blocks(path, form, rate):
+        while len(found) < len(marks) - 1 and position + len(block) >= marks[len(found)].end:
+            cut = marks[len(found)].end - position
+            meter.push(block[:cut])
+            found.append(meter.close())
+            meter, block, position = LevelMeter(rate), block[cut:], position + cut
+        meter.push(block)
+        position += len(block)
+    found.append(meter.close())
+    return [
+        chapter._replace(levels=levels) for chapter, levels in zip(chapters, found, strict=False)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

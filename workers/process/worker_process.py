@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import enum
 import logging
+import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,7 +27,6 @@ from workers.process.engine_host import EngineHost
 from workers.process.held_claims import HeldClaim, HeldClaims, Kind
 from workers.process.outages import DATABASE_AWAY
 from workers.process.status import StatusReport
-from workers.process.step_back import Nicer, step_back
 from workers.process.throughput import FrameRate
 from workers.rendering.live_fill import LiveFiller
 from workers.rendering.live_writer import LiveWriter
@@ -35,6 +37,28 @@ from workers.rendering.transcriber import SpeechCheck
 if TYPE_CHECKING:
     from synth.engine import Engine
     from workers.rendering.codes import CodesLookup
+
+
+class Nicer(enum.IntEnum):
+    """By how much a thread is nicer than its process."""
+
+    SERVING = 10  # a tenth of a core at least, on a machine with as much to do as it can
+    SPARE = 19  # next to nothing there: somebody has to help
+
+
+def step_back(nicer: Nicer) -> None:
+    """Make the calling thread nicer than its process; where threads cannot be, nothing happens.
+
+    Not for threads that must be on time, such as the heartbeat, nor for such as start others, which
+    begin as nice as they. One that holds the interpreter gets its time nevertheless: an engine's
+    thread that waits for the interpreter sleeps, and so frees its core.
+    """
+    if sys.platform != "linux":  # elsewhere this number is the whole process's
+        return
+    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + nicer  # of the main thread
+    with suppress(OSError):  # a sandbox may forbid it, and storing goes on all the same
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
 
 logger = logging.getLogger(__name__)
 Item = TypeVar("Item")

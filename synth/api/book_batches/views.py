@@ -6,11 +6,11 @@ import uuid
 from typing import Any
 
 from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,7 +18,6 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_book_batches
 from synth.accounts.authentication import key_of
-from synth.api.book_batches.filters import EntryFilterSerializer
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
     BookBatchCreateSerializer,
@@ -41,7 +40,7 @@ from synth.book_batches import acting
 from synth.book_batches.figures import with_figures
 from synth.book_batches.joining import find_entry, upload_to_entry
 from synth.book_batches.making import add_entries, digest_of, make_batch
-from synth.book_batches.states import with_state
+from synth.book_batches.states import STATES, with_state
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry
 from synth.transitions.book_batches import close_batch
@@ -49,8 +48,28 @@ from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import BoundedJSONParser
-from ttsweb.http.query_filters import PAGE_PARAMETERS, check_list_query, read_condition
+from ttsweb.http.query_filters import (
+    PAGE_PARAMETERS,
+    DescribedField,
+    check_list_query,
+    read_choices,
+    read_condition,
+    some_of,
+)
 from ttsweb.http.schema import problems
+
+
+class EntryFilterSerializer(serializers.Serializer[Any]):
+    """The filters of a batch's entries, as a condition."""
+
+    state = DescribedField(
+        schema=some_of(STATES), required=False, help_text="One or more states, separated by commas."
+    )
+
+    def validate_state(self, value: str) -> Q:
+        """Return the condition for states."""
+        return Q(state__in=read_choices(value, list(STATES)))
+
 
 POLL_SECONDS = 2
 ACCEPTED_HEADERS = [

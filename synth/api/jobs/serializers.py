@@ -9,15 +9,50 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.api.jobs.file_report import FileReportSerializer, report_of
 from synth.api.jobs.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
 from synth.api.jobs.requests import EntrySerializer
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.queue_places import queue_positions
-from synth.models import PRIORITIES, JobVoice, RenderJob, Segment
+from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
 from synth.options.fields import BookPausesField, RetentionField
 from synth.options.job_options import OPTIONS, Value
+
+
+class FileReportSerializer(serializers.Serializer[Any]):
+    """The values measured in a finished file, and how its loudness was changed."""
+
+    seconds = serializers.FloatField()
+    sample_rate = serializers.IntegerField(help_text="Sample rate in Hz.")
+    channels = serializers.IntegerField()
+    bit_rate = serializers.IntegerField(
+        allow_null=True, help_text="Bits per second, averaged over the file."
+    )
+    loudness_lufs = serializers.FloatField(
+        allow_null=True,
+        help_text=(
+            "Integrated loudness in LUFS by ITU-R BS.1770-4; null for silence and for files "
+            "shorter than 0.4 s."
+        ),
+    )
+    true_peak_dbtp = serializers.FloatField()
+    target_lufs = serializers.FloatField(
+        allow_null=True, help_text="The loudness in LUFS that the job asked for."
+    )
+    target_reached = serializers.BooleanField(
+        allow_null=True, help_text="Whether the file is within 0.5 LU of the target."
+    )
+    gain_db = serializers.FloatField(help_text="The gain in dB, one for the whole file.")
+    limiter_db = serializers.FloatField(help_text="The largest reduction of a single peak, in dB.")
+    note = serializers.CharField(help_text="Why the target was not reached; empty if it was.")
+
+
+def report_of(job: RenderJob) -> dict[str, Any] | None:
+    """Return what was measured of a job's file; None where that was not kept."""
+    rows = job.exports.filter(format=job.format, status=Export.Status.DONE)
+    report = rows.values_list("report", flat=True).first()
+    return dict(report) if report else None
+
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}

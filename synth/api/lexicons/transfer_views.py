@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any, ClassVar
 
+from django.core.exceptions import RequestDataTooBig
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import ErrorDetail, ValidationError
-from rest_framework.parsers import MultiPartParser
+from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.lexicons.parsers import FILE_PARSERS, LexiconFile
 from synth.api.lexicons.serializers import (
     ExportQuerySerializer,
     ImportedSerializer,
@@ -23,12 +25,71 @@ from synth.api.lexicons.serializers import (
 )
 from synth.api.lexicons.views import find_lexicon, find_to_change, refusals_as_problems
 from synth.lexicons.csv_file import write_csv
-from synth.lexicons.files import BadLine, FileRefusedError
+from synth.lexicons.files import BadLine, FileRefusedError, max_file_bytes
 from synth.lexicons.importing import BadLinesError, import_entries
 from synth.lexicons.pls_file import write_pls
 from synth.models import ApiKey, Lexicon
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.schema import problems
+
+
+@dataclass(frozen=True)
+class LexiconFile:
+    """Hold a file that came as a request's body, and its format by its media type."""
+
+    content: bytes
+    format: str
+
+
+class _FileParser(BaseParser):
+    format: ClassVar[str]
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the body.
+
+        Raises:
+            RequestDataTooBig: it is longer than a lexicon's file may be (a 413).
+        """
+        limit = max_file_bytes()
+        content = stream.read(limit + 1)
+        if len(content) > limit:
+            raise RequestDataTooBig(f"The file is too large: at most {limit} bytes are allowed.")
+        return LexiconFile(content, self.format)
+
+
+class CsvParser(_FileParser):
+    """Take CSV."""
+
+    media_type = "text/csv"
+    format = "csv"
+
+
+class PlsParser(_FileParser):
+    """Take PLS."""
+
+    media_type = "application/pls+xml"
+    format = "pls"
+
+
+class XmlParser(PlsParser):
+    """Take PLS that is called XML."""
+
+    media_type = "application/xml"
+
+
+class TextXmlParser(PlsParser):
+    """Take PLS that is called XML, the other way."""
+
+    media_type = "text/xml"
+
+
+FILE_PARSERS = (CsvParser, PlsParser, XmlParser, TextXmlParser)
+
 
 LEFT_OUT_HEADER = "X-Left-Out"
 _TYPES = {"csv": "text/csv; charset=utf-8", "pls": "application/pls+xml"}

@@ -2,26 +2,164 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
+from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.jobs.segment_views import TakeIdField
-from synth.api.review.filters import ReviewFilterSerializer
-from synth.api.review.pages import ReviewPagination
 from synth.api.review.serializers import ReviewItemSerializer
 from synth.models import ApiKey, Segment
 from synth.options.request_fields import StrictNumberField
 from synth.review.approving import approve
+from synth.review.flags import FLAGS
 from synth.review.listing import reviewable, to_review
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.query_filters import check_list_query, read_condition
+from ttsweb.http.pagination import CreatedCursorPagination
+from ttsweb.http.query_filters import (
+    UUID,
+    DescribedField,
+    check_list_query,
+    read_choices,
+    read_condition,
+    some_of,
+)
 from ttsweb.http.schema import problems
+
+_MOST = 2**63
+
+
+class ReviewPagination(CreatedCursorPagination):
+    """Worst first; `?limit=` from 1 to 100. Each page says how many there are in all."""
+
+    ordering = ("rank", "id")
+    page_size = 25
+    max_page_size = 100
+    left = 0
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: Any = None
+    ) -> list[Any] | None:
+        """Return a page's rows; what else is told of them is read for these alone."""
+        self.left = queryset.order_by().count()
+        ranks = queryset.values("rank", "id")
+        page: list[Any] = super().paginate_queryset(ranks, request, view) or []
+        rows = queryset.order_by().in_bulk([one["id"] for one in page]) if page else {}
+        return [rows[one["id"]] for one in page if one["id"] in rows]
+
+    def decode_cursor(self, request: Request) -> Any:
+        """Return where a page begins, None for the first one.
+
+        Raises:
+            ValidationError: 400 cursor_invalid.
+        """
+        cursor = super().decode_cursor(request)
+        if cursor is not None and cursor.position is not None and not _is_rank(cursor.position):
+            sentence = (
+                "This cursor does not belong to this list; use the URL in `next` or `previous`."
+            )
+            detail = [ErrorDetail(sentence, code="cursor_invalid")]
+            raise ValidationError({self.cursor_query_param: detail})
+        return cursor
+
+    def get_paginated_response(self, data: Any) -> Response:
+        """Return a page with the number of all that the filters let through."""
+        answer = super().get_paginated_response(data)
+        answer.data = {"left": self.left, **answer.data}
+        return answer
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Describe a page."""
+        found: dict[str, Any] = super().get_paginated_response_schema(schema)
+        found["properties"] = {
+            "left": {"type": "integer", "description": "The number of segments on all pages."},
+            **found["properties"],
+        }
+        found["required"] = ["left", *found.get("required", [])]
+        return found
+
+
+def _is_rank(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) < _MOST
+
+
+STATUSES = [Segment.Status.FAILED.value, Segment.Status.DONE.value]
+
+
+class ReviewFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the review list, as a condition on segments; `approved` is a flag."""
+
+    book = DescribedField(schema=UUID, required=False, help_text="Id of a book.")
+    job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
+    flag = DescribedField(
+        schema=some_of(list(FLAGS)),
+        required=False,
+        help_text="One or more flags, separated by commas.",
+    )
+    status = DescribedField(
+        schema=some_of(STATUSES),
+        required=False,
+        help_text="`failed`, `done` or both, separated by commas.",
+    )
+    heard = DescribedField(
+        schema={"type": "string", "enum": ["true", "false"]},
+        required=False,
+        help_text=(
+            "`true`: only segments with a take that can be heard; `false`: only segments "
+            "without one."
+        ),
+    )
+    approved = DescribedField(
+        schema={"type": "string", "enum": ["true", "false"]},
+        required=False,
+        help_text="`true`: list approved and chosen takes instead of those that need a review.",
+    )
+
+    def validate_book(self, value: str) -> Q:
+        """Return the condition for a book: its job, and that of its sample."""
+        book = _read_id(value, "book")
+        return Q(job__book=book) | Q(job__sampled_book=book)
+
+    def validate_job(self, value: str) -> Q:
+        """Return the condition for a job."""
+        return Q(job=_read_id(value, "job"))
+
+    def validate_flag(self, value: str) -> Q:
+        """Return the condition for flags of the kept take."""
+        found = Q()
+        for name in read_choices(value, list(FLAGS)):
+            found |= Q(kept_flags__contains=f'"{name}"')
+        return found & Q(status=Segment.Status.DONE)
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        return Q(status__in=read_choices(value, STATUSES))
+
+    def validate_heard(self, value: str) -> Q:
+        """Return the condition for segments that can be listened to."""
+        if value not in ("true", "false"):
+            raise serializers.ValidationError("Expected true or false.")
+        return Q(take__isnull=value == "false")
+
+    def validate_approved(self, value: str) -> Q:
+        """Return no condition: the list is another one; see `wants_approved`."""
+        if value not in ("true", "false"):
+            raise serializers.ValidationError("Expected true or false.")
+        return Q()
+
+
+def _read_id(value: str, noun: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(value)
+    except ValueError as error:
+        raise serializers.ValidationError(f"Expected the id of a {noun}.") from error
+
 
 POLL_SECONDS = 2
 MAX_APPROVALS = 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -24,7 +25,6 @@ from synth.api.webhooks.serializers import (
 )
 from synth.models import ApiKey, WebhookDelivery, WebhookEndpoint
 from synth.transitions import resend_delivery
-from synth.webhooks.access import own_deliveries, own_endpoints
 from synth.webhooks.endpoints import (
     TooManyEndpointsError,
     change_endpoint,
@@ -37,6 +37,22 @@ from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems
+
+
+def own_endpoints(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookEndpoint]:
+    """Return a user's endpoints; a superuser's are as few."""
+    return WebhookEndpoint.objects.filter(owner_id=user.pk) if user.pk else _none()
+
+
+def own_deliveries(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookDelivery]:
+    """Return what was sent, or is to be, to a user's webhooks."""
+    rows = WebhookDelivery.objects.all()
+    return rows.filter(owner_id=user.pk) if user.pk else rows.none()
+
+
+def _none() -> QuerySet[WebhookEndpoint]:
+    return WebhookEndpoint.objects.none()
+
 
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202])
 

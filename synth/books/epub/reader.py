@@ -3,23 +3,227 @@
 from __future__ import annotations
 
 import io
+import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from synth.books.book import Book, BookRejectedError, Document, Loss
+from synth.books.book import Book, BookRejectedError, Cover, Document, Loss, count_chars
 from synth.books.documents import markup
+from synth.books.documents.markup import Element
 from synth.books.documents.notes import mark_notes
-from synth.books.documents.parsing import parse_document
+from synth.books.documents.parsing import decode, parse_document
 from synth.books.documents.xhtml import document_of
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import read_contents
-from synth.books.epub.covers import read_cover
-from synth.books.epub.drm import refuse_drm
 from synth.books.epub.links import canonical_paths, linked, mend_contents
 from synth.books.epub.metadata import read_metadata
 from synth.books.epub.package import Package, read_package
-from synth.books.epub.roles import all_linear, is_contents, with_landmarks
+from synth.books.rules import SkipReason, section_reason
+from synth.bookshelf.image_size import image_size
+
+# A page of this kind is not longer: a book of one file says that its start is the title page.
+_MAX_CHARS = {
+    SkipReason.TITLE_PAGE: 3_000,
+    SkipReason.LICENCE: 30_000,
+    SkipReason.CONTENTS: 60_000,
+}
+_MAX_SHARE = 0.5  # of the book's text
+_MIN_LINKS = 5
+_MIN_LINKED_SHARE = 0.8  # of a page's characters: what is all links is a contents list
+
+
+def with_landmarks(
+    documents: list[Document], landmarks: dict[str, str]
+) -> tuple[list[Document], list[str]]:
+    """Return the documents with the roles that the landmarks give them, and warnings.
+
+    A role that would leave out a text too long for it is not believed.
+    """
+    total = sum(document.source_chars for document in documents)
+    chosen: list[Document] = []
+    warnings: list[str] = []
+    for document in documents:
+        role = landmarks.get(document.path, "")
+        if role in markup.MATTER or (document.role and document.role not in markup.MATTER):
+            role = ""
+        reason = section_reason(role)
+        limit = min(_MAX_CHARS.get(reason, total), _MAX_SHARE * total) if reason else total
+        if role and document.source_chars > limit:
+            warnings.append(
+                f"The book marks {document.path!r} as its {role}, but it has "
+                f"{document.source_chars} characters, so it is treated as text."
+            )
+            role = ""
+        chosen.append(replace(document, role=role or document.role))
+    return chosen, warnings
+
+
+def all_linear(documents: list[Document]) -> tuple[list[Document], list[str]]:
+    """Return the documents; if none of them belongs to the order of reading, all do."""
+    if any(document.is_linear and document.source_chars for document in documents):
+        return documents, []
+    told = ["The book marks all its pages as outside the reading order; all of them are read."]
+    return [replace(document, is_linear=True) for document in documents], told if documents else []
+
+
+def is_contents(root: Element, document: Document) -> bool:
+    """Say whether a page that no role names is nothing but links to places in the book."""
+    if document.role not in {"", *markup.MATTER}:
+        return False
+    links = [
+        link
+        for link in root.iter()
+        if markup.name_of(link) == "a" and markup.resolve(document.path, link.get("href") or "")
+    ]
+    if not _MIN_LINKS <= len(links) <= document.source_chars:
+        return False
+    linked = sum(count_chars(markup.text_of(link)) for link in links)
+    return linked >= _MIN_LINKED_SHARE * document.source_chars
+
+
+# They scramble fonts so that these cannot be copied out; texts stay as they are.
+_FONT_OBFUSCATION = frozenset(
+    {"http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"}
+)
+_URI = re.compile(r"<(?:[\w.-]+:)?CipherReference\b[^>]*?\bURI\s*=\s*[\"']([^\"']*)")
+_ALGORITHM = re.compile(r"<(?:[\w.-]+:)?EncryptionMethod\b[^>]*?\bAlgorithm\s*=\s*[\"']([^\"']*)")
+_ENCRYPTED = re.compile(r"<(?:[\w.-]+:)?EncryptedData\b")
+_LICENCES = ("META-INF/rights.xml", "META-INF/sinf.xml", "META-INF/license.lcpl")
+# What a listener does not need; shops have scrambles of their own for fonts.
+_UNHEARD = (
+    *(".ttf", ".otf", ".woff", ".woff2", ".ttc", ".css", ".js"),
+    *(".jpg", ".jpeg", ".png", ".gif", ".webp", ".svg", ".mp3", ".m4a", ".mp4"),
+)
+_DOCUMENTS = (".xhtml", ".html", ".htm", ".opf")
+_MAX_LOOKED_AT = 5
+
+
+def refuse_drm(archive: Archive) -> None:
+    """Pass a book that anybody may read.
+
+    Raises:
+        BookRejectedError: book_drm.
+    """
+    is_licensed = any(archive.find(name) for name in _LICENCES)
+    if _has_locked_files(archive) or (is_licensed and not _is_open(archive)):
+        raise BookRejectedError(
+            "book_drm",
+            "This book is protected by DRM and cannot be read. Send a file without DRM, for "
+            "example from the publisher or from a shop without DRM.",
+        )
+
+
+def _has_locked_files(archive: Archive) -> bool:
+    name = archive.find("META-INF/encryption.xml")
+    if name is None:
+        return False
+    try:
+        text, _ = decode(archive.read(name, max_bytes=256 * 1024))
+    except EntryError:
+        return True  # something is encrypted, and nobody can say what
+    starts = [found.start() for found in _ENCRYPTED.finditer(text)]
+    return any(_is_lock(text[a:b]) for a, b in itertools.pairwise([*starts, len(text)]))
+
+
+def _is_lock(entry: str) -> bool:
+    """Say whether an entry of the list of encrypted files keeps a listener from the text."""
+    algorithms = [found.strip() for found in _ALGORITHM.findall(entry)]
+    if algorithms and _FONT_OBFUSCATION.issuperset(algorithms):
+        return False
+    uris = _URI.findall(entry)
+    return not uris or not all(uri.partition("?")[0].lower().endswith(_UNHEARD) for uri in uris)
+
+
+def _is_open(archive: Archive) -> bool:
+    """Say whether documents are markup to be seen: some shops add licences to open books."""
+    names = [name for name in archive.names if name.lower().endswith(_DOCUMENTS)]
+    try:
+        texts = [decode(archive.read(name))[0] for name in names[:_MAX_LOOKED_AT]]
+    except EntryError:
+        return False
+    return bool(texts) and all(text.lstrip("\ufeff \t\r\n").startswith("<") for text in texts)
+
+
+MAX_PIXELS = 25_000_000  # decoded it takes up to 100 MB
+_SIGNATURES = (
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"GIF8", "image/gif"),
+)
+
+
+def read_cover(archive: Archive, package: Package, landmarks: dict[str, str]) -> Cover | None:
+    """Return the cover that the package names, or the picture on its cover page; else None."""
+    for path in _candidates(archive, package, landmarks):
+        try:
+            content = archive.read(path)
+        except EntryError as error:
+            package.warnings.append(f"The cover {path!r} cannot be read: {error}.")
+            continue
+        if (media_type := _media_type(content)) and _is_usable(path, content, package.warnings):
+            return Cover(media_type, content)
+        if not media_type and not _is_drawing(content):
+            package.warnings.append(f"The cover {path!r} is not in a known picture format.")
+    return None
+
+
+def _is_usable(path: str, content: bytes, warnings: list[str]) -> bool:
+    """Say whether players could show a picture, by the size in its first bytes."""
+    size = image_size(content)
+    if size is None or size.width * size.height <= MAX_PIXELS:
+        return True
+    warnings.append(
+        f"The cover {path!r} has {size.width} x {size.height} pixels, more than "
+        f"{MAX_PIXELS}, so it is not used."
+    )
+    return False
+
+
+def _is_drawing(content: bytes) -> bool:
+    return b"<svg" in content[:4096] or content.lstrip()[:5].lower() == b"<?xml"
+
+
+def _media_type(content: bytes) -> str:
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _SIGNATURES if content.startswith(start)), "")
+
+
+def _candidates(archive: Archive, package: Package, landmarks: dict[str, str]) -> list[str]:
+    paths = [item.path for item in package.items.values() if "cover-image" in item.properties]
+    for meta in package.root.iter("{*}meta"):
+        if meta.get("name") == "cover" and (item := package.items.get(meta.get("content") or "")):
+            paths.append(item.path)
+    package.warnings += [
+        f"The cover {path!r} is not in the book."
+        for path in dict.fromkeys(paths)
+        if archive.find(path) is None
+    ]
+    pages = [place.partition("#")[0] for place, role in landmarks.items() if role == "cover"]
+    for path in dict.fromkeys([*paths, *pages]):
+        if not path.lower().endswith((".xhtml", ".html", ".htm")):
+            continue
+        paths += _pictures(archive, path)
+    return [path for path in dict.fromkeys(paths) if archive.find(path)]
+
+
+def _pictures(archive: Archive, path: str) -> list[str]:
+    """Return the pictures of a page, those in a drawing too."""
+    try:
+        root = parse_document(archive.read(path)).root
+    except EntryError:
+        return []
+    found = []
+    for element in root.iter():
+        if markup.name_of(element) in {"img", "image"}:
+            link = element.get("src") or element.get("{http://www.w3.org/1999/xlink}href")
+            target = markup.resolve(path, link or element.get("xlink:href") or "")
+            if target is not None and target[0] != path:
+                found.append(target[0])
+    return found
+
 
 MAX_DOCUMENTS = 5_000
 _MAX_WARNINGS = 200

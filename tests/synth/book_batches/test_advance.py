@@ -13,8 +13,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.book_batches.advance import advance_batch, advance_batches
-from synth.book_batches.samples import start_sample
+from synth.book_batches.advance import advance_batch, advance_batches, start_sample
 from synth.bookshelf.start import start_wanted_books
 from synth.jobs.removal import delete_job
 from synth.models import (

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
-from synth.lexicons.layers import LayerCache
+from synth.lexicons.book import LayerCache
 from synth.models import Lexicon
 from tests.factories import make_lexicon
 

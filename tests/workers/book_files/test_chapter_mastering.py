@@ -8,15 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synth.api.books.report_plot import report_plot
+from synth.api.books.file_views import report_plot
 from tests.workers.book_files.made_books import RATE, book, chapter, encoder, in_blocks, pulses
 from workers.audio.written_audio import read_blocks
 from workers.book_files.book_audio import ChapterAudio, SegmentSpan
 from workers.book_files.chapter_encodes import Encoding
 from workers.book_files.chapter_levels import measure_levels
-from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering
+from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering, room_tone
 from workers.book_files.report import book_report
-from workers.book_files.room_tone import room_tone
 
 
 @pytest.mark.parametrize("form", ["aac", "mp3", "opus", "flac", "wav"])

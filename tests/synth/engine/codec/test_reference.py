@@ -15,8 +15,7 @@ from synth.engine.codec import resample
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.files.load import load_encoder
 from synth.engine.codec.files.reference import encode_reference
-from synth.engine.codec.resample import ResamplerChoice
-from synth.engine.codec.sinc_filter import SincFilter
+from synth.engine.codec.resample import ResamplerChoice, SincFilter
 from synth.engine.errors import ReferenceAudioError
 
 BUILTIN = ResamplerChoice.BUILTIN

@@ -15,11 +15,11 @@ from synth.engine.codec import torchaudio_import
 from synth.engine.codec.resample import (
     MAX_FILTERS,
     ResamplerChoice,
+    SincFilter,
     resample_waveform,
     torchaudio_problem,
     usable_resamplers,
 )
-from synth.engine.codec.sinc_filter import SincFilter
 from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 
 AUTO, BUILTIN, TORCHAUDIO = (

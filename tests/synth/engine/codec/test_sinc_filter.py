@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.sinc_filter import SincFilter, reduced_rates
+from synth.engine.codec.resample import SincFilter, reduced_rates
 
 
 def by_definition(wave: list[float], rate_in: int, rate_out: int) -> list[float]:
@@ -62,7 +62,7 @@ def test_pieces_of_a_long_wave_join_without_a_seam(monkeypatch: pytest.MonkeyPat
     wave, resampler = torch.randn(5000), SincFilter(160, 147)
     whole = resampler(wave)
 
-    monkeypatch.setattr("synth.engine.codec.sinc_filter.MAX_PRODUCTS", 1)
+    monkeypatch.setattr("synth.engine.codec.resample.MAX_PRODUCTS", 1)
 
     assert torch.equal(resampler(wave), whole)
 
