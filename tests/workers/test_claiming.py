@@ -149,7 +149,7 @@ def test_segment_on_its_last_attempt_runs_alone(process: MiniatureProcess, codec
     Segment.objects.filter(pk=suspect.pk).update(attempts=2)
 
     assert take_work(process) == 0, "something was taken beside a waiting suspect"
-    assert take_segments(process) == 0, "a doorbell broke the isolation"
+    assert take_segments(process) == 0, "a message broke the isolation"
     process.held.drop(process.held.of(Kind.SEGMENT)[0])
     take_work(process)
     assert [claim.pk for claim in process.held.of(*Kind)] == [suspect.pk]

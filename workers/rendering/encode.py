@@ -27,7 +27,7 @@ from workers.rendering.codes import ClipBusyError, EncoderRun
 logger = logging.getLogger(__name__)
 
 BUSY_DELAY_SECONDS = 0.3
-DOORBELL_SEGMENTS = 64  # enough to wake the workers; their pumps find the rest
+SEGMENTS_ANNOUNCED = 64  # enough to wake the workers; their pumps find the rest
 CLIPS_REMOVED_MESSAGE = "The clips of this voice were removed before they were encoded."
 
 
@@ -63,7 +63,7 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
     )
     if outlast(finish):
         logger.info("version ready: clips=%d frames=%d", len(clips), frames)
-        _ring_doorbell(version.pk)
+        _announce_segments(version.pk)
 
 
 def _encode_clip(
@@ -114,7 +114,7 @@ def _keep_what_was_used(stored: StoredClip, decoded: DecodedClip) -> None:
         delete_objects([key])
 
 
-def _ring_doorbell(version_id: uuid.UUID) -> None:
+def _announce_segments(version_id: uuid.UUID) -> None:
     """Send messages for segments that waited for this version."""
     waiting = Segment.objects.filter(
         job__voices__version=version_id,
@@ -122,7 +122,7 @@ def _ring_doorbell(version_id: uuid.UUID) -> None:
         status=Segment.Status.QUEUED,
     )
     ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)
-    synth_transitions.enqueue_segments(list(ids[:DOORBELL_SEGMENTS]))
+    synth_transitions.enqueue_segments(list(ids[:SEGMENTS_ANNOUNCED]))
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:
