@@ -26,31 +26,6 @@ row = rotate_secret(user)
 print(row.secret, row.previous)
 """
 
-OLD_SECRET = "whsec_c2VjcmV0IG9mIGFuIG9sZGVyIHZlcnNpb24="
-MAKE_OLD = f"""
-import django; django.setup()
-from django.core.management import call_command
-from django.db import connection
-call_command("migrate", "synth", "0015", verbosity=0)
-call_command("migrate", "auth", verbosity=0)
-with connection.cursor() as cursor:
-    cursor.execute("INSERT INTO auth_user (id, username, password, first_name, last_name, email, "
-        "is_superuser, is_staff, is_active, date_joined) "
-        "VALUES (1, 'old', '', '', '', '', 0, 0, 1, '2026-01-01')")
-    cursor.execute("INSERT INTO synth_webhooksecret (user_id, secret, previous, rotated_at) "
-        "VALUES (1, '{OLD_SECRET}', '', '2026-01-01')")
-"""
-UPGRADE = """
-import django; django.setup()
-from django.conf import settings
-from synth.models import WebhookSecret
-from ttsweb.migration import migrate_once
-migrate_once(settings.DATA_DIR)
-for path in settings.DATA_DIR.glob("db.sqlite3*"):
-    print(path.name, b"c2VjcmV0IG9m" in path.read_bytes())
-print(WebhookSecret.objects.get().secret)
-"""
-
 
 def open_paths(*folders: Path) -> list[str]:
     """Return what others may read, write or enter, of folders and all that is in them."""
@@ -117,21 +92,6 @@ def test_old_installation_is_mended_at_the_next_start_whatever_the_umask_is(
 
     assert ended.returncode == 0, ended.stderr
     assert open_paths(data, storage) == []
-
-
-@pytest.mark.thorough
-def test_secret_of_an_older_version_is_wiped_from_the_files_of_the_database(
-    clean_env: dict[str, str],
-) -> None:
-    run_python(clean_env, MAKE_OLD)
-    database = Path(clean_env["TTS_DATA_DIR"]) / "db.sqlite3"
-    assert OLD_SECRET.encode() in database.read_bytes()
-
-    *files, secret = run_python(clean_env, UPGRADE).splitlines()
-
-    assert secret == OLD_SECRET
-    assert "db.sqlite3 False" in files
-    assert not any(line.endswith("True") for line in files)
 
 
 def test_mending_leaves_alone_what_is_not_ours(tmp_path: Path) -> None:
