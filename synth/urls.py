@@ -8,13 +8,13 @@ from synth.accounts.group_views import GroupsView, GroupView, PermissionsView
 from synth.accounts.key_views import KeysView, KeyView
 from synth.accounts.user_views import UsersView, UserView
 from synth.api.batches import views as batch_views
+from synth.api.book_batches import views as book_batch_views
 from synth.api.books import audio_views, file_views
 from synth.api.books import views as book_views
 from synth.api.books.block_views import ChapterBlocksView
-from synth.api.books.change_views import BookPausesView, BookPriorityView
 from synth.api.books.cover_views import BookCoverView, BookMetadataView
 from synth.api.jobs import views
-from synth.api.jobs.event_views import BatchEventsView, JobEventsView
+from synth.api.jobs.event_views import BatchEventsView, BookBatchEventsView, JobEventsView
 from synth.api.jobs.segment_views import (
     SegmentAudioView,
     SegmentChooseView,
@@ -23,6 +23,8 @@ from synth.api.jobs.segment_views import (
 )
 from synth.api.jobs.timestamp_views import JobTimestampsView, JobWaveformView
 from synth.api.review import views as review_views
+
+_BOOK_BATCH = "book-batches/<uuid:batch_id>"
 
 urlpatterns = [
     path("batches", batch_views.BatchesView.as_view(), name="batches"),
@@ -33,11 +35,20 @@ urlpatterns = [
         batch_views.BatchResultsView.as_view(),
         name="batch-results",
     ),
-    path(
-        "batches/<uuid:batch_id>/cancel", batch_views.BatchCancelView.as_view(), name="batch-cancel"
-    ),
     path("batches/<uuid:batch_id>/events", BatchEventsView.as_view(), name="batch-events"),
-    path("batches/<uuid:batch_id>/retry", batch_views.BatchRetryView.as_view(), name="batch-retry"),
+    path("book-batches", book_batch_views.BookBatchesView.as_view(), name="book-batches"),
+    path(_BOOK_BATCH, book_batch_views.BookBatchView.as_view(), name="book-batch"),
+    path(
+        f"{_BOOK_BATCH}/entries",
+        book_batch_views.BookBatchEntriesView.as_view(),
+        name="book-batch-entries",
+    ),
+    path(
+        f"{_BOOK_BATCH}/report",
+        book_batch_views.BookBatchReportView.as_view(),
+        name="book-batch-report",
+    ),
+    path(f"{_BOOK_BATCH}/events", BookBatchEventsView.as_view(), name="book-batch-events"),
     path("books", book_views.BooksView.as_view(), name="books"),
     path("books/<uuid:book_id>", book_views.BookView.as_view(), name="book"),
     path("books/<uuid:book_id>/plan", book_views.BookPlanView.as_view(), name="book-plan"),
@@ -46,13 +57,7 @@ urlpatterns = [
         ChapterBlocksView.as_view(),
         name="book-chapter",
     ),
-    path("books/<uuid:book_id>/start", book_views.BookStartView.as_view(), name="book-start"),
-    path("books/<uuid:book_id>/pause", book_views.BookPauseView.as_view(), name="book-pause"),
-    path("books/<uuid:book_id>/resume", book_views.BookResumeView.as_view(), name="book-resume"),
-    path("books/<uuid:book_id>/cancel", book_views.BookCancelView.as_view(), name="book-cancel"),
-    path("books/<uuid:book_id>/retry", book_views.BookRetryView.as_view(), name="book-retry"),
-    path("books/<uuid:book_id>/pauses", BookPausesView.as_view(), name="book-pauses"),
-    path("books/<uuid:book_id>/priority", BookPriorityView.as_view(), name="book-priority"),
+    path("books/<uuid:book_id>/pauses", book_views.BookPausesView.as_view(), name="book-pauses"),
     path("books/<uuid:book_id>/proof", book_views.BookProofView.as_view(), name="book-proof"),
     path("books/<uuid:book_id>/metadata", BookMetadataView.as_view(), name="book-metadata"),
     path("books/<uuid:book_id>/cover", BookCoverView.as_view(), name="book-cover"),
@@ -72,6 +77,7 @@ urlpatterns = [
         file_views.BookFilePlotView.as_view(),
         name="book-file-plot",
     ),
+    path("books/<uuid:book_id>/sample", audio_views.BookSampleView.as_view(), name="book-sample"),
     path("books/<uuid:book_id>/audio", audio_views.BookAudioView.as_view(), name="book-audio"),
     path("keys", KeysView.as_view(), name="keys"),
     path("keys/<uuid:key_id>", KeyView.as_view(), name="key"),
@@ -113,6 +119,14 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/timestamps", JobTimestampsView.as_view(), name="job-timestamps"),
     path("jobs/<uuid:job_id>/waveform", JobWaveformView.as_view(), name="job-waveform"),
     path("jobs/<uuid:job_id>/events", JobEventsView.as_view(), name="job-events"),
-    path("jobs/<uuid:job_id>/cancel", views.JobCancelView.as_view(), name="job-cancel"),
-    path("jobs/<uuid:job_id>/retry", views.JobRetryView.as_view(), name="job-retry"),
+    *(
+        path(f"{one}/{name}", view, name=f"{noun}-{name}")
+        for noun, one, actions in (
+            ("job", "jobs/<uuid:job_id>", views.JOB_ACTIONS),
+            ("batch", "batches/<uuid:batch_id>", batch_views.BATCH_ACTIONS),
+            ("book", "books/<uuid:book_id>", book_views.BOOK_ACTIONS),
+            ("book-batch", _BOOK_BATCH, book_batch_views.BOOK_BATCH_ACTIONS),
+        )
+        for name, view in actions.items()
+    ),
 ]

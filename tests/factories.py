@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Permission, User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
+from django.db.models import Q
+from django.test import Client
 from django.utils import timezone
 
 from synth.models import (
@@ -34,6 +36,7 @@ from synth.models import (
     Take,
     WebhookDelivery,
     WebhookEndpoint,
+    WorkerStatus,
 )
 from ttsweb import leases
 from ttsweb.leases import Claim, LeasedModel
@@ -58,6 +61,30 @@ def make_user(username: str = "", *, is_superuser: bool = False, **fields: Any) 
     if is_superuser:
         return manager.create_superuser(name, password="password", **fields)
     return manager.create_user(name, password="password", **fields)
+
+
+def make_staff(*permissions: str, username: str = "", about: str = "") -> User:
+    """Return a user who may use the admin, with permissions by their names or by what they hold."""
+    user = make_user(username, is_staff=True)
+    chosen = Q(codename__in=permissions)
+    if about:
+        chosen |= Q(codename__contains=about)
+    user.user_permissions.set(Permission.objects.filter(chosen))
+    return user
+
+
+def logged_in(user: User | None = None) -> Client:
+    """Return a client that is logged in as a user, or as a new superuser."""
+    client = Client()
+    client.force_login(user or make_user(is_superuser=True))
+    return client
+
+
+def make_worker(name: str = "gpu-1", *, seconds_ago: float = 0.0, **fields: Any) -> WorkerStatus:
+    """Return the row of a ready worker that was heard of some seconds ago."""
+    seen = timezone.now() - dt.timedelta(seconds=seconds_ago)
+    values = {"role": "gpu", "state": "ready", "started_at": seen, "last_seen_at": seen}
+    return WorkerStatus.objects.create(name=name, **(values | fields))
 
 
 def make_stored_clip(content: bytes | None = None, **fields: Any) -> StoredClip:

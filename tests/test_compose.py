@@ -12,7 +12,7 @@ import yaml
 from django.core.management import get_commands
 
 from tests.compose_file import render_compose
-from ttsweb.configuration.specs import SETTINGS
+from ttsweb.configuration.env import SETTINGS
 
 PROJECT = Path(__file__).resolve().parent.parent
 OURS = ("web", "gpu-worker", "cpu-worker")

@@ -13,10 +13,12 @@ import av
 import pytest
 import soundfile
 
-from tests.workers.test_say import MAKE_VOICE
+from tests.workers.management.test_say import MAKE_VOICE
 
 PROJECT = Path(__file__).resolve().parent.parent
-STEP = re.compile(r"`([\w/]+\.py)`, above `([^\n]+)`\n\n```text\n(.+?)```", re.DOTALL)
+STEP = re.compile(
+    r"`([\w/]+\.py)`, (?:above `([^\n]+)`|a new file)\n\n```text\n(.+?)```", re.DOTALL
+)
 MOST_FILES = 4
 RENDER = """
 import django; django.setup()
@@ -38,6 +40,30 @@ try:
         save_audio(wait_ended(job.pk, worker, progress), Path(name))
 finally:
     worker.stop()
+"""
+COUNT = """
+import django; django.setup()
+import json, time
+from celery import current_app
+import workers.tasks
+from synth.models.webhooks import WordCount
+from workers.process import pump
+from workers.process.claiming import take_work
+from workers.process.worker_process import WorkerProcess
+rows = [WordCount.objects.create(text=text) for text in ("I saw the lamp.", " ")]
+process = WorkerProcess(name="counter", role="cpu")
+until = time.monotonic() + 60
+while WordCount.objects.filter(status__in=("queued", "claimed")).exists():
+    take_work(process)
+    assert time.monotonic() < until
+    time.sleep(0.05)
+found = WordCount.objects.order_by("pk").values("status", "words", "error_code", "claimed_by")
+print(json.dumps({
+    "rows": list(found),
+    "held": len(process.held),
+    "figures": pump.figures(process)["word_counts_in_flight"],
+    "messages": sorted(name for name in current_app.tasks if "count" in name),
+}))
 """
 DESCRIBE = """
 import django; django.setup()
@@ -81,6 +107,9 @@ def carry_out(heading: str, folder: Path) -> set[str]:
     assert steps, heading
     for name, anchor, code in steps:
         path = folder / name
+        if not anchor:
+            path.write_text(code, encoding="utf-8")
+            continue
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         places = [place for place, line in enumerate(lines) if line.strip() == anchor]
         assert places, f"{name} has no line {anchor!r}"
@@ -146,3 +175,23 @@ def test_a_format_and_an_option_are_added_in_a_few_files_and_heard(
     assert described["answer"]
     assert described["form"]
     assert "--lead-ms" in described["flags"]
+
+
+@pytest.mark.thorough
+def test_a_kind_of_work_is_added_in_a_few_files_and_done(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    changed = carry_out("A new kind of work", copy_of_the_project(tmp_path / "copy"))
+    python(environment, "manage.py", "makemigrations", "synth", "-n", "word_count")
+    python(environment, "manage.py", "migrate")
+
+    done = json.loads(python(environment, "-c", COUNT))
+
+    assert len(changed) <= MOST_FILES
+    ended = {"claimed_by": "counter"}
+    assert done["rows"] == [
+        {"status": "done", "words": 4, "error_code": "", **ended},
+        {"status": "failed", "words": None, "error_code": "no_words", **ended},
+    ]
+    assert (done["held"], done["figures"]) == (0, 0)
+    assert done["messages"] == ["workers.count_words"]

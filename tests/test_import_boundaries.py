@@ -25,7 +25,7 @@ WEB_SIDE = ("django", "celery", "rest_framework", "voices", "ttsweb", "synth.mod
         (f"{SETUP}import workers.management.commands.serve", ENGINE_SIDE),
         (f"{SETUP}from django.core.checks import run_checks; run_checks()", ENGINE_SIDE),
         ("from synth.engine import *", WEB_SIDE),
-        ("from synth.engine.codec import *", WEB_SIDE),
+        ("from synth.engine.codec import fingerprint, load, streams", WEB_SIDE),
         ("import synth.contract", (*WEB_SIDE, "torch", "synth.engine")),
     ],
 )

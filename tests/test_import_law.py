@@ -16,13 +16,29 @@ PRODUCT = ("ttsweb", "voices", "synth", "workers")
 LAW: dict[str, tuple[str, ...]] = {
     "synth.contract": (),
     "synth.text": ("synth.contract", "ttsweb.counted"),
+    "synth.books": ("synth.text", "ttsweb.counted", "ttsweb.zips"),
     "synth.engine": ("synth.contract",),
     "synth.signals": (),
     "voices.signals": (),
     "ttsweb.refusals": (),
     "ttsweb.leases": (),
     "ttsweb.terminal": ("ttsweb",),
-    "workers.mp4": ("workers.book_files", "workers.audio", "synth.contract"),
+    "workers.audio": (
+        "workers.bounded_child",
+        "synth.contract",
+        "synth.formats",
+        "synth.models",
+        "synth.transitions",
+    ),
+    "workers.book_files": (
+        "workers.audio",
+        "synth.contract",
+        "synth.formats",
+        "synth.text",
+        "synth.books",
+        "synth.jobs.timestamps",
+        "ttsweb.storage",
+    ),
 }
 
 

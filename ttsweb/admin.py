@@ -14,13 +14,13 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.admin import ModelAdmin
-from unfold.decorators import action, display
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from synth.accounts.keys import create_key, revoke_key
 from synth.accounts.rights import LIMITS
 from synth.models import ApiKey, default_scopes
+from ttsweb.pages.admin_base import NounAdmin, column, row_action
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"
 
@@ -73,33 +73,36 @@ class ApiKeyForm(ModelForm):  # type: ignore[type-arg]  # takes none at run time
         help_texts = {"expires_at": "In UTC. Empty: the key does not expire."}  # noqa: RUF012  # Django reads it
 
 
+def _state(key: ApiKey) -> str:
+    """Return whether the key opens anything."""
+    if key.revoked_at is not None:
+        return "revoked"
+    is_over = key.expires_at is not None and key.expires_at <= timezone.now()
+    return "expired" if is_over else "active"
+
+
 @admin.register(ApiKey)
-class ApiKeyAdmin(ModelAdmin):
+class ApiKeyAdmin(NounAdmin):
     """API keys: a new one is shown once, an old one can be revoked or deleted."""
 
     form = ApiKeyForm
+    allowed = ("view", "add", "change", "delete")
     list_display = (
-        "name",
-        "user",
-        "prefix",
-        "state",
-        "may",
-        "last_used_at",
-        "expires_at",
-        "created_at",
-    )
+        "name", "user", "prefix", "state", "may", "last_used_at", "expires_at", "created_at",
+    )  # fmt: skip
     list_select_related = ("user",)
     search_fields = ("name", "prefix", "user__username")
-    actions = ("revoke",)
+    actions = (row_action("revoke", "Revoke", "revoked", revoke_key),)
+
+    state = column(
+        "state", _state, None, {"active": "success", "revoked": "danger", "expired": "warning"}
+    )
+    may = column("may", lambda key: ", ".join(key.scopes) or "nothing")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[ApiKey]:
         """Return the keys that the user may manage: one's own, a superuser all."""
-        keys: QuerySet[ApiKey] = super().get_queryset(request)
-        return (
-            keys
-            if request.user.is_superuser
-            else keys.filter(user__username=request.user.get_username())
-        )
+        keys = super().get_queryset(request)
+        return keys if request.user.is_superuser else keys.filter(user=request.user.pk)
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         """Offer only oneself to those who are no superuser: a key has all rights of its user."""
@@ -123,22 +126,6 @@ class ApiKeyAdmin(ModelAdmin):
         """Offer a key of one's own."""
         return {"user": request.user.pk, **super().get_changeform_initial_data(request)}
 
-    @display(
-        description="state", label={"active": "success", "revoked": "danger", "expired": "warning"}
-    )
-    def state(self, key: ApiKey) -> str:
-        """Return whether the key opens anything."""
-        if key.revoked_at is not None:
-            return "revoked"
-        if key.expires_at is not None and key.expires_at <= timezone.now():
-            return "expired"
-        return "active"
-
-    @display(description="may")
-    def may(self, key: ApiKey) -> str:
-        """Return the scopes of the key."""
-        return ", ".join(key.scopes) or "nothing"
-
     def save_model(
         self, request: HttpRequest, obj: ApiKey, form: BaseModelForm[ApiKey], change: bool
     ) -> None:
@@ -161,14 +148,6 @@ class ApiKeyAdmin(ModelAdmin):
             key,
         )
         self.message_user(request, text, messages.WARNING)
-
-    @action(description="Revoke", permissions=["change"])
-    def revoke(self, request: HttpRequest, keys: QuerySet[ApiKey]) -> None:
-        """Make the chosen keys useless at once."""
-        revoked = sum(revoke_key(key) for key in keys)
-        self.message_user(
-            request, f"{revoked} {'key was' if revoked == 1 else 'keys were'} revoked."
-        )
 
 
 def _without_links(told: list[Any]) -> list[Any]:

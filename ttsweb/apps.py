@@ -14,10 +14,9 @@ class TtswebConfig(AppConfig):
     name = "ttsweb"
 
     def ready(self) -> None:
-        """Keep files private, make our Celery app the current one, register the system checks."""
+        """Keep files private, make our Celery app the current one."""
         keep_files_private()
         mend_modes(settings.DATA_DIR, settings.STORAGE_DIR)
-        from ttsweb import checks  # noqa: F401
         from workers import celery  # noqa: F401
 
         apps.get_app_config("auth").verbose_name = "Access"  # as the sidebar calls it

@@ -5,26 +5,19 @@ from __future__ import annotations
 import base64
 import functools
 from collections.abc import Sequence
-from typing import ClassVar
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from django.conf import settings
 
+from ttsweb.refusals import RefusedError
+
 _PURPOSE = b"ttsweb: secrets in the database"  # another purpose gives another key
 
 
-class SecretUnreadableError(Exception):
+class SecretUnreadableError(RefusedError):
     """A secret was encrypted with a key that this installation does not have now."""
-
-    code: ClassVar[str] = "secret_unreadable"
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} was encrypted with another TTS_SECRET_KEY. Put that key into "
-            "TTS_SECRET_KEY_FALLBACKS; if it is lost, rotate the secret, which makes a new one."
-        )
 
 
 def encrypt(text: str) -> str:
@@ -46,7 +39,11 @@ def decrypt(token: str, *, what: str) -> str:
     try:
         return _box().decrypt(token.encode()).decode()
     except InvalidToken as error:
-        raise SecretUnreadableError(what) from error
+        raise SecretUnreadableError(
+            "secret_unreadable",
+            f"{what} was encrypted with another TTS_SECRET_KEY. Put that key into "
+            "TTS_SECRET_KEY_FALLBACKS; if it is lost, rotate the secret, which makes a new one.",
+        ) from error
 
 
 def reencrypt(token: str, *, what: str) -> str:

@@ -192,7 +192,7 @@ def settle_lost(model: type[LeasedModel], lost: Q, *, fail: Callable[..., bool])
     """Give back the rows whose claim meets `lost`, with no attempt spent; return how many.
 
     A worker's end says little of a row that was one of many. After the first it is tried in
-    smaller company, after the second alone; what was lost alone `TTS_MAX_ATTEMPTS` times fails.
+    smaller company, after the second alone; what was lost alone `MAX_ATTEMPTS` times fails.
 
     Args:
         fail: the kind's own way to fail: called with the claim, `code` and `message`.

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Self
+
+POLL_SECONDS = 2  # after which to ask again for what is being made
+
 
 class RefusedError(Exception):
     """Something is refused: a stable code and a sentence.
 
     Args:
-        status: the HTTP status that fits.
-        attr: the request field at fault.
+        attr: the request field at fault, where it is not the `field` of all errors of this class.
         retry_after: seconds after which another try makes sense.
+        case: tells apart uses of one code that HTTP answers with different statuses
+            (`ttsweb.http.statuses`).
     """
+
+    field: ClassVar[str | None] = None
 
     def __init__(
         self,
         code: str,
         message: str,
         *,
-        status: int = 400,
         attr: str | None = None,
         retry_after: int | None = None,
+        case: str = "",
     ) -> None:
         super().__init__(message)
-        self.code, self.status, self.attr, self.retry_after = code, status, attr, retry_after
+        self.code, self.attr = code, attr or self.field
+        self.retry_after, self.case = retry_after, case
+
+    def at(self, attr: str | None, message: str = "") -> Self:
+        """Return the same refusal of another request field, with another sentence if one is given.
+
+        Subclasses take the same arguments.
+        """
+        return type(self)(
+            self.code,
+            message or str(self),
+            attr=attr,
+            retry_after=self.retry_after,
+            case=self.case,
+        )

@@ -6,12 +6,9 @@ from django.contrib import admin
 from django.urls import include, path
 from drf_spectacular.views import SpectacularAPIView
 
-from ttsweb.pages.about import about_page
-from ttsweb.pages.docs import DocsView
+from ttsweb.pages.about import DocsView, about_page, licence_page
 from ttsweb.pages.health import healthz, readyz
-from ttsweb.pages.licence import licence_page
-from ttsweb.pages.overview_page import OverviewView
-from ttsweb.pages.stats import StatsView
+from ttsweb.pages.overview import OverviewView, StatsView
 from ttsweb.pages.studio import front_page, studio_page
 
 urlpatterns = [
@@ -25,7 +22,6 @@ urlpatterns = [
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
     path("api/v1/", include("synth.api.lexicons.routes")),
-    path("api/v1/", include("synth.api.book_batches.routes")),
     path("api/v1/webhooks/", include("synth.api.webhooks.routes")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/overview", OverviewView.as_view(), name="overview"),

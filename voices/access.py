@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
 
-from voices.models import Voice
+from voices.models import Voice, VoiceVersion
 
 EVERYBODYS = Q(shared=True) | Q(owner__isnull=True)  # a voice without an owner is built in
 
@@ -21,6 +21,12 @@ def visible_voices(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Voice]:
     if getattr(user, "is_superuser", False):
         return alive
     return alive.filter(EVERYBODYS | Q(owner_id=user.pk))
+
+
+def offered_voices(user: AbstractBaseUser | AnonymousUser) -> QuerySet[Voice]:
+    """Return the visible voices that can speak at once, without those that were put away."""
+    ready = visible_voices(user).filter(versions__status=VoiceVersion.Status.READY)
+    return ready.filter(archived=False, consent_withdrawn_at=None).distinct()
 
 
 def public_voices() -> QuerySet[Voice]:

@@ -10,6 +10,12 @@ import re
 
 from django.conf import settings
 
+from ttsweb.refusals import RefusedError
+
+# Seconds of a reference clip: less tells no voice, more makes the prompt longer than it helps.
+MIN_REFERENCE_SECONDS = 1.0
+MAX_REFERENCE_SECONDS = 60.0
+
 MAX_TRANSCRIPT_CHARS = 5000
 CONTAINERS = ("wav", "flac", "mp3", "ogg", "m4a", "webm")
 
@@ -22,12 +28,10 @@ _BITRATES_MPEG2 = (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160,
 _SAMPLE_RATES_MPEG1 = (44100, 48000, 32000, 0)  # MPEG 2 has half of each, MPEG 2.5 a quarter
 
 
-class ClipRejectedError(Exception):
-    """An upload is not taken: `status` is its HTTP status, `code` its stable name."""
+class ClipRejectedError(RefusedError):
+    """A clip or a transcript is not taken."""
 
-    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
-        super().__init__(message)
-        self.code, self.status = code, status
+    field = "audio"
 
 
 def check_clip(content: bytes) -> str:
@@ -57,7 +61,6 @@ def too_large() -> ClipRejectedError:
         "clip_too_large",
         f"The clip is larger than {megabytes:g} MB (TTS_MAX_CLIP_BYTES); cut it to 3 to 30 "
         "seconds of speech.",
-        status=413,
     )
 
 

@@ -16,6 +16,7 @@ from django.db.models import Max
 from django.utils import timezone
 
 from synth.models import ApiKey
+from ttsweb.refusals import RefusedError
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
@@ -30,16 +31,12 @@ _CHANGEABLE = {
 }  # fmt: skip
 
 
-class VoiceNameTakenError(Exception):
+class VoiceNameTakenError(RefusedError):
     """Another voice of the same owner has this name, in whatever case."""
 
-    code = "voice_name_taken"
 
-
-class VoiceDeletedError(Exception):
+class VoiceDeletedError(RefusedError):
     """The voice was deleted meanwhile, so that it takes no version."""
-
-    code = "voice_not_found"
 
 
 @dataclass(frozen=True)
@@ -236,7 +233,7 @@ def _create_clips(version: VoiceVersion, clips: Sequence[NewClip]) -> None:
     rows = StoredClip.objects.select_for_update().filter(pk__in=wanted).order_by("pk")
     if {row.pk for row in rows if row.original_key} != wanted:
         raise ClipRejectedError(
-            "clip_gone", "The clip was removed at the same time; send it again.", status=409
+            "clip_gone", "The clip was removed at the same time; send it again."
         )
     for index, (clip, row) in enumerate(zip(clips, stored, strict=True)):
         ReferenceClip.objects.create(
@@ -252,7 +249,7 @@ def _lock(voice: Voice) -> None:
     """Let one change of a voice follow the other."""
     alive = Voice.objects.select_for_update().filter(pk=voice.pk, deleted_at__isnull=True)
     if alive.first() is None:
-        raise VoiceDeletedError("The voice was deleted.")
+        raise VoiceDeletedError("voice_not_found", "The voice was deleted.")
 
 
 def _apply(voice: Voice, changes: Mapping[str, Any], *, by: str) -> set[str]:
@@ -281,7 +278,9 @@ def _save(voice: Voice, *, update_fields: Sequence[str] | None = None) -> None:
             raise
         whose = "Another voice of yours" if voice.owner_id else "Another voice without an owner"
         raise VoiceNameTakenError(
-            f"{whose} is named {voice.name!r}; choose another name."
+            "voice_name_taken",
+            f"{whose} is named {voice.name!r}; choose another name.",
+            attr="name",
         ) from error
 
 

@@ -32,9 +32,8 @@ from workers.audio.writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
 from workers.book_files.book_audio import BookFileError
 from workers.books.export import is_mastered_by_chapters, make_book
-from workers.errors import settle_error
+from workers.errors import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ def _finish(
     if not files:
         return
     try:
-        settled = outlast(partial(transitions.finish_exports, files))
+        settled = retry_while_away(partial(transitions.finish_exports, files))
     except Exception as error:
         if len(files) == 1:
             settle_error(process, held[next(iter(files))], error, _settle_known)

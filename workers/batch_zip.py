@@ -76,7 +76,7 @@ def safe_stem(custom_id: str) -> str:
 
 def manifest_json(batch: dict[str, Any], items: Iterable[ManifestItem]) -> bytes:
     """Return the manifest as JSON: what is said of the batch, and its items in their order."""
-    told = [
+    rows = [
         {
             **{name: value for name, value in asdict(item).items() if not name.startswith("error")},
             "file": item.file or None,
@@ -88,7 +88,7 @@ def manifest_json(batch: dict[str, Any], items: Iterable[ManifestItem]) -> bytes
         }
         for item in items
     ]
-    return json.dumps({**batch, "items": told}, ensure_ascii=False, indent=1).encode()
+    return json.dumps({**batch, "items": rows}, ensure_ascii=False, indent=1).encode()
 
 
 def manifest_csv(items: Iterable[ManifestItem]) -> bytes:
@@ -141,24 +141,24 @@ def zip_batch(path: Path, batch: RenderJob, *, is_unwanted: Callable[[], bool]) 
     """
     if batch.items.filter(status__in=UNFINISHED).exists():
         raise ItemsOpenError
-    names, told, seconds = FileNames(), [], 0.0
+    names, rows, seconds = FileNames(), [], 0.0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
         for item, export in _items(batch):
             if is_unwanted():
                 raise ExportUnwantedError
             if export is None:
-                told.append(_told(item))
+                rows.append(_manifest_item(item))
                 continue
             name = names.name(item.custom_id, item.item_index or 0, FORMATS[item.format].extension)
             try:
                 _copy(target, name, export, is_unwanted)
             except (FileNotFoundError, _DamagedError) as error:
                 raise ItemsLostError(batch.pk, [item.pk, *_others_lost(batch, item)]) from error
-            told.append(_told(item, export, name))
+            rows.append(_manifest_item(item, export, name))
             seconds += export.duration_seconds
         about = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat()}
-        target.writestr(_entry(MANIFEST_JSON), manifest_json(about, told), zipfile.ZIP_DEFLATED)
-        target.writestr(_entry(MANIFEST_CSV), manifest_csv(told), zipfile.ZIP_DEFLATED)
+        target.writestr(_entry(MANIFEST_JSON), manifest_json(about, rows), zipfile.ZIP_DEFLATED)
+        target.writestr(_entry(MANIFEST_CSV), manifest_csv(rows), zipfile.ZIP_DEFLATED)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return MadeFile(digest, path.stat().st_size, seconds, FileFacts())
@@ -202,7 +202,7 @@ def _others_lost(batch: RenderJob, found: RenderJob) -> list[uuid.UUID]:
     ]
 
 
-def _told(item: RenderJob, export: Export | None = None, name: str = "") -> ManifestItem:
+def _manifest_item(item: RenderJob, export: Export | None = None, name: str = "") -> ManifestItem:
     return ManifestItem(
         custom_id=item.custom_id,
         job=str(item.pk),

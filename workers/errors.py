@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,10 +15,62 @@ from ttsweb import leases
 from ttsweb.log_format import log_context
 from workers.kinds import WORKS
 from workers.process.held_claims import HeldClaim, WorkUnwantedError
-from workers.process.outages import is_disk_full, is_outage, outlast
 
 if TYPE_CHECKING:
     from workers.process.worker_process import WorkerProcess  # it settles with this module
+import errno
+import time
+from typing import TypeVar
+
+from django.db import connection
+
+from ttsweb.http.database_errors import DATABASE_AWAY as DATABASE_AWAY
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+RETRY_SECONDS = 0.5
+PATIENT_LEASES = 10
+
+Result = TypeVar("Result")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether a write failed because there is no room for it."""
+    return isinstance(error, OSError) and error.errno in _NO_ROOM
+
+
+def is_outage(error: BaseException) -> bool:
+    """Return whether the same work may well pass later, so that no attempt is to be spent on it.
+
+    A missing file is not an outage: waiting brings it back only where a folder was not mounted.
+    """
+    if isinstance(error, DATABASE_AWAY):
+        return True
+    return isinstance(error, OSError) and not isinstance(error, FileNotFoundError)
+
+
+def retry_while_away(write: Callable[[], Result], *, seconds: float | None = None) -> Result:
+    """Run a short database step again and again while the database is away.
+
+    What was rendered is worth more than the wait; the step is fenced, so a late one does no harm.
+
+    Args:
+        seconds: after so long it gives up; None is ten leases.
+
+    Raises:
+        OperationalError, InterfaceError: the database stayed away.
+    """
+    wait = PATIENT_LEASES * settings.LEASE_SECONDS if seconds is None else seconds
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return write()
+        except DATABASE_AWAY as error:
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            logger.warning("the database does not answer, trying again: %s", type(error).__name__)
+            time.sleep(RETRY_SECONDS)
+
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +93,22 @@ def settle_error(process: WorkerProcess, claim: HeldClaim, error: Exception, kno
         return
     context = log_context.set(f"{claim.kind.label}={claim.pk}")
     try:
-        if not outlast(partial(_settle, process, claim, error, known)):
+        if not retry_while_away(partial(_settle, process, claim, error, known)):
             logger.info("%s was taken over or removed meanwhile", claim.kind.label)
         process.held.drop(claim)
     finally:
         log_context.reset(context)
+
+
+@contextmanager
+def settle_errors(process: WorkerProcess, claim: HeldClaim, known: Known) -> Iterator[None]:
+    """Settle what goes wrong in a `with` block by its claim, and forget the claim after it."""
+    try:
+        yield
+    except Exception as error:
+        settle_error(process, claim, error, known)
+    finally:
+        process.held.drop(claim)
 
 
 def wait(claim: HeldClaim, *, seconds: float = 0.0) -> bool:

@@ -8,9 +8,9 @@ from typing import Any
 
 from celery import shared_task
 
-from synth.book_batches.advance import advance_batch
+from synth.batches.turns import advance_batch
 from synth.jobs.work import ADVANCE_BOOK_BATCH, FILL_LIVE, SWEEP, Kind
-from workers.process import claiming, running
+from workers.process import claiming, worker_process
 from workers.upkeep.sweep import sweep_if_due
 
 logger = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ def look(kind: Kind, argument: Any) -> None:
     For segments its pump looks, with the few queries that many messages cost as well as one.
     """
     found = _as_ids(argument) if kind is Kind.SEGMENT else _as_uuid(argument)
-    process = running.current()
+    process = worker_process.current_process()
     if not found or process is None:
         return
     if kind is Kind.SEGMENT:
-        process.look_around()
+        process.look_for_work()
     elif isinstance(found, uuid.UUID):
         claiming.take(process, kind, [found])
 
@@ -55,7 +55,7 @@ def advance_book_batch(batch_id: Any) -> None:
 @shared_task(name=FILL_LIVE)
 def fill_live(job_id: Any) -> None:
     """Have this worker look at once for audio that listeners of some job miss."""
-    process = running.current()
+    process = worker_process.current_process()
     if _as_uuid(job_id) is not None and process is not None:
         process.live_filler.look()
 

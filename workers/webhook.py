@@ -22,9 +22,8 @@ from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.guarded_fetch import Answered, FetchError, post
 from ttsweb.leases import Claim
-from workers.errors import UNEXPECTED_MESSAGE, fail, settle_error
+from workers.errors import UNEXPECTED_MESSAGE, fail, retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim, Kind
-from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -59,17 +58,13 @@ def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = No
 
 def deliver(process: WorkerProcess, claim: HeldClaim) -> None:
     """Send a claimed delivery and settle it by the answer."""
-    try:
+    with settle_errors(process, claim, _settle_known):
         row = WebhookDelivery.objects.select_related("owner").filter(pk=claim.pk).first()
         if row is None or claim.is_lost:
             return
         answered = _send(row)
         if not process.handing_back.is_set():
-            outlast(partial(_settle_answer, claim.fence, answered))
-    except Exception as error:
-        settle_error(process, claim, error, _settle_known)
-    finally:
-        process.held.drop(claim)
+            retry_while_away(partial(_settle_answer, claim.fence, answered))
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:

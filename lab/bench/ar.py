@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.bench.agreement import Agreement, measure_agreement
 from lab.bench.arguments import check_context
 from lab.bench.baseline import CACHE_LENGTH, BaselineLoop
-from lab.bench.machine import make_row, matmul_rate, run_facts
+from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
@@ -22,19 +21,20 @@ from lab.bench.roofline import (
     kv_dtype_name,
 )
 from lab.bench.stepping import (
+    Agreement,
     DecodeBatch,
     has_kernels,
+    measure_agreement,
     prompt_positions,
     random_prompt,
     without_kernels,
 )
-from lab.bench.windows import Series, run_windows, spread
 from synth.contract import Sampling
+from synth.engine.device import free_cached_memory
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import choose_numbers, resolve_device, wants_graphs
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets.shapes import Preset, preset
-from synth.engine.slots.out_of_memory import free_cached_memory
+from synth.engine.presets import Preset, preset
 
 COLUMNS = (
     "dtype",

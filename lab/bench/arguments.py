@@ -8,7 +8,7 @@ from pathlib import Path
 
 from synth.engine.codec.config import DECODE_PRECISIONS, ENCODE_PRECISIONS, KERNEL_CHOICES
 from synth.engine.errors import InvalidSpecError
-from synth.engine.presets.shapes import PRESETS, Preset
+from synth.engine.presets import PRESETS, Preset
 
 
 def add_model_arguments(parser: ArgumentParser, *, preset: str = "mid") -> None:

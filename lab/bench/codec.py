@@ -16,19 +16,21 @@ from lab.bench.codec_source import (
     source_name,
     weight_bytes,
 )
-from lab.bench.machine import make_row, matmul_rate, run_facts
+from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from lab.bench.windows import Series, run_windows, spread
-from synth.engine.codec import CodecDecoder
-from synth.engine.codec.capture import CudaCapture
-from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
-from synth.engine.codec.streams.graphs import StreamGraphs
-from synth.engine.device_lane import DeviceLane
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.load import uses_kernels
+from synth.engine.codec.streams import (
+    ChunkSchedule,
+    CodecStream,
+    CudaCapture,
+    StreamGraphs,
+    decode_streams,
+)
+from synth.engine.device import DeviceLane
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",

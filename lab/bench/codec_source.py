@@ -12,11 +12,18 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench.preset_weights import codec_half
 from lab.bench.report import Options
-from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.files.codec_file import open_codec
-from synth.engine.codec.files.load import Half, build_half, prepare_half
-from synth.engine.codec.precision import Precision, decode_precision, encode_precision
-from synth.engine.presets.shapes import Preset
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.load import (
+    Half,
+    Precision,
+    build_half,
+    decode_precision,
+    encode_precision,
+    prepare_half,
+)
+from synth.engine.presets import Preset
 
 PRECISIONS = ("float32", "bfloat16")  # of either half, on every device
 

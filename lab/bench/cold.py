@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.bench.machine import make_row, run_facts
+from lab.bench.machine import make_row, run_facts, spread
 from lab.bench.presets import write_preset_checkpoint
 from lab.bench.report import BenchFailedError, Options, Plot, Progress, Report
-from lab.bench.windows import spread
+from synth.engine.device import free_cached_memory
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets.shapes import preset
-from synth.engine.slots.out_of_memory import free_cached_memory
+from synth.engine.presets import preset
 
 COLUMNS = (
     "part",

@@ -20,17 +20,16 @@ from lab.bench.codec_source import (
     source_name,
     weight_bytes,
 )
-from lab.bench.machine import make_row, matmul_rate, run_facts
+from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from lab.bench.windows import Series, run_windows, spread
-from synth.engine.codec import CodecEncoder, encode_reference, resample_waveform
 from synth.engine.codec.config import ENCODE_PRECISIONS
-from synth.engine.codec.files.reference import mono_waveform
-from synth.engine.codec.fusing import uses_kernels
+from synth.engine.codec.encoder import CodecEncoder, encode_reference, mono_waveform
+from synth.engine.codec.load import uses_kernels
+from synth.engine.codec.resample import resample_waveform
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",

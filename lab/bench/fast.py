@@ -9,17 +9,16 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lab.bench.machine import make_row, matmul_rate, run_facts
+from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import WEIGHT_BYTES, floor_seconds, layer_weights
 from lab.bench.stepping import has_kernels
-from lab.bench.windows import Series, run_windows, spread
 from synth.engine.loading.engine_config import resolve_device, wants_graphs
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",
@@ -128,7 +127,7 @@ class _Case:
         return self.frames
 
     def _capture(self) -> None:
-        from synth.engine.model.graph_capture import CudaGraphs
+        from synth.engine.model.graphs import CudaGraphs
 
         # What is captured may return anything; here it is a frame's codes and no step's output.
         run = cast("Callable[[], StepOutput]", self._fill)

@@ -24,12 +24,11 @@ from typing import IO
 import torch
 from torch import nn
 
-from synth.engine.codec import load_decoder, load_encoder
-from synth.engine.codec.precision import decode_precision, encode_precision
+from synth.engine.codec.load import decode_precision, encode_precision, load_decoder, load_encoder
 from synth.engine.errors import EngineError
 from synth.engine.loading.engine_config import EngineConfig, resolve_device
-from synth.engine.loading.held_memory import held_bytes
 from synth.engine.loading.loaded_models import load_transformers
+from synth.engine.loading.memory import held_bytes
 
 WATCH_SECONDS = 0.0005
 PARTS = ("transformers", "encoder", "decoder")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lab.bench.arguments import check_context
 from lab.bench.baseline import CACHE_LENGTH, BaselineLoop
-from lab.bench.machine import make_row, matmul_rate, run_facts
+from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
@@ -22,11 +22,10 @@ from lab.bench.roofline import (
     prefill_flops,
 )
 from lab.bench.stepping import PromptRun, random_prompt
-from lab.bench.windows import Series, run_windows, spread
 from synth.contract import Sampling
 from synth.engine.loading.engine_config import choose_numbers, resolve_device
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets.shapes import Preset, preset
+from synth.engine.presets import Preset, preset
 
 COLUMNS = (
     "dtype",

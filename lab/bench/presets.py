@@ -12,24 +12,35 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from lab.bench.preset_tokenizer import ByteTokenizer, make_tokenizer
-from lab.bench.preset_weights import assign_weights, codec_half, lm_weights, special_ids
-from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.files.codec_file import SAFETENSORS_NAME
-from synth.engine.codec.files.load import Half, prepare_half
-from synth.engine.codec.files.stored_weights import stored_shapes
-from synth.engine.codec.fusing import wants_kernels
-from synth.engine.codec.precision import Precision, decode_precision, encode_precision
+from lab.bench.preset_weights import (
+    ByteTokenizer,
+    assign_weights,
+    codec_half,
+    lm_weights,
+    make_tokenizer,
+    special_ids,
+)
+from synth.engine.codec.codec_file import SAFETENSORS_NAME, stored_shapes
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.load import (
+    Half,
+    Precision,
+    decode_precision,
+    encode_precision,
+    prepare_half,
+    wants_kernels,
+)
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.loading.atomic_file import replace_file
 from synth.engine.loading.device_memory import find_memory
+from synth.engine.loading.digests import replace_file
 from synth.engine.loading.engine_config import choose_numbers, resolve_device
 from synth.engine.loading.loaded_models import LoadedModels
 from synth.engine.loading.memory import gigabytes
 from synth.engine.loading.weights import SINGLE_NAME
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets.shapes import PRESETS, Preset, preset
+from synth.engine.presets import PRESETS, Preset, preset
 from synth.engine.tokenizer import Tokenizer
 
 __all__ = [

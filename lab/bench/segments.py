@@ -17,7 +17,7 @@ from lab.bench.report import BenchFailedError, Options, Progress, Report
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 COLUMNS = (
     "dtype",

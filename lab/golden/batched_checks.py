@@ -17,9 +17,8 @@ from lab.golden.generation_checks import (
     check_limits,
     check_sampling,
 )
-from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.kv_cache import KVCache
-from synth.engine.model.slow_ar import Span
 
 _BEFORE, _OWN, _AFTER, _HOLDER = range(4)  # slots: neighbours, the stream checked, the prefix
 _SHORT = 7  # columns of the neighbours' own parts

@@ -14,14 +14,14 @@ from lab.golden.case import CaseResult, compare_value
 from lab.golden.generate import CodeRequest, Generation
 from lab.golden.generation_jobs import Job, Outcome, Run
 from lab.golden.models import Loaded
+from lab.golden.noise import CounterNoise
 from synth.contract import Sampling
 from synth.engine.errors import EngineError
-from synth.engine.model.compat import REFERENCE
+from synth.engine.model.config import REFERENCE
 from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, RUNNING, DecodeState
-from synth.engine.model.noise import CounterFrame, CounterNoise, FrameNoise, NoiseSource, draw_words
-from synth.engine.model.prefill import SlotStart, start_slots
-from synth.engine.model.prefix_cache import PrefixCache, PrefixKeys
+from synth.engine.model.prefill import PrefixCache, PrefixKeys, SlotStart, start_slots
+from synth.engine.model.sampling import CounterFrame, FrameNoise, NoiseSource, draw_words
 from synth.engine.prompt import VoicePrompt, prompt_builder
 
 _BUCKETS = (1, 2, 4, 6)

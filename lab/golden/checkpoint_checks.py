@@ -26,7 +26,7 @@ from lab.golden.models import Loaded, load, new_cache
 from synth.engine.errors import CheckpointError
 from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.config import load_config, parse_config
-from synth.engine.model.slow_ar import Span
+from synth.engine.model.dual_ar import Span
 from synth.engine.tokenizer import Tokenizer
 
 FILE = "checkpoint.json"

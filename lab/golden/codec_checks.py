@@ -24,7 +24,7 @@ from lab.golden.voice_checks import check_voices, check_wav_voices
 from lab.golden.wav_file import read_wav
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.files.load import load_decoder, load_encoder
+from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.codec.resample import resample_waveform, usable_resamplers
 
 __all__ = ["CHECKS", "COMPANIONS", "checkpoint_codec_variants"]

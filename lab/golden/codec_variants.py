@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lab.golden.case import CaseResult, GoldenFolder, compare_close
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.files.load import load_decoder
+from synth.engine.codec.load import load_decoder
 from synth.engine.errors import CheckpointError
 
 FILE = "checkpoint.json"

@@ -16,9 +16,8 @@ from lab.golden.generation_checks import check_greedy
 from synth.contract import Sampling
 from synth.engine.errors import InvalidSpecError
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.slow_ar import Span
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.library import native_library
 

@@ -17,10 +17,9 @@ from lab.golden.case import (
     not_understood,
 )
 from lab.golden.models import load, new_cache
-from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.layers import rope_table
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.slow_ar import Span
 
 TOLERANCE = 1e-4
 _REAL_ROPE = (128, 1000000.0)  # of the published model, whatever checkpoint lies beside the vectors

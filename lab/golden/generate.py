@@ -10,13 +10,12 @@ from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
-from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.config import PRODUCT, Compat
 from synth.engine.model.decode import StepOutput, decode_step
 from synth.engine.model.decode_state import FINISH_REASONS, DecodeState
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.noise import NoiseSource
 from synth.engine.model.prefill import SlotPrompt, prefill
-from synth.engine.model.sampling import DEFAULT_MAX_TOP_K
+from synth.engine.model.sampling import DEFAULT_MAX_TOP_K, NoiseSource
 from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
 from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
 

@@ -20,10 +20,10 @@ from lab.golden.case import (
 from lab.golden.generate import Generation
 from lab.golden.generation_jobs import Job, Outcome, RunJobs, run_alone
 from lab.golden.models import Loaded, load, noise_of
+from lab.golden.noise import FixedFrame
 from synth.contract import FinishReason
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.noise import FixedFrame, FrameNoise
-from synth.engine.model.sampling import Cut, best_candidates, probabilities
+from synth.engine.model.sampling import Cut, FrameNoise, best_candidates, probabilities
 
 _EDGE_ROW = {
     "text",

@@ -21,8 +21,8 @@ from lab.golden.generate import (
 )
 from lab.golden.models import Loaded, noise_of, sampling_of, voices_of
 from synth.engine.errors import EngineError
-from synth.engine.model.compat import REFERENCE
-from synth.engine.model.noise import NoiseSource
+from synth.engine.model.config import REFERENCE
+from synth.engine.model.sampling import NoiseSource
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from lab.golden.case import GoldenFolder
 from lab.golden.generate import pair_voices
+from lab.golden.noise import CounterNoise, TorchNoise
 from lab.golden.vocabulary import read_vocabulary
 from synth.contract import Sampling
 from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.compat import REFERENCE
+from synth.engine.model.config import REFERENCE
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.noise import CounterNoise, NoiseSource, TorchNoise
+from synth.engine.model.sampling import NoiseSource
 from synth.engine.prompt import VoicePrompt
 from synth.engine.tokenizer import Tokenizer
 

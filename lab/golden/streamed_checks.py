@@ -34,8 +34,7 @@ from lab.golden.codec_variants import FILE as CHECKPOINT
 from lab.golden.codec_variants import checkpoint_codec_variants, decode_whole
 from lab.golden.wav_file import read_wav
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 
 _CHUNKS = ((1,), (3,), (7,), (64,), (200,), (1, 130, 2, 40, 7))  # each over and over
 _PIECES = (1, 64)  # frames of a clip that are encoded at once

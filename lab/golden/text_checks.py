@@ -19,7 +19,7 @@ from lab.golden.generate import (
     split_text_by_speaker,
 )
 from lab.golden.models import load, voices_of
-from synth.engine.model.compat import REFERENCE
+from synth.engine.model.config import REFERENCE
 from synth.engine.prompt import prompt_builder
 
 _PROMPT_ROW = {

@@ -20,9 +20,8 @@ from lab.golden.case import (
     compare_value,
 )
 from lab.golden.wav_file import read_wav
-from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.files.load import load_encoder
-from synth.engine.codec.files.reference import encode_reference, mono_waveform
+from synth.engine.codec.encoder import CodecEncoder, encode_reference, mono_waveform
+from synth.engine.codec.load import load_encoder
 from synth.engine.codec.resample import (
     ResamplerChoice,
     SincFilter,

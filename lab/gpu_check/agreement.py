@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lab.bench.agreement import measure_agreement
 from lab.bench.presets import preset_dual_ar, preset_models
-from lab.bench.stepping import has_kernels, random_prompt, without_kernels
+from lab.bench.stepping import has_kernels, measure_agreement, random_prompt, without_kernels
 from lab.gpu_check.steps import Context, Found, Step
 from synth.contract import Reference, RenderSpec, Sampling, SegmentAudio
 from synth.engine import Engine, EngineConfig
@@ -21,7 +20,7 @@ from synth.engine.model.decode import step_tensors
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.prefill import SlotPrompt, prefill
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 FORCED_FRAMES = {"cuda": 512, "cpu": 24}
 FORCED_COLUMNS = (

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lab.bench.codec_source import CodecSource
 from lab.bench.encode import _tone
-from lab.bench.windows import synchronize
+from lab.bench.machine import synchronize
 from lab.gpu_check.steps import Context, Found, Step
-from synth.engine.codec import CodecDecoder
-from synth.engine.codec.capture import Capture, CudaCapture
-from synth.engine.codec.precision import DecodeError, decode_error
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
-from synth.engine.codec.streams.graphs import StreamGraphs
-from synth.engine.device_lane import DeviceLane
-from synth.engine.presets.shapes import preset
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.streams import (
+    Capture,
+    ChunkSchedule,
+    CodecStream,
+    CudaCapture,
+    StreamGraphs,
+    decode_streams,
+)
+from synth.engine.device import DeviceLane
+from synth.engine.errors import InvalidSpecError
+from synth.engine.presets import preset
 
 COLUMNS = ("what", "snr_db", "max_abs", "least_db", "passed")
 STREAMS, FRAMES = 2, 40
@@ -112,3 +117,31 @@ def _codes_that_differ(source: CodecSource) -> float:
 
 
 STEPS = (Step("codec", 60, check_codec),)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeError:
+    """Hold how far one decoder's audio is from another's.
+
+    `snr_db` is the power of the audio over that of the difference, infinite where there is none;
+    `max_abs` the largest difference of a sample, where full scale is 1.
+    """
+
+    snr_db: float
+    max_abs: float
+
+
+def decode_error(exact: CodecDecoder, other: CodecDecoder, codes: Sequence[Tensor]) -> DecodeError:
+    """Measure `other` against `exact` over the audio of all code matrices together.
+
+    Raises:
+        InvalidSpecError: there are no frames, or codes are refused by a decoder.
+    """
+    if not sum(matrix.shape[-1] for matrix in codes):
+        raise InvalidSpecError("An error is measured over at least one frame of codes.")
+    expected = torch.cat(exact.decode(codes)).double()
+    difference = torch.cat(other.decode(codes)).to(expected.device).double() - expected
+    signal, noise = expected.square().sum().item(), difference.square().sum().item()
+    ratio = signal / noise if noise else math.inf
+    snr_db = 10 * math.log10(ratio) if ratio else -math.inf
+    return DecodeError(snr_db, difference.abs().max().item())

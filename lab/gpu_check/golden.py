@@ -10,9 +10,9 @@ import torch
 from lab.golden import checkpoint_checks, codec_checks, forward_checks, text_checks
 from lab.golden.case import CaseResult, GoldenFolder
 from lab.golden.runner import PATHS, run_golden
+from lab.gpu_check.codec_parity import decode_error
 from lab.gpu_check.steps import Context, Found, Step
-from synth.engine.codec import load_decoder
-from synth.engine.codec.precision import decode_error
+from synth.engine.codec.load import load_decoder
 
 COLUMNS = ("file", "cases", "failed", "worst")
 # What is of files and texts alone; no device computes it.

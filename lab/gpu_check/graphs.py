@@ -17,7 +17,7 @@ from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.graphs import EagerSteps, GraphBackend, StepRunner, capture_steps
 from synth.engine.model.prefill import SlotPrompt, prefill
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 SLOTS, POSITIONS, PROMPT = 8, 320, 40
 COLUMNS = ("bucket", "frames", "different", "nodes", "capture_seconds")
@@ -39,7 +39,7 @@ _PLAY: tuple[tuple[str, tuple[int, ...], int, int], ...] = (
 def check_graphs(context: Context) -> Found:
     """Play the same scenes on two states, one stepped eagerly and one by replays."""
     context.need_gpu("a CUDA graph")
-    from synth.engine.model.graph_capture import CudaGraphs
+    from synth.engine.model.graphs import CudaGraphs
 
     model = preset_dual_ar(preset(context.preset), device=context.device)
     return compare_runs(model, CudaGraphs(context.device))

@@ -12,17 +12,20 @@ import torch
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K
-from synth.engine.kernels.attention import decode_attention, decode_attention_torch
-from synth.engine.kernels.embed import embed_columns, embed_columns_torch
+from synth.engine.kernels.attention import step_attention, step_attention_torch
 from synth.engine.kernels.frame_attention import (
-    frame_attention,
-    frame_attention_torch,
     step_frame,
     step_frame_torch,
 )
 from synth.engine.kernels.gemv import gemv, gemv_torch
-from synth.engine.kernels.heads import write_heads, write_heads_torch
-from synth.engine.kernels.norm import add_rms_norm, add_rms_norm_torch
+from synth.engine.kernels.rowwise import (
+    add_rms_norm,
+    add_rms_norm_torch,
+    embed_columns,
+    embed_columns_torch,
+    swiglu,
+    swiglu_torch,
+)
 from synth.engine.kernels.sampler import (
     DrawInputs,
     TokenDraw,
@@ -32,17 +35,8 @@ from synth.engine.kernels.sampler import (
     draw_tokens,
     draw_tokens_torch,
 )
-from synth.engine.kernels.shared_prefix import (
-    PrefixGroups,
-    PrefixPool,
-    shared_attention,
-    shared_attention_torch,
-)
 from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
-from synth.engine.kernels.step_attention import step_attention, step_attention_torch
-from synth.engine.kernels.swiglu import swiglu, swiglu_torch
-from synth.engine.model.noise import SLOW_DRAWS
-from synth.engine.model.sampling import RAS_WINDOW
+from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)
 
@@ -71,29 +65,6 @@ def kernel_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     return [case for cases in CASES.values() for case in cases(device, dtype)]
 
 
-def attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of one layer of the full model, every stream at 1,200 of 2,048."""
-    return [
-        _attention_case(batch, split, device, dtype)
-        for batch in BATCHES
-        for split in (64, 128, 256)
-    ]
-
-
-def _attention_case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
-    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
-    position = torch.full((batch,), 1199, device=device)
-    return KernelCase(
-        "decode_attention",
-        f"{batch} streams, 1200 positions, splits of {split}",
-        lambda: decode_attention(q, keys, values, position, split=split),
-        lambda: decode_attention_torch(q, keys, values, position, split=split),
-        num_bytes(keys, values) * 1200 // 2048 + 2 * num_bytes(q),
-    )
-
-
 def embed_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return cases of columns of codes, of a vocabulary cut to its semantic part."""
     text, audio = (random(rows, 2560, device=device, dtype=dtype) for rows in (4096, 40_960))
@@ -114,34 +85,34 @@ def _embed_case(batch: int, text: Tensor, audio: Tensor) -> KernelCase:
 
 def frame_attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return cases of one layer of the full model, at a frame's last codebook."""
-    return [case for batch in BATCHES for case in _frame_attention_shape(batch, device, dtype)]
+    return [
+        _frame_attention_case(batch, normed, device, dtype)
+        for batch in BATCHES
+        for normed in (False, True)
+    ]
 
 
-def _frame_attention_shape(
-    batch: int, device: torch.device, dtype: torch.dtype
-) -> list[KernelCase]:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
+def _frame_attention_case(
+    batch: int, normed: bool, device: torch.device, dtype: torch.dtype
+) -> KernelCase:
     qkv = random(batch, 48 * 128, device=device, dtype=dtype)
     keys = random(batch, 8, 10, 128, device=device, dtype=dtype)
     values = keys.flip(-1).contiguous()
     rope = random(10, 64, 2, device=device, dtype=torch.float32)
-    shape = f"{batch} streams, 10 positions"
-    return [
-        KernelCase(
-            "frame_attention",
-            shape,
-            lambda: frame_attention(q, keys, values, 9),
-            lambda: frame_attention_torch(q, keys, values, 9),
-            num_bytes(keys, values) + 2 * num_bytes(q),
-        ),
-        KernelCase(
-            "step_frame",
-            shape,
-            lambda: (step_frame(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
-            lambda: (step_frame_torch(qkv, rope, keys, values, 9), keys[:, :, 9], values[:, :, 9]),
-            num_bytes(keys, values, qkv, q),
-        ),
-    ]
+    weight = random(40, 128, device=device, dtype=dtype) if normed else None
+
+    def call(function: object) -> tuple[Tensor, ...]:
+        assert callable(function)
+        mixed = function(qkv, rope, keys, values, 9, weight=weight, eps=1e-6)
+        return mixed, keys[:, :, 9], values[:, :, 9]
+
+    return KernelCase(
+        "step_frame",
+        f"{batch} streams, 10 positions" + (", q/k norm" if normed else ""),
+        lambda: call(step_frame),
+        lambda: call(step_frame_torch),
+        num_bytes(keys, values, qkv) + num_bytes(qkv) * 32 // 48,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,35 +170,10 @@ def _gemv_case(product: _Product, rows: int, weight: Tensor) -> KernelCase:
     )
 
 
-def heads_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of both transformers of the full model."""
-    slow = [_heads_case(batch, 2048, True, device, dtype) for batch in BATCHES]
-    return slow + [_heads_case(batch, 10, False, device, dtype) for batch in BATCHES]
-
-
-def _heads_case(
-    batch: int, positions: int, slow: bool, device: torch.device, dtype: torch.dtype
-) -> KernelCase:
-    heads, kv_heads, head_dim = 32, 8, 128
-    qkv = random(batch, (heads + 2 * kv_heads) * head_dim, device=device, dtype=dtype)
-    keys = torch.zeros(batch, kv_heads, positions, head_dim, device=device, dtype=dtype)
-    values, at = torch.zeros_like(keys), positions // 2
-    rope = random(positions, head_dim // 2, 2, device=device, dtype=torch.float32)
-    weight = random(heads + kv_heads, head_dim, device=device, dtype=dtype) if slow else None
-    position = torch.full((batch,), at, device=device) if slow else at
-
-    def call(function: object) -> tuple[Tensor, ...]:
-        assert callable(function)
-        queries = function(qkv, rope, keys, values, position, weight=weight, eps=1e-6)
-        return queries, keys[:, :, at], values[:, :, at]
-
-    return KernelCase(
-        "write_heads",
-        f"{batch} x {qkv.shape[1]}" + (", q/k norm, positions read" if slow else ", position 5"),
-        lambda: call(write_heads),
-        lambda: call(write_heads_torch),
-        2 * num_bytes(qkv),
-    )
+def rowwise_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+    """Return cases of embeddings, norms and gates."""
+    kinds = (embed_cases, norm_cases, swiglu_cases)
+    return [case for cases in kinds for case in cases(device, dtype)]
 
 
 def norm_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
@@ -293,29 +239,6 @@ def _sampler_shape(batch: int, device: torch.device, dtype: torch.dtype) -> list
     ]
 
 
-def shared_prefix_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
-    """Return cases of one layer of the full model, 800 of 1,200 positions shared."""
-    return [_shared_prefix_case(batch, device, dtype) for batch in BATCHES]
-
-
-def _shared_prefix_case(batch: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
-    q = random(batch, 32, 128, device=device, dtype=dtype)
-    keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
-    values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
-    pool = PrefixPool(keys[:1, :, :1024].clone(), values[:1, :, :1024].clone())
-    position = torch.full((batch,), 1199, device=device)
-    groups = PrefixGroups.allocate(batch, 1, device)
-    groups.assign(torch.zeros_like(position), torch.full((1,), 800, device=device))
-    own = num_bytes(keys, values) * 400 // 2048
-    return KernelCase(
-        "shared_attention",
-        f"{batch} streams, 800 of 1200 positions shared",
-        lambda: shared_attention(q, keys, values, position, pool, groups),
-        lambda: shared_attention_torch(q, keys, values, position, pool, groups),
-        own + num_bytes(pool.keys, pool.values) * 800 // 1024 + 2 * num_bytes(q),
-    )
-
-
 def snake_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return cases of the decoder's widest tensors, of 4 and of 64 frames."""
     return [
@@ -355,18 +278,16 @@ def _snake_shape(x: Tensor) -> list[KernelCase]:
     ]
 
 
-def step_attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
+def attention_cases(device: torch.device, dtype: torch.dtype) -> list[KernelCase]:
     """Return cases of one layer of the full model, every stream at 1,200 of 2,048."""
     return [
-        _step_attention_case(batch, split, device, dtype)
+        _attention_case(batch, split, device, dtype)
         for batch in BATCHES
-        for split in (64, 256)
+        for split in (64, 128, 256)
     ]
 
 
-def _step_attention_case(
-    batch: int, split: int, device: torch.device, dtype: torch.dtype
-) -> KernelCase:
+def _attention_case(batch: int, split: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
     qkv = random(batch, 48 * 128, device=device, dtype=dtype)
     keys = random(batch, 8, 2048, 128, device=device, dtype=dtype)
     values = random(batch, 8, 2048, 128, device=device, dtype=dtype).flip(-1).contiguous()
@@ -419,14 +340,9 @@ def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float =
 # By the name of the kernel's module.
 CASES = {
     "attention": attention_cases,
-    "embed": embed_cases,
     "frame_attention": frame_attention_cases,
     "gemv": gemv_cases,
-    "heads": heads_cases,
-    "norm": norm_cases,
+    "rowwise": rowwise_cases,
     "sampler": sampler_cases,
-    "shared_prefix": shared_prefix_cases,
     "snake": snake_cases,
-    "step_attention": step_attention_cases,
-    "swiglu": swiglu_cases,
 }

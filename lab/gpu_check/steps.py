@@ -21,7 +21,7 @@ from lab.gpu_check.records import BEGUN, DONE, FAILED, MISMATCH, NOT_MEASURED, R
 from lab.gpu_check.watch import DEVICE_LOST
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 STEP_LIMIT, LEAST_SECONDS = 3, 20  # a step is stopped after three times what it should take
 OVERTIME = 30  # seconds that the last step may go on behind the end of a run

@@ -9,9 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from lab.training.codebooks import CODE_DIM, Book
-from lab.training.latents import LATENT_DIM
-from synth.engine.codec import CodecDecoder, CodecEncoder
+from lab.training.codebooks import CODE_DIM, LATENT_DIM, Book
 from synth.engine.codec.config import (
     ENCODER_WINDOW,
     MODULE_WINDOW,
@@ -19,8 +17,9 @@ from synth.engine.codec.config import (
     CodecConfig,
     TransformerConfig,
 )
-from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d
-from synth.engine.codec.residual import Snake
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Snake
 
 HEADS = 2  # of 64 numbers each, in every transformer of the codec
 _FFN = 256

@@ -14,12 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.training.codebooks import Book, encode_latents, fit_books
-from lab.training.latents import LatentSpace, fit_latent_space
-from lab.training.resample import upsample
-from lab.training.run_folder import RunFolder, RunFolderError
-from lab.training.shards import ALIGNED, PLAIN, Clip, read_shard, shard_paths
-from synth.engine.codec import CodecEncoder
+from lab.training.codebooks import Book, LatentSpace, encode_latents, fit_books, fit_latent_space
+from lab.training.shards import (
+    ALIGNED,
+    PLAIN,
+    Clip,
+    RunFolder,
+    RunFolderError,
+    read_shard,
+    shard_paths,
+)
+from lab.training.synthesis import upsample
+from synth.engine.codec.encoder import CodecEncoder
 
 _FIT_SHARDS = 3
 _MAX_FIT_FRAMES = 200_000

@@ -19,10 +19,9 @@ from lab.training.alignment import (
     spans_of,
     states_of,
 )
-from lab.training.espeak import SAMPLE_RATE, Utterance, espeak
+from lab.training.espeak import SAMPLE_RATE, VOICES, TrainedVoice, Utterance, espeak
 from lab.training.shards import ALIGNED, PLAIN, Clip, shard_path, write_shard
 from lab.training.texts import draw_text, read_corpus
-from lab.training.voices import VOICES, TrainedVoice
 
 MAX_SECONDS = 6.0
 _MIN_FRAMES = 3

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from lab.training.acoustics import ROWS_PER_FRAME
 from lab.training.codebooks import Book
 from lab.training.codec_network import build_decoder, codec_config, set_books
-from lab.training.run_folder import RunFolderError
-from lab.training.shards import Clip
+from lab.training.espeak import VOICES
+from lab.training.shards import Clip, RunFolderError
 from lab.training.synthesis import ROW_LENGTH, synthesise
-from lab.training.voices import VOICES
 
 FRAME_LENGTH = ROWS_PER_FRAME * ROW_LENGTH
 SAMPLE_RATE = 44100

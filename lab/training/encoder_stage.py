@@ -14,14 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lab.training.acoustics import ROW_SAMPLES, ROWS_PER_FRAME
-from lab.training.codebooks import Book
+from lab.training.codebooks import PARTS_FIRST, STATE_DIM, VOICES_FIRST, Book, LatentSpace
 from lab.training.codec_network import build_encoder, codec_config, set_books
-from lab.training.latents import PARTS_FIRST, STATE_DIM, VOICES_FIRST, LatentSpace
-from lab.training.resample import upsample
 from lab.training.shards import Clip
-from synth.engine.codec import CodecEncoder
-from synth.engine.codec.files.codec_file import open_codec
-from synth.engine.codec.files.stored_weights import folded_weights, stored_shapes
+from lab.training.synthesis import upsample
+from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
+from synth.engine.codec.encoder import CodecEncoder
 
 _Wave = npt.NDArray[np.float32]
 _SHARPNESS = 14.0  # of the choice between states, on cosines

@@ -15,10 +15,11 @@ from lab.training.codec_network import build_decoder, build_encoder, codec_confi
 from lab.training.codes_stage import load_quantizer
 from lab.training.evaluation.clean_speech import VOICES_FILE, voices_json
 from lab.training.lm_network import LMSizes, config_json
-from lab.training.lm_vocabulary import END, PAD, write_tokenizer
-from lab.training.plan import Plan
-from lab.training.run_folder import RunFolder
-from synth.engine.codec import CodecDecoder, CodecEncoder
+from lab.training.shards import RunFolder
+from lab.training.stages import Plan
+from lab.training.texts import END, PAD, write_tokenizer
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
 
 # How the file spells norm and direction of a weight, for each way that a module names.
 _SPELLINGS = {

@@ -10,11 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lab.training.lm_vocabulary import END, PAD, make_tokenizer
-from synth.engine.model.attention import prefill_attention
+from lab.training.texts import END, PAD, make_tokenizer
 from synth.engine.model.config import LMConfig, parse_config
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.layers import Block, rms_norm, rope_table
+from synth.engine.model.layers import Block, prefill_attention, rms_norm, rope_table
 from synth.engine.tokenizer import Tokenizer
 
 MAX_POSITIONS = 4096
@@ -91,7 +90,7 @@ def build_lm(sizes: LMSizes) -> DualAR:
             continue
         into_stream = name.endswith(("wo.weight", "w2.weight"))
         nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * sizes.layers) if into_stream else 1))
-    # Looked-up rows are summed, six a frame; larger ones help a narrow model.
+    # LiveRows-up rows are summed, six a frame; larger ones help a narrow model.
     nn.init.normal_(model.slow.embeddings.weight, std=0.05)
     nn.init.normal_(model.slow.codebook_embeddings.weight, std=0.05)
     prepare(model)

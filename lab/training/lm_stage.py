@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lab.training.codes_stage import CodedClips
 from lab.training.lm_network import LMSizes, build_lm, hidden_states, prepare, residual_logits
-from lab.training.lm_vocabulary import make_tokenizer
+from lab.training.texts import make_tokenizer
 from synth.engine.prompt import PromptBuilder, VoicePrompt
 from synth.engine.tokenizer import Tokenizer
 

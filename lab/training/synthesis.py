@@ -15,7 +15,18 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lab.training.acoustics import NUM_BANDS, band_centres_hz
-from lab.training.voices import PITCH_GRID_HZ
+from lab.training.espeak import PITCH_GRID_HZ
+
+
+def upsample(waves: Tensor) -> Tensor:
+    """Return waves [B, 2 N] at twice the rate of [B, N], by a windowed sinc."""
+    taps = 24
+    places = torch.arange(-taps, taps + 1, dtype=torch.float32, device=waves.device)
+    window = torch.hann_window(2 * taps + 3, periodic=False, device=waves.device)[1:-1]
+    kernel = torch.sinc(places / 2) * window
+    spread = torch.stack([waves, torch.zeros_like(waves)], dim=-1).flatten(1)
+    return F.conv1d(F.pad(spread, (taps, taps))[:, None], kernel[None, None])[:, 0]
+
 
 SAMPLE_RATE = 44100
 CYCLE = 2048  # samples after which every component repeats

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from lab.training.run_folder import RunFolder
+from lab.training.shards import RunFolder
 
 SAVE_SECONDS = 60.0
 _LOWEST_RATE = 0.03  # of the peak, at the end

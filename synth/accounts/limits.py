@@ -25,20 +25,14 @@ RETRY_SECONDS = 10  # how soon a place in the queue is free is not known
 class KeyLimitError(RefusedError):
     """A key is at a limit: code `key_limit_…`, sentence; seconds where waiting helps."""
 
-    def __init__(
-        self, code: str, message: str, *, status: int = 429, retry_after: int | None = None
-    ) -> None:
-        super().__init__(code, message, status=status, retry_after=retry_after)
 
-
-def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None:
-    """Refuse a job that a key has no place for; call it in the transaction that queues the job.
+def check_job(key: ApiKey, own: Q, *, chars: int, jobs: int = 1) -> None:
+    """Refuse jobs that a key has no place for; call it in the transaction that queues them.
 
     Args:
-        job: the job, whose row may be written already; it is left out of what is counted, and of a
-            batch its items are as well.
-        chars: how many characters of it are to be rendered.
-        jobs: for how many jobs it counts: a batch for as many as it has items.
+        own: names the jobs themselves, whose rows may be written already: they are not counted.
+        chars: how many characters of them are to be rendered.
+        jobs: how many they are.
 
     Raises:
         KeyLimitError: key_limit_jobs, key_limit_chars or key_limit_stored_bytes, all 429.
@@ -47,11 +41,8 @@ def check_job(key: ApiKey, job: RenderJob, *, chars: int, jobs: int = 1) -> None
     if key.max_unfinished_jobs is None and key.max_queued_chars is None:
         return
     _lock(key)
-    others = RenderJob.objects.filter(
-        ~Q(pk=job.pk) & (Q(batch__isnull=True) | ~Q(batch=job.pk)),
-        api_key=key,
-        status__in=UNFINISHED,
-    ).exclude(kind=RenderJob.Kind.BATCH)
+    others = RenderJob.objects.filter(api_key=key, status__in=UNFINISHED).exclude(own)
+    others = others.exclude(kind=RenderJob.Kind.BATCH)
     if key.max_unfinished_jobs is not None:
         _check_jobs(others.count(), jobs, key.max_unfinished_jobs)
     if key.max_queued_chars is not None:
@@ -81,7 +72,7 @@ def check_voice_bytes(api_key: ApiKey | None, voice: Voice, **_: Any) -> None:
             f"With this clip, {stored['total']} bytes would be stored ({told(stored)}), and "
             f"this API key allows {api_key.max_stored_bytes}. Delete voices, jobs or books, or "
             "send smaller clips.",
-            status=413,
+            case="upload_above_limit",
         )
 
 
@@ -101,7 +92,7 @@ def check_upload_bytes(key: ApiKey | None) -> None:
             f"With this file, {stored['total']} bytes would be stored ({told(stored)}), and "
             f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
             "send a smaller file.",
-            status=413,
+            case="upload_above_limit",
         )
 
 

@@ -1,4 +1,4 @@
-"""Write what the admin's pages show of a book: cover, badge, bar, words, voices, file."""
+"""Say what the admin's pages show of a book: its state, its voices, its chapters and segments."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.template.loader import render_to_string
+from django.db.models import Count, Min, Q, QuerySet, Sum
 from django.urls import reverse
-from django.utils.safestring import SafeString
 
-from synth.admin.job_cells import BADGES
+from synth.admin.cells import COLOURS, state_context
+from synth.admin.jobs import SEGMENT_ORDER, SEGMENTS_PER_PAGE
 from synth.api.books.serializers import BookSerializer, Progress, with_progress
 from synth.api.jobs.serializers import progress_of
-from synth.bookshelf.metadata import authors_of, title_of
+from synth.audiobooks.metadata import authors_of, title_of
 from synth.jobs.eta import WITHOUT_ETA, hours
-from synth.models import BookSource
+from synth.models import BookSource, RenderJob, Segment
 from ttsweb.counted import counted
 from voices.models import Voice
 
-COLOURS = BADGES | {"paused": "encoding"}
 WORKING = ("importing", "queued", "running")  # what changes without anybody doing something
+_OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
+_ENDED = (Segment.Status.FAILED, Segment.Status.CANCELLED)
+_MOST_NAMED = 100
 
 
 def status_of(book: BookSource) -> str:
@@ -56,29 +58,19 @@ def words_of(book: BookSource) -> list[str]:
     return words
 
 
-def row_cell(template: str, book: BookSource) -> SafeString:
-    """Return a cell of the list that the page's script keeps up to date."""
-    return SafeString(render_to_string(f"synth/{template}.html", cell_context(book)))
-
-
 def cell_context(book: BookSource) -> dict[str, Any]:
-    """Return what the templates of the cells and of the page's head need."""
+    """Return what the cells of a book and the state on its page show."""
     status = status_of(book)
     share = progress_of(book.job) if book.job is not None else 0.0
-    told = BookSerializer()
+    fields = BookSerializer()
     return {
+        **state_context(status, share, words_of(book), is_open=status in WORKING),
         "book": book,
         "title": title_of(book),
         "authors": authors_of(book),
-        "status": status,
-        "is_open": status in WORKING,
-        "colour": COLOURS.get(status, "pending"),
-        "words": " · ".join(words_of(book)),
-        "progress": f"{share:.3f}",
-        "percent": round(100 * share),
-        "audio_url": told.get_audio_url(book),
-        "error_code": told.get_error_code(book),
-        "error_message": told.get_error_message(book),
+        "url": fields.get_audio_url(book),
+        "error_code": fields.get_error_code(book),
+        "error_message": fields.get_error_message(book),
         "cover_url": reverse("book-cover", args=[book.pk]) if book.cover_key else "",
     }
 
@@ -109,3 +101,116 @@ def _uuid(text: str) -> uuid.UUID | None:
         return uuid.UUID(text)
     except ValueError:
         return None
+
+
+def chapter_rows(job: RenderJob, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return each chapter's state, counts and length, and where it is in the job's file."""
+    rows = job.chapters.order_by("index").annotate(
+        segments_total=Count("segments"),
+        segments_done=Count("segments", filter=Q(segments__status=Segment.Status.DONE)),
+        segments_bad=Count("segments", filter=Q(segments__status__in=_ENDED)),
+        segments_open=Count("segments", filter=Q(segments__status__in=_OPEN)),
+        spoken=Sum("segments__take__audio_seconds"),
+        first=Min("segments__id", filter=Q(segments__take__isnull=False)),
+    )
+    measured = _measured(report)
+    spoken = 0  # a chapter of which nothing was spoken is not in the file
+    found = []
+    for row in rows:
+        marks = measured[spoken] if row.segments_done and spoken < len(measured) else {}
+        spoken += bool(row.segments_done)
+        found.append(_row(job, row, marks))
+    return found
+
+
+def segment_rows(job_id: uuid.UUID, index: int) -> QuerySet[Segment]:
+    """Return the segments of a chapter in their order."""
+    rows = Segment.objects.filter(job=job_id, chapter__index=index)
+    return rows.select_related("take").order_by("index")
+
+
+def named_segments(job_id: uuid.UUID, short: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the segments that a proof complains of, why, and where their job's page has them."""
+    wanted = Q(status__in=_ENDED) | Q(pk__in=list(short))
+    rows = Segment.objects.filter(wanted, job=job_id).select_related("take", "chapter")
+    rows = rows.order_by("chapter__index", "index")[:_MOST_NAMED]
+    places = _places(job_id)
+    page = reverse("admin:synth_renderjob_change", args=[job_id])
+    return [
+        {
+            "segment": row,
+            "why": _why(row),
+            "url": f"{page}?segments-page={places[row.pk] // SEGMENTS_PER_PAGE + 1}",
+        }
+        for row in rows
+    ]
+
+
+def _why(segment: Segment) -> str:
+    if segment.status == Segment.Status.DONE:
+        return "too short for its text"
+    return segment.error_message or f"it is {segment.status}"
+
+
+def _places(job_id: uuid.UUID) -> dict[int, int]:
+    """Return the place of each segment in its job, as its page lists them."""
+    rows = Segment.objects.filter(job=job_id).order_by(*SEGMENT_ORDER)
+    return {pk: place for place, pk in enumerate(rows.values_list("pk", flat=True))}
+
+
+def plot_of(report: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the bars of a report's chapters, in percent of the plot's height; None without any."""
+    rows = [row for row in _measured(report) if row.get("loudness_lufs") is not None]
+    if not rows:
+        return None
+    target = report.get("target_lufs")
+    known = [row["loudness_lufs"] for row in rows] + ([target] if target is not None else [])
+    low, high = min(known) - 3, max(known) + 1
+
+    def height(level: float) -> float:
+        return float(100 * (level - low) / (high - low))
+
+    return {
+        "width": len(rows),
+        "low": round(low),
+        "high": round(high),
+        "target": None if target is None else f"{100 - height(target):.1f}",
+        "bars": [
+            {
+                "x": place,
+                "y": f"{100 - height(row['loudness_lufs']):.1f}",
+                "height": f"{height(row['loudness_lufs']):.1f}",
+                "title": f"{row['title']}: {row['loudness_lufs']:.1f} LUFS",
+            }
+            for place, row in enumerate(rows)
+        ],
+    }
+
+
+def _measured(report: dict[str, Any]) -> list[dict[str, Any]]:
+    told = report.get("chapters")
+    return told if isinstance(told, list) else []
+
+
+def _row(job: RenderJob, row: Any, marks: dict[str, Any]) -> dict[str, Any]:
+    if row.segments_open:
+        state = "running" if row.segments_done or row.segments_bad else "queued"
+    elif row.segments_bad:
+        state = "partial" if row.segments_done else "failed"
+    else:
+        state = "done"
+    return {
+        "index": row.index,
+        "number": row.index + 1,
+        "title": row.title or f"Chapter {row.index + 1}",
+        "state": state,
+        "colour": COLOURS.get(state, "pending"),
+        "done": row.segments_done,
+        "bad": row.segments_bad,
+        "total": row.segments_total,
+        "length": hours(marks.get("seconds", row.spoken or 0.0)) if row.segments_done else "-",
+        "seconds": marks.get("seconds", row.spoken or 0.0),
+        # As text: a page in another language would write the number with a comma.
+        "start": str(marks["start_seconds"]) if "start_seconds" in marks else "",
+        "first_url": reverse("job-segment-audio", args=[job.pk, row.first]) if row.first else "",
+    }

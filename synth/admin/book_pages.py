@@ -5,31 +5,37 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from synth.accounts.access import visible_books
-from synth.admin.book_cells import cell_context, status_of, voices_of
-from synth.admin.book_chapters import chapter_rows, named_segments, plot_of, segment_rows
+from synth.admin.book_cells import (
+    cell_context,
+    chapter_rows,
+    named_segments,
+    plot_of,
+    segment_rows,
+    status_of,
+    voices_of,
+)
+from synth.admin.cells import WorkAdmin, buttons
+from synth.admin.jobs import SEGMENTS_PER_PAGE
 from synth.api.books.file_options import FORMATS as FILE_FORMATS
 from synth.api.books.file_options import PRESETS, TAKES
 from synth.api.books.serializers import with_progress
 from synth.api.jobs.serializers import has_audio
-from synth.books.rules import SENTENCES, SkipReason
-from synth.bookshelf.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
-from synth.bookshelf.proof import proof_of
+from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
+from synth.audiobooks.proof import proof_of
+from synth.books.rules import SkipReason
 from synth.formats import BOOK_FORMATS
 from synth.jobs.retry import may_retry
 from synth.models import BookSource, Export
 from synth.models.books import file_kinds
-from voices.access import visible_voices
-from voices.models import VoiceVersion
+from voices.access import offered_voices
 
 _AGAIN = "Save or download the file again, then upload it again."
-_SPLIT = "Split the book, or raise TTS_BOOK_IMPORT_MEGABYTES and TTS_BOOK_IMPORT_SECONDS."
+_SPLIT = "Split the book."
 _ADVICE = {
     "book_drm": "Get a copy of the book without DRM and upload that.",
     "book_encrypted": "Save a copy without a password and upload that.",
@@ -84,7 +90,6 @@ def advice_for(code: str, *, is_started: bool) -> str:
 
 MOST_VOICES = 500
 KIND_LABELS = dict(file_kinds())
-SEGMENTS_PER_PAGE = 50
 # Which buttons a book has in which state.
 BUTTONS = {
     "queued": ("pause", "cancel"),
@@ -94,27 +99,16 @@ BUTTONS = {
     "failed": ("retry",),
     "cancelled": ("retry",),
 }
-_LABELS = {
-    "pause": "Pause",
-    "resume": "Resume",
-    "cancel": "Stop the book",
-    "retry": "Retry missing segments",
-}
 _SCRIPTS = {"plan": ("plan_rows", "plan_facts", "plan_cast", "plan_editor")}
 UPLOAD_SCRIPTS = ("ttsweb/book_upload.js",)
 
 
-class BookPages:
+class BookPages(WorkAdmin):
     """Pages of one book beside the one that Django makes."""
-
-    admin_site: Any
-    opts: Any
-    has_view_permission: Any
-    has_control_permission: Any
 
     def plan_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         """Show the editor of a plan; the page reads and saves it over the API."""
-        book = self._find(request, pk)
+        book = self.find_row(request, pk)
         context = {
             "plan_url": reverse("book-plan", args=[book.pk]),
             "start_url": reverse("book-start", args=[book.pk]),
@@ -122,13 +116,13 @@ class BookPages:
             "narrator": voices_of(book),
             "may_edit": self.has_control_permission(request),
             "is_open": book.state == BookSource.State.PLANNED and book.job_id is None,
-            "reasons": {str(reason): sentence for reason, sentence in SENTENCES.items()},
+            "reasons": {str(reason): reason.sentence for reason in SkipReason},
         }
         return self._page(request, book, "plan", "Plan", context)
 
     def proof_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         """Show what became of every character of a book."""
-        book = self._find(request, pk)
+        book = self.find_row(request, pk)
         context: dict[str, Any] = {}
         if book.job_id is not None:
             proof = proof_of(book)
@@ -142,7 +136,7 @@ class BookPages:
 
     def chapter_part(self, request: HttpRequest, pk: uuid.UUID, index: int) -> HttpResponse:
         """Return the segments of a chapter, for the book's page to put in."""
-        book = self._find(request, pk)
+        book = self.find_row(request, pk)
         if book.job_id is None:
             raise Http404
         rows = segment_rows(book.job_id, index)
@@ -153,30 +147,14 @@ class BookPages:
     def _page(
         self, request: HttpRequest, book: BookSource, name: str, title: str, context: dict[str, Any]
     ) -> HttpResponse:
-        return TemplateResponse(
-            request,
-            f"synth/book_{name}.html",
-            {
-                **self.admin_site.each_context(request),
-                **cell_context(with_progress([book])[0]),
-                "title": f"{title} of {title_of(book)}",
-                "title_short": title_of(book)[:60],
-                "opts": self.opts,
-                "original": book,
-                "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
-                **context,
-            },
-        )
-
-    def _find(self, request: HttpRequest, pk: uuid.UUID) -> BookSource:
-        """Return a book that the user may see."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        books = visible_books(request.user).select_related("job", "owner")
-        book = books.prefetch_related("job__voices__version__voice").filter(pk=pk).first()
-        if book is None:
-            raise Http404
-        return book
+        more = {
+            **cell_context(with_progress([book])[0]),
+            "title_short": title_of(book)[:60],
+            "original": book,
+            "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
+        }
+        template, heading = f"synth/book_{name}.html", f"{title} of {title_of(book)}"
+        return self.render_page(request, template, heading, more | context)
 
 
 def page_context(request: HttpRequest, book: BookSource, site: BookPages) -> dict[str, Any]:
@@ -184,11 +162,17 @@ def page_context(request: HttpRequest, book: BookSource, site: BookPages) -> dic
     book = with_progress([book])[0]
     may_control = site.has_control_permission(request)
     cells = cell_context(book)
+    names = [
+        name
+        for name in BUTTONS.get(status_of(book), ())
+        if book.job is not None and (name != "retry" or may_retry(book.job))
+    ]
     return {
         **cells,
         "may_control": may_control,
         "may_start": may_control and cells["status"] == "planned",
-        "buttons": _buttons(book) if may_control else [],
+        "noun": "book",
+        "buttons": buttons("book", book, names, "book") if may_control else [],
         "advice": advice_for(cells["error_code"], is_started=book.job_id is not None),
         "who": voices_of(book),
         "voices": voices_for(request) if cells["status"] == "planned" else [],
@@ -213,21 +197,9 @@ def add_context(request: HttpRequest) -> dict[str, Any]:
 
 def voices_for(request: HttpRequest) -> list[dict[str, str]]:
     """Return the voices that a user may choose, by their names."""
-    ready = visible_voices(request.user).filter(
-        versions__status=VoiceVersion.Status.READY, archived=False, consent_withdrawn_at=None
-    )
-    rows = ready.distinct().order_by("name", "pk").values_list("pk", "name")[:MOST_VOICES]
+    voices = offered_voices(request.user).order_by("name", "pk")
+    rows = voices.values_list("pk", "name")[:MOST_VOICES]
     return [{"id": str(pk), "name": name} for pk, name in rows]
-
-
-def _buttons(book: BookSource) -> list[dict[str, str]]:
-    if book.job is None:
-        return []
-    return [
-        {"name": name, "label": _LABELS[name], "url": reverse(f"book-{name}", args=[book.pk])}
-        for name in BUTTONS.get(status_of(book), ())
-        if name != "retry" or may_retry(book.job)
-    ]
 
 
 def _sound(book: BookSource) -> dict[str, Any]:
@@ -287,7 +259,7 @@ def _metadata(book: BookSource) -> list[dict[str, Any]]:
 
 
 def _skipped(counts: dict[str, int]) -> list[dict[str, Any]]:
-    known = {str(reason): SENTENCES[reason] for reason in SkipReason}
+    known = {str(reason): reason.sentence for reason in SkipReason}
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     return [
         {"label": reason.replace("_", " "), "chars": chars, "sentence": known.get(reason, "")}

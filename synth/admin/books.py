@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import json
-import uuid
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import path
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
+from rest_framework import serializers
 
 from synth.accounts.access import visible_books
-from synth.admin.book_actions import BookActions
-from synth.admin.book_cells import row_cell, voice_names, voices_of
+from synth.admin.book_cells import cell_context, voice_names, voices_of
 from synth.admin.book_pages import BookPages, add_context, page_context
+from synth.admin.cells import job_actions, live_cell
 from synth.api.books.filters import status_condition
 from synth.api.books.serializers import STATUSES, with_progress
-from synth.models import BookSource
-from ttsweb.pages.admin_filters import NamedValuesFilter
+from synth.audiobooks.start import start_book
+from synth.audiobooks.uploads import delete_book
+from synth.jobs.rejections import SubmitRejectedError
+from synth.models import BookSource, RenderJob
+from ttsweb.pages.admin_base import BatchFilter, NamedValuesFilter, column, row_action
+
+_USUAL = (("speed", 1.0), ("seed", 0))
+_OLD_OPTIONS = "its options are no longer valid; upload it again"
 
 
-class BookChangeList(ChangeList):
-    """A page of books whose progress and voices are looked up together."""
+def in_words(values: dict[str, Any]) -> str:
+    """Return names and values in one line."""
+    parts = []
+    for name, value in values.items():
+        if value in (None, False, "", [], {}) or (name, value) in _USUAL:
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        parts.append(f"{name.replace('_', ' ')}: {text}")
+    return " · ".join(parts) or "-"
 
-    def get_results(self, request: HttpRequest) -> None:
-        """Find the page's books, and how far they are."""
-        super().get_results(request)
-        books = with_progress(list(self.result_list))
-        names = voice_names(books)
-        for book in books:
-            book.voice_names = names  # type: ignore[attr-defined]  # as an annotation would be
-        self.result_list = books
+
+def _start(book: BookSource) -> None:
+    try:
+        start_book(book)
+    except serializers.ValidationError as error:
+        raise SubmitRejectedError("options_invalid", _OLD_OPTIONS) from error
+
+
+def _job_of(book: BookSource) -> RenderJob:
+    if book.job is None:
+        sentence = "it was not started yet; start it first"
+        raise SubmitRejectedError("book_not_started", sentence)
+    return book.job
 
 
 class StateFilter(admin.SimpleListFilter):
@@ -60,45 +73,39 @@ class StateFilter(admin.SimpleListFilter):
         return queryset.filter(status_condition([chosen]))
 
 
-class BatchFilter(admin.SimpleListFilter):
-    """Show the books of one batch; its page leads here."""
+class OfBatchFilter(BatchFilter):
+    """Show the books of one batch, or of none."""
 
-    title, parameter_name = "batch", "batch"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Offer books that are of no batch, and the batch that is chosen."""
-        chosen = self.value()
-        others = [(chosen, "of one batch")] if chosen and chosen != "none" else []
-        return [("none", "of no batch"), *others]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Return the books of the batch that was chosen."""
-        chosen = self.value()
-        if chosen is None:
-            return queryset
-        if chosen == "none":
-            return queryset.filter(batch_entry__isnull=True)
-        try:
-            return queryset.filter(batch_entry__batch=uuid.UUID(chosen))
-        except ValueError:
-            return queryset.none()
+    path, single, label = "batch_entry__batch", "none", "of no batch"
 
 
 @admin.register(BookSource)
-class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # theirs has no types
+class BookAdmin(BookPages):
     """Books: a list that moves by itself, the upload, a page for each, its plan and its proof."""
 
+    noun = "book"
+    allowed = ("view", "add", "delete")
+    deletion = "The book {row}, with its plan, its job and all files"
+    deletes = staticmethod(delete_book)
+    cell_context = staticmethod(cell_context)
+    pages = (
+        ("plan", "plan/", "plan_page"),
+        ("proof", "proof/", "proof_page"),
+        ("chapter", "chapters/<int:index>/", "chapter_part"),
+    )
+    list_title = "Books"
     list_display = (
         "cover", "what", "badge", "progress", "voice", "owner", "created_at", "file",
     )  # fmt: skip
     list_display_links = ("what",)
-    list_filter = (StateFilter, BatchFilter, ("language", NamedValuesFilter), "created_at")
-    list_per_page = 50
-    show_full_result_count = False
+    list_filter = (StateFilter, OfBatchFilter, ("language", NamedValuesFilter), "created_at")
     search_fields = ("title", "filename", "owner__username")
     actions = (
-        "start_chosen", "pause_chosen", "resume_chosen", "cancel_chosen", "retry_chosen",
-        "make_interactive", "make_bulk",
+        row_action("start_chosen", "Start", "started", _start),
+        *job_actions(
+            "pause_chosen", "resume_chosen", "cancel_chosen", "retry_chosen", "make_interactive",
+            "make_bulk", job_of=_job_of,
+        ),
     )  # fmt: skip
     change_form_outer_before_template = "synth/book_page.html"
     fieldsets = (
@@ -106,21 +113,38 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
             ("filename", "size"), ("owner", "created_at"), ("asked", "rules"), ("id", "digest"),
         )}),
     )  # fmt: skip
-    readonly_fields = (
-        "filename", "size", "owner", "created_at", "asked", "rules", "id", "digest",
-    )  # fmt: skip
+
+    cover = live_cell("cover")
+    what = live_cell("title", "book", "title")
+    badge = live_cell("state")
+    progress = live_cell("progress")
+    file = live_cell("file")
+    voice = column("voice", voices_of)
+    size = column("size", lambda book: f"{book.size_bytes:,} bytes")
+    digest = column(
+        "sha256", lambda book: format_html('<span class="tts-break">{}</span>', book.sha256)
+    )
+    asked = column("options", lambda book: in_words(book.options | book.production))
+    rules = column(
+        "rules", lambda book: in_words(book.policies) if book.policies else "the usual ones"
+    )
 
     class Media:
         js = ("ttsweb/book_page.js", "ttsweb/book_files.js")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[BookSource]:
+    @staticmethod
+    def visible(user: Any) -> QuerySet[BookSource]:
         """Return the books that the user may see."""
-        books = visible_books(request.user).select_related("job", "owner").defer("job__text")
+        books = visible_books(user).select_related("job", "owner").defer("job__text")
         return books.prefetch_related("job__voices__version__voice")
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that looks progress up for a whole page."""
-        return BookChangeList
+    def look_up(self, rows: list[Any]) -> list[Any]:
+        """Return books that know how far they are, and the names of their voices."""
+        books = with_progress(rows)
+        names = voice_names(books)
+        for book in books:
+            book.voice_names = names  # type: ignore[attr-defined]  # as an annotation would be
+        return books
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -133,36 +157,6 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
             found = queryset.filter(Q(pk__in=found.order_by().values("pk")) | of_authors)
         return found, may_repeat
 
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Let nobody edit the row: what can be changed has pages of its own."""
-        return False
-
-    def has_control_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let those plan, start, pause and cancel who may change books."""
-        return bool(request.user.has_perm("synth.change_booksource"))
-
-    def get_urls(self) -> list[Any]:
-        """Add the pages of plan and proof, and what the page of a book asks for."""
-        wrap = self.admin_site.admin_view
-        return [
-            path("<uuid:pk>/plan/", wrap(self.plan_page), name="synth_booksource_plan"),
-            path("<uuid:pk>/proof/", wrap(self.proof_page), name="synth_booksource_proof"),
-            path(
-                "<uuid:pk>/chapters/<int:index>/", wrap(self.chapter_part),
-                name="synth_booksource_chapter",
-            ),
-            *super().get_urls(),
-        ]  # fmt: skip
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """Show the list under the name that people know."""
-        shown: HttpResponse = super().changelist_view(
-            request, {"title": "Books", **(extra_context or {})}
-        )
-        return shown
-
     def add_view(
         self,
         request: HttpRequest,
@@ -172,98 +166,9 @@ class BookAdmin(BookActions, BookPages, ModelAdmin):  # type: ignore[misc]  # th
         """Show where files are dropped; the page sends them to the API, one by one."""
         if not self.has_add_permission(request):
             raise PermissionDenied
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Add books",
-            "opts": self.opts,
-            "max_bytes": settings.MAX_BOOK_BYTES,
-            **add_context(request),
-        }
-        return TemplateResponse(request, "synth/book_add.html", context)
+        context = {"max_bytes": settings.MAX_BOOK_BYTES, **add_context(request)}
+        return self.render_page(request, "synth/book_add.html", "Add books", context)
 
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show a book with all that is known of it."""
-        book = self.get_object(request, object_id)
-        context = {} if book is None else page_context(request, book, self)
-        shown: HttpResponse = super().change_view(
-            request, object_id, form_url, {**context, **(extra_context or {})}
-        )
-        return shown
-
-    def get_deleted_objects(
-        self, objs: Any, request: HttpRequest
-    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what the page lists before deleting."""
-        names = [f"The book {book}, with its plan, its job and all files" for book in objs]
-        allowed = self.has_delete_permission(request)
-        return names, {"books": len(names)}, set() if allowed else {"book"}, []
-
-    @admin.display(description="cover")
-    def cover(self, book: BookSource) -> SafeString:
-        """Return the cover, small."""
-        return row_cell("book_row_cover", book)
-
-    @admin.display(description="book", ordering="title")
-    def what(self, book: BookSource) -> SafeString:
-        """Return title and authors, or the name of the file."""
-        return row_cell("book_row_title", book)
-
-    @admin.display(description="state")
-    def badge(self, book: BookSource) -> SafeString:
-        """Return the state as a badge that changes by itself."""
-        return row_cell("book_row_state", book)
-
-    @admin.display(description="progress")
-    def progress(self, book: BookSource) -> SafeString:
-        """Return a bar that moves by itself, and in words how far the book is."""
-        return row_cell("book_row_progress", book)
-
-    @admin.display(description="voice")
-    def voice(self, book: BookSource) -> str:
-        """Return who reads it."""
-        return voices_of(book)
-
-    @admin.display(description="file")
-    def file(self, book: BookSource) -> SafeString:
-        """Return the link that saves the audiobook, once it is there."""
-        return row_cell("book_row_file", book)
-
-    @admin.display(description="size")
-    def size(self, book: BookSource) -> str:
-        """Return how large the file is."""
-        return f"{book.size_bytes:,} bytes"
-
-    @admin.display(description="sha256")
-    def digest(self, book: BookSource) -> SafeString:
-        """Return the digest of the file, in as many lines as it needs."""
-        return format_html('<span class="tts-break">{}</span>', book.sha256)
-
-    @admin.display(description="options")
-    def asked(self, book: BookSource) -> str:
-        """Return what was asked for."""
-        return _told(book.options | book.production)
-
-    @admin.display(description="rules")
-    def rules(self, book: BookSource) -> str:
-        """Return the rules of the plan that were chosen."""
-        return _told(book.policies) if book.policies else "the usual ones"
-
-
-_USUAL = (("speed", 1.0), ("seed", 0))
-
-
-def _told(values: dict[str, Any]) -> str:
-    """Return names and values in one line."""
-    parts = []
-    for name, value in values.items():
-        if value in (None, False, "", [], {}) or (name, value) in _USUAL:
-            continue
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        parts.append(f"{name.replace('_', ' ')}: {text}")
-    return " · ".join(parts) or "-"
+    def page_context(self, request: HttpRequest, row: BookSource) -> dict[str, Any]:
+        """Return all that is known of a book."""
+        return page_context(request, row, self)

@@ -2,194 +2,221 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.views.main import ChangeList
-from django.db.models import F, Model, QuerySet
+from django.core.paginator import Paginator
+from django.db.models import F
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils.safestring import SafeString
-from unfold.admin import ModelAdmin
-from unfold.decorators import action, display
+from django.urls import reverse
 
 from synth.accounts.access import visible_jobs
-from synth.admin.batches import BatchAdmin, BatchItemsFilter
-from synth.admin.book_batches import BookBatchAdmin
-from synth.admin.books import BookAdmin
-from synth.admin.job_cells import look_up, options_of, row_cell
+from synth.admin.cells import (
+    COLOURS,
+    WorkAdmin,
+    buttons,
+    job_actions,
+    live_cell,
+    state_context,
+)
 from synth.admin.job_form import JobForm
-from synth.admin.job_page import page_context
-from synth.admin.lexicons import LexiconAdmin
-from synth.admin.review import ReviewAdmin
-from synth.admin.webhooks import WebhookDeliveryAdmin, WebhookEndpointAdmin, WebhookSecretAdmin
-from synth.admin.workers import WorkerStatusAdmin
+from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
+from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
+from synth.jobs.queue_places import queue_positions
 from synth.jobs.removal import delete_job
-from synth.jobs.retry import RetryRefusedError, retry
+from synth.jobs.retry import may_retry
 from synth.jobs.submit import submit_job
-from synth.models import RenderJob
-from synth.transitions import cancel_job
-from synth.transitions.changes import ChangeRefusedError, change_job
+from synth.models import Export, ExportCues, RenderJob, Segment
+from synth.options.job_options import OPTIONS, Option, Value
+from synth.transitions import UNFINISHED
+from ttsweb.counted import counted
+from ttsweb.pages.admin_base import BatchFilter, column
 
-# Django looks for them here.
-__all__ = [
-    "BatchAdmin",
-    "BookAdmin",
-    "BookBatchAdmin",
-    "LexiconAdmin",
-    "RenderJobAdmin",
-    "ReviewAdmin",
-    "WebhookDeliveryAdmin",
-    "WebhookEndpointAdmin",
-    "WebhookSecretAdmin",
-    "WorkerStatusAdmin",
-]
-
-_FOLDED = {"classes": ("collapse",)}
+SEGMENTS_PER_PAGE = 50  # a book has thousands
+PAGE_PARAMETER = "segments-page"
+SEGMENT_ORDER = ("chapter__index", "index")
+MOST_MARKS = 2000
+_START_CHARS = 60
+# What the page calls the states of a segment.
+_WORDS = {"claimed": "rendering"}
+_AGAIN = (Segment.Status.DONE, Segment.Status.FAILED)
 
 
-class JobChangeList(ChangeList):
-    """A page of jobs whose places in the queue and times are looked up together."""
+def look_up(jobs: Sequence[Any]) -> None:
+    """Set on jobs where they stand in the queue and when they are done, by a few queries."""
+    places, left = queue_positions(jobs), etas(jobs)
+    for job in jobs:
+        job.place, job.seconds_left = places.get(job.pk), left.get(job.pk)
 
-    def get_results(self, request: HttpRequest) -> None:
-        """Find the page's jobs, and how far they are."""
-        super().get_results(request)
-        self.result_list = list(self.result_list)
-        look_up(self.result_list)
+
+def words_of(job: Any) -> list[str]:
+    """Return how far a job is, and how long it still takes."""
+    if not hasattr(job, "place"):
+        look_up([job])
+    total = job.segments_total
+    words = [f"{job.segments_done} of {counted(total, 'segment')}"]
+    if job.status not in UNFINISHED:
+        factor = real_time_factor(job)
+        return words if factor is None else [*words, f"{factor:.1f}x real time"]
+    if job.place is not None:
+        words.insert(0, f"position {job.place}")
+    if job.cancel_requested:
+        words.append("stopping")
+    elif job.paused_at is not None:
+        words.append("paused")
+    elif job.seconds_left is not None:
+        words.append(f"about {hours(job.seconds_left)} left")
+    elif job.status == RenderJob.Status.RUNNING:
+        words.append(WITHOUT_ETA)
+    return words
+
+
+def cell_context(job: RenderJob) -> dict[str, Any]:
+    """Return what the cells of a job and the state on its page show."""
+    is_open = job.status in UNFINISHED
+    return {
+        **state_context(job.status, progress_of(job), words_of(job), is_open=is_open),
+        "error_code": job.error_code,
+        "error_message": job.error_message,
+        "url": reverse("job-audio", args=[job.pk]) if has_audio(job) else "",
+        "short_id": str(job.pk)[:8],
+    }
+
+
+def options_of(job: RenderJob) -> str:
+    """Return what was asked for beside the usual."""
+    asked = {one.listed: _words(one, job) for one in OPTIONS.values() if one.listed}
+    asked["live"] = "yes" if job.live_requested_at else ""
+    asked["deleted at"] = _words_of_time(job.expires_at)
+    return " · ".join(f"{name} {words}" for name, words in asked.items() if words) or "-"
+
+
+def _words(one: Option, job: RenderJob) -> str:
+    """Return the value of an option in words; empty where it is the usual one."""
+    value = getattr(job, one.column)
+    if value == one.default or value in (None, [], {}):
+        return ""
+    if one.value == Value.PAUSES:
+        return ", ".join(f"{name} {pause} ms" for name, pause in value.items())
+    if one.value == Value.NAMES:
+        return ", ".join(map(str, value))
+    if one.value == Value.MOMENT:
+        return _words_of_time(value)
+    if one.value == Value.SWITCH:
+        return "yes"
+    if one.value == Value.ENTRIES:
+        return str(len(value))
+    return f"{value:g}{one.unit}" if isinstance(value, float) else f"{value}{one.unit}"
+
+
+def _words_of_time(moment: dt.datetime | None) -> str:
+    return f"{moment:%Y-%m-%d %H:%M} UTC" if moment else ""
+
+
+def text_start(text: str) -> str:
+    """Return the beginning of a text, of which a list fetched a little more."""
+    return f"{text[:_START_CHARS].rstrip()}…" if len(text) > _START_CHARS else text
+
+
+def _title(job: Any) -> str:
+    """Return the beginning of the text, or which book it is, or is a sample of."""
+    return text_start(
+        job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
+    )
+
+
+def _voices(job: RenderJob) -> str:
+    """Return the names of the voices, or that a clip came with the job."""
+    voices = [pinned.version.voice for pinned in job.voices.all()]
+    return ", ".join(voice.name if voice else "own clip" for voice in voices)
+
+
+def _sampling(job: RenderJob) -> str:
+    """Return the numbers that the audio depends on."""
+    return (
+        f"seed {job.seed} · temperature {job.temperature:g} · "
+        f"top_p {job.top_p:g} · top_k {job.top_k}"
+    )
+
+
+class ItemsFilter(BatchFilter):
+    """Leave the items of batches out of the list of jobs, unless they are asked for."""
+
+    every, label = "all", "with items of batches"
 
 
 @admin.register(RenderJob)
-class RenderJobAdmin(ModelAdmin):
+class RenderJobAdmin(WorkAdmin):
     """Jobs: a list with progress and players, a form that queues a text, cancel and retry."""
 
+    noun = "job"
+    allowed = ("view", "add", "delete")
+    deletion = "{row}, with its segments and its files"
+    deletes = staticmethod(delete_job)
+    cell_context = staticmethod(cell_context)
     form = JobForm
     list_display = (
-        "short_id",
-        "said",
-        "state",
-        "progress",
-        "voice",
-        "owner",
-        "created_at",
-        "audio",
-    )
-    list_display_links = ("short_id", "said")
-    list_filter = ("status", "priority", BatchItemsFilter, "format", "created_at")
-    list_per_page = 50
-    show_full_result_count = False
+        "short_id", "start", "state", "progress", "voice", "owner", "created_at", "audio",
+    )  # fmt: skip
+    list_display_links = ("short_id", "start")
+    list_filter = ("status", "priority", ItemsFilter, "format", "created_at")
     search_fields = ("id", "voices__version__voice__name", "owner__username")
-    actions = ("cancel_chosen", "retry_chosen", "make_interactive", "make_bulk")
+    actions = job_actions("cancel_chosen", "retry_chosen", "make_interactive", "make_bulk")
     change_form_outer_before_template = "synth/job_page.html"
-    readonly_fields = ("id", "text", "voice", "format", "priority", "owner", "sampling", "options")
+    add_fieldsets = tuple(
+        (title, {"fields": fields, "classes": () if place == 0 else ("collapse",)})
+        for place, (title, fields) in enumerate(JobForm.GROUPS)
+    )
     fieldsets = (
         (None, {"fields": ("text",)}),
-        (
-            "Request",
-            {"fields": (("voice", "format", "priority"), "options", ("sampling", "owner"), "id")},
-        ),
-    )
+        ("Request", {"fields": (
+            "voice", ("format", "priority"), "options", ("sampling", "owner"), "id",
+        )}),
+    )  # fmt: skip
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[RenderJob]:
+    short_id = column("job", lambda job: str(job.pk)[:8], "created_at")
+    start = column("text", _title)
+    state = live_cell("state", "status", "status")
+    progress = live_cell("progress")
+    audio = live_cell("audio")
+    voice = column("voice", _voices)
+    options = column("options", options_of)
+    sampling = column("sampling", _sampling)
+
+    @staticmethod
+    def visible(user: Any) -> Any:
         """Return the jobs that the user may see; their texts are long and read on demand."""
-        jobs = visible_jobs(request.user).select_related("owner").defer("text")
+        jobs = visible_jobs(user).select_related("owner").defer("text")
         jobs = jobs.annotate(text_start=Left("text", 80), book_title=F("book__title"))
         jobs = jobs.annotate(sample_title=F("sampled_book__title"))
         return jobs.prefetch_related("voices__version__voice")
 
-    def get_form(
-        self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any
-    ) -> Any:
-        """Return the form of a new job for this user."""
-        return type("JobForm", (JobForm,), {"user": request.user})
+    def look_up(self, rows: list[Any]) -> list[Any]:
+        """Return jobs that know where they stand in the queue and when they are done."""
+        look_up(rows)
+        return rows
 
-    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Return what a new job is asked for, or what is known of one."""
-        if obj is not None:
-            return self.fieldsets
-        first = JobForm.GROUPS[0]
-        return tuple(
-            (title, {"fields": fields} | ({} if (title, fields) == first else _FOLDED))
-            for title, fields in JobForm.GROUPS
-        )
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Let nothing be changed once a job is there."""
-        return self.readonly_fields if obj is not None else ()
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        """Return the list that looks a whole page up at once."""
-        return JobChangeList
-
-    def change_view(
-        self,
-        request: HttpRequest,
-        object_id: str,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show a job: how far it is, what can be done, its sound and its segments."""
-        job = self.get_object(request, object_id)
-        context: dict[str, Any] = {}
-        if job is not None:
-            context = page_context(request, job, may_control=self.has_control_permission(request))
-        shown: HttpResponse = super().change_view(
-            request, object_id, form_url, {**context, **(extra_context or {})}
-        )
-        return shown
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Let nobody edit a job: it is cancelled, retried or deleted."""
-        return False
-
-    def has_control_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let those cancel and retry who may change jobs."""
-        return bool(request.user.has_perm("synth.change_renderjob"))
-
-    @display(description="job", ordering="created_at")
-    def short_id(self, job: RenderJob) -> str:
-        """Return the beginning of the id."""
-        return str(job.pk)[:8]
-
-    @display(description="text")
-    def said(self, job: Any) -> str:
-        """Return the beginning of the text, or which book it is, or is a sample of."""
-        start: str = job.text_start or job.book_title or f"Sample of {job.sample_title or 'a book'}"
-        return f"{start[:60].rstrip()}…" if len(start) > 60 else start
-
-    @display(description="status", ordering="status")
-    def state(self, job: RenderJob) -> SafeString:
-        """Return the status as a badge that changes by itself."""
-        return row_cell("row_state", job)
-
-    @display(description="progress")
-    def progress(self, job: RenderJob) -> SafeString:
-        """Return a bar that moves by itself, and in words how far the job is."""
-        return row_cell("row_progress", job)
-
-    @display(description="voice")
-    def voice(self, job: RenderJob) -> str:
-        """Return the names of the voices, or that a clip came with the job."""
-        names = [pinned.version.voice for pinned in job.voices.all()]
-        return ", ".join(voice.name if voice else "own clip" for voice in names)
-
-    @display(description="audio")
-    def audio(self, job: RenderJob) -> SafeString:
-        """Return a player that loads nothing before it is asked to."""
-        return row_cell("row_audio", job)
-
-    @display(description="options")
-    def options(self, job: RenderJob) -> str:
-        """Return what was asked for beside the usual."""
-        return options_of(job)
-
-    @display(description="sampling")
-    def sampling(self, job: RenderJob) -> str:
-        """Return the numbers that the audio depends on."""
-        return (
-            f"seed {job.seed} · temperature {job.temperature:g} · "
-            f"top_p {job.top_p:g} · top_k {job.top_k}"
-        )
+    def page_context(self, request: HttpRequest, row: RenderJob) -> dict[str, Any]:
+        """Return how far a job is, what can be done, its sound and its segments."""
+        may_control = self.has_control_permission(request)
+        segments = row.segments.select_related("take", "chapter").order_by(*SEGMENT_ORDER)
+        page = Paginator(segments, SEGMENTS_PER_PAGE).get_page(request.GET.get(PAGE_PARAMETER))
+        names = ["cancel"] if row.status in UNFINISHED and not row.cancel_requested else []
+        names += ["retry"] if may_retry(row) else []
+        return {
+            **cell_context(row),
+            "noun": self.noun,
+            "job": row,
+            "buttons": buttons("job", row, names, self.noun) if may_control else [],
+            "page": page,
+            "rows": [_row(row, segment, may_control=may_control) for segment in page],
+            "page_parameter": PAGE_PARAMETER,
+            **_sound(row),
+        }
 
     def save_model(self, request: HttpRequest, obj: RenderJob, form: Any, change: bool) -> None:
         """Queue the text as the API would."""
@@ -212,60 +239,55 @@ class RenderJobAdmin(ModelAdmin):
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Save nothing: a job has no rows that a person edits."""
 
-    @action(description="Cancel", permissions=["control"])
-    def cancel_chosen(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
-        """Cancel the chosen jobs that have not ended."""
-        cancelled = sum(cancel_job(job.pk) for job in jobs)
-        self.message_user(request, f"Jobs cancelled: {cancelled}.")
 
-    @action(description="Retry", permissions=["control"])
-    def retry_chosen(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
-        """Queue what the chosen jobs did not finish; say why where that is not possible."""
-        queued = 0
-        for job in jobs:
-            try:
-                retry(job)
-                queued += 1
-            except RetryRefusedError as error:
-                self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
-        if queued:
-            self.message_user(request, f"Jobs queued again: {queued}.")
+def _sound(job: RenderJob) -> dict[str, Any]:
+    """Return what can be heard of a job: its file with its marks, or what is rendered so far."""
+    url = reverse("job-audio", args=[job.pk])
+    if not has_audio(job):
+        can_listen = job.status in UNFINISHED and job.speed == 1
+        return {"live_url": f"{url}?live=1" if can_listen else ""}
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    return {
+        "file_url": url,
+        "filename": file_name_of(job),
+        "peaks": export.peaks if export else None,
+        "file_seconds": f"{export.duration_seconds if export else job.audio_seconds:.3f}",
+        "marks": _marks(job, export),
+    }
 
-    @action(description="Set interactive priority", permissions=["control"])
-    def make_interactive(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
-        """Give the chosen unfinished jobs the interactive class."""
-        self._reprioritise(request, jobs, RenderJob.Priority.INTERACTIVE)
 
-    @action(description="Set bulk priority", permissions=["control"])
-    def make_bulk(self, request: HttpRequest, jobs: QuerySet[RenderJob]) -> None:
-        """Give the chosen unfinished jobs the bulk class."""
-        self._reprioritise(request, jobs, RenderJob.Priority.BULK)
+def _marks(job: RenderJob, export: Export | None) -> list[list[float]]:
+    """Return number, start and end of each segment in the file, in seconds."""
+    found = ExportCues.objects.filter(export=export).first() if export is not None else None
+    if found is None or len(found.cues) > MOST_MARKS:
+        return []
+    rows = job.segments.order_by(*SEGMENT_ORDER).values_list("pk", flat=True)
+    numbers = {pk: number for number, pk in enumerate(rows, start=1)}
+    rate = found.sample_rate
+    return [
+        [numbers[pk], round(start / rate, 3), round(end / rate, 3)]
+        for pk, start, end in found.cues
+        if pk in numbers
+    ]
 
-    def _reprioritise(
-        self, request: HttpRequest, jobs: QuerySet[RenderJob], priority: RenderJob.Priority
-    ) -> None:
-        moved = 0
-        for job in jobs:
-            try:
-                moved += change_job(job.pk, {"priority": priority})
-            except ChangeRefusedError as error:
-                self.message_user(request, f"{str(job.pk)[:8]}: {error}", messages.WARNING)
-        if moved:
-            self.message_user(request, f"Jobs moved to {priority.label.lower()} priority: {moved}.")
 
-    def get_deleted_objects(
-        self, objs: Any, request: HttpRequest
-    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what the page lists before deleting."""
-        names = [f"{str(job).capitalize()}, with its segments and its files" for job in objs]
-        allowed = self.has_delete_permission(request)
-        return names, {"jobs": len(names)}, set() if allowed else {"job"}, []
-
-    def delete_model(self, request: HttpRequest, obj: RenderJob) -> None:
-        """Delete a job and its files."""
-        delete_job(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[RenderJob]) -> None:
-        """Delete the chosen jobs, each in the same way."""
-        for job in queryset:
-            delete_job(job)
+def _row(job: RenderJob, segment: Segment, *, may_control: bool) -> dict[str, Any]:
+    may = may_control and segment.status in _AGAIN and job.status != RenderJob.Status.CANCELLED
+    used = str(segment.take_id)
+    takes = [one for one in segment.candidates if one.get("take") is not None]
+    args = [job.pk, segment.pk]
+    return {
+        "segment": segment,
+        "take": segment.take,
+        "colour": COLOURS.get(segment.status, "pending"),
+        "status": _WORDS.get(segment.status, segment.status),
+        "url": reverse("job-segment-audio", args=args) if segment.take_id else "",
+        "seed": str(segment.seed),
+        "again_url": reverse("job-segment-render", args=args) if may else "",
+        "choose_url": reverse("job-segment-choose", args=args),
+        "others": [
+            {"number": number, "body": f'{{"take": "{one["take"]}"}}', "seed": one["seed"]}
+            for number, one in enumerate(takes, start=1)
+            if may and one["take"] != used
+        ],
+    }

@@ -3,32 +3,159 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Model, QuerySet
+from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
-from django.template.response import TemplateResponse
-from django.urls import path, reverse
+from django.urls import reverse
+from django.utils.decorators import method_decorator
 from django.views.decorators.http import require_POST
-from unfold.admin import ModelAdmin, TabularInline
+from unfold.admin import TabularInline
+from unfold.widgets import (
+    UnfoldAdminFileFieldWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
-from synth.admin.lexicon_form import EntryForm, ImportForm, LexiconForm, PreviewForm
 from synth.api.jobs.preview_views import segment_rows
 from synth.api.lexicons.transfer_views import exported
 from synth.jobs.planning import Order
 from synth.jobs.preview import preview_lexicons
 from synth.jobs.rejections import SubmitRejectedError
-from synth.lexicons import keeping
-from synth.lexicons.access import may_change, visible_lexicons
-from synth.lexicons.files import FileRefusedError
-from synth.lexicons.importing import BadLinesError, import_entries
+from synth.lexicons import store
+from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries
+from synth.lexicons.store import MAX_INDEX, check_entry, find_visible_lexicons, may_change
 from synth.models import Lexicon, LexiconEntry
+from synth.text.languages import language_tag
+from synth.text.rules import RuleError
 from ttsweb.counted import counted
-from ttsweb.pages.admin_filters import NamedValuesFilter
+from ttsweb.pages.admin_base import NamedValuesFilter, NounAdmin, column
+from voices.access import visible_voices
+
+if TYPE_CHECKING:  # Django's own classes take no type arguments while running
+    _LexiconForm = forms.ModelForm[Lexicon]
+    _EntryForm = forms.ModelForm[LexiconEntry]
+else:
+    _LexiconForm = _EntryForm = forms.ModelForm
+
 
 _SHOWN_BAD_LINES = 10
+
+
+class _TaggedForm:
+    """A form with a language tag; `user` is set on the class by the page."""
+
+    user: AbstractBaseUser
+    cleaned_data: dict[str, Any]
+
+    def clean_language(self) -> str:
+        """Return the tag, spelled the usual way; refuse what is none."""
+        given = self.cleaned_data["language"].strip()
+        tag = language_tag(given) if given else ""
+        if tag is None:
+            raise forms.ValidationError("Expected a language tag such as en, pt-BR or zh-Hant.")
+        return tag
+
+
+class LexiconForm(_TaggedForm, _LexiconForm):
+    """A lexicon."""
+
+    class Meta:
+        model = Lexicon
+        fields = ("name", "scope", "voice", "language", "enabled")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field = self.fields.get("voice")
+        if isinstance(field, forms.ModelChoiceField):
+            field.queryset = visible_voices(self.user)
+
+    def clean(self) -> dict[str, Any]:
+        """Hold scope and voice together, and the name against the user's others."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        scope, voice = values.get("scope"), values.get("voice")
+        if scope == Lexicon.Scope.VOICE and voice is None:
+            self.add_error("voice", "Choose a voice: a lexicon of the scope voice needs one.")
+        if scope != Lexicon.Scope.VOICE and voice is not None:
+            self.add_error(
+                "voice",
+                "Leave the voice empty, or choose the scope voice: only that scope has a voice.",
+            )
+        is_new = self.instance._state.adding
+        owner = Q(owner_id=self.user.pk if is_new else self.instance.owner_id)
+        others = find_visible_lexicons(self.user).filter(owner, name__iexact=values.get("name", ""))
+        if others.exclude(pk=self.instance.pk).exists():
+            self.add_error("name", "Another lexicon has this name; choose another name.")
+        return values
+
+
+class EntryForm(_TaggedForm, _EntryForm):
+    """An entry; without an index it comes behind the others."""
+
+    index = forms.IntegerField(
+        required=False, min_value=0, max_value=MAX_INDEX, widget=UnfoldAdminIntegerFieldWidget
+    )
+
+    class Meta:
+        model = LexiconEntry
+        fields = ("index", "find", "say", "kind", "case_sensitive", "language", "enabled")
+        widgets: ClassVar = {
+            "find": UnfoldAdminTextInputWidget,
+            "say": UnfoldAdminTextInputWidget,
+            "language": UnfoldAdminTextInputWidget,
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance._state.adding:
+            self.initial["index"] = None
+        for name, field in self.fields.items():  # a table's headings are no labels of its inputs
+            field.widget.attrs["aria-label"] = name.replace("_", " ")
+        for name in ("find", "say"):
+            field = self.fields[name]
+            if isinstance(field, forms.CharField):
+                field.strip = False
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse a rule that the API would refuse."""
+        values: dict[str, Any] = super().clean() or self.cleaned_data
+        if self.errors or values.get("DELETE"):
+            return values
+        try:
+            rule = check_entry(values)
+        except RuleError as error:
+            self.add_error(error.attr, error.message)
+            return values
+        return values | {"find": rule.find, "say": rule.say}
+
+
+class PreviewForm(forms.Form):
+    """A text to try a lexicon on."""
+
+    text = forms.CharField(
+        strip=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "required": True})
+    )
+
+
+class ImportForm(forms.Form):
+    """A file of entries, and what becomes of those that are there."""
+
+    file = forms.FileField(
+        allow_empty_file=True,
+        widget=UnfoldAdminFileFieldWidget(
+            attrs={
+                "accept": ".csv,.pls,.xml,text/csv,application/pls+xml",
+                "aria-label": "CSV or PLS file",
+                "id": "tts-lexicon-file",
+            }
+        ),
+    )
+    mode = forms.ChoiceField(choices=[("append", "add to the entries"), ("replace", "replace all")])
 
 
 class EntryInline(TabularInline):
@@ -45,9 +172,17 @@ class EntryInline(TabularInline):
 
 
 @admin.register(Lexicon)
-class LexiconAdmin(ModelAdmin):
+class LexiconAdmin(NounAdmin):
     """Lexicons of the user and everybody's; a superuser's are all."""
 
+    allowed = ("view", "add", "change", "delete")
+    owned = staticmethod(may_change)
+    pages = (
+        ("preview", "preview/", "preview_page"),
+        ("import", "import/", "import_file"),
+        ("export", "export/<str:kind>/", "export_file"),
+    )
+    save_refusals = (store.LexiconError,)
     form = LexiconForm
     inlines = (EntryInline,)
     list_display = (
@@ -60,105 +195,51 @@ class LexiconAdmin(ModelAdmin):
     fieldsets = ((None, {"fields": ("name", "enabled", "scope", "voice", "language")}),)
     change_form_outer_after_template = "synth/lexicon_tools.html"
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Lexicon]:
+    entries_total = column("entries", lambda lexicon: lexicon.entries_count)
+    whose = column("owner", lambda lexicon: str(lexicon.owner or "everybody's"))
+
+    @staticmethod
+    def visible(user: Any) -> QuerySet[Lexicon]:
         """Return the lexicons that the user may see."""
         count = Count("entries", distinct=True)  # a search joins them once more
-        return visible_lexicons(request.user).annotate(entries_count=count)
-
-    def get_form(
-        self, request: HttpRequest, obj: Model | None = None, change: bool = False, **kwargs: Any
-    ) -> Any:
-        """Return the form for this user."""
-        return super().get_form(
-            request, obj, change, form=type("LexiconForm", (LexiconForm,), {"user": request.user}),
-            **kwargs,
-        )  # fmt: skip
-
-    @admin.display(description="entries")
-    def entries_total(self, lexicon: Any) -> int:
-        """Return how many entries there are."""
-        return int(lexicon.entries_count)
-
-    @admin.display(description="owner")
-    def whose(self, lexicon: Lexicon) -> str:
-        """Return whose it is."""
-        return str(lexicon.owner) if lexicon.owner else "everybody's"
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let those change a lexicon who own it."""
-        is_allowed: bool = super().has_change_permission(request, obj)
-        return is_allowed and (not isinstance(obj, Lexicon) or may_change(request.user, obj))
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let those delete a lexicon who own it."""
-        is_allowed: bool = super().has_delete_permission(request, obj)
-        return is_allowed and (not isinstance(obj, Lexicon) or may_change(request.user, obj))
+        return find_visible_lexicons(user).annotate(entries_count=count)
 
     def save_model(self, request: HttpRequest, obj: Lexicon, form: Any, change: bool) -> None:
         """Save as the API would; what is new is the user's."""
         if not change:
             obj.owner_id = request.user.pk
-        keeping.save_lexicon(obj, {})
+        store.save_lexicon(obj, {})
 
     def save_formset(self, request: HttpRequest, form: Any, formset: Any, change: bool) -> None:
         """Save the entries as the API would."""
         formset.save(commit=False)
         for entry in formset.deleted_objects:
-            keeping.delete_entry(entry)
+            store.delete_entry(entry)
         rows = {entry.pk: names for entry, names in formset.changed_objects}
         for entry_form in formset.forms:
             values = dict(entry_form.cleaned_data)
             if values.get("index") is None:
                 values.pop("index", None)
             if entry_form.instance in formset.new_objects:
-                keeping.add_entry(form.instance, values)
+                store.add_entry(form.instance, values)
             elif entry_form.instance.pk in rows and not values.get("DELETE"):
-                keeping.change_entry(entry_form.instance, values)
+                store.change_entry(entry_form.instance, values)
         formset.save_m2m()
 
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show or save; what is refused only while saving comes back as a message."""
-        context = {"import_form": ImportForm(), "preview_form": PreviewForm()}
-        try:
-            page: HttpResponse = super().changeform_view(
-                request, object_id, form_url, {**context, **(extra_context or {})}
-            )
-            return page
-        except keeping.LexiconError as error:
-            self.message_user(request, error.message, messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
-
-    def get_urls(self) -> list[Any]:
-        """Add the pages of files and of the preview."""
-        wrap = self.admin_site.admin_view
-        return [
-            path("<uuid:pk>/preview/", wrap(self.preview_page), name="synth_lexicon_preview"),
-            path(
-                "<uuid:pk>/import/", wrap(require_POST(self.import_file)),
-                name="synth_lexicon_import",
-            ),
-            path(
-                "<uuid:pk>/export/<str:kind>/", wrap(self.export_file),
-                name="synth_lexicon_export",
-            ),
-            *super().get_urls(),
-        ]  # fmt: skip
+    def page_context(self, request: HttpRequest, row: Lexicon) -> dict[str, Any]:
+        """Return the form for a file of entries."""
+        return {"import_form": ImportForm()}
 
     def export_file(self, request: HttpRequest, pk: uuid.UUID, kind: str) -> HttpResponse:
         """Download a lexicon as CSV or PLS."""
         if kind not in ("csv", "pls"):
             raise Http404
-        return exported(self._find(request, pk), kind)
+        return exported(self.find_row(request, pk), kind)
 
+    @method_decorator(require_POST)
     def import_file(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         """Take a file, or say which of its lines are bad."""
-        lexicon = self._find(request, pk)
+        lexicon = self.find_row(request, pk)
         if not self.has_change_permission(request, lexicon):
             raise PermissionDenied
         form = ImportForm(request.POST, request.FILES)
@@ -176,8 +257,8 @@ class LexiconAdmin(ModelAdmin):
                 self.message_user(request, text, messages.ERROR)
             self.message_user(request, "Nothing was changed.", messages.ERROR)
             return back
-        except (FileRefusedError, keeping.LexiconError) as error:
-            self.message_user(request, f"{error.message} Nothing was changed.", messages.ERROR)
+        except (FileRefusedError, store.LexiconError) as error:
+            self.message_user(request, f"{error} Nothing was changed.", messages.ERROR)
             return back
         for warning in done.warnings:
             self.message_user(request, warning, messages.WARNING)
@@ -186,21 +267,12 @@ class LexiconAdmin(ModelAdmin):
 
     def preview_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
         """Show which segments of a text the lexicon changes, and how."""
-        lexicon = self._find(request, pk)
+        lexicon = self.find_row(request, pk)
         form = PreviewForm(request.POST or None)
-        context: dict[str, Any] = {
-            **self.admin_site.each_context(request),
-            "title": f"Changes made by {lexicon.name}",
-            "lexicon": lexicon,
-            "form": form,
-            "opts": self.opts,
-        }
+        context: dict[str, Any] = {"lexicon": lexicon, "form": form}
         if form.is_valid():
-            order = Order(
-                text=form.cleaned_data["text"],
-                lexicons=(str(lexicon.pk),),
-                language=lexicon.language,
-            )
+            text, lexicons = form.cleaned_data["text"], (str(lexicon.pk),)
+            order = Order(text=text, lexicons=lexicons, language=lexicon.language)
             try:
                 shown = preview_lexicons(order, owner=lexicon.owner)
             except SubmitRejectedError as error:
@@ -210,16 +282,8 @@ class LexiconAdmin(ModelAdmin):
                 changed = [row for row in rows if row["changes"]]
                 context["segments"] = [row | {"parts": _parts(row)} for row in changed]
                 context["total"] = len(rows)
-        return TemplateResponse(request, "synth/lexicon_preview.html", context)
-
-    def _find(self, request: HttpRequest, pk: uuid.UUID) -> Lexicon:
-        """Return a lexicon that the user may see."""
-        lexicon = visible_lexicons(request.user).filter(pk=pk).first()
-        if lexicon is None:
-            raise Http404
-        if not self.has_view_permission(request, lexicon):
-            raise PermissionDenied
-        return lexicon
+        title = f"Changes made by {lexicon.name}"
+        return self.render_page(request, "synth/lexicon_preview.html", title, context)
 
 
 def _parts(row: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,1 +1,1 @@
-"""Take many texts at once: read them, make them jobs of one batch, and hand out their files."""
+"""Take many texts or many books at once, and follow them to their end."""

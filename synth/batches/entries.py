@@ -1,14 +1,36 @@
-"""Read the items of a batch, from a JSON list or from JSONL, each with the place it has there."""
+"""Read the entries of a batch, each with its place: a JSON list, JSONL, or a manifest of books."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
+from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.serializers import BaseSerializer
+
+from synth.api.book_batches.requests import ManifestEntrySerializer
+from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS
 from synth.jobs.rejections import SubmitRejectedError
+from synth.options.fields import JsonField, RetentionField, StrictBooleanField
+from synth.options.request_fields import StrictNumberField
+from ttsweb.http.api import error_items
 from ttsweb.http.parsers import read_json
+
+MAX_BATCH_BOOKS = 1_000  # of one batch, whose report lists each of them
+
+DELIMITERS = ",;\t"
+NAMES_SEPARATOR = ";"  # between several authors in one cell
+METADATA_PREFIX = "metadata."
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_DECIMAL = re.compile(r"[+-]?[0-9]{0,30}\.?[0-9]{1,30}")
+_TEXT = 'item as an object such as {"custom_id": "a", "text": "Hello."}'
+_BOOK = 'entry as an object such as {"file": "book.epub", "voice": "Ada"}'
 
 
 @dataclass(frozen=True)
@@ -37,6 +59,57 @@ class Entry:
     def place(self) -> str:
         """Return where a person finds it."""
         return f"item {self.index}" if self.line is None else f"line {self.line}"
+
+
+@dataclass(frozen=True)
+class BadEntry:
+    """An entry that cannot be made, and everything that is wrong with it."""
+
+    entry: Entry
+    errors: list[ItemError]
+    custom_id: str = ""
+
+
+class BadEntryError(Exception):
+    """An entry cannot be read; `errors` is everything that is wrong with it."""
+
+    def __init__(self, errors: list[ItemError]) -> None:
+        super().__init__("an entry cannot be read")
+        self.errors = errors
+
+
+def errors_of(error: SubmitRejectedError | BadEntryError) -> list[ItemError]:
+    """Return what is wrong with an entry."""
+    if isinstance(error, BadEntryError):
+        return error.errors
+    return [ItemError(error.attr, error.code, str(error))]
+
+
+def with_defaults(defaults: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry's fields with the batch's defaults for those that it does not give."""
+    kept = dict(defaults)
+    for one, other in (("voice", "voices"), ("voices", "voice")):
+        if one in fields:
+            kept.pop(other, None)
+    return {**kept, **fields}
+
+
+def read_fields(serializer: BaseSerializer[Any], fields: Mapping[str, Any]) -> Any:
+    """Return what a serializer makes of an entry's fields.
+
+    Raises:
+        BadEntryError: they are wrong.
+    """
+    try:
+        return serializer.run_validation(fields)
+    except ValidationError as error:
+        told = [
+            ItemError(one["attr"], one["code"], one["detail"]) for one in error_items(error.detail)
+        ]
+        raise BadEntryError(told) from error
+    except APIException as error:
+        attr, code = getattr(error, "attr", None), getattr(error, "code", error.default_code)
+        raise BadEntryError([ItemError(attr, code, str(error.detail))]) from error
 
 
 def entries_of_list(items: list[Any], *, max_items: int) -> list[Entry]:
@@ -88,23 +161,194 @@ def _read_line(index: int, number: int, line: bytes) -> Entry:
     return _entry(index, number, value)
 
 
-def _entry(index: int, line: int | None, value: Any) -> Entry:
+def _entry(index: int, line: int | None, value: Any, *, example: str = _TEXT) -> Entry:
     if isinstance(value, dict):
         return Entry(index, line, value)
-    sentence = 'Send each item as an object such as {"custom_id": "a", "text": "Hello."}.'
+    sentence = f"Send each {example}."
     return Entry(index, line, {}, ItemError(None, "not_an_object", sentence))
 
 
 def _too_many(said: str, max_items: int) -> SubmitRejectedError:
     return SubmitRejectedError(
-        413,
         "batch_too_many_items",
         f"The batch has {said}, and at most {max_items} are allowed. Split it into several "
-        "batches, or raise TTS_MAX_BATCH_ITEMS.",
+        "batches.",
     )
 
 
 def _empty(attr: str) -> SubmitRejectedError:
     return SubmitRejectedError(
-        400, "batch_empty", "The batch has no items; send at least one.", attr=attr
+        "batch_empty", "The batch has no items; send at least one.", attr=attr
     )
+
+
+def entries_of_books(items: Sequence[Any], *, most: int) -> list[Entry]:
+    """Return the entries of a JSON list.
+
+    Raises:
+        SubmitRejectedError: 413 book_batch_too_many.
+    """
+    if len(items) > most:
+        raise too_many(f"{len(items)} entries", most)
+    return [_entry(index, None, value, example=_BOOK) for index, value in enumerate(items)]
+
+
+def read_manifest(content: bytes, *, most: int) -> list[Entry]:
+    """Return the entries of a manifest; one that begins with a brace is JSONL, any other CSV.
+
+    Raises:
+        SubmitRejectedError: manifest_empty, manifest_not_utf8, manifest_header_*; 413
+            book_batch_too_many.
+    """
+    content = content.removeprefix(codecs.BOM_UTF8)
+    if not content.strip():
+        raise _refused("manifest_empty", "The manifest is empty; name one book on each line.")
+    is_jsonl = content.lstrip()[:1] == b"{"
+    found: list[Entry] = []
+    for entry in _jsonl(content) if is_jsonl else _csv(_text_of(content)):
+        if len(found) >= most:
+            raise too_many(f"more than {most} entries", most)
+        found.append(entry)
+    if not found:
+        raise _refused("manifest_empty", "The manifest has a header but no books below it.")
+    return found
+
+
+def too_many(said: str, most: int) -> SubmitRejectedError:
+    """Return the error of a batch with more books than one may have."""
+    return SubmitRejectedError(
+        "book_batch_too_many",
+        f"The batch would have {said}, and at most {most} are allowed. Make several batches.",
+    )
+
+
+def _jsonl(content: bytes) -> Iterator[Entry]:
+    index = 0
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _entry(index, number, read_json(line), example=_BOOK)
+        except ValueError as error:
+            is_text = not isinstance(error.__cause__, UnicodeDecodeError)
+            code = "not_json" if is_text else "not_utf8"
+            sentence = f"The line cannot be read as JSON: {str(error)[:200]}."
+            yield Entry(index, number, {}, ItemError(None, code, sentence))
+        index += 1
+
+
+def _csv(text: str) -> Iterator[Entry]:
+    """Yield the rows below the header; an empty cell says nothing."""
+    head = text.split("\n", 1)[0]
+    delimiter = max(DELIMITERS, key=head.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    fields = ManifestEntrySerializer().get_fields()
+    columns: list[str] | None = None
+    index, line = 0, 1
+    while True:
+        row: list[str] | None
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            if columns is None:
+                raise _refused("manifest_header_invalid", f"The header: {error}.") from error
+            problem = ItemError(None, "not_csv", f"The line cannot be read as CSV: {error}.")
+            yield Entry(index, line, {}, problem)
+            index, line = index + 1, rows.line_num + 1
+            continue
+        if row is None:
+            return
+        if columns is None:
+            columns = _header(row, fields)
+        elif any(cell.strip() for cell in row):
+            yield _row(index, line, columns, row, fields)
+            index += 1
+        line = rows.line_num + 1
+
+
+def _header(row: Sequence[str], fields: Mapping[str, Any]) -> list[str]:
+    """Return the columns' names.
+
+    Raises:
+        SubmitRejectedError: manifest_header_invalid, a column is unknown, twice, or lacks.
+    """
+    names = [cell.strip() for cell in row]
+    known = {*fields, *METADATA_FIELDS, *(METADATA_PREFIX + name for name in METADATA_FIELDS)}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise _refused(
+            "manifest_header_invalid",
+            f"The header has an unknown column {unknown[0][:80]!r}; the allowed columns are "
+            f"{', '.join(sorted(known))}.",
+        )
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise _refused("manifest_header_invalid", f"The header has the column {twice[0]!r} twice.")
+    if "file" not in names:
+        raise _refused("manifest_header_invalid", "The header lacks the column `file`.")
+    return names
+
+
+def _row(
+    index: int, line: int, columns: Sequence[str], row: Sequence[str], fields: Mapping[str, Any]
+) -> Entry:
+    if len(row) > len(columns):
+        sentence = f"The line has {len(row)} cells, but the header has {len(columns)} columns."
+        return Entry(index, line, {}, ItemError(None, "too_many_cells", sentence))
+    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    for name, cell in zip(columns, row, strict=False):
+        text = cell.strip()
+        if not text:
+            continue
+        if name in fields:
+            found[name] = _value(fields[name], text)
+        else:
+            said = name.removeprefix(METADATA_PREFIX)
+            if said in metadata:
+                sentence = f"Two columns set {said}; keep one of them."
+                return Entry(index, line, {}, ItemError(said, "repeated", sentence))
+            metadata[said] = _said(said, text)
+    if metadata and "metadata" in found:
+        sentence = (
+            "Set metadata either in the column `metadata` or in a column for each field, not in "
+            "both."
+        )
+        return Entry(index, line, {}, ItemError("metadata", "repeated", sentence))
+    return Entry(index, line, {**found, **({"metadata": metadata} if metadata else {})})
+
+
+def _said(name: str, text: str) -> Any:
+    """Return what a cell says of a book; several authors are separated by semicolons."""
+    if name not in METADATA_LISTS:
+        return text
+    return [one.strip() for one in text.split(NAMES_SEPARATOR) if one.strip()]
+
+
+def _value(field: Any, text: str) -> Any:
+    """Return what a cell says as JSON would; what it cannot say stays a text, for the field."""
+    if isinstance(field, StrictBooleanField):
+        return {"true": True, "false": False}.get(text, text)
+    if isinstance(field, (StrictNumberField, RetentionField)):
+        if _WHOLE.fullmatch(text):
+            return int(text)
+        return float(text) if _DECIMAL.fullmatch(text) else text
+    if isinstance(field, JsonField):
+        with suppress(ValueError):
+            return read_json(text.encode())
+    return text
+
+
+def _text_of(content: bytes) -> str:
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise _refused(
+            "manifest_not_utf8",
+            f"The manifest is not UTF-8: {error.reason} in line {line}. Save it as UTF-8.",
+        ) from error
+
+
+def _refused(code: str, message: str) -> SubmitRejectedError:
+    return SubmitRejectedError(code, message, attr="manifest")

@@ -1,15 +1,18 @@
-"""Tell what has happened to a batch: its items are to it what segments are to a job."""
+"""Read the state of batches for events: entries are to a batch what segments are to a job."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from synth.api.batches.serializers import progress_of, with_figures
+from synth.batches.figures import BatchFigures, share_figures
+from synth.batches.states import ENDED_STATES, MISSING, label_of, with_state
 from synth.jobs.event_ids import ENDED, SegmentKey
-from synth.jobs.events import ClosedSegment, JobState, mark_of
-from synth.models import RenderJob
+from synth.jobs.events import ClosedSegment, JobState, Mark, mark_of
+from synth.models import BookBatch, BookBatchEntry, RenderJob
 from synth.transitions.batches import WITH_AUDIO
 
 _Names = Mapping[SegmentKey, tuple[str, str]]
@@ -29,12 +32,14 @@ def read_batches(batches: Sequence[RenderJob]) -> dict[uuid.UUID, JobState]:
         if status in ENDED:
             ended[batch_id][0, index] = ClosedSegment(status, error_code, round(seconds, 3))
     return {
-        batch.pk: _state_of(batch, ended[batch.pk], names[batch.pk])
+        batch.pk: _state_of_texts(batch, ended[batch.pk], names[batch.pk])
         for batch in with_figures(batches)
     }
 
 
-def _state_of(batch: Any, ended: Mapping[SegmentKey, ClosedSegment], names: _Names) -> JobState:
+def _state_of_texts(
+    batch: Any, ended: Mapping[SegmentKey, ClosedSegment], names: _Names
+) -> JobState:
     is_final = batch.status in RenderJob.FINAL
     counts: dict[str, int] = dict(batch.figures.counts)
     results = f"/api/v1/batches/{batch.pk}/results" if batch.status in WITH_AUDIO else None
@@ -72,3 +77,107 @@ def _state_of(batch: Any, ended: Mapping[SegmentKey, ClosedSegment], names: _Nam
         part="item",
         data_of=item_data,
     )
+
+
+class _Entry(NamedTuple):
+    """What of an entry, its book and its job tells that anything has moved."""
+
+    place: int
+    filename: str
+    state: str
+    book_id: uuid.UUID | None
+    job_id: uuid.UUID | None
+    error_code: str | None
+    job_error_code: str | None
+    audio_seconds: float | None
+    segments_total: int | None
+    segments_done: int | None
+    segments_failed: int | None
+
+
+_COLUMNS = (
+    "index", "filename", "state", "book_id", "book__job_id", "book__error_code",
+    "book__job__error_code", "book__job__audio_seconds", "book__job__segments_total",
+    "book__job__segments_done", "book__job__segments_failed",
+)  # fmt: skip
+
+
+def read_book_batches(
+    known: Mapping[uuid.UUID, Collection[Mark | None]],
+) -> dict[uuid.UUID, JobState | None]:
+    """Return the state of each batch of which not all `known` marks are the present one.
+
+    Two queries find them, two more count those that changed. A batch that is gone is None.
+    """
+    batches = {row.pk: row for row in BookBatch.objects.filter(pk__in=list(known)).order_by()}
+    found: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in batches}
+    if not batches:
+        return found
+    entries: dict[uuid.UUID, list[_Entry]] = defaultdict(list)
+    rows = with_state(BookBatchEntry.objects.filter(batch__in=batches)).order_by("batch", "index")
+    for batch_id, *values in rows.values_list("batch", *_COLUMNS):
+        entries[batch_id].append(_Entry(*values))
+    marks = {pk: _mark_of(batch, entries[pk]) for pk, batch in batches.items()}
+    changed = [pk for pk in batches if set(known[pk]) != {marks[pk]}]
+    figures = share_figures(changed)
+    for pk in changed:
+        found[pk] = _state_of(batches[pk], marks[pk], entries[pk], figures[pk])
+    return found
+
+
+def _mark_of(batch: BookBatch, entries: Sequence[_Entry]) -> Mark:
+    """Return what differs whenever the batch or a book of it moves: no one row tells of all."""
+    return (batch.updated_at, batch.ended_at, hash(tuple(entries)))
+
+
+def _state_of(
+    batch: BookBatch, mark: Mark, entries: Sequence[_Entry], figures: BatchFigures
+) -> JobState:
+    status, is_final = label_of(batch, figures.states), batch.ended_at is not None
+    ended = sum(figures.states[state] for state in ENDED_STATES)
+    by_place = {(0, entry.place): entry for entry in entries}
+
+    def book_data(key: SegmentKey, told: ClosedSegment) -> dict[str, Any]:
+        entry = by_place.get(key)
+        return {
+            "index": key[1],
+            "file": entry.filename if entry else None,
+            "book": str(entry.book_id) if entry and entry.book_id else None,
+            "job": str(entry.job_id) if entry and entry.job_id else None,
+            "status": told.status,
+            "error_code": told.error_code,
+            "audio_seconds": told.audio_seconds,
+        }
+
+    return JobState(
+        mark=mark,
+        status=status,
+        is_final=is_final,
+        counts=(ended, figures.segments_total, figures.segments_done, figures.segments_failed),
+        shown_state={
+            "status": status,
+            "final": is_final,
+            "report_url": f"/api/v1/book-batches/{batch.pk}/report" if is_final else None,
+        },
+        shown_progress={
+            "progress": 1.0 if is_final else round(min(0.99, figures.share), 3),
+            "books_total": len(entries),
+            "books_ended": ended,
+            "counts": figures.states,
+            "segments_total": figures.segments_total,
+            "segments_done": figures.segments_done,
+            "segments_failed": figures.segments_failed,
+        },
+        segments={
+            key: ClosedSegment(entry.state, _error_of(entry), round(entry.audio_seconds or 0.0, 3))
+            for key, entry in by_place.items()
+            if entry.state != MISSING
+        },
+        part="book",
+        data_of=book_data,
+        open_status=MISSING,
+    )
+
+
+def _error_of(entry: _Entry) -> str:
+    return (entry.error_code if entry.job_id is None else entry.job_error_code) or ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class BlockKind(enum.StrEnum):
@@ -21,6 +23,10 @@ class BlockKind(enum.StrEnum):
     NOTE = "note"  # the body of a footnote or an endnote
     BREAK = "break"  # a scene's end: ornaments or a rule, nothing to speak
     FURNITURE = "furniture"  # page numbers, running heads, note marks
+
+
+# Kinds of blocks that stand beside the text.
+ASIDES = frozenset({BlockKind.FURNITURE, BlockKind.BREAK, BlockKind.ALT_TEXT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,6 @@ class Book:
 
     @property
     def source_chars(self) -> int:
-        """Return the non-blank characters of all documents."""
         return sum(document.source_chars for document in self.documents)
 
     def blocks(self) -> Iterator[tuple[Document, Block]]:
@@ -143,3 +148,82 @@ class BookRejectedError(Exception):
 def count_chars(text: str) -> int:
     """Return the number of characters that are no blanks."""
     return sum(not character.isspace() for character in text)
+
+
+VERSION = 1
+
+
+class StoredBookError(Exception):
+    """What is stored is no book of this version of the program."""
+
+
+def book_to_json(book: Book) -> dict[str, Any]:
+    """Return a book without its cover as what `json.dumps` takes."""
+    return {
+        "version": VERSION,
+        "metadata": dataclasses.asdict(book.metadata),
+        "documents": [_document_to_json(document) for document in book.documents],
+        "toc": [dataclasses.asdict(entry) for entry in book.toc],
+        "landmarks": dict(book.landmarks),
+        "warnings": list(book.warnings),
+        "losses": [dataclasses.asdict(loss) for loss in book.losses],
+    }
+
+
+def book_from_json(data: dict[str, Any]) -> Book:
+    """Return the book that `book_to_json` made this of.
+
+    Raises:
+        StoredBookError: another version has written it, or it is damaged.
+    """
+    try:
+        if data["version"] != VERSION:
+            raise StoredBookError(f"the stored version is {data['version']!r}, not {VERSION}")
+        metadata = data["metadata"]
+        lists = {name: tuple(metadata[name]) for name in ("authors", "subjects")}
+        return Book(
+            metadata=Metadata(**{**metadata, **lists}),
+            documents=tuple(_document(one) for one in data["documents"]),
+            toc=tuple(TocEntry(**one) for one in data["toc"]),
+            landmarks=dict(data["landmarks"]),
+            warnings=tuple(data["warnings"]),
+            losses=tuple(Loss(**one) for one in data.get("losses", ())),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoredBookError(f"the stored book is damaged: {error}") from error
+
+
+def _document_to_json(document: Document) -> dict[str, Any]:
+    return {
+        "path": document.path,
+        "source_chars": document.source_chars,
+        "is_linear": document.is_linear,
+        "role": document.role,
+        "language": document.language,
+        "blocks": [_block_to_json(block) for block in document.blocks],
+    }
+
+
+def _block_to_json(block: Block) -> dict[str, Any]:
+    """Return a block; a book has many, so what is as it mostly is stays out."""
+    found: dict[str, Any] = {
+        "kind": str(block.kind),
+        "text": block.text,
+        "source_chars": block.source_chars,
+    }
+    for one in dataclasses.fields(Block)[3:]:
+        value = getattr(block, one.name)
+        if value != one.default:
+            found[one.name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _document(data: dict[str, Any]) -> Document:
+    return Document(**{**data, "blocks": tuple(_block(one) for one in data["blocks"])})
+
+
+def _block(data: dict[str, Any]) -> Block:
+    lists: dict[str, Any] = {
+        name: tuple(data[name]) for name in ("anchors", "note_marks") if name in data
+    }
+    return Block(**{**data, **lists, "kind": BlockKind(data["kind"])})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from synth.text.languages import base_of
+
 MAX_CREDITS_CHARS = 2000
 PLACEHOLDERS = ("title", "subtitle", "authors", "narrators", "publisher", "year")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -65,25 +67,13 @@ def names_of(names: tuple[str, ...], *, language: str = "en") -> str:
     """Return names as they are said: with the word for "and" before the last one."""
     if len(names) < 2:
         return "".join(names)
-    word = _AND.get(language.lower().partition("-")[0], "")
+    word = _AND.get(base_of(language), "")
     if not word:
         return ", ".join(names)
     return f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 _AND = {
-    "en": "and",
-    "de": "und",
-    "fr": "et",
-    "es": "y",
-    "it": "e",
-    "pt": "e",
-    "nl": "en",
-    "sv": "och",
-    "da": "og",
-    "nb": "og",
-    "no": "og",
-    "pl": "i",
-    "ru": "и",
-    "uk": "\u0456",
-}
+    "en": "and", "de": "und", "fr": "et", "es": "y", "it": "e", "pt": "e", "nl": "en", "sv": "och",
+    "da": "og", "nb": "og", "no": "og", "pl": "i", "ru": "и", "uk": "\u0456",
+}  # fmt: skip

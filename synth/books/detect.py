@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path, PurePath
 
 from synth.books.book import Book, BookRejectedError
-from synth.books.documents.archives import open_book_archive
 from synth.books.documents.docx import read_docx
 from synth.books.documents.html import read_html
 from synth.books.documents.markdown import read_markdown
+from synth.books.documents.pdf import read_pdf
 from synth.books.epub import read_epub
-from synth.books.pdf.reader import read_pdf
+from synth.books.epub.archive import DAMAGE, open_book_archive
 from synth.books.txt.reader import read_txt
 
 MAX_BOOK_BYTES = 100_000_000
@@ -37,28 +37,21 @@ _HTML_START = re.compile(
 )
 _TAG = re.compile(rb"<(?:html|head|body|p|div|h[1-6])[\s>]", re.IGNORECASE)
 _SNIFFED_BYTES = 4096
-_FOREIGN = (
-    (b"{\\rtf", "an RTF file; save it as DOCX"),
-    (b"%!PS", "a PostScript file; convert it to PDF"),
-    (b"\x89PNG", "a picture"),
-    (b"\xff\xd8\xff", "a picture"),
-    (b"GIF8", "a picture"),
-    (b"II*\0", "a picture"),
-    (b"MM\0*", "a picture"),
-    (b"AT&TFORM", "a DjVu file; send an EPUB or a PDF with text"),
-    (b"\x1f\x8b", "a gzip archive; unpack it"),
-    (b"BZh", "a bzip2 archive; unpack it"),
-    (b"\xfd7zXZ", "an xz archive; unpack it"),
-    (b"7z\xbc\xaf", "a 7z archive; unpack it"),
-    (b"Rar!", "a RAR archive; unpack it"),
-    (b"\x7fELF", "a program"),
-    (b"MZ\x90", "a program"),
-    (b"ID3", "a sound file"),
-    (b"OggS", "a sound file"),
-    (b"fLaC", "a sound file"),
-    (b"RIFF", "a sound or video file"),
-    (b"SQLite format 3\0", "a database"),
-)
+_FOREIGN = {
+    "an RTF file; save it as DOCX": (b"{\\rtf",),
+    "a PostScript file; convert it to PDF": (b"%!PS",),
+    "a picture": (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*"),
+    "a DjVu file; send an EPUB or a PDF with text": (b"AT&TFORM",),
+    "a gzip archive; unpack it": (b"\x1f\x8b",),
+    "a bzip2 archive; unpack it": (b"BZh",),
+    "an xz archive; unpack it": (b"\xfd7zXZ",),
+    "a 7z archive; unpack it": (b"7z\xbc\xaf",),
+    "a RAR archive; unpack it": (b"Rar!",),
+    "a program": (b"\x7fELF", b"MZ\x90"),
+    "a sound file": (b"ID3", b"OggS", b"fLaC"),
+    "a sound or video file": (b"RIFF",),
+    "a database": (b"SQLite format 3\0",),
+}
 _WORD_97 = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
@@ -139,8 +132,8 @@ def _binary_format(raw: bytes) -> str | None:
         raise _unknown("a Kindle book (MOBI or AZW); convert it to EPUB")
     if raw[4:8] == b"ftyp":
         raise _unknown("a sound or video file")
-    for start, what in _FOREIGN:
-        if raw.startswith(start):
+    for what, starts in _FOREIGN.items():
+        if raw.startswith(starts):
             raise _unknown(what)
     return None
 
@@ -166,7 +159,7 @@ def _mimetype(archive: zipfile.ZipFile) -> str:
     try:
         with archive.open("mimetype") as opened:
             return opened.read(100).decode("ascii", "replace").strip()
-    except (RuntimeError, zipfile.BadZipFile, EOFError, NotImplementedError, OSError, ValueError):
+    except DAMAGE:
         return ""
 
 

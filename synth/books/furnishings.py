@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from synth.books.book import Block, BlockKind, Book, Document
+from synth.books.book import ASIDES, Block, BlockKind, Book, Document
 from synth.books.documents.labels import is_label
 from synth.books.rules import SkipReason
 
@@ -20,7 +20,6 @@ _MIN_SENTENCE_WORDS = 7
 _MIN_WEAK_LINES = 2  # that make an imprint, where none says it for sure
 _MIN_RUN = 3  # of numbers that count on
 _MIN_NUMBERED_CHARS = 1500  # of a text that a number alone is the heading of
-_UNSAID = frozenset({BlockKind.ALT_TEXT, BlockKind.FURNITURE, BlockKind.BREAK})
 _NUMBER = re.compile(
     r"[\W_]*(?:page|seite|pagina|página|p\.|pg\.?|s\.)?\s*(\d{1,4})[\W_]*\Z", re.IGNORECASE
 )
@@ -82,7 +81,7 @@ _YEAR_LINE = re.compile(r"\W*(?:1[4-9]\d\d|20\d\d|[MDCLXVI]{4,})\W*\Z")
 
 def find_furnishings(book: Book) -> dict[Place, SkipReason]:
     """Return the blocks that are no text of the author's, by their places, and why each is none."""
-    return {**_imprints(book), **_page_numbers(book)}
+    return {**_find_imprints(book), **_find_page_numbers(book)}
 
 
 def reads_as_sentence(text: str) -> bool:
@@ -93,16 +92,16 @@ def reads_as_sentence(text: str) -> bool:
     return len(words) >= _MIN_SENTENCE_WORDS and is_ended and 2 * small >= len(words)
 
 
-def _told(book: Book) -> Iterator[tuple[Place, Block]]:
+def _iterate_worded(book: Book) -> Iterator[tuple[Place, Block]]:
     """Yield the blocks that have words, in their order."""
     for number, document in enumerate(book.documents):
         for place, block in enumerate(document.blocks):
-            if block.text and block.kind not in _UNSAID:
+            if block.text and block.kind not in ASIDES:
                 yield (number, place), block
 
 
-def _imprints(book: Book) -> dict[Place, SkipReason]:
-    blocks = list(_told(book))
+def _find_imprints(book: Book) -> dict[Place, SkipReason]:
+    blocks = list(_iterate_worded(book))
     found = {
         place: SkipReason.BOILERPLATE for place, block in blocks if _STAMP.match(block.text[:200])
     }
@@ -167,13 +166,13 @@ def _is_story(block: Block) -> bool:
     return len(block.text) >= _LONG_CHARS and reads_as_sentence(block.text)
 
 
-def _page_numbers(book: Book) -> dict[Place, SkipReason]:
+def _find_page_numbers(book: Book) -> dict[Place, SkipReason]:
     """Return the places of numbers of pages: alone in a file, or counting on through the text."""
     named = {entry.path for entry in book.toc}
     files: list[tuple[int, int, Place]] = []  # number of the document, its number, its place
     lines: list[tuple[int, Place]] = []
     for number, document in enumerate(book.documents):
-        told = [(n, b) for n, b in enumerate(document.blocks) if b.text and b.kind not in _UNSAID]
+        told = [(n, b) for n, b in enumerate(document.blocks) if b.text and b.kind not in ASIDES]
         values = [(n, int(m[1])) for n, b in told if (m := _number_of(b)) is not None]
         if len(told) == len(values) == 1 and document.path not in named:
             files.append((number, values[0][1], (number, values[0][0])))

@@ -17,13 +17,12 @@ from typing import Any
 
 from synth.books.book import Block, BlockKind, Book, Loss, Metadata
 from synth.books.chapters import Placed, Section, find_sections
-from synth.books.documents.moved_notes import move_notes
+from synth.books.documents.notes import full_mark
 from synth.books.furnishings import Place, find_furnishings, reads_as_sentence
-from synth.books.rules import SENTENCES, Notes, Rules, SkipReason, block_reason
+from synth.books.rules import CHARS_PER_SECOND, Notes, Rules, SkipReason, block_reason
 from synth.books.warnings import warnings_of
 from synth.text.normalise import is_speakable
 
-CHARS_PER_SECOND = 15.0  # a calm reader of European languages, blanks counted
 MAX_WARNINGS = 300
 _EXCERPT_CHARS = 120
 _MAX_TITLE_LINES_CHARS = 400
@@ -88,7 +87,6 @@ class PlannedChapter:
 
     @property
     def spoken_source_chars(self) -> int:
-        """Return those of them that are spoken."""
         return sum(block.source_chars for block in self.spoken())
 
     def reason_of(self, planned: PlannedBlock) -> SkipReason | None:
@@ -112,12 +110,10 @@ class Plan:
 
     @property
     def included(self) -> tuple[PlannedChapter, ...]:
-        """Return the chapters that are spoken."""
         return tuple(chapter for chapter in self.chapters if chapter.included)
 
     @property
     def spoken_source_chars(self) -> int:
-        """Return the non-blank characters of the book that are spoken."""
         return sum(chapter.spoken_source_chars for chapter in self.chapters)
 
     @property
@@ -178,7 +174,7 @@ class Plan:
                 and self.spoken_source_chars + sum(skipped.values()) == self.source_chars,
             },
             "skipped": rows,
-            "reasons": {reason: SENTENCES[SkipReason(reason)] for reason in told},
+            "reasons": {reason: SkipReason(reason).sentence for reason in told},
             "warnings": list(self.warnings),
         }
 
@@ -332,3 +328,50 @@ def _language(book: Book, section: Section) -> str:
         counts[language] += placed.block.source_chars
     found = counts.most_common(1)[0][0] if counts else ""
     return found or book.metadata.language
+
+
+def move_notes(book: Book, sections: list[Section], *, at_end: bool) -> None:
+    """Move each note, in place, to the first spoken block that refers to it.
+
+    A note that nothing refers to stays where it is. A chapter that held only notes goes away.
+    """
+    bodies = _bodies(book, sections)
+    moved: set[tuple[int, int]] = set()
+    followed: dict[tuple[int, int], list[Placed]] = {}
+    for section in sections:
+        if section.reason is not None:
+            continue
+        for placed in section.blocks:
+            if placed.block.kind is BlockKind.NOTE:
+                continue
+            path = book.documents[placed.document].path
+            for mark in placed.block.note_marks:
+                for note in bodies.get(full_mark(path, mark), ()):
+                    if _key(note) not in moved:
+                        moved.add(_key(note))
+                        followed.setdefault(_key(placed), []).append(note)
+    for section in sections:
+        blocks: list[Placed] = []
+        last: list[Placed] = []
+        for placed in section.blocks:
+            if _key(placed) not in moved:
+                blocks.append(placed)
+                (last if at_end else blocks).extend(followed.get(_key(placed), ()))
+        section.blocks = [*blocks, *last]
+    sections[:] = [section for section in sections if section.blocks]
+
+
+def _bodies(book: Book, sections: list[Section]) -> dict[str, list[Placed]]:
+    """Return the blocks of each note by "path#anchor"."""
+    found: dict[str, list[Placed]] = {}
+    for section in sections:
+        for placed in section.blocks:
+            if placed.block.kind is BlockKind.NOTE:
+                path = book.documents[placed.document].path
+                for anchor in placed.block.anchors:
+                    found.setdefault(f"{path}#{anchor}", []).append(placed)
+    return found
+
+
+def _key(placed: Placed) -> tuple[int, int]:
+    return placed.document, placed.place

@@ -9,7 +9,8 @@ from typing import Any
 
 from synth.books.cast import Casting, RoleKind, fold_name
 from synth.books.plan import Plan
-from synth.books.plan_units import Unit, persons_of, units_of
+from synth.books.plan_text import Unit, persons_of, units_of
+from synth.text.languages import base_of
 from ttsweb.counted import counted
 
 MAX_CHARACTERS_TOLD = 500
@@ -105,9 +106,9 @@ def unknown_characters(plan: Plan, casting: Casting) -> list[str]:
 
 
 def _warnings(plan: Plan, casting: Casting, told: _Told) -> Iterable[str]:
-    own = _primary(plan.metadata.language)
+    own = base_of(plan.metadata.language.replace("_", "-"))
     for language, count in told.languages.most_common():
-        is_other = bool(language and own) and _primary(language) != own
+        is_other = bool(language and own) and base_of(language.replace("_", "-")) != own
         if is_other and not told.by_language_voice[language]:
             yield (
                 f"The narrator speaks {counted(count, 'character')} in the language "
@@ -129,7 +130,3 @@ def _voice_of(language: str, casting: Casting) -> str:
 
 def _share(count: int, told: _Told) -> float:
     return round(count / told.characters, 4) if told.characters else 0.0
-
-
-def _primary(tag: str) -> str:
-    return tag.replace("_", "-").lower().partition("-")[0]

@@ -9,7 +9,7 @@ from typing import Any
 from synth.books.book import BlockKind
 from synth.books.plan import Plan, PlannedBlock, PlannedChapter
 from synth.books.rules import SkipReason
-from synth.options.language_tags import language_tag
+from synth.text.languages import language_tag
 from ttsweb.counted import counted
 
 MAX_TITLE_CHARS = 200
@@ -40,17 +40,17 @@ def include(plan: Plan, chapter: str = "", block: int | None = None, reason: str
         return _switch_reason(plan, chapter, block, reason, is_on=True)
     found = _find(plan, chapter)
     if block is not None:
-        return _with(plan, _with_block(found, block))
+        return _replace_chapter(plan, _include_block(found, block))
     if all(planned.reason is not None for planned in found.blocks):
         # All of it was left out block by block, as page numbers are.
-        blocks = tuple(map(_switched_on, found.blocks))
+        blocks = tuple(map(_switch_on, found.blocks))
         if all(planned.reason is not None for planned in blocks):
             raise PlanEditError(
                 "chapter_empty",
                 f"Chapter {chapter!r} has nothing that can be spoken, so it cannot be included.",
             )
         found = replace(found, blocks=blocks)
-    return _with(plan, replace(found, included=True))
+    return _replace_chapter(plan, replace(found, included=True))
 
 
 def exclude(plan: Plan, chapter: str = "", block: int | None = None, reason: str = "") -> Plan:
@@ -68,16 +68,16 @@ def exclude(plan: Plan, chapter: str = "", block: int | None = None, reason: str
     if block is not None:
         _check_block(found, block)
         blocks = list(found.blocks)
-        blocks[block] = _switched_off(blocks[block])
-        return _with(plan, replace(found, blocks=tuple(blocks)))
-    return _with(plan, _left_out(found))
+        blocks[block] = _switch_off(blocks[block])
+        return _replace_chapter(plan, replace(found, blocks=tuple(blocks)))
+    return _replace_chapter(plan, _exclude_chapter(found))
 
 
-def _left_out(chapter: PlannedChapter) -> PlannedChapter:
+def _exclude_chapter(chapter: PlannedChapter) -> PlannedChapter:
     return replace(chapter, included=False, reason=chapter.reason or SkipReason.EXCLUDED)
 
 
-def _switched_on(planned: PlannedBlock) -> PlannedBlock:
+def _switch_on(planned: PlannedBlock) -> PlannedBlock:
     if planned.reason is None or not planned.can_be_spoken:
         return planned
     # Who left it out has no reason but their own, which is gone.
@@ -85,13 +85,13 @@ def _switched_on(planned: PlannedBlock) -> PlannedBlock:
     return replace(planned, reason=None, usual=usual)
 
 
-def _switched_off(planned: PlannedBlock) -> PlannedBlock:
+def _switch_off(planned: PlannedBlock) -> PlannedBlock:
     if planned.reason is not None:
         return planned
     return replace(planned, reason=planned.usual or SkipReason.EXCLUDED, usual=None)
 
 
-def _with_block(chapter: PlannedChapter, block: int) -> PlannedChapter:
+def _include_block(chapter: PlannedChapter, block: int) -> PlannedChapter:
     """Return a chapter in which a block is spoken; of one that is left out, nothing else is."""
     _check_block(chapter, block)
     if not chapter.blocks[block].can_be_spoken:
@@ -103,7 +103,7 @@ def _with_block(chapter: PlannedChapter, block: int) -> PlannedChapter:
     if not chapter.included:
         why = chapter.reason or SkipReason.EXCLUDED
         blocks = [replace(one, reason=one.reason or why, usual=None) for one in blocks]
-    blocks[block] = _switched_on(blocks[block])
+    blocks[block] = _switch_on(blocks[block])
     return replace(chapter, included=True, blocks=tuple(blocks))
 
 
@@ -128,19 +128,19 @@ def _switch_reason(
     if chapter:
         _find(plan, chapter)
     chapters = tuple(
-        _with_reason(one, SkipReason(reason), is_on=is_on) if chapter in {"", one.id} else one
+        _switch_chapter(one, SkipReason(reason), is_on=is_on) if chapter in {"", one.id} else one
         for one in plan.chapters
     )
-    return _checked(replace(plan, chapters=chapters))
+    return _check(replace(plan, chapters=chapters))
 
 
-def _with_reason(chapter: PlannedChapter, reason: SkipReason, *, is_on: bool) -> PlannedChapter:
+def _switch_chapter(chapter: PlannedChapter, reason: SkipReason, *, is_on: bool) -> PlannedChapter:
     if not is_on and chapter.included and chapter.reason is reason:
-        return _left_out(chapter)
+        return _exclude_chapter(chapter)
     if is_on:
-        blocks = tuple(_switched_on(one) if one.reason is reason else one for one in chapter.blocks)
+        blocks = tuple(_switch_on(one) if one.reason is reason else one for one in chapter.blocks)
     else:
-        blocks = tuple(_switched_off(one) if one.usual is reason else one for one in chapter.blocks)
+        blocks = tuple(_switch_off(one) if one.usual is reason else one for one in chapter.blocks)
     is_spoken = any(one.reason is None for one in blocks)
     is_included = chapter.included or (is_on and chapter.reason is reason and is_spoken)
     return replace(chapter, blocks=blocks, included=is_included)
@@ -158,7 +158,7 @@ def rename(plan: Plan, chapter: str, title: str) -> Plan:
         raise PlanEditError(
             "title_invalid", f"A title must have 1 to {MAX_TITLE_CHARS} characters in one line."
         )
-    return _with(plan, replace(_find(plan, chapter), title=cleaned))
+    return _replace_chapter(plan, replace(_find(plan, chapter), title=cleaned))
 
 
 def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
@@ -186,7 +186,7 @@ def merge(plan: Plan, chapters: Sequence[str]) -> Plan:
     blocks = tuple(planned for chapter in found for planned in chapter.blocks)
     merged = replace(found[0], blocks=blocks)
     rest = plan.chapters[start + len(chapters) :]
-    return _checked(replace(plan, chapters=(*plan.chapters[:start], merged, *rest)))
+    return _check(replace(plan, chapters=(*plan.chapters[:start], merged, *rest)))
 
 
 def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
@@ -218,7 +218,7 @@ def split(plan: Plan, chapter: str, block: int, title: str = "") -> Plan:
     place = plan.chapters.index(found)
     both = (replace(found, blocks=first), new)
     chapters = (*plan.chapters[:place], *both, *plan.chapters[place + 1 :])
-    changed = _checked(replace(plan, chapters=chapters))
+    changed = _check(replace(plan, chapters=chapters))
     return rename(changed, new.id, title) if title else changed
 
 
@@ -235,7 +235,7 @@ def reorder(plan: Plan, chapters: Sequence[str]) -> Plan:
         told = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
         told = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else told
         raise PlanEditError("order_incomplete", f"Give every chapter exactly once; {told}.")
-    return _checked(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
+    return _check(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
 
 
 def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
@@ -246,7 +246,7 @@ def set_voice(plan: Plan, chapter: str, voice: str) -> Plan:
     """
     if len(voice) > MAX_VOICE_CHARS or not voice.isprintable():
         raise PlanEditError("voice_invalid", f"A voice has at most {MAX_VOICE_CHARS} characters.")
-    return _with(plan, replace(_find(plan, chapter), voice=voice))
+    return _replace_chapter(plan, replace(_find(plan, chapter), voice=voice))
 
 
 def set_language(plan: Plan, chapter: str, language: str) -> Plan:
@@ -258,15 +258,15 @@ def set_language(plan: Plan, chapter: str, language: str) -> Plan:
     tag = language_tag(language)
     if tag is None:
         raise PlanEditError("language_invalid", "A language must be a tag such as en, de or pt-BR.")
-    return _with(plan, replace(_find(plan, chapter), language=tag))
+    return _replace_chapter(plan, replace(_find(plan, chapter), language=tag))
 
 
 _Edit = Callable[..., Plan]
 # Function, and the fields of each edit with their types; a field with "?" may be left out.
-_SWITCHED: dict[str, type] = {"chapter?": str, "block?": int, "reason?": str}
+_SWITCH_FIELDS: dict[str, type] = {"chapter?": str, "block?": int, "reason?": str}
 _EDITS: dict[str, tuple[_Edit, dict[str, type]]] = {
-    "include": (include, _SWITCHED),
-    "exclude": (exclude, _SWITCHED),
+    "include": (include, _SWITCH_FIELDS),
+    "exclude": (exclude, _SWITCH_FIELDS),
     "rename": (rename, {"chapter": str, "title": str}),
     "merge": (merge, {"chapters": list}),
     "split": (split, {"chapter": str, "block": int, "title?": str}),
@@ -308,15 +308,15 @@ def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
         if key not in arguments:
             if not field.endswith("?"):
                 raise PlanEditError("edit_invalid", f"{name} needs the field `{key}`.")
-        elif not _is(arguments[key], kind):
+        elif not _has_type(arguments[key], kind):
             told = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
             raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {told}.")
-    if fields is _SWITCHED and not (arguments.get("chapter") or arguments.get("reason")):
+    if fields is _SWITCH_FIELDS and not (arguments.get("chapter") or arguments.get("reason")):
         raise PlanEditError("edit_invalid", f"{name} needs the field `chapter`, or `reason`.")
     return function(plan, **arguments)
 
 
-def _is(value: Any, kind: type) -> bool:
+def _has_type(value: Any, kind: type) -> bool:
     if kind is list:
         return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
@@ -331,11 +331,11 @@ def _find(plan: Plan, chapter: str) -> PlannedChapter:
     )
 
 
-def _with(plan: Plan, changed: PlannedChapter) -> Plan:
+def _replace_chapter(plan: Plan, changed: PlannedChapter) -> Plan:
     chapters = tuple(changed if one.id == changed.id else one for one in plan.chapters)
-    return _checked(replace(plan, chapters=chapters))
+    return _check(replace(plan, chapters=chapters))
 
 
-def _checked(plan: Plan) -> Plan:
+def _check(plan: Plan) -> Plan:
     plan.check()
     return plan

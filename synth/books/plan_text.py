@@ -2,15 +2,197 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from synth.books.book import BlockKind
-from synth.books.cast import NARRATOR, Casting, Role
+from synth.books.book import Block, BlockKind
+from synth.books.cast import DIALOGUE, NARRATOR, Casting, Role, RoleKind
+from synth.books.dialogue import DialogueReader
 from synth.books.documents.labels import join_titles
 from synth.books.plan import PlannedChapter
-from synth.books.plan_units import Joint, Unit, units_of
-from synth.books.rules import SpeakerNames
+from synth.books.rules import SkipReason, SpeakerNames
+from synth.text.normalise import is_speakable
+from synth.text.segments import MAX_SPEAKER
+
+# `<|speaker:1|>` is a number of `voices`, `<|speaker:Alice|>` a character of the casting.
+TAG = re.compile(r"<\|speaker:([^|<>\n]{1,100})\|>")
+_PROSE = frozenset({BlockKind.PARAGRAPH, BlockKind.LIST_ITEM})
+_NAME_ENDS = ".:!?"
+# What a person of a play does, in the text of what they say.
+_DIRECTION = re.compile(r"\[([^\[\]]{1,500})\]")
+
+
+class Joint(enum.StrEnum):
+    """Say how a unit follows the one before it."""
+
+    PARAGRAPH = "paragraph"
+    LINE = "line"  # of verse, in the same stanza
+    SPAN = "span"  # in the same paragraph
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Hold a block, or a part of one, that one role speaks.
+
+    `person` is who speaks by a play or a tag, with a voice of their own or without. The end of a
+    scene is a unit without text.
+    """
+
+    kind: BlockKind
+    text: str
+    language: str
+    role: Role = NARRATOR
+    speaker: int = 0
+    joint: Joint = Joint.PARAGRAPH
+    person: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Hold what one speaker says in a block; `role` is None where nobody is named."""
+
+    text: str
+    role: Role | None = None
+    speaker: int = 0
+    person: str = ""
+
+
+def units_of(
+    chapter: PlannedChapter, casting: Casting, *, speaker_names: SpeakerNames = SpeakerNames.SAY
+) -> Iterator[Unit]:
+    """Yield what is spoken of a chapter in order, by role; ends of scenes too."""
+    if not chapter.included:
+        return
+    reader = _Reader(chapter, casting, speaker_names)
+    for planned in chapter.blocks:
+        if planned.reason is SkipReason.BREAK:
+            reader.quotes.interrupt()
+            yield Unit(BlockKind.BREAK, "", "")
+        elif planned.reason is None:
+            yield from reader.units(planned.block)
+
+
+def persons_of(block: Block) -> Iterator[str]:
+    """Yield the names of those who speak in a block, by a play or by tags."""
+    if block.kind is BlockKind.SPEECH and block.speaker:
+        yield block.speaker
+    if "<|" in block.text:
+        yield from (name.strip() for name in TAG.findall(block.text) if not _is_number(name))
+
+
+@dataclass(slots=True)
+class _Reader:
+    chapter: PlannedChapter
+    casting: Casting
+    speaker_names: SpeakerNames
+    quotes: DialogueReader = field(default_factory=DialogueReader)
+    _tagged: _Turn = field(default_factory=lambda: _Turn(""))  # whom the last tag named
+    _speaker: str = ""  # of the last speech of a play
+    _last: BlockKind | None = None
+
+    def units(self, block: Block) -> Iterator[Unit]:
+        """Yield the units of a block."""
+        language = block.language or self.chapter.language
+        joint = Joint.PARAGRAPH
+        if block.kind is BlockKind.VERSE and self._last is BlockKind.VERSE:
+            joint = Joint.PARAGRAPH if block.is_stanza_start else Joint.LINE
+        self._last = block.kind
+        for turn in _speakable(self._turns(block, language)):
+            role = turn.role or NARRATOR
+            yield Unit(block.kind, turn.text, language, role, turn.speaker, joint, turn.person)
+            joint = Joint.SPAN
+
+    def _turns(self, block: Block, language: str) -> Iterator[_Turn]:
+        """Yield who speaks what of a block; texts may be blank."""
+        of_language = self._language_role(language)
+        if block.kind is not BlockKind.SPEECH or not block.speaker:
+            self._speaker = ""
+            for turn in self._by_tags(block.text):
+                if turn.role is None and not turn.speaker:
+                    yield from self._prose(turn.text, block.kind, language, of_language)
+                else:
+                    self.quotes.interrupt()
+                    yield turn
+            return
+        self.quotes.interrupt()
+        role = self.casting.character(block.speaker)
+        name = "" if role is not None else self._name(block)
+        self._speaker = block.speaker
+        text = "".join(turn.text for turn in self._by_tags(block.text))
+        if role is None and of_language is None and self.casting.detects_dialogue:
+            role = DIALOGUE
+        yield _Turn(name, of_language, person=block.speaker)
+        for place, part in enumerate(_DIRECTION.split(text)):
+            said_by = of_language if place % 2 else role or of_language
+            yield _Turn(part, said_by, person=block.speaker)
+
+    def _by_tags(self, text: str) -> Iterator[_Turn]:
+        """Yield a text's parts by its tags; what a tag says holds until the next one."""
+        place = 0
+        for tag in TAG.finditer(text) if "<|" in text else ():
+            yield _with_text(self._tagged, text[place : tag.start()])
+            place = tag.end()
+            name = tag[1].strip()
+            if _is_number(name):
+                number = int(name) if len(name) <= 4 else MAX_SPEAKER
+                self._tagged = _Turn("", speaker=number)
+            else:
+                role = self.casting.character(name) or Role(RoleKind.CHARACTER, name)
+                self._tagged = _Turn("", role, person=name)
+        yield _with_text(self._tagged, text[place:])
+
+    def _prose(
+        self, text: str, kind: BlockKind, language: str, role: Role | None
+    ) -> Iterator[_Turn]:
+        """Yield what the narrator says of a text, and what the persons in it say."""
+        if role is not None or kind not in _PROSE or not self.casting.detects_dialogue:
+            self.quotes.interrupt()
+            yield _Turn(text, role)
+            return
+        for span in self.quotes.split(text, language):
+            yield _Turn(span.text, DIALOGUE if span.is_dialogue else None)
+
+    def _language_role(self, language: str) -> Role | None:
+        """Return the role of a language; the voice of a chapter speaks the chapter's own."""
+        if self.chapter.voice and language == self.chapter.language:
+            return None
+        return self.casting.language(language)
+
+    def _name(self, block: Block) -> str:
+        """Return how a speech's person is named; empty where the name is not said."""
+        speaker = block.speaker
+        is_new = speaker not in {self._speaker, block.text}
+        if not is_new or self.speaker_names is not SpeakerNames.SAY:
+            return ""
+        return f"{speaker}{'' if speaker[-1] in _NAME_ENDS else '.'}"
+
+
+def _speakable(turns: Iterator[_Turn]) -> list[_Turn]:
+    """Return turns that can be spoken; others join the one before, or else the one after."""
+    kept: list[_Turn] = []
+    waiting = ""
+    for turn in turns:
+        text = turn.text.strip()
+        if not is_speakable(text):
+            if kept and text:
+                kept[-1] = _with_text(kept[-1], f"{kept[-1].text} {text}")
+            else:
+                waiting = f"{waiting} {text}".strip()
+            continue
+        kept.append(_with_text(turn, f"{waiting} {text}".strip()))
+        waiting = ""
+    return kept
+
+
+def _with_text(turn: _Turn, text: str) -> _Turn:
+    return _Turn(text, turn.role, turn.speaker, turn.person)
+
+
+def _is_number(name: str) -> bool:
+    return name.strip().isdecimal()
+
 
 SCENE_BREAK = "* * *"
 _MAX_HEADING_CHARS = 100

@@ -9,54 +9,44 @@ from dataclasses import dataclass
 from synth.books.book import Block, BlockKind
 from synth.text.normalise import is_speakable
 
+CHARS_PER_SECOND = 15.0  # a calm reader of European languages, blanks counted
+
 
 class SkipReason(enum.StrEnum):
-    """Say why something is not spoken."""
+    """Say why something is not spoken; `sentence` says it to a reader of the plan."""
 
-    TITLE_PAGE = "title_page"
-    CONTENTS = "contents"
-    LICENCE = "licence"
-    INDEX = "index"
-    BOILERPLATE = "boilerplate"
-    SITE = "site"
-    NOTE = "note"
-    NOTE_MARK = "note_mark"
-    PAGE_NUMBER = "page_number"
-    TABLE = "table"
-    ALT_TEXT = "alt_text"
-    CODE = "code"
-    HIDDEN = "hidden"
-    BREAK = "break"
-    UNSPEAKABLE = "unspeakable"
-    NOT_LINEAR = "not_linear"
-    EMPTY = "empty"
-    EXCLUDED = "excluded"
+    sentence: str
 
+    def __new__(cls, value: str, sentence: str = "") -> SkipReason:
+        """Make a member of its value and its sentence."""
+        member = str.__new__(cls, value)
+        member._value_, member.sentence = value, sentence
+        return member
 
-SENTENCES = {
-    SkipReason.TITLE_PAGE: (
-        "A title page or cover. The title and the author are in the book's metadata."
-    ),
-    SkipReason.CONTENTS: "A contents list or another list of places in the book.",
-    SkipReason.LICENCE: "An imprint, copyright notice, licence or colophon.",
-    SkipReason.INDEX: "An index. Its page numbers are useless to a listener.",
-    SkipReason.BOILERPLATE: (
-        "A text that an archive put before or after the book, such as its licence."
-    ),
-    SkipReason.SITE: "The header, footer, sidebar or banner of a web page.",
-    SkipReason.NOTE: "A footnote or endnote, which the setting for notes leaves out.",
-    SkipReason.NOTE_MARK: "The mark of a note, or the link from a note back to its mark.",
-    SkipReason.PAGE_NUMBER: "A page number of the printed book.",
-    SkipReason.TABLE: "A table, which the setting for tables leaves out.",
-    SkipReason.ALT_TEXT: "The description of a picture, which the setting for images leaves out.",
-    SkipReason.CODE: "A program or another text for computers.",
-    SkipReason.HIDDEN: "The book hides this text from its readers.",
-    SkipReason.BREAK: "An ornament between scenes; it is heard as a pause.",
-    SkipReason.UNSPEAKABLE: "This text has no letter or digit.",
-    SkipReason.NOT_LINEAR: "The book marks this as outside its reading order.",
-    SkipReason.EMPTY: "This part has nothing that can be spoken.",
-    SkipReason.EXCLUDED: "A user left this out.",
-}
+    TITLE_PAGE = (
+        "title_page",
+        "A title page or cover. The title and the author are in the book's metadata.",
+    )
+    CONTENTS = "contents", "A contents list or another list of places in the book."
+    LICENCE = "licence", "An imprint, copyright notice, licence or colophon."
+    INDEX = "index", "An index. Its page numbers are useless to a listener."
+    BOILERPLATE = (
+        "boilerplate",
+        "A text that an archive put before or after the book, such as its licence.",
+    )
+    SITE = "site", "The header, footer, sidebar or banner of a web page."
+    NOTE = "note", "A footnote or endnote, which the setting for notes leaves out."
+    NOTE_MARK = "note_mark", "The mark of a note, or the link from a note back to its mark."
+    PAGE_NUMBER = "page_number", "A page number of the printed book."
+    TABLE = "table", "A table, which the setting for tables leaves out."
+    ALT_TEXT = "alt_text", "The description of a picture, which the setting for images leaves out."
+    CODE = "code", "A program or another text for computers."
+    HIDDEN = "hidden", "The book hides this text from its readers."
+    BREAK = "break", "An ornament between scenes; it is heard as a pause."
+    UNSPEAKABLE = "unspeakable", "This text has no letter or digit."
+    NOT_LINEAR = "not_linear", "The book marks this as outside its reading order."
+    EMPTY = "empty", "This part has nothing that can be spoken."
+    EXCLUDED = "excluded", "A user left this out."
 
 
 class Notes(enum.StrEnum):

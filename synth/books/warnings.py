@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from synth.books.rules import SkipReason
+from synth.text.languages import base_of
 from ttsweb.counted import counted
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _of_languages(plan: Plan) -> Iterator[str]:
     if "" in found:
         yield "The book does not name its language; set the language before you start the book."
     for language in sorted(found.keys() - {""}):
-        if not _TAG.match(language) or language.lower().partition("-")[0] in _UNKNOWN:
+        if not _TAG.match(language) or base_of(language) in _UNKNOWN:
             yield (
                 f"The language {language!r}, first in {_shown(found[language])}, is "
                 "unknown; set the language before you start the book."

@@ -22,18 +22,17 @@ from synth.contract import (
     Sampling,
     SegmentAudio,
 )
-from synth.engine.codec import ChunkSchedule, encode_reference
+from synth.engine.codec.encoder import encode_reference
+from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
+from synth.engine.loading.device_memory import keep_heap
 from synth.engine.loading.engine_config import EngineConfig
-from synth.engine.loading.heap import keep_heap
-from synth.engine.loading.held_memory import held_bytes, memory_report
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
-from synth.engine.loading.memory import MemoryPlan
-from synth.engine.model.prefix_cache import PrefixKeys
+from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report
+from synth.engine.model.prefill import PrefixKeys
 from synth.engine.prompt import PromptParts, prompt_builder
 from synth.engine.slots.engine_threads import EngineThreads
-from synth.engine.slots.live_audio import AudioStream, LiveAudio
-from synth.engine.slots.request_queue import SlotRequest
+from synth.engine.slots.requests import AudioStream, LiveAudio, SlotRequest
 from synth.engine.slots.sizing import plan_engine, plan_loaded
 
 logger = logging.getLogger(__name__)
@@ -201,7 +200,6 @@ class Engine:
 
     @property
     def resampler(self) -> str:
-        """Return the name of the resampler that runs: torchaudio or builtin."""
         return self._models.resampler_name
 
     @property
@@ -239,7 +237,6 @@ class Engine:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a request or a call is unfinished."""
         return self._threads.is_busy
 
     def describe(self) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from synth.contract import Reference
 from synth.engine.errors import InvalidSpecError
-from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.config import PRODUCT, Compat
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.prefix_cache import PrefixKeys
+from synth.engine.model.prefill import PrefixKeys
 from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
 
 PROMPT_VERSION = "1"  # goes into fingerprints: raise it when the same request gives other columns

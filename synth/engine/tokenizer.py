@@ -26,7 +26,6 @@ class SpecialIds:
 
     @property
     def num_semantic(self) -> int:
-        """Return how many semantic tokens there are."""
         return self.semantic_end - self.semantic_begin + 1
 
 

@@ -2,40 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils import timezone
 
+from synth.card import Card, CardError, read_card
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.book import LexiconBook
 from synth.models import RenderJob
 from synth.options.job_options import OPTIONS
 from synth.options.orders import Order as Order
 from synth.options.orders import check_options, speakers_of
-from synth.options.url_references import UrlClip, UrlClips
-from synth.options.voice_choice import find_voice, speaking_version
+from synth.options.voices import UrlClip, UrlClips, find_voice, speaking_version
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import Pauses
 from synth.text.segments import MAX_SPEAKER, Piece, cut_text
-from ttsweb.pages.card import Card, CardError, read_card
 from voices.models import Voice, VoiceVersion
 from voices.submit import NewClip
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedChapter:
+    """Hold the pieces of a chapter, and who speaks each in the job where that is not the text's.
+
+    A job of one text has one chapter without a title.
+    """
+
+    pieces: Sequence[Piece]
+    speakers: Sequence[int] = ()
+    title: str = ""
+
+
 @dataclass(frozen=True)
 class PlannedJob:
-    """Hold a job that may be written: its unsaved row, its pieces, and who speaks them.
+    """Hold a job that may be written: its unsaved row, its chapters, and who speaks them.
 
-    `versions` and `references` are by speaker; a speaker is in one of the two.
+    `versions`, `references` and `roles` are by speaker; a speaker is in one of the first two.
+    `num_chars` are those that count towards the limit of an API key.
     """
 
     job: RenderJob
-    pieces: list[Piece]
-    versions: Mapping[int, VoiceVersion]
-    references: Mapping[int, NewClip]
+    chapters: Sequence[PlannedChapter] = ()
+    versions: Mapping[int, VoiceVersion] = field(default_factory=dict)
+    references: Mapping[int, NewClip] = field(default_factory=dict)
+    roles: Mapping[int, str] = field(default_factory=dict)
+    num_chars: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class Planner:
             try:
                 self._card = read_card(settings.CHECKPOINT)
             except CardError as error:
-                raise SubmitRejectedError(503, "checkpoint_card_invalid", str(error)) from error
+                raise SubmitRejectedError("checkpoint_card_invalid", str(error)) from error
         return self._card
 
     def plan(self, order: Order) -> PlannedJob:
@@ -97,7 +111,8 @@ class Planner:
             for speaker, clip in sorted(references.items())
         }
         job = self.row(order, planned.text, planned.language, len(planned.pieces))
-        return PlannedJob(job, planned.pieces, versions, clips)
+        chapters = [PlannedChapter(planned.pieces)]
+        return PlannedJob(job, chapters, versions, clips, num_chars=len(job.text))
 
     def plan_text(self, order: Order) -> PlannedText:
         """Look at an order's text alone; without any voice no voice's lexicon is applied.
@@ -223,7 +238,6 @@ def _check_speakers(pieces: list[Piece], known: set[int]) -> None:
     elif first == MAX_SPEAKER:
         said = f"The text names a speaker by a number above {MAX_SPEAKER - 1}"
     raise SubmitRejectedError(
-        400,
         "speaker_unknown",
         f"{said}, but this job has voices only for speaker {names}. Add a voice in "
         "`voices`, or remove the tag.",

@@ -10,8 +10,7 @@ from synth.jobs.planning import Order, Planner
 from synth.lexicons.book import LexiconBook
 from synth.text.respeaking import SpokenPiece
 from synth.text.segments import Piece
-from synth.text.spelling.speller import has_rules
-from synth.text.spelling.words import WORDS
+from synth.text.spelling.words import WORDS, has_rules
 
 _LETTERS_PER_SECOND = 14.0  # read aloud in most alphabets, short pauses included
 _FULL_WIDTH = "\u2e80"  # an ideograph, a syllable of Kana or Hangul takes as long as some letters

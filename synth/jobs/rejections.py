@@ -8,41 +8,22 @@ from voices.clip_checks import ClipRejectedError
 
 
 class SubmitRejectedError(RefusedError):
-    """A job is not taken: HTTP status, stable code, sentence, and the request field at fault."""
-
-    def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        *,
-        attr: str | None = None,
-        retry_after: int | None = None,
-    ) -> None:
-        super().__init__(code, message, status=status, attr=attr, retry_after=retry_after)
-
-    def at(self, attr: str | None) -> SubmitRejectedError:
-        """Return the same refusal, of another request field."""
-        return SubmitRejectedError(
-            self.status, self.code, str(self), attr=attr, retry_after=self.retry_after
-        )
+    """A job is not taken."""
 
 
 def text_rejected(error: TextRejectedError) -> SubmitRejectedError:
     """Return the error for a text that cannot be rendered."""
-    status = 413 if error.code == "text_too_long" else 400
-    return SubmitRejectedError(status, error.code, error.message, attr="text")
+    return SubmitRejectedError(error.code, error.message, attr="text")
 
 
 def clip_rejected(error: ClipRejectedError) -> SubmitRejectedError:
     """Return the error for a reference that is not taken."""
-    return SubmitRejectedError(error.status, error.code, str(error), attr="reference")
+    return SubmitRejectedError(error.code, str(error), attr="reference")
 
 
 def voice_not_found() -> SubmitRejectedError:
     """Return the error for a voice that does not exist, or that the user may not use."""
     return SubmitRejectedError(
-        404,
         "voice_not_found",
         "There is no voice with this id or name, or you may not use it; look at the list "
         "of voices.",
@@ -53,7 +34,6 @@ def voice_not_found() -> SubmitRejectedError:
 def deadline_past() -> SubmitRejectedError:
     """Return the error for a deadline that has passed already."""
     return SubmitRejectedError(
-        400,
         "deadline_past",
         "The deadline is in the past; send a later one, or none.",
         attr="deadline",

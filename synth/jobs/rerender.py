@@ -7,16 +7,18 @@ import uuid
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from synth.accounts.limits import check_job
+from synth.card import CardError, read_card
 from synth.jobs.lanes import lane_of
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.jobs.retry import RetryRefusedError, check_silence, check_voice
-from synth.jobs.submit import segment_seed
+from synth.jobs.rows import segment_seed
 from synth.models import ApiKey, RenderJob, Segment
 from synth.text.normalise import TextRejectedError, clean_text, is_speakable
-from synth.transitions.rerender import CHANGEABLE, choose_take, render_again, say_otherwise
-from ttsweb.pages.card import CardError, read_card
+from synth.transitions.segment_edits import CHANGEABLE, choose_take, render_again, say_otherwise
+from ttsweb.refusals import POLL_SECONDS
 
 _TAG = re.compile(r"<\|")
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
@@ -81,6 +83,7 @@ def choose(segment: Segment, take_id: uuid.UUID) -> None:
         raise RetryRefusedError(
             "segment_unfinished",
             "The segment or its takes were changed meanwhile; load the segment again.",
+            retry_after=POLL_SECONDS,
         )
 
 
@@ -97,11 +100,10 @@ def check_spoken_text(text: str, segment: Segment) -> str:
         raise text_rejected(error) from error
     if not is_speakable(cleaned):
         raise SubmitRejectedError(
-            400, "text_empty", "The text has no letter or digit to speak; add some.", attr="text"
+            "text_empty", "The text has no letter or digit to speak; add some.", attr="text"
         )
     if _TAG.search(cleaned):
         raise SubmitRejectedError(
-            400,
             "text_has_tags",
             "A segment has one speaker; remove tags such as <|speaker:1|>.",
             attr="text",
@@ -109,11 +111,11 @@ def check_spoken_text(text: str, segment: Segment) -> str:
     most = max(_segment_chars(), len(segment.spoken_text))
     if len(cleaned) > most:
         raise SubmitRejectedError(
-            400,
             "text_too_long",
             f"The text has {len(cleaned)} characters; with this model a segment has at most "
             f"{most}. Shorten the text.",
             attr="text",
+            case="segment_text_too_long",
         )
     return cleaned
 
@@ -122,7 +124,7 @@ def _segment_chars() -> int:
     try:
         return read_card(settings.CHECKPOINT).segment_chars
     except CardError as error:
-        raise SubmitRejectedError(503, "checkpoint_card_invalid", str(error)) from error
+        raise SubmitRejectedError("checkpoint_card_invalid", str(error)) from error
 
 
 def _is_done_already(segment: Segment, seed: int | None, spoken: str | None) -> bool:
@@ -151,7 +153,9 @@ def _check_state(segment: Segment) -> None:
 
 def _unfinished() -> RetryRefusedError:
     return RetryRefusedError(
-        "segment_unfinished", "The segment is being rendered; try again when it is done."
+        "segment_unfinished",
+        "The segment is being rendered; try again when it is done.",
+        retry_after=POLL_SECONDS,
     )
 
 
@@ -160,7 +164,7 @@ def _queue(segment: Segment, seed: int | None, spoken: str | None, api_key: ApiK
     """Queue the segment within the limits of the key; False when it is not to be changed now."""
     job = segment.job
     if api_key is not None:
-        check_job(api_key, job, chars=len(spoken or segment.text))
+        check_job(api_key, Q(pk=job.pk), chars=len(spoken or segment.text))
     if spoken is None or spoken == segment.spoken_text:
         is_queued = render_again(segment.pk, seed=seed)
     else:

@@ -6,23 +6,20 @@ import uuid
 from collections.abc import Collection, Iterable
 
 from django.db import transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 from django.db.models.functions import Length
 
 from synth.accounts.limits import check_job
 from synth.jobs.lanes import lane_of
 from synth.models import ApiKey, JobVoice, RenderJob, Segment
 from synth.transitions import UNFINISHED, retry_job
-from synth.transitions.silenced import silence_of
+from synth.transitions.job_voices import silence_of
+from ttsweb.refusals import RefusedError
 from voices.models import VoiceVersion
 
 
-class RetryRefusedError(Exception):
-    """A job is not tried again; `code` is stable, the message says what to do instead."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+class RetryRefusedError(RefusedError):
+    """A job is not tried again; the message says what to do instead."""
 
 
 def retry(job: RenderJob, *, api_key: ApiKey | None = None) -> None:
@@ -99,7 +96,7 @@ def _nothing_to_retry() -> RetryRefusedError:
 def _queue(job: RenderJob, api_key: ApiKey | None) -> bool:
     """Queue the job again within the limits of the key; False when there is nothing to do."""
     if api_key is not None:
-        check_job(api_key, job, chars=_chars_again(job))
+        check_job(api_key, Q(pk=job.pk), chars=_chars_again(job))
     is_queued = retry_job(job.pk)
     if is_queued and api_key is not None:
         RenderJob.objects.filter(pk=job.pk).update(

@@ -3,83 +3,69 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 import time
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
-from synth.lexicons.access import applied_lexicons, find_named
+from synth.lexicons.store import find_applied_lexicons, find_named
 from synth.models import Lexicon, LexiconEntry
 from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
-from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, checked_rule
+from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, check_rule
 from synth.text.segments import Piece
 from synth.text.spelling.speller import speller
 
+# Seconds that applying lexicons may take for one request: a pattern that tries for ever is found.
+LEXICON_SECONDS = 2.0
+
 MAX_LAYERS = 16  # one of 5,000 words takes about 10 MB
 
-_Key = tuple[uuid.UUID, dt.datetime, str, str, str]
+
+def read_layer(lexicon: Lexicon, language: str) -> Layer:
+    """Return a lexicon's layer for texts in a language; the layers that were used last are kept.
+
+    Raises:
+        SubmitRejectedError: pattern_invalid, of a pattern that another release has kept.
+    """
+    return _read_layer(lexicon.pk, lexicon.updated_at, lexicon.name, lexicon.language, language)
 
 
-class LayerCache:
-    """Hold the layers that were used last.
+@lru_cache(maxsize=MAX_LAYERS)
+def _read_layer(
+    lexicon_id: uuid.UUID, _updated_at: dt.datetime, name: str, own_language: str, language: str
+) -> Layer:
+    """Compile the entries of a lexicon.
 
     The key has the time of the lexicon's last change, which every change of an entry moves on, so
     that nothing here is ever out of date.
     """
-
-    def __init__(self, max_layers: int = MAX_LAYERS) -> None:
-        self._max_layers = max_layers
-        self._layers: OrderedDict[_Key, Layer] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, lexicon: Lexicon, language: str) -> Layer:
-        """Return a lexicon's layer for texts in a language; entries are read where it is not held.
-
-        Raises:
-            SubmitRejectedError: pattern_invalid, of a pattern that another release has kept.
-        """
-        key = (lexicon.pk, lexicon.updated_at, lexicon.name, lexicon.language, language)
-        with self._lock:
-            held = self._layers.get(key)
-            if held is not None:
-                self._layers.move_to_end(key)
-                return held
-        entries = lexicon.entries.filter(enabled=True)
-        layer = layer_of(lexicon.name, (rule_of(row, lexicon) for row in entries), language)
-        with self._lock:
-            self._layers[key] = layer
-            while len(self._layers) > self._max_layers:
-                self._layers.popitem(last=False)
-        return layer
-
-
-def rule_of(entry: LexiconEntry, lexicon: Lexicon) -> Rule:
-    """Return the rule of a row; without a language of its own it has its lexicon's."""
-    return Rule(
-        entry.find,
-        entry.say,
-        "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
-        entry.case_sensitive,
-        entry.language or lexicon.language,
+    entries = LexiconEntry.objects.filter(lexicon_id=lexicon_id, enabled=True)
+    rules = (
+        Rule(
+            entry.find,
+            entry.say,
+            "regex" if entry.kind == "regex" else "literal" if entry.kind == "literal" else "word",
+            entry.case_sensitive,
+            entry.language or own_language,
+        )
+        for entry in entries
     )
+    return compile_layer(name, rules, language)
 
 
-def layer_of(name: str, rules: Iterable[Rule], language: str) -> Layer:
-    """Return rules as a layer; raises as `LayerCache.get`."""
+def compile_layer(name: str, rules: Iterable[Rule], language: str) -> Layer:
+    """Return rules as a layer; raises as `read_layer`."""
     try:
         return Layer(name, rules, language)
     except RuleError as error:  # a pattern that was kept by another release of the library
         raise SubmitRejectedError(
-            400,
             error.code,
             f"An entry of the lexicon {name!r} cannot be used: {error.message}",
             attr="lexicons",
@@ -88,7 +74,6 @@ def layer_of(name: str, rules: Iterable[Rule], language: str) -> Layer:
 
 JOB_LAYER = "job"  # names the entries that a job brings along
 _JOBS_PER_REQUEST = 10  # a batch may take the time of so many jobs
-_LAYERS = LayerCache()
 
 
 class LexiconBook:
@@ -101,7 +86,7 @@ class LexiconBook:
     def __init__(self, owner: AbstractBaseUser | None) -> None:
         """Gather for a user; None is the system itself."""
         self._owner = owner
-        self._left = settings.LEXICON_SECONDS * _JOBS_PER_REQUEST
+        self._left = LEXICON_SECONDS * _JOBS_PER_REQUEST
         self._slow = 0  # patterns so far that were refused for their time
         self._named: dict[str, Lexicon] = {}
         self._applying: list[Lexicon] | None = None
@@ -170,17 +155,15 @@ class LexiconBook:
             SubmitRejectedError: 404 lexicon_not_found, 409 lexicon_disabled.
         """
         if wanted not in self._named:
-            found = find_named(applied_lexicons(self._owner), wanted)
+            found = find_named(find_applied_lexicons(self._owner), wanted)
             if found is None:
                 raise SubmitRejectedError(
-                    404,
                     "lexicon_not_found",
                     f"There is no lexicon with the id or name {wanted[:100]!r}.",
                     attr="lexicons",
                 )
             if not found.enabled:
                 raise SubmitRejectedError(
-                    409,
                     "lexicon_disabled",
                     f"The lexicon {found.name!r} is switched off; switch it on, or leave it out.",
                     attr="lexicons",
@@ -192,7 +175,7 @@ class LexiconBook:
         """Return a lexicon ready to be applied to texts in a language."""
         key = (lexicon.pk, language)
         if key not in self._layers:
-            self._layers[key] = _LAYERS.get(lexicon, language)
+            self._layers[key] = read_layer(lexicon, language)
         return self._layers[key]
 
     def first_layers(
@@ -207,7 +190,7 @@ class LexiconBook:
         if entries:
             key = ([dict(entry) for entry in entries], language)
             if self._own_layer is None or self._own_layer[0] != key:
-                self._own_layer = (key, layer_of(JOB_LAYER, self._checked(entries), language))
+                self._own_layer = (key, compile_layer(JOB_LAYER, self._checked(entries), language))
             layers.append(self._own_layer[1])
         chosen = {lexicon.pk: lexicon for lexicon in map(self.named, named)}
         return layers + [self.layer(lexicon, language) for lexicon in chosen.values()]
@@ -215,18 +198,18 @@ class LexiconBook:
     def _checked(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
         """Return the rules of a job's own entries; the time that checking takes counts as well."""
         rules: list[Rule] = []
-        until = time.monotonic() + settings.LEXICON_SECONDS
+        until = time.monotonic() + LEXICON_SECONDS
         for place, entry in enumerate(entries):
             started = time.monotonic()
             rule = Rule(**{"case_sensitive": False, "language": "", "kind": "word", **entry})
             if self._left <= 0 or started > until or self._slow >= MAX_SLOW:
-                raise _too_slow(rule, settings.LEXICON_SECONDS)
+                raise _too_slow(rule, LEXICON_SECONDS)
             try:
-                rules.append(checked_rule(rule))
+                rules.append(check_rule(rule))
             except RuleError as error:
                 self._slow += error.code == "pattern_too_slow"
                 raise SubmitRejectedError(
-                    400, error.code, error.message, attr=f"lexicon.{place}.{error.attr}"
+                    error.code, error.message, attr=f"lexicon.{place}.{error.attr}"
                 ) from error
             finally:
                 self._left -= time.monotonic() - started
@@ -238,7 +221,7 @@ class LexiconBook:
         """Return the layers of a voice, then the global ones."""
         if self._applying is None:
             scopes = (Lexicon.Scope.GLOBAL, Lexicon.Scope.VOICE)
-            rows = applied_lexicons(self._owner).filter(enabled=True, scope__in=scopes)
+            rows = find_applied_lexicons(self._owner).filter(enabled=True, scope__in=scopes)
             self._applying = sorted(
                 rows, key=lambda row: (row.scope != "voice", row.owner_id is None, row.name)
             )
@@ -253,7 +236,7 @@ class LexiconBook:
 
     def _timed(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
         """Do the work within what is left of the time."""
-        allowed = min(settings.LEXICON_SECONDS, self._left)
+        allowed = min(LEXICON_SECONDS, self._left)
         budget = Budget(allowed)
         try:
             return work(budget)
@@ -267,10 +250,8 @@ class LexiconBook:
 
 def _too_slow(rule: Rule, seconds: float) -> SubmitRejectedError:
     return SubmitRejectedError(
-        400,
         "lexicon_too_slow",
         f"Applying lexicons took more than {seconds:g} seconds, at the entry "
-        f"{rule.find[:100]!r}. Make this entry simpler, switch it off, or raise "
-        "TTS_LEXICON_SECONDS.",
+        f"{rule.find[:100]!r}. Make this entry simpler, or switch it off.",
         attr="text",
     )

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from xml.parsers import expat
+from xml.sax.saxutils import escape, quoteattr
 
-from django.conf import settings
-
-from synth.lexicons.keeping import check_entry
-from synth.options.language_tags import language_tag
+from synth.lexicons import book, store
+from synth.lexicons.store import Mode, check_entry, put_entries
+from synth.models import Lexicon, LexiconEntry
+from synth.text.languages import language_tag
 from synth.text.rules import KINDS, MAX_SLOW, Rule, RuleError
+from ttsweb.counted import counted
+from ttsweb.refusals import RefusedError
 
 MAX_BAD_LINES = 20  # then no more are looked for: a pattern's trial takes its time
 MAX_ENTRY_BYTES = 5000
 _REQUESTS_TIMES = 5  # a whole lexicon may take the time of so many requests
 
 
-class FileRefusedError(Exception):
-    """A file that is not taken as a whole: `code` is stable, the message says what to do."""
+class FileRefusedError(RefusedError):
+    """A lexicon's file is not taken as a whole."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
+    field = "file"
 
 
 @dataclass(frozen=True)
@@ -52,31 +56,35 @@ class Reading:
     bad: list[BadLine] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
+    def refuse(self, line: int, attr: str, code: str, message: str) -> None:
+        """Add what is wrong in a line."""
+        self.bad.append(BadLine(line, attr, code, message))
+
     def is_enough(self) -> bool:
         """Say whether the file is refused by now, so that the rest of it need not be read."""
-        too_many = len(self.entries) > settings.MAX_LEXICON_ENTRIES
+        too_many = len(self.entries) > store.MAX_LEXICON_ENTRIES
         return too_many or len(self.bad) >= MAX_BAD_LINES
 
 
 def max_file_bytes() -> int:
     """Return how long a lexicon's file may be."""
-    return MAX_ENTRY_BYTES * settings.MAX_LEXICON_ENTRIES + 100_000
+    return MAX_ENTRY_BYTES * store.MAX_LEXICON_ENTRIES + 100_000
 
 
-def checked(reading: Reading) -> list[tuple[Rule, bool]]:
+def check_entries(reading: Reading) -> list[tuple[Rule, bool]]:
     """Return the rules of a file with whether each is enabled; bad ones join `reading.bad`.
 
     Raises:
         FileRefusedError: too_many_entries; file_too_slow, where trying all patterns takes too long.
     """
     rules: list[tuple[Rule, bool]] = []
-    if len(reading.entries) > settings.MAX_LEXICON_ENTRIES:
+    if len(reading.entries) > store.MAX_LEXICON_ENTRIES:
         raise FileRefusedError(
             "too_many_entries",
-            f"The file has more than {settings.MAX_LEXICON_ENTRIES} entries, which is the limit of "
-            "a lexicon (TTS_MAX_LEXICON_ENTRIES). Split it into several lexicons.",
+            f"The file has more than {store.MAX_LEXICON_ENTRIES} entries, which is the limit of "
+            "a lexicon. Split it into several lexicons.",
         )
-    seconds = _REQUESTS_TIMES * settings.LEXICON_SECONDS
+    seconds = _REQUESTS_TIMES * book.LEXICON_SECONDS
     until = time.monotonic() + seconds
     slow = 0
     for entry in reading.entries:
@@ -91,31 +99,23 @@ def checked(reading: Reading) -> list[tuple[Rule, bool]]:
         values = dict(entry.values)
         tag = language_tag(values["language"]) if values.get("language") else ""
         if tag is None:
-            reading.bad.append(
-                BadLine(
-                    entry.line,
-                    "language",
-                    "language_invalid",
-                    "Expected a language tag such as en, pt-BR or zh-Hant.",
-                )
-            )
+            sentence = "Expected a language tag such as en, pt-BR or zh-Hant."
+            reading.refuse(entry.line, "language", "language_invalid", sentence)
             continue
         if values.get("kind", "word") not in KINDS:
-            known = ", ".join(KINDS)
-            reading.bad.append(
-                BadLine(entry.line, "kind", "invalid", f"The kind must be one of {known}.")
-            )
+            sentence = f"The kind must be one of {', '.join(KINDS)}."
+            reading.refuse(entry.line, "kind", "invalid", sentence)
             continue
         enabled = bool(values.pop("enabled", True))
         try:
             rules.append((check_entry(values | {"language": tag}), enabled))
         except RuleError as error:
-            reading.bad.append(BadLine(entry.line, error.attr, error.code, error.message))
+            reading.refuse(entry.line, error.attr, error.code, error.message)
             slow += error.code == "pattern_too_slow"
     return rules
 
 
-def decoded(content: bytes) -> str:
+def decode_file(content: bytes) -> str:
     """Return a file's text, without the mark that some programs begin it with.
 
     Raises:
@@ -140,6 +140,309 @@ def decoded(content: bytes) -> str:
     return text
 
 
-def one_of(names: Iterable[str]) -> str:
-    """Return names as a sentence has them."""
-    return ", ".join(names)
+COLUMNS = ("find", "say", "kind", "case_sensitive", "language", "enabled")
+_FLAGS = ("case_sensitive", "enabled")
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
+# A spreadsheet takes a cell that begins like this for a formula; an apostrophe makes it a text.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001  # they too
+
+
+def write_csv(entries: Iterable[LexiconEntry]) -> bytes:
+    """Return entries as CSV: UTF-8 with its mark, commas, one line of column names."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(COLUMNS)
+    for entry in entries:
+        flags = [str(flag).lower() for flag in (entry.case_sensitive, entry.enabled)]
+        cells = [entry.find, entry.say, entry.kind, flags[0], entry.language, flags[1]]
+        writer.writerow(map(_as_text, cells))
+    return file.getvalue().encode("utf-8-sig")
+
+
+def read_csv(content: bytes) -> Reading:
+    """Read what `write_csv` writes; columns may be in any order, `find` and `say` must be there.
+
+    Raises:
+        FileRefusedError: file_too_large, file_not_utf8, file_empty, csv_columns.
+    """
+    text = decode_file(content)
+    reading = Reading()
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    names: list[str] | None = None
+    line = 1
+    try:
+        for row in reader:
+            if any(cell.strip() for cell in row):
+                if names is None:
+                    names = _column_names(row)
+                else:
+                    _read_row(reading, line, names, row)
+                    if reading.is_enough():
+                        break
+            line = reader.line_num + 1
+    except csv.Error as error:
+        reading.refuse(line, "", "csv_invalid", f"The file is not CSV: {error}.")
+    if names is None and not reading.bad:
+        raise _bad_columns("the file has no line of column names")
+    return reading
+
+
+def _column_names(row: list[str]) -> list[str]:
+    names = [cell.strip().lower() for cell in row]
+    unknown = [name for name in names if name not in COLUMNS]
+    if unknown:
+        raise _bad_columns(f"{unknown[0][:50]!r} is not one of them")
+    missing = [name for name in COLUMNS[:2] if name not in names]
+    if missing:
+        raise _bad_columns(f"{missing[0]!r} is missing")
+    if len(set(names)) < len(names):
+        raise _bad_columns("a column is given twice")
+    return names
+
+
+def _bad_columns(what: str) -> FileRefusedError:
+    return FileRefusedError(
+        "csv_columns",
+        f"The first line must name the columns, separated by commas: {', '.join(COLUMNS)}; {what}.",
+    )
+
+
+def _read_row(reading: Reading, line: int, names: list[str], row: list[str]) -> None:
+    if len(row) != len(names):
+        sentence = (
+            f"The line has {counted(len(row), 'cell')}, but the first line names "
+            f"{counted(len(names), 'column')}."
+        )
+        reading.refuse(line, "", "csv_cells", sentence)
+        return
+    values: dict[str, Any] = {
+        name: _as_written(cell) for name, cell in zip(names, row, strict=True)
+    }
+    for name in ("kind", "language", *_FLAGS):
+        values[name] = values.get(name, "").strip()
+    for name in _FLAGS:
+        word = values[name].lower()
+        if word not in (*_TRUE, *_FALSE, ""):
+            reading.refuse(line, name, "invalid", "Expected true or false.")
+            return
+        values[name] = word in _TRUE or (not word and name == "enabled")
+    values["kind"] = values["kind"].lower() or "word"
+    reading.entries.append(FileEntry(line, values))
+
+
+def _as_text(cell: str) -> str:
+    return f"'{cell}" if cell.lstrip("'").startswith(_FORMULA) else cell
+
+
+def _as_written(cell: str) -> str:
+    is_marked = cell.startswith("'") and cell.lstrip("'").startswith(_FORMULA)
+    return cell[1:] if is_marked else cell
+
+
+PLS = "http://www.w3.org/2005/01/pronunciation-lexicon"
+OWN = "urn:ttsweb:lexicon"  # what PLS has no word for, as attributes that other programs pass over
+_XML_LANG = "http://www.w3.org/XML/1998/namespace lang"
+_MAX_DEPTH = 20
+_MAX_WARNINGS = 50
+_TEXTS = ("grapheme", "alias", "phoneme")
+
+
+def write_pls(lexicon: Lexicon, entries: Iterable[LexiconEntry]) -> tuple[bytes, list[str]]:
+    """Return a lexicon as PLS, and what is found by the entries that PLS cannot say: patterns, and
+    those that are switched off or say nothing.
+    """
+    left_out: list[str] = []
+    lexemes: list[str] = []
+    for entry in entries:
+        if entry.kind == LexiconEntry.Kind.REGEX or not entry.enabled or not entry.say:
+            left_out.append(entry.find)
+            continue
+        marks = ""
+        if not entry.case_sensitive:
+            marks += ' own:case-sensitive="false"'
+        if entry.kind != LexiconEntry.Kind.WORD:
+            marks += f" own:kind={quoteattr(entry.kind)}"
+        if entry.language:
+            marks += f" own:language={quoteattr(entry.language)}"
+        lexemes.append(
+            f"  <lexeme{marks}>\n    <grapheme>{escape(entry.find)}</grapheme>\n"
+            f"    <alias>{escape(entry.say)}</alias>\n  </lexeme>\n"
+        )
+    head = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        f'<lexicon version="1.0" xmlns="{PLS}" xmlns:own="{OWN}" alphabet="ipa" '
+        f"xml:lang={quoteattr(lexicon.language or 'und')}>\n"
+    )
+    return f"{head}{''.join(lexemes)}</lexicon>\n".encode(), left_out
+
+
+def read_pls(content: bytes, *, language: str = "") -> Reading:
+    """Read the lexemes that have an alias; what is said by phonemes alone is left out, and named.
+
+    Args:
+        language: that of the lexicon; entries of a file in another language are marked with it.
+
+    Raises:
+        FileRefusedError: file_too_large, file_not_utf8, file_empty, pls_doctype, pls_invalid.
+    """
+    text = decode_file(content)
+    reader = _PlsReader(language)
+    parser = expat.ParserCreate(encoding="UTF-8", namespace_separator=" ")
+    parser.StartDoctypeDeclHandler = _refuse_doctype
+    parser.EntityDeclHandler = _refuse_doctype
+    parser.StartElementHandler = lambda name, attributes: reader.start(
+        name, attributes, parser.CurrentLineNumber
+    )
+    parser.EndElementHandler = reader.end
+    parser.CharacterDataHandler = reader.add
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        raise FileRefusedError("pls_invalid", f"The file is not XML: {error}.") from error
+    return reader.reading
+
+
+@dataclass
+class _Lexeme:
+    line: int
+    marks: dict[str, str]
+    graphemes: list[str] = field(default_factory=list)
+    aliases: list[str] = field(default_factory=list)
+    preferred: str | None = None
+    has_phonemes: bool = False
+
+
+class _PlsReader:
+    """Follow the elements of one file."""
+
+    def __init__(self, language: str) -> None:
+        self.reading = Reading()
+        self._own_language, self._language = language, ""
+        self._path: list[str] = []
+        self._lexeme: _Lexeme | None = None
+        self._text: list[str] = []
+        self._is_preferred = False
+
+    def start(self, name: str, attributes: dict[str, str], line: int) -> None:
+        tag = name.removeprefix(f"{PLS} ")
+        if len(self._path) >= _MAX_DEPTH:
+            raise FileRefusedError("pls_invalid", f"Line {line} is nested too deeply.")
+        if not self._path:
+            if name != f"{PLS} lexicon":
+                raise FileRefusedError(
+                    "pls_invalid", f"The first element must be `lexicon` in the namespace {PLS}."
+                )
+            given = attributes.get(_XML_LANG, "")
+            is_other = given.lower() not in ("", "und", self._own_language.lower())
+            self._language = given if is_other else ""
+        elif tag == "lexeme" and len(self._path) == 1:
+            marks = {
+                key.removeprefix(f"{OWN} "): value
+                for key, value in attributes.items()
+                if key.startswith(f"{OWN} ")
+            }
+            self._lexeme = _Lexeme(line, marks)
+        elif tag in _TEXTS:
+            self._text = []
+            self._is_preferred = attributes.get("prefer") == "true"
+        self._path.append(tag)
+
+    def add(self, text: str) -> None:
+        if self._path and self._path[-1] in _TEXTS:
+            self._text.append(text)
+
+    def end(self, name: str) -> None:
+        tag = self._path.pop()
+        lexeme = self._lexeme
+        if lexeme is None or len(self._path) > 2:
+            return
+        text = " ".join("".join(self._text).split())
+        if tag == "grapheme":
+            lexeme.graphemes.append(text)
+        elif tag == "alias":
+            lexeme.aliases.append(text)
+            if self._is_preferred and lexeme.preferred is None:
+                lexeme.preferred = text
+        elif tag == "phoneme":
+            lexeme.has_phonemes = True
+        elif tag == "lexeme":
+            self._keep(lexeme)
+            self._lexeme = None
+
+    def _keep(self, lexeme: _Lexeme) -> None:
+        names = ", ".join(lexeme.graphemes)[:100]
+        if not lexeme.graphemes:
+            self.reading.refuse(lexeme.line, "find", "pls_lexeme", "The lexeme has no grapheme.")
+        elif not lexeme.aliases and lexeme.has_phonemes:
+            self._warn(
+                f"Line {lexeme.line}: {names} has only phonemes, which the model does not "
+                "read; add an alias that spells the sound."
+            )
+        elif not lexeme.aliases:
+            self.reading.refuse(
+                lexeme.line, "say", "pls_lexeme", f"The lexeme {names} has no alias."
+            )
+        else:
+            say = lexeme.aliases[0] if lexeme.preferred is None else lexeme.preferred
+            if self.reading.is_enough():
+                return
+            values = {
+                "say": say,
+                "kind": lexeme.marks.get("kind", "word"),
+                "case_sensitive": lexeme.marks.get("case-sensitive") != "false",
+                "language": lexeme.marks.get("language", self._language),
+            }
+            self.reading.entries += [
+                FileEntry(lexeme.line, {"find": grapheme, **values})
+                for grapheme in lexeme.graphemes
+            ]
+
+    def _warn(self, sentence: str) -> None:
+        warnings = self.reading.warnings
+        if len(warnings) < _MAX_WARNINGS:
+            warnings.append(sentence)
+        elif len(warnings) == _MAX_WARNINGS:
+            warnings.append("There are more of the same kind.")
+
+
+def _refuse_doctype(*_: Any) -> None:
+    raise FileRefusedError(
+        "pls_doctype", "The file has a document type or entities; remove them and send it again."
+    )
+
+
+class BadLinesError(Exception):
+    """Lines of a file that cannot be used; nothing was changed."""
+
+    def __init__(self, lines: list[BadLine]) -> None:
+        super().__init__(f"{counted(len(lines), 'line')} cannot be used")
+        self.lines = lines
+
+
+@dataclass(frozen=True)
+class Imported:
+    """Say what came of a file: entries added, entries there are now, what was left out and why."""
+
+    added: int
+    entries_total: int
+    warnings: list[str]
+
+
+def import_entries(lexicon: Lexicon, content: bytes, *, mode: Mode, format: str = "") -> Imported:
+    """Put the entries of a file into a lexicon.
+
+    Args:
+        format: `csv` or `pls`; without it the file's first character says which it is.
+
+    Raises:
+        BadLinesError: lines cannot be used.
+        FileRefusedError: the file as a whole cannot.
+        LexiconError: too_many_entries, lexicon_not_found.
+    """
+    is_pls = format == "pls" or (not format and content.lstrip(b"\xef\xbb\xbf \r\n\t")[:1] == b"<")
+    reading = read_pls(content, language=lexicon.language) if is_pls else read_csv(content)
+    rules = check_entries(reading)
+    if reading.bad:
+        raise BadLinesError(sorted(reading.bad, key=lambda bad: bad.line))
+    total = put_entries(lexicon, rules, mode)
+    return Imported(len(rules), total, reading.warnings)

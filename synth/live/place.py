@@ -75,7 +75,6 @@ class Place:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing follows."""
         return self._number >= len(self._order)
 
     def step(self, states: Mapping[int, SegmentState]) -> Sound | Silence | None:
@@ -84,23 +83,23 @@ class Place:
             state = states.get(self._order[self._number])
             if state is None:
                 return None
-            chunks = self._chosen(state)
+            chunks = self._choose_chunks(state)
             if chunks is None:
                 if not _has_no_audio(state):
                     return None
                 self.is_whole = False
                 self._go_on()
                 continue
-            sound = self._sound(chunks)
+            sound = self._next_sound(chunks)
             if sound is not None:
-                return self._moved_behind(sound)
+                return self._move_behind(sound)
             self._go_on()
             pause = round(state.pause_after_ms * (self._sample_rate or 0) / 1000)
             if pause:
                 return Silence(pause)
         return None
 
-    def _chosen(self, state: SegmentState) -> Sequence[Chunk] | None:
+    def _choose_chunks(self, state: SegmentState) -> Sequence[Chunk] | None:
         """Return the listed pieces that lead on from here, or to the segment's end."""
         if self._attempt is not None:
             own = _unbroken(state.attempts.get(self._attempt, ()))
@@ -119,7 +118,7 @@ class Place:
                 break  # what is older than the one that is heard leads nowhere
         return None
 
-    def _sound(self, chunks: Sequence[Chunk]) -> Sound | None:
+    def _next_sound(self, chunks: Sequence[Chunk]) -> Sound | None:
         """Return what follows the samples that were heard; None at the end."""
         start = 0
         for chunk in chunks:
@@ -130,7 +129,7 @@ class Place:
             start = end
         return None
 
-    def _moved_behind(self, sound: Sound) -> Sound | None:
+    def _move_behind(self, sound: Sound) -> Sound | None:
         """Move behind a piece; one of another sample rate ends the stream, which cannot say it."""
         if self._sample_rate not in (None, sound.sample_rate):
             self._number, self.is_whole = len(self._order), False

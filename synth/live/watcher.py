@@ -6,19 +6,77 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from synth.live.place import Place, SegmentState
-from synth.live.reading import Looked, look_up, note_listeners
+from django.core.files.storage import default_storage
+from django.db import close_old_connections, connection
+
+from synth.live.place import Chunk, Place, SegmentState
+from synth.models import LiveChunk, Segment
+from synth.transitions.files import keep_live
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRows:
+    """Hold what one look has found; a job without segments, or that is gone, has an empty order."""
+
+    orders: Mapping[uuid.UUID, Sequence[int]]
+    states: Mapping[int, SegmentState]
+
+
+def look_up(new_jobs: Collection[uuid.UUID], segment_ids: Collection[int]) -> LiveRows:
+    """Return the orders of some jobs and the states of some segments, with three queries."""
+    orders: dict[uuid.UUID, list[int]] = {job_id: [] for job_id in new_jobs}
+    if new_jobs:
+        rows = Segment.objects.filter(job__in=list(new_jobs)).order_by("chapter__index", "index")
+        for job_id, pk in rows.values_list("job_id", "pk"):
+            orders[job_id].append(pk)
+    if not segment_ids:
+        return LiveRows(orders, {})
+    attempts: dict[int, dict[uuid.UUID, list[Chunk]]] = {pk: {} for pk in segment_ids}
+    # The states come first: what is done has all its pieces in the second answer, or will have.
+    segments = Segment.objects.filter(pk__in=list(segment_ids)).order_by()
+    found = list(segments.values_list("pk", "status", "take_id", "pause_after_ms"))
+    chunks = LiveChunk.objects.filter(segment__in=list(segment_ids)).order_by("pk")
+    columns = ("index", "key", "num_samples", "sample_rate", "is_last")
+    for pk, attempt, *values in chunks.values_list("segment_id", "attempt", *columns):
+        attempts[pk].setdefault(attempt, []).append(Chunk(*values))
+    states = {
+        pk: SegmentState(status, take_id, pause, _newest_first(attempts[pk]))
+        for pk, status, take_id, pause in found
+    }
+    return LiveRows(orders, states)
+
+
+def read_object(key: str) -> bytes | None:
+    """Return an object's bytes; None when it is gone."""
+    try:
+        with default_storage.open(key, "rb") as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        return None
+
+
+def _newest_first(attempts: dict[uuid.UUID, list[Chunk]]) -> dict[uuid.UUID, list[Chunk]]:
+    """Return attempts in the opposite order, each in the order of its text.
+
+    A take whose pieces were made by two processes may have them out of order.
+    """
+    return {
+        attempt: sorted(attempts[attempt], key=lambda chunk: chunk.index)
+        for attempt in reversed(attempts)
+    }
+
 
 POLL_SECONDS = 0.15
 HURRY_SECONDS = 0.02  # where a listener has come to segments that were not looked up yet
 REST_PER_LOOK = 2.0
 NOTE_SECONDS = 20.0
 
-LookUp = Callable[[Collection[uuid.UUID], Collection[int]], Looked]
-NoteListeners = Callable[[Collection[uuid.UUID]], None]
+LookUp = Callable[[Collection[uuid.UUID], Collection[int]], LiveRows]
+NoteListeners = Callable[[Collection[uuid.UUID]], object]
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +101,7 @@ class LiveWatcher:
     """
 
     def __init__(
-        self, look: LookUp = look_up, note: NoteListeners = note_listeners, *, note_seconds: float
+        self, look: LookUp = look_up, note: NoteListeners = keep_live, *, note_seconds: float
     ) -> None:
         self._look_up, self._note = look, note
         self._note_seconds = min(NOTE_SECONDS, note_seconds)
@@ -82,7 +140,7 @@ class LiveWatcher:
                 started = loop.time()
                 found = await loop.run_in_executor(thread, self._look, new, wanted, heard)
                 if found is not None:
-                    self._hand_out(found, wanted, listeners)
+                    self._update(found, wanted, listeners)
                 await self._rest(REST_PER_LOOK * (loop.time() - started))
         finally:
             thread.submit(_close_connection)
@@ -96,10 +154,8 @@ class LiveWatcher:
 
     def _look(
         self, new: Collection[uuid.UUID], wanted: Collection[int], heard: Collection[uuid.UUID]
-    ) -> Looked | None:
+    ) -> LiveRows | None:
         """Return what is there now; None while the database cannot be asked."""
-        from django.db import close_old_connections
-
         try:
             close_old_connections()
             if heard:
@@ -109,8 +165,8 @@ class LiveWatcher:
             logger.warning("cannot look up the jobs of live listeners", exc_info=True)
             return None
 
-    def _hand_out(
-        self, found: Looked, wanted: Collection[int], listeners: Collection[Listener]
+    def _update(
+        self, found: LiveRows, wanted: Collection[int], listeners: Collection[Listener]
     ) -> None:
         """Give each listener its states; one whose job is gone is told so."""
         for one in listeners:
@@ -127,6 +183,4 @@ class LiveWatcher:
 
 def _close_connection() -> None:
     """Close the watcher thread's connection; a server has few, and nobody listens now."""
-    from django.db import connection
-
     connection.close()

@@ -120,7 +120,7 @@ class BookSource(LeasedModel):
     cover_type = models.CharField(max_length=100, blank=True, default="")
     options = models.JSONField(default=dict, blank=True)  # of the job, as a request has them
     policies = models.JSONField(default=dict, blank=True)  # notes, tables, alt_texts
-    # Who speaks what beside the narrator: dialogue, characters, languages; see synth/bookshelf.
+    # Who speaks what beside the narrator: dialogue, characters, languages; see synth/audiobooks.
     casting = models.JSONField(default=dict, blank=True)
     # How its files are made: preset of mastering, credits, levels of voices.
     production = models.JSONField(default=dict, blank=True)

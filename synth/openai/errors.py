@@ -6,13 +6,17 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from synth.jobs.rejections import SubmitRejectedError
+from synth.accounts.authentication import ApiKeyAuthentication
+from synth.card import CardError
 from synth.openai.error_body import error_body
 from synth.openai.speech_wait import THEN_HEADER
 from ttsweb.http.api import ApiProblem, problem_response
-from ttsweb.pages.card import CardError
 
 NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
 _PARAMS = {  # our names of fields -> theirs
@@ -56,10 +60,33 @@ def error_response(exc: Exception, context: Mapping[str, Any]) -> Response:
 
 def _as_problem(exc: Exception) -> Exception:
     """Return the problem that says the same as a refusal of ours."""
-    if isinstance(exc, SubmitRejectedError):
-        return ApiProblem(
-            exc.status, exc.code, str(exc), attr=exc.attr, retry_after=exc.retry_after
-        )
     if isinstance(exc, CardError):
         return ApiProblem(503, "checkpoint_card_invalid", str(exc), headers=NO_RETRY)
     return exc
+
+
+class OpenAIView(APIView):
+    """A view that takes our API keys and answers errors as OpenAI does."""
+
+    authentication_classes: tuple[type[BaseAuthentication], ...] = (ApiKeyAuthentication,)
+    schema = None  # what it takes is told by OpenAI's own reference
+
+    def get_exception_handler(self) -> Any:
+        """Return what makes an answer of an exception."""
+        return error_response
+
+
+class UnknownRouteView(OpenAIView):
+    """Every address below /v1/ that leads nowhere."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse before the method is looked at."""
+        raise ApiProblem(
+            404,
+            "not_found",
+            f"There is nothing at {request.path}. Served here: POST /v1/audio/speech, "
+            "GET and POST /v1/audio/voices, DELETE /v1/audio/voices/{id}, GET /v1/models.",
+        )

@@ -8,16 +8,19 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from synth.openai.base_view import OpenAIView
+from synth.card import read_card
+from synth.openai.errors import OpenAIView
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.pages.card import read_card
+
+# The names that clients of OpenAI's API ask for; each of them is the one model that there is.
+OPENAI_ALIASES = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts")
 
 
 class ModelsView(OpenAIView):
     """All models."""
 
     def get(self, request: Request) -> Response:
-        """List the model's own name and the names that TTS_OPENAI_ALIASES gives it."""
+        """List the model's own name and the names that clients of OpenAI ask for."""
         check_query(request, ())
         return Response({"object": "list", "data": [_shown(name) for name in model_names()]})
 
@@ -37,7 +40,7 @@ def model_names() -> list[str]:
     Raises:
         CardError: the checkpoint's card cannot be used.
     """
-    return list(dict.fromkeys((read_card(settings.CHECKPOINT).name, *settings.OPENAI_ALIASES)))
+    return list(dict.fromkeys((read_card(settings.CHECKPOINT).name, *OPENAI_ALIASES)))
 
 
 def check_model(name: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.core.files.base import File
 from django.core.files.storage import default_storage
 from django.db.models import Sum
@@ -24,9 +23,12 @@ from synth.openai.speech_wait import THEN_HEADER
 from synth.transitions import UNFINISHED
 from ttsweb.http.api import ApiProblem
 from ttsweb.http.ranged import ObjectMissingError, ObjectResponse, StoredObject, object_response
+from ttsweb.refusals import POLL_SECONDS
+
+# Seconds that a call waits for its audio: less than the 600 s after which OpenAI's client gives up.
+OPENAI_WAIT_SECONDS = 300.0
 
 JOB_HEADER = "TTS-Job-Id"
-RETRY_SECONDS = 2
 _EVENT_BYTES = 48 * 1024
 
 
@@ -125,7 +127,7 @@ def _usage(job: RenderJob) -> dict[str, int]:
 
 def _waiting(job: RenderJob, stream_format: str, is_live: bool) -> ApiProblem:
     """Return what is answered at once where nobody can wait: the same request joins the job."""
-    if settings.OPENAI_WAIT_SECONDS <= 0:
+    if OPENAI_WAIT_SECONDS <= 0:
         return _not_finished(job)
     address = reverse("v1-speech", args=[job.pk])
     query = urlencode({"stream_format": stream_format})
@@ -135,10 +137,10 @@ def _waiting(job: RenderJob, stream_format: str, is_live: bool) -> ApiProblem:
         f"The job {job.pk} is queued, but too many requests are waiting for audio. Send the "
         "same request again, which then waits for this job, or poll GET "
         f"{reverse('job', args=[job.pk])}.",
-        retry_after=RETRY_SECONDS,
+        retry_after=POLL_SECONDS,
         headers={
             JOB_HEADER: str(job.pk),
-            THEN_HEADER: f"{settings.OPENAI_WAIT_SECONDS} {job.pk} {address}?{query}",
+            THEN_HEADER: f"{OPENAI_WAIT_SECONDS} {job.pk} {address}?{query}",
             **({LIVE_HEADER: job.format} if is_live else {}),
         },
     )

@@ -16,15 +16,18 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.storage import default_storage
 from django.db.models import QuerySet
 
+from synth.card import read_card
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.models import ApiKey, Export, RenderJob
-from synth.options.voice_choice import find_voice, speaking_version
+from synth.options.voices import find_voice, speaking_version
 from synth.transitions import UNFINISHED
-from synth.transitions.live import request_live
+from synth.transitions.files import request_live
 from ttsweb.leases import database_now
-from ttsweb.pages.card import read_card
 from voices.models import Voice
+
+# Seconds for which an equal call gets the same job's audio: a client's retries all come in them.
+OPENAI_REPEAT_SECONDS = 600.0
 
 _KEY_START = "/v1/audio/speech "
 
@@ -83,7 +86,6 @@ def find_named_voice(owner: AbstractBaseUser, wanted: str) -> Voice:
     if named is not None:
         return find_voice(owner, named)
     raise SubmitRejectedError(
-        404,
         "voice_not_found",
         f"There is no voice {wanted!r}. GET /v1/audio/voices lists the voices; the setting "
         "TTS_OPENAI_VOICE_ALIASES can give a voice this name as well.",
@@ -118,7 +120,7 @@ def _may_be_joined(job: RenderJob) -> bool:
         return not job.cancel_requested
     if job.status != RenderJob.Status.SUCCEEDED or job.finished_at is None:
         return False
-    age = dt.timedelta(seconds=settings.OPENAI_REPEAT_SECONDS)
+    age = dt.timedelta(seconds=OPENAI_REPEAT_SECONDS)
     recent: QuerySet[RenderJob] = RenderJob.objects.filter(
         pk=job.pk, finished_at__gt=database_now() - age
     )

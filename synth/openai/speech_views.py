@@ -16,12 +16,15 @@ from synth.accounts.authentication import key_of
 from synth.api.jobs.requests import read_idempotency_key
 from synth.formats import FORMATS, LIVE_FORMATS, MAX_SPEED, MIN_SPEED
 from synth.models import ApiKey
-from synth.openai.base_view import OpenAIView
+from synth.openai.errors import OpenAIView
 from synth.openai.models_view import check_model
 from synth.openai.speech_answer import speech_answer
 from synth.openai.speech_order import order_speech
 from synth.options.request_fields import StrictNumberField, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.nouns import read_query
+
+OPENAI_MAX_INPUT_CHARS = 4096  # of one call, as in OpenAI's API
 
 STREAM_FORMATS = ("audio", "sse")
 RAW_HEADER = "X-Stainless-Raw-Response"  # of the official client's `with_streaming_response`
@@ -56,7 +59,7 @@ class SpeechSerializer(StrictSerializer):
 
     def validate_input(self, value: str) -> str:
         """Refuse a text that is better queued than waited for."""
-        limit = settings.OPENAI_MAX_INPUT_CHARS
+        limit = OPENAI_MAX_INPUT_CHARS
         if len(value) > limit:
             raise serializers.ValidationError(
                 f"The text has {len(value)} characters; at most {limit} are allowed here. "
@@ -96,10 +99,8 @@ class ResultQuerySerializer(StrictSerializer):
 
 def read_result_query(request: Any) -> str:
     """Return the query's `stream_format`; anything beside it is refused."""
-    check_query(request, ("stream_format",))
-    query = ResultQuerySerializer(data=request.query_params.dict())
-    query.is_valid(raise_exception=True)
-    stream_format: str = query.validated_data["stream_format"]
+    query = read_query(request, ResultQuerySerializer)
+    stream_format: str = query["stream_format"]
     return stream_format
 
 

@@ -13,8 +13,7 @@ import uuid
 from dataclasses import dataclass
 
 from synth.api.jobs.wait import JobWait
-from synth.live.player import LivePlayer, Outcome
-from synth.live.streams import LIVE_HEADER
+from synth.live.streams import LIVE_HEADER, LivePlayer, Outcome
 from ttsweb.http.asgi_ask import COUNTED, Message, Receive, Scope, Send
 
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from synth.openai.base_view import UnknownRouteView
+from synth.openai.errors import UnknownRouteView
 from synth.openai.models_view import ModelsView, ModelView
 from synth.openai.speech_views import SpeechResultView, SpeechView
 from synth.openai.voices_view import VoicesView, VoiceView

@@ -15,15 +15,15 @@ from rest_framework.response import Response
 
 from synth.accounts.authentication import key_of
 from synth.models import ApiKey
-from synth.openai.base_view import OpenAIView
+from synth.openai.errors import OpenAIView
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.nouns import read_body
 from voices.access import public_voices, visible_voices
 from voices.api.ownership import check_own
 from voices.api.serializers import check_language, read_clips
-from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
 from voices.removal import delete_voice
-from voices.submit import VoiceNameTakenError, create_voice
+from voices.submit import create_voice
 
 
 class VoiceSampleSerializer(StrictSerializer):
@@ -89,24 +89,17 @@ class VoicesView(OpenAIView):
 
     def post(self, request: Request) -> Response:
         """Make a voice; it speaks once its `status` is `ready`."""
-        check_query(request, ())
-        serializer = VoiceSampleSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        values = serializer.validated_data
-        try:
-            voice = create_voice(
-                name=values["name"],
-                consent_statement=values["consent"],
-                language=values["language"],
-                clips=read_clips([values["audio_sample"]], [values["transcript"]]),
-                by=request.user.get_username(),
-                owner=request.user,
-                api_key=key_of(request),
-            )
-        except ClipRejectedError as error:
-            raise ApiProblem(error.status, error.code, str(error), attr="audio") from error
-        except VoiceNameTakenError as error:
-            raise ApiProblem(409, error.code, str(error), attr="name") from error
+        asked = read_body(request, VoiceSampleSerializer)
+        values = asked
+        voice = create_voice(
+            name=values["name"],
+            consent_statement=values["consent"],
+            language=values["language"],
+            clips=read_clips([values["audio_sample"]], [values["transcript"]]),
+            by=request.user.get_username(),
+            owner=request.user,
+            api_key=key_of(request),
+        )
         return Response(_shown(voice))
 
 

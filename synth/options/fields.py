@@ -12,7 +12,6 @@ from typing import Any
 
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
@@ -20,10 +19,10 @@ from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
 from synth.options.job_options import RETENTION
-from synth.options.language_tags import MAX_TAG_CHARS, TAG_PATTERN, language_tag
-from synth.options.request_fields import StrictNumberField
+from synth.options.request_fields import SelfDescribingField, StrictNumberField
+from synth.text.languages import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
-from ttsweb.http.api import ApiProblem
+from ttsweb.refusals import RefusedError
 
 MAX_SPEAKERS = 32
 MAX_SPEAKER_NUMBER = 9998  # the text's own limit is one more, which stands for all above it
@@ -49,7 +48,7 @@ class StrictBooleanField(serializers.BooleanField):
         return data
 
 
-class LanguageField(serializers.CharField):
+class LanguageField(SelfDescribingField, serializers.CharField):
     """Take a language tag such as `en` or `pt-BR`, and spell it the usual way."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -64,15 +63,9 @@ class LanguageField(serializers.CharField):
             )
         return tag
 
-
-class LanguageScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe a language tag in the OpenAPI schema."""
-
-    target_class = "synth.options.fields.LanguageField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
-        pattern = f"^({TAG_PATTERN})?$" if self.target.allow_blank else f"^{TAG_PATTERN}$"
+        pattern = f"^({TAG_PATTERN})?$" if self.allow_blank else f"^{TAG_PATTERN}$"
         return {"type": "string", "pattern": pattern}
 
 
@@ -107,7 +100,7 @@ class JsonField(_Field):
         raise NotImplementedError
 
 
-class SpeakersField(JsonField):
+class SpeakersField(SelfDescribingField, JsonField):
     """Take an object that gives something to each speaker, by the number of `<|speaker:N|>`.
 
     Args:
@@ -135,13 +128,18 @@ class SpeakersField(JsonField):
                 found[int(key)] = self.child.run_validation(value)
             except serializers.ValidationError as error:
                 errors[key] = error.detail
-            except ApiProblem as error:
+            except RefusedError as error:
                 inner = (error.attr or "").rpartition(".")[2]
                 error.attr = f"{self.field_name}.{key}" + (f".{inner}" if inner else "")
                 raise
         if errors:
             raise serializers.ValidationError(errors)
         return found
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        inner = auto_schema._map_serializer_field(self.child, direction)
+        return {"type": "object", "additionalProperties": inner, "maxProperties": MAX_SPEAKERS}
 
 
 @extend_schema_field(
@@ -192,7 +190,7 @@ class BookPausesField(PausesField):
     names = BOOK_PAUSE_NAMES
 
 
-class ListField(JsonField):
+class ListField(SelfDescribingField, JsonField):
     """Take a list of what `child` reads, at most `most` of them.
 
     In a form it is one field with the list in JSON, or a field for each text of it.
@@ -229,6 +227,11 @@ class ListField(JsonField):
         if errors:
             raise serializers.ValidationError(errors)
         return found
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        inner = auto_schema._map_serializer_field(self.child, direction)
+        return {"type": "array", "items": inner, "maxItems": self.most}
 
 
 @extend_schema_field(
@@ -304,25 +307,3 @@ def _check_object(data: Any, most: int, what: str) -> None:
         raise serializers.ValidationError(
             f"There are {len(data)} {what}; at most {most} are allowed.", code="too_many"
         )
-
-
-class SpeakersScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe an object by speakers in the OpenAPI schema."""
-
-    target_class = "synth.options.fields.SpeakersField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        inner = auto_schema._map_serializer_field(self.target.child, direction)
-        return {"type": "object", "additionalProperties": inner, "maxProperties": MAX_SPEAKERS}
-
-
-class ListScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe a list in the OpenAPI schema."""
-
-    target_class = "synth.options.fields.ListField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        inner = auto_schema._map_serializer_field(self.target.child, direction)
-        return {"type": "array", "items": inner, "maxItems": self.target.most}

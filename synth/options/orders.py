@@ -10,8 +10,8 @@ from django.utils import timezone
 from synth.formats import BOOK_FORMATS, LOSSY
 from synth.jobs.rejections import SubmitRejectedError, deadline_past
 from synth.options.job_options import JobOptions
-from synth.options.url_references import UrlClip
-from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from synth.options.voices import UrlClip
+from synth.webhooks.urls import check_webhook_url
 from voices.models import Voice
 from voices.submit import NewClip
 
@@ -42,7 +42,6 @@ def check_options(order: Order) -> None:
     check_file_options(order.format, order.sample_rate, order.bit_rate)
     if order.live and order.speed != 1.0:
         raise SubmitRejectedError(
-            400,
             "live_not_possible",
             f"A job with the speed {order.speed:g} cannot be heard while it is rendered, as "
             "the speed changes only the finished file. Leave `live` out, or set `speed` to "
@@ -52,10 +51,7 @@ def check_options(order: Order) -> None:
     if order.deadline_at is not None and order.deadline_at <= timezone.now():
         raise deadline_past()
     if order.webhook_url:
-        try:
-            check_webhook_url(order.webhook_url)
-        except WebhookUrlError as error:
-            raise SubmitRejectedError(400, error.code, str(error), attr="webhook") from error
+        check_webhook_url(order.webhook_url)
 
 
 def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None) -> None:
@@ -70,7 +66,7 @@ def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None)
             f"The format {form} does not support a sample rate of {sample_rate} Hz; choose one of "
             f"{', '.join(map(str, rates))}."
         )
-        raise SubmitRejectedError(400, "sample_rate_unfit", sentence, attr="sample_rate")
+        raise SubmitRejectedError("sample_rate_unfit", sentence, attr="sample_rate")
     if bit_rate is None:
         return
     if bits is None:
@@ -78,7 +74,7 @@ def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None)
             f"The format {form} is lossless and has no bit rate. Leave bit_rate out, or choose "
             f"one of {', '.join(LOSSY)}."
         )
-        raise SubmitRejectedError(400, "bit_rate_unfit", sentence, attr="bit_rate")
+        raise SubmitRejectedError("bit_rate_unfit", sentence, attr="bit_rate")
     most = bits.most(sample_rate or max(rates))
     steps = [one for one in bits.steps if one <= most]
     if bit_rate in steps or (not steps and bits.low <= bit_rate <= most):
@@ -89,12 +85,10 @@ def check_file_options(form: str, sample_rate: int | None, bit_rate: int | None)
         f"The format {form}{of_rate} does not support {bit_rate} bits per second; choose "
         f"{expected}."
     )
-    raise SubmitRejectedError(400, "bit_rate_unfit", sentence, attr="bit_rate")
+    raise SubmitRejectedError("bit_rate_unfit", sentence, attr="bit_rate")
 
 
-def speakers_of(
-    order: Order,
-) -> tuple[dict[int, Voice | str], dict[int, NewClip | UrlClip]]:
+def speakers_of(order: Order) -> tuple[dict[int, Voice | str], dict[int, NewClip | UrlClip]]:
     """Return voices and clips by speaker.
 
     Raises:
@@ -115,10 +109,10 @@ def speakers_of(
         )
     if not voices and not references:
         raise SubmitRejectedError(
-            400, "voice_required", "Send a voice (its id or name) or a reference.", attr="voice"
+            "voice_required", "Send a voice (its id or name) or a reference.", attr="voice"
         )
     return voices, references
 
 
 def _ambiguous(sentence: str, attr: str) -> SubmitRejectedError:
-    return SubmitRejectedError(400, "voice_ambiguous", sentence, attr=attr)
+    return SubmitRejectedError("voice_ambiguous", sentence, attr=attr)

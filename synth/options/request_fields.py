@@ -17,8 +17,7 @@ from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
 from synth.contract import Limits
-from synth.options.url_references import MAX_URL_CHARS, is_url, urls_are_off
-from ttsweb.http.api import ApiProblem
+from synth.options.voices import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.http.query_filters import NOT_BLANK as NOT_BLANK
 from voices.clip_checks import too_large
 
@@ -31,7 +30,27 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
 
 
-class StrictTextField(serializers.CharField):
+class SelfDescribingField:
+    """Mark a field that describes itself in the OpenAPI schema."""
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        raise NotImplementedError
+
+
+class SelfDescribingScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
+    """Hand on how a field describes itself."""
+
+    target_class = SelfDescribingField
+    match_subclasses = True
+
+    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        found: dict[str, Any] = self.target.describe(auto_schema, direction)
+        return found
+
+
+class StrictTextField(SelfDescribingField, serializers.CharField):
     """Take a JSON string as it is; DRF's own field would take numbers, and cut blanks off.
 
     Args:
@@ -59,6 +78,11 @@ class StrictTextField(serializers.CharField):
         if not isinstance(data, str):
             raise serializers.ValidationError("Expected a text.", code="invalid")
         return data
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        pattern = {"pattern": self.pattern} if self.pattern else {}
+        return {"type": "string", **pattern, **self.described}
 
 
 def _prohibits(check: Any) -> bool:
@@ -90,20 +114,7 @@ class UrlField(StrictTextField):
         return found
 
 
-class StrictTextScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe a text in the OpenAPI schema."""
-
-    target_class = "synth.options.request_fields.StrictTextField"
-    match_subclasses = True
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        pattern = self.target.pattern
-        described = {"type": "string", **({"pattern": pattern} if pattern else {})}
-        return described | dict(self.target.described)
-
-
-class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
+class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, Any]):
     """Take a finite JSON number in a range; in a form, where all is text, its spelling.
 
     Args:
@@ -135,6 +146,16 @@ class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
         """Return the number as it is."""
         return value
 
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        return {
+            "type": "integer" if self.limits.whole else "number",
+            "minimum": self.limits.low,
+            "maximum": self.limits.high,
+            **({"exclusiveMinimum": True} if self.limits.low_open else {}),
+            **({"exclusiveMaximum": True} if self.limits.high_open else {}),
+        }
+
     def _number(self, data: Any) -> float:
         is_form_text = isinstance(data, str) and self.context.get("is_form", False)
         if is_form_text and (_WHOLE if self.limits.whole else _DECIMAL).fullmatch(data):
@@ -143,23 +164,6 @@ class StrictNumberField(serializers.Field[Any, Any, Any, Any]):
         if not is_number or isinstance(data, bool) or not _is_finite(data):
             raise serializers.ValidationError(f"Expected {self.limits.words}.", code="invalid")
         return data  # type: ignore[no-any-return]  # one of the two by now
-
-
-class StrictNumberScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe a number's range in the OpenAPI schema."""
-
-    target_class = "synth.options.request_fields.StrictNumberField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        limits: Limits = self.target.limits
-        return {
-            "type": "integer" if limits.whole else "number",
-            "minimum": limits.low,
-            "maximum": limits.high,
-            **({"exclusiveMinimum": True} if limits.low_open else {}),
-            **({"exclusiveMaximum": True} if limits.high_open else {}),
-        }
 
 
 @extend_schema_field({"type": "string", "pattern": f"^({_DATA_URL.pattern}{_BASE64}$|https?://)"})
@@ -173,8 +177,8 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
         """Return the bytes, or the URL that they are to be fetched from.
 
         Raises:
-            ApiProblem: 413 clip_too_large, told by the length before anything is decoded;
-                400 url_references_off.
+            ClipRejectedError: clip_too_large, told by the length before anything is decoded.
+            SubmitRejectedError: url_references_off.
         """
         if isinstance(data, str) and is_url(data):
             return self._url(data)
@@ -187,8 +191,7 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
             )
         encoded = data[found.end() :]
         if len(encoded) > 4 * math.ceil(settings.MAX_CLIP_BYTES / 3):
-            error = too_large()
-            raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
+            raise too_large().at("reference.audio")
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError) as error:
@@ -198,8 +201,7 @@ class ReferenceAudioField(serializers.Field[Any, Any, Any, Any]):
 
     def _url(self, url: str) -> str:
         if not settings.URL_REFERENCES:
-            error = urls_are_off()
-            raise ApiProblem(error.status, error.code, str(error), attr="reference.audio")
+            raise urls_are_off().at("reference.audio")
         if len(url) > MAX_URL_CHARS:
             raise serializers.ValidationError(
                 f"The URL is too long: at most {MAX_URL_CHARS} characters are allowed.",

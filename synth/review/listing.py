@@ -6,7 +6,12 @@ and those of books that are partial for short takes. So 200 whole books beside t
 
 from __future__ import annotations
 
-from typing import Any
+import datetime as dt
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import (
@@ -24,11 +29,154 @@ from django.db.models import (
     When,
 )
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Cast, Coalesce, Left, Round
+from django.db.models.functions import Cast, Coalesce, Left, Length, Replace, Round
 
 from synth.accounts.access import visible_jobs
-from synth.models import RenderJob, Segment
-from synth.review.short_segments import short_among
+from synth.audiobooks.proof import MOST_CHARS_PER_SECOND
+from synth.models import BookSource, RenderJob, Segment
+from synth.transitions.segment_edits import BOOK_SEGMENTS_SHORT
+
+FAILED, FLAGGED, SHORT = "failed", "flagged", "short"
+REASONS = (FAILED, FLAGGED, SHORT)
+
+
+class Flag(NamedTuple):
+    """What a flag says of a take, and how its value and its limit are written; `{}` is a number."""
+
+    sentence: str
+    numbers: str = ""
+
+
+FLAGS: dict[str, Flag] = {
+    "too_short": Flag(
+        "The take is too short for its text.",
+        "It lasts {value:.1f} s; at least {limit:.1f} s are needed.",
+    ),
+    "too_long": Flag(
+        "The take is too long for its text.",
+        "It lasts {value:.1f} s; usually at most {limit:.1f} s.",
+    ),
+    "frame_limit": Flag("The take was cut off at the frame limit before the model ended it."),
+    "context_full": Flag("The take was cut off because the model's context was full."),
+    "silent": Flag("The take is silent."),
+    "mostly_silence": Flag(
+        "Most of the take is silence.",
+        "{value:.0%} of it is silent; at most {limit:.0%} is allowed.",
+    ),
+    "leading_silence": Flag(
+        "The take begins with a long silence.",
+        "The silence lasts {value:.1f} s; the limit is {limit:.1f} s.",
+    ),
+    "trailing_silence": Flag(
+        "The take ends with a long silence.",
+        "The silence lasts {value:.1f} s; the limit is {limit:.1f} s.",
+    ),
+    "long_pause": Flag(
+        "The take has a long pause inside.",
+        "The pause lasts {value:.1f} s; the limit is {limit:.1f} s.",
+    ),
+    "clipping": Flag("The take clips at full scale.", "{value:.2%} of its samples are clipped."),
+    "noise": Flag(
+        "The take sounds like noise rather than a voice.",
+        "Its noise value is {value:.2f}; the limit is {limit:.2f}.",
+    ),
+    "repetition": Flag(
+        "The take repeats the same sound over and over.",
+        "{value:.0%} of it is alike; the limit is {limit:.0%}.",
+    ),
+    "stuck": Flag(
+        "The take holds one sound for too long.",
+        "The sound lasts {value:.1f} s; the limit is {limit:.1f} s.",
+    ),
+    "level": Flag("The take is much louder or quieter than this speaker's other takes."),
+    "rhythm": Flag("The take is much faster or slower than this speaker's other takes."),
+    "asr_mismatch": Flag(
+        "The words heard in the take differ from its text.",
+        "{value:.0%} of the words are wrong; the limit is {limit:.0%}.",
+    ),
+}
+
+
+def sentence_of(name: str, measures: Iterable[Mapping[str, Any]]) -> str:
+    """Return what a flag says of a take, with the take's own number where one was measured."""
+    flag = FLAGS.get(name)
+    if flag is None:  # of another version of the program
+        return f"The quality check found: {name}."
+    measured = next((one for one in measures if one["name"] == name), None)
+    if measured is None or not flag.numbers:
+        return flag.sentence
+    numbers = flag.numbers.format(value=measured["value"], limit=measured["limit"])
+    return f"{flag.sentence} {numbers}"
+
+
+MOST_JOBS = 1000  # that are remembered
+MOST_IDS = 1000  # in one condition; databases bound how many values a query has
+_PARTIAL = {"status": RenderJob.Status.PARTIAL, "error_code": BOOK_SEGMENTS_SHORT}
+# As the proof of a book has it: nobody speaks so fast.
+_IS_SHORT = Q(
+    status=Segment.Status.DONE,
+    is_hand_picked=False,
+    take__audio_seconds__lt=Cast(
+        Length(Replace("spoken_text", Value(" "), Value(""))), FloatField()
+    )
+    / Value(MOST_CHARS_PER_SECOND),
+)
+_Key = tuple[uuid.UUID, dt.datetime]
+
+
+class _Known:
+    """Remember the short segments of jobs as they were last changed; the least used go first."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[_Key, tuple[int, ...]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: _Key) -> tuple[int, ...] | None:
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+            return found
+
+    def put(self, key: _Key, ids: tuple[int, ...]) -> None:
+        with self._lock:
+            self._found[key] = ids
+            while len(self._found) > MOST_JOBS:
+                self._found.popitem(last=False)
+
+
+_known = _Known()
+
+
+def short_among(jobs: QuerySet[RenderJob]) -> Q:
+    """Return the condition for segments that are too short, of those jobs that are partial for it.
+
+    A job's row is written whenever a segment of it is approved, chosen or rendered again, so that
+    what was found holds for as long as `updated_at` does. Beyond MOST_IDS the database looks again.
+    """
+    keys = list(jobs.filter(**_PARTIAL).order_by().values_list("pk", "updated_at"))
+    found = {key: _known.get(key) for key in keys}
+    unknown = [key for key, ids in found.items() if ids is None]
+    if unknown:
+        found |= _look(unknown)
+    ids = [one for some in found.values() for one in some or ()]
+    if len(ids) <= MOST_IDS:
+        return Q(pk__in=ids)
+    return _IS_SHORT & Q(job__in=[pk for pk, _ in keys])
+
+
+def _look(keys: Sequence[_Key]) -> dict[_Key, tuple[int, ...]]:
+    jobs = dict(keys)
+    rows = Segment.objects.filter(_IS_SHORT, job__in=list(jobs)).order_by()
+    found: dict[uuid.UUID, list[int]] = {pk: [] for pk in jobs}
+    # With the moment of the job as it is now: one that has moved since is not remembered.
+    for job_id, updated_at, pk in rows.values_list("job", "job__updated_at", "pk"):
+        if updated_at == jobs[job_id]:
+            found[job_id].append(pk)
+    for key in keys:
+        _known.put(key, tuple(found[key[0]]))
+    return {key: tuple(found[key[0]]) for key in keys}
+
 
 UNSCORED = 0.1  # the score of a take that nothing else was measured of
 _Query = tuple[str, tuple[Any, ...]]
@@ -177,3 +325,14 @@ def _reviewable(user: AbstractBaseUser | AnonymousUser, short: Q) -> QuerySet[Se
         .select_related("take", "chapter", "job")
         .defer("job__text", "job__lexicon")
     )
+
+
+def books_of(job_ids: set[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, str]]:
+    """Return id and title of the books of jobs, by the job; a sample's is that of its book."""
+    books = BookSource.objects.filter(Q(job__in=job_ids) | Q(sample_job__in=job_ids))
+    found: dict[uuid.UUID, tuple[uuid.UUID, str]] = {}
+    for pk, title, filename, *jobs in books.values_list(
+        "pk", "title", "filename", "job_id", "sample_job_id"
+    ):
+        found |= {job_id: (pk, title or filename) for job_id in jobs if job_id is not None}
+    return found

@@ -39,7 +39,7 @@ def clean_text(text: str, *, max_chars: int) -> str:
         raise TextRejectedError(
             "text_too_long",
             f"The text has {len(text)} characters; at most {max_chars} are allowed. Split "
-            "it into several jobs, or raise TTS_MAX_TEXT_CHARS.",
+            "it into several jobs.",
         )
     if _is_binary(text):
         raise TextRejectedError(

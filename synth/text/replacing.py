@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import regex
 
-from synth.text.rules import Budget, Rule, TooSlowError, compile_pattern, said_for
+from synth.text.languages import base_of
+from synth.text.rules import Budget, Rule, TooSlowError, compile_pattern, expand_say
 
 APOSTROPHES = "'’ʼ＇"
 # Their words are written without blanks, so that every place between two letters may be an edge.
@@ -36,7 +37,7 @@ def _is_start(text: str, place: int, language: str) -> bool:
     if place < 2 or not _is_part(text[place - 2]):
         return True
     if before in APOSTROPHES:
-        return language.partition("-")[0].lower() in _ELIDING
+        return base_of(language) in _ELIDING
     return not _joins_digits(text[place - 2], before, text[place])
 
 
@@ -50,7 +51,7 @@ def _is_end(text: str, place: int, language: str) -> bool:
     if place + 1 == len(text) or not _is_part(text[place + 1]):
         return True
     if after in APOSTROPHES:
-        is_eliding = language.partition("-")[0].lower() in _ELIDING
+        is_eliding = base_of(language) in _ELIDING
         return is_eliding or _is_possessive(text, place + 1)
     return not _joins_digits(text[place - 1], after, text[place + 1])
 
@@ -126,7 +127,6 @@ class Layer:
                 _grow(tree, rule.find if rule.case_sensitive else fold(rule.find), index, rule)
 
     def __bool__(self) -> bool:
-        """Say whether there is any rule."""
         return self._last is not None
 
     def find(self, text: str, taken: Sequence[Change], budget: Budget) -> list[Change]:
@@ -176,7 +176,7 @@ class Layer:
                 break
             match = search.at(text, place, budget)
             if match is not None and not blocked.has(place, match.end()):
-                best = (search.index, match.end(), said_for(search.rule, match))
+                best = (search.index, match.end(), expand_say(search.rule, match))
                 break
         return Change(place, best[1], best[2], self.name) if best else None
 

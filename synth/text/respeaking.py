@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Change, Layer
 from synth.text.rules import Budget
 from synth.text.segments import Piece
-from synth.text.spelling.expressions import Inside, places_inside
+from synth.text.sentences import cut_long
+from synth.text.spelling.speller import Inside, places_inside
 
 # What is spoken may be longer than what is written, within reason: it is stored and rendered.
 MAX_GROWTH = 10
@@ -80,7 +80,7 @@ def respeak(
     for piece in pieces:
         speech = speech_of(piece.speaker)
         changes = speech.changes(piece.spoken_text, budget)
-        parts = _changed(piece, changes, max_chars, pauses, speech) if changes else [piece]
+        parts = _apply_changes(piece, changes, max_chars, pauses, speech) if changes else [piece]
         allowed -= sum(len(part.spoken_text) for part in parts)
         if allowed < 0:
             raise TextRejectedError(
@@ -89,10 +89,10 @@ def respeak(
                 "times as long as the text. Make the entries' replacements shorter.",
             )
         spoken += parts
-    return _without_silent(spoken)
+    return _join_silent(spoken)
 
 
-def _changed(
+def _apply_changes(
     piece: Piece, changes: Sequence[Change], max_chars: int, pauses: Pauses, speech: Speech
 ) -> list[Piece]:
     """Return a piece with its changes, in as many parts as its length asks for."""
@@ -123,7 +123,7 @@ def _changed(
                 spoken_text=said[start:end].rstrip(),
                 pause_after_ms=piece.pause_after_ms if is_last else pause_ms,
                 speaker=piece.speaker,
-                changes=_shifted(moved, piece.text[begin:finish]) if len(spans) > 1 else moved,
+                changes=_shift(moved, piece.text[begin:finish]) if len(spans) > 1 else moved,
             )
         )
         begin = finish
@@ -136,7 +136,7 @@ def _together(said: str, spelled: Sequence[tuple[int, int]], language: str) -> I
     return lambda place: any(a < place < b for a, b in spelled) or inside(place)
 
 
-def _shifted(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
+def _shift(changes: tuple[Change, ...], raw: str) -> tuple[Change, ...]:
     """Return changes as they stand once blanks before the text are gone."""
     by = len(raw) - len(raw.lstrip())
     return tuple(
@@ -175,7 +175,7 @@ def _apply(text: str, changes: Sequence[Change]) -> tuple[str, list[int], list[t
     return "".join(letters), origins, spelled
 
 
-def _without_silent(pieces: Sequence[Piece]) -> list[Piece]:
+def _join_silent(pieces: Sequence[Piece]) -> list[Piece]:
     """Give the texts of pieces that have nothing to speak to a neighbour.
 
     Raises:
@@ -185,27 +185,28 @@ def _without_silent(pieces: Sequence[Piece]) -> list[Piece]:
     waiting: list[str] = []  # texts before the first piece that is spoken
     for piece in pieces:
         if is_speakable(piece.spoken_text):
-            kept.append(_with_text_before(piece, waiting) if waiting else piece)
+            kept.append(_prepend(piece, waiting) if waiting else piece)
             waiting = []
         elif kept:
             last = kept[-1]
             pause_ms = max(last.pause_after_ms, piece.pause_after_ms)
-            kept[-1] = replace(last, text=_joined(last.text, piece.text), pause_after_ms=pause_ms)
+            kept[-1] = replace(
+                last, text=_join_texts(last.text, piece.text), pause_after_ms=pause_ms
+            )
         else:
             waiting.append(piece.text)
     if not kept:
         raise TextRejectedError(
-            "text_unspeakable",
-            "With the lexicons applied, no letter or digit is left to speak.",
+            "text_unspeakable", "With the lexicons applied, no letter or digit is left to speak."
         )
     if kept[-1].pause_after_ms:
         kept[-1] = replace(kept[-1], pause_after_ms=0)
     return kept
 
 
-def _with_text_before(piece: Piece, texts: Sequence[str]) -> Piece:
-    before = _joined(*texts)
-    text = _joined(before, piece.text)
+def _prepend(piece: Piece, texts: Sequence[str]) -> Piece:
+    before = _join_texts(*texts)
+    text = _join_texts(before, piece.text)
     if not isinstance(piece, SpokenPiece):
         return replace(piece, text=text)
     by = len(text) - len(piece.text)
@@ -215,5 +216,5 @@ def _with_text_before(piece: Piece, texts: Sequence[str]) -> Piece:
     return replace(piece, text=text, changes=moved)
 
 
-def _joined(*texts: str) -> str:
+def _join_texts(*texts: str) -> str:
     return " ".join(text for text in texts if text)

@@ -79,7 +79,7 @@ class Budget:
             raise TooSlowError(rule)
 
 
-def checked_rule(rule: Rule) -> Rule:
+def check_rule(rule: Rule) -> Rule:
     """Return a rule as it is kept, in NFC like the texts that it is held against.
 
     Raises:
@@ -134,7 +134,7 @@ def compile_pattern(rule: Rule) -> regex.Pattern[str]:
         ) from error
 
 
-def said_for(rule: Rule, found: regex.Match[str] | None) -> str:
+def expand_say(rule: Rule, found: regex.Match[str] | None) -> str:
     """Return what is said for one finding; group references are filled in for patterns alone."""
     if found is None or "\\" not in rule.say:
         return rule.say

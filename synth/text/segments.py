@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from synth.text import marks
-from synth.text.long_sentences import cut_long
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
-from synth.text.sentences import split_sentences
-from synth.text.spelling.expressions import Inside, places_inside
+from synth.text.sentences import CLOSERS, COMMAS, LINE_ENDS, cut_long, split_sentences
+from synth.text.spelling.speller import Inside, places_inside
 
 # A model speaks one or two words badly on their own, so they join a neighbour.
 TINY_CHARS = 25
@@ -125,7 +123,7 @@ def _blocks(text: str, pauses: Pauses) -> Iterator[_Block]:
     """Yield headings, lines and paragraphs with the pause after each."""
     paragraphs = [part for part in _PARAGRAPH_BREAK.split(text) if part.strip()]
     for number, paragraph in enumerate(paragraphs, 1):
-        lines = _unwrapped(paragraph)
+        lines = _unwrap(paragraph)
         is_heading = len(lines) == 1 and number < len(paragraphs) and _looks_like_heading(lines[0])
         for place, line in enumerate(lines, 1):
             pause_ms = pauses.heading if is_heading else pauses.paragraph
@@ -133,7 +131,7 @@ def _blocks(text: str, pauses: Pauses) -> Iterator[_Block]:
             yield _Block(line, pause_ms if is_last else pauses.line, is_last)
 
 
-def _unwrapped(paragraph: str) -> list[str]:
+def _unwrap(paragraph: str) -> list[str]:
     """Return the lines of a paragraph, joined where a line end only wraps a sentence."""
     lines: list[list[str]] = []
     for raw in paragraph.split("\n"):
@@ -151,13 +149,13 @@ def _goes_on(line: str, following: str) -> bool:
         return False
     if len(line) >= WRAPPED_CHARS:
         return True
-    end = line.rstrip(marks.CLOSERS)[-1:] or line[-1]
-    return end in marks.COMMAS or (end not in marks.LINE_ENDS and following[0].islower())
+    end = line.rstrip(CLOSERS)[-1:] or line[-1]
+    return end in COMMAS or (end not in LINE_ENDS and following[0].islower())
 
 
 def _looks_like_heading(line: str) -> bool:
-    end = line.rstrip(marks.CLOSERS)[-1:]
-    is_complete = end in marks.LINE_ENDS + marks.COMMAS
+    end = line.rstrip(CLOSERS)[-1:]
+    is_complete = end in LINE_ENDS + COMMAS
     return len(line) <= HEADING_CHARS and is_speakable(line) and not is_complete
 
 

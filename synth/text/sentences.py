@@ -1,14 +1,39 @@
-"""Find the sentences of a paragraph: sentencex, and repairs where it cuts too early."""
+"""Find the sentences of a paragraph, and cut those that are too long for one piece.
+
+Sentences are those of sentencex, repaired where it cuts too early. What is too long is cut at
+clauses, then at blanks, then between characters.
+"""
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are what texts are written in
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 
 import sentencex
 
-from synth.text.marks import BRACKET_CLOSERS, CLOSERS
+from synth.text.languages import base_of
 from synth.text.normalise import is_speakable
+from synth.text.pauses import DEFAULT_PAUSES, Pauses
+
+# They end a sentence. Latin and Indic ones do so before a blank, full-width ones anywhere.
+SPACED_ENDS = ".!?…।؟۔"
+FULL_WIDTH_ENDS = "。！？"
+SPACED_CLAUSE_ENDS = ";:"
+FULL_WIDTH_CLAUSE_ENDS = "；："
+SPACED_COMMAS = ",،"
+FULL_WIDTH_COMMAS = "、，"
+DASHES = "—–"
+
+SENTENCE_ENDS = SPACED_ENDS + FULL_WIDTH_ENDS
+# A line that ends like this is complete: no heading, and not wrapped by its column.
+LINE_ENDS = SENTENCE_ENDS + SPACED_CLAUSE_ENDS + FULL_WIDTH_CLAUSE_ENDS
+COMMAS = SPACED_COMMAS + FULL_WIDTH_COMMAS
+
+BRACKET_CLOSERS = "」』）)】〉》］]}"  # what can only close; quotes may as well open
+CLOSERS = "\"'”’»«›‹" + BRACKET_CLOSERS
 
 # Fragments that end like this go on with what follows, whatever its first letter.
 _INITIAL = re.compile(r"(?:^|[\s(“\"])[^\W\d_]\.$")  # J. K. Rowling, M. Dupont, z. B.
@@ -32,7 +57,7 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         text: one paragraph, with its blanks collapsed to single spaces.
         language: a tag such as `en` or `pt-BR`; an unknown one is cut by general rules.
     """
-    base = language.partition("-")[0].lower() or "en"
+    base = base_of(language) or "en"
     # A text written without capitals says nothing by a small letter.
     has_capitals = any(character.isupper() for character in text)
     sentences: list[list[str]] = []  # each as its fragments: joining as we go would be quadratic
@@ -109,3 +134,138 @@ def _cut_too_early(left: str, right: str, language: str, *, has_capitals: bool) 
 def _continues_quote(first: str) -> bool:
     """Say whether what follows a closed quote goes on with its sentence: `she said`, `と言った`."""
     return first.islower() or "\u3041" <= first <= "\u309f"
+
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are what this module is about
+
+
+MIN_SHARE = (
+    0.35  # a cut earlier than this share of the limit leaves a piece too short to speak well
+)
+
+# Where to cut, best first, and the name of the pause there. Latin marks count only before a blank,
+# so that 3.14, 1,000, 12:30 and addresses stay whole; full-width marks stand without one.
+_CLOSING = f"[{re.escape(CLOSERS)}]*"
+
+
+def _after(spaced: str, full_width: str) -> re.Pattern[str]:
+    """Return what finds the marks and the quotes that they end."""
+    return re.compile(f"[{re.escape(spaced)}]{_CLOSING}(?= )|[{re.escape(full_width)}]{_CLOSING}")
+
+
+_BLANK = re.compile(r" ")
+_PLACES = (
+    (_after(SPACED_ENDS, FULL_WIDTH_ENDS), "sentence"),
+    (_after(SPACED_CLAUSE_ENDS, FULL_WIDTH_CLAUSE_ENDS), "phrase"),
+    (_after(SPACED_COMMAS + DASHES, FULL_WIDTH_COMMAS), "phrase"),
+    (re.compile(r" (?=[(\[])"), "phrase"),
+    (_BLANK, "word"),
+)
+_ZWJ = "\u200d"
+_VIRAMA_CLASS = 9  # a consonant after a virama is written into the same character
+
+
+def cut_long(
+    text: str,
+    start: int,
+    end: int,
+    max_chars: int,
+    pauses: Pauses = DEFAULT_PAUSES,
+    *,
+    inside: Callable[[int], bool] = lambda place: False,
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, pause after it in ms) of each part of text[start:end].
+
+    Each part has at most `max_chars` characters, and they are cut where they come out even. The
+    last part's pause is that of a sentence.
+
+    Args:
+        inside: says of a place that a cut there would divide what belongs together; it is done
+            only where that is longer than a part by itself.
+    """
+    while end - start > max_chars:
+        cut, pause = _best_cut(text, start, end, max_chars, inside)
+        yield start, cut, getattr(pauses, pause) if pause else 0
+        start = cut
+        while text[start] == " ":
+            start += 1
+    yield start, end, pauses.sentence
+
+
+def _best_cut(
+    text: str, start: int, end: int, max_chars: int, inside: Callable[[int], bool]
+) -> tuple[int, str]:
+    """Return the best place to end the part that begins at `start`, and its pause's name."""
+    parts = -(-(end - start) // max_chars)
+    even = start + (end - start) / parts
+    lowest, highest = start + max(1, int(max_chars * MIN_SHARE)), start + max_chars
+    for pattern, pause in _PLACES:
+        for place in _places(text, pattern, lowest, highest, end, even):
+            if not inside(place):
+                return place, pause
+    # What belongs together fills the rest of the part: then the part ends before it.
+    for place in _places(text, _BLANK, start + 1, lowest - 1, end, even):
+        if not inside(place):
+            return place, "word"
+    place = _character_end(text, start, highest, inside)
+    blanks = _places(text, _BLANK, lowest, highest, end, even) if inside(place) else []
+    return (blanks[0], "word") if blanks else (place, "")  # inside a word: no pause
+
+
+def _places(
+    text: str, pattern: re.Pattern[str], lowest: int, highest: int, end: int, even: float
+) -> list[int]:
+    """Return where a part may end by a pattern, the places nearest to `even` first."""
+    # One character further, for the blank that a mark must stand before.
+    found = pattern.finditer(text, lowest - 1, min(end, highest + 1))
+    ends = [match.start() if match[0] == " " else match.end() for match in found]
+    return sorted(
+        (place for place in ends if lowest <= place <= highest), key=lambda one: abs(one - even)
+    )
+
+
+def _character_end(text: str, start: int, highest: int, inside: Callable[[int], bool]) -> int:
+    """Return the last place up to `highest` that is not inside a written character, or a number.
+
+    What is longer than a whole part is cut all the same: the limit is what protects memory.
+    """
+    between = [
+        place for place in range(highest, start, -1) if not is_inside_character(text, place, start)
+    ]
+    apart = next((place for place in between if not inside(place)), None)
+    return apart or (between[0] if between else highest)
+
+
+def is_inside_character(text: str, place: int, start: int = 0) -> bool:
+    """Say whether a cut at `place` would part a letter from its marks, or one emoji in two.
+
+    `start` is a place that is known to be between characters.
+    """
+    if not start < place < len(text):
+        return False
+    before, after = text[place - 1], text[place]
+    if unicodedata.category(after).startswith("M") or _ZWJ in (before, after) or after == "\u200c":
+        return True
+    if unicodedata.combining(before) == _VIRAMA_CLASS and after.isalpha():
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\U000e0020" <= after <= "\U000e007f":
+        return True  # skin tones and the letters of regional flags
+    if _is_jamo(before) and "\u1160" <= after <= "\u11ff":
+        return True
+    return _is_flag_letter(after) and _flag_letters_before(text, place, start) % 2 == 1
+
+
+def _is_jamo(character: str) -> bool:
+    return "\u1100" <= character <= "\u11ff" or "\uac00" <= character <= "\ud7a3"
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+def _flag_letters_before(text: str, place: int, start: int) -> int:
+    """Count the flag letters that end at `place`; two of them make one flag."""
+    first = place
+    while first > start and _is_flag_letter(text[first - 1]):
+        first -= 1
+    return place - first

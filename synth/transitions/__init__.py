@@ -11,10 +11,6 @@ from synth.transitions.batches import (
     settle_batch,
     settle_stalled_batches,
 )
-from synth.transitions.book_files import (
-    claimable_book_files,
-    finish_book_file,
-)
 from synth.transitions.books import (
     claimable_books,
     fail_book,
@@ -22,13 +18,22 @@ from synth.transitions.books import (
     pause_job,
     resume_job,
 )
-from synth.transitions.deadlines import stop_overdue_jobs
+from synth.transitions.claims import (
+    SegmentClaim,
+    begin_takes,
+    claim_segments,
+    claimable_segments,
+    note_claims,
+    wait_for_takes,
+)
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
-from synth.transitions.exports import (
+from synth.transitions.files import (
     FileFacts,
     StoredFile,
+    claimable_book_files,
     claimable_exports,
     fail_export,
+    finish_book_file,
     finish_export,
     finish_exports,
 )
@@ -39,15 +44,8 @@ from synth.transitions.jobs import (
     fail_jobs_of_failed_versions,
     fail_open_segments,
     retry_job,
+    stop_overdue_jobs,
     stop_silenced_jobs,
-)
-from synth.transitions.segment_claims import (
-    SegmentClaim,
-    begin_takes,
-    claim_segments,
-    claimable_segments,
-    note_claims,
-    wait_for_takes,
 )
 from synth.transitions.segments import (
     cancel_segment,

@@ -21,6 +21,7 @@ from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jo
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.signals import item_deleted, job_reopened, jobs_ended
 from synth.transitions.enqueue import enqueue_export, enqueue_segments
+from synth.transitions.job_voices import SILENCED
 from synth.transitions.jobs import (
     UNFINISHED,
     JobStatus,
@@ -29,7 +30,6 @@ from synth.transitions.jobs import (
     complete_jobs,
     end_job,
 )
-from synth.transitions.silenced import SILENCED
 from ttsweb import leases
 from ttsweb.counted import counted
 from voices.models import VoiceVersion

@@ -104,17 +104,6 @@ def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -
     return bool(begun)
 
 
-def fail_start(book: BookSource, *, code: str, message: str) -> bool:
-    """Keep why a book of a batch, or its sample, was not started; it stays planned."""
-    failed = BookSource.objects.filter(pk=book.pk, job__isnull=True).update(
-        start_wanted=False,
-        error_code=code[:60],
-        error_message=message,
-        updated_at=leases.database_now(),
-    )
-    return bool(failed)
-
-
 def note_waiting(entry: BookBatchEntry, *, code: str = "", message: str = "") -> None:
     """Keep what a planned entry waits for, such as room within its key's limits; empty: nothing."""
     if (entry.error_code, entry.error_message) != (code, message):

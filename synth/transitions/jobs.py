@@ -1,4 +1,4 @@
-"""Move jobs: count their closed segments, end, cancel and retry them."""
+"""Move jobs: count their closed segments, end, cancel, retry and change them; stop overdue ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
 from django.db.models.expressions import CombinedExpression
 from django.dispatch import receiver
 
 from synth.jobs.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.signals import job_reopened, jobs_ended
-from synth.transitions.comparing import retake_outliers
 from synth.transitions.enqueue import enqueue_exports, enqueue_segments
-from synth.transitions.expiry import expiry, expiry_of_ended
-from synth.transitions.keeping import keep_candidates
-from synth.transitions.silenced import CODES, SILENCED, silence_of, silenced_among
+from synth.transitions.job_voices import CODES, SILENCED, silence_of, silenced_among
+from synth.transitions.takes import keep_candidates, retake_outliers
 from ttsweb import leases
+from ttsweb.refusals import RefusedError
 from voices.models import Voice, VoiceVersion
 from voices.signals import voice_silenced
 
@@ -286,3 +286,126 @@ def retry_job(job_id: uuid.UUID) -> bool:
         enqueue_segments(ids)
         complete_job(job_id)  # where only the file was missing
     return True
+
+
+SECONDS_PER_DAY = 86_400
+FOR_EVER = 0  # a retention of no seconds: the job is kept whatever the default says
+
+
+def expiry_of_ended(job_id: uuid.UUID, ended_at: dt.datetime) -> dt.datetime | None:
+    """Return when a job that ends at `ended_at` is to be deleted; None keeps it.
+
+    Call it with the job's row locked. An item of a batch goes with its batch, not before.
+    """
+    row = RenderJob.objects.filter(pk=job_id).values_list("retention_seconds", "batch_id").first()
+    if row is None or row[1] is not None:
+        return None
+    return expiry(row[0], ended_at)
+
+
+def expiry(retention_seconds: int | None, ended_at: dt.datetime) -> dt.datetime | None:
+    """Return when to delete a job that ended at `ended_at`; None keeps it for ever.
+
+    Args:
+        retention_seconds: what the job asks for; None leaves it to TTS_RETENTION_DAYS, 0 keeps it.
+    """
+    if retention_seconds is None:
+        retention_seconds = round(settings.RETENTION_DAYS * SECONDS_PER_DAY)
+    if retention_seconds == FOR_EVER:
+        return None
+    return ended_at + dt.timedelta(seconds=retention_seconds)
+
+
+def stop_overdue_jobs() -> int:
+    """Fail the open segments of jobs past their deadline; return how many jobs were stopped.
+
+    A segment that is being rendered loses its claim: its worker notices within about a second, and
+    whatever it still writes is refused. A job whose segments are all rendered gets its file.
+    """
+    open_segments = Segment.objects.filter(job=OuterRef("pk"), status__in=OPEN)
+    overdue = RenderJob.objects.filter(
+        Exists(open_segments),
+        deadline_at__lte=leases.database_now(),
+        status__in=UNFINISHED,
+        cancel_requested=False,
+    )
+    stopped = 0
+    for job_id in list(overdue.order_by("deadline_at").values_list("pk", flat=True)):
+        stopped += _stop(job_id)
+    return stopped
+
+
+def _stop(job_id: uuid.UUID) -> bool:
+    """Stop one job, unless its deadline was moved or it was cancelled in this moment."""
+    with transaction.atomic():
+        now = leases.database_now()
+        still = RenderJob.objects.filter(
+            pk=job_id, deadline_at__lte=now, status__in=UNFINISHED, cancel_requested=False
+        )
+        if not lock_jobs(still):
+            return False
+        deadline = RenderJob.objects.values_list("deadline_at", flat=True).get(pk=job_id)
+        return fail_open_segments(job_id, OPEN, code=DEADLINE_PASSED, message=_sentence(deadline))
+
+
+def _sentence(deadline: dt.datetime | None) -> str:
+    moment = f"{deadline.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S} UTC" if deadline else "its moment"
+    return (
+        f"The job's deadline, {moment}, passed before this text was rendered. Retry the job "
+        "to render the rest without a deadline."
+    )
+
+
+_AT_WORK = ("priority", "deadline_at")  # what means something while a job is unfinished alone
+
+
+class ChangeRefusedError(RefusedError):
+    """A job cannot be changed so any more."""
+
+
+def change_job(job_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
+    """Change a job, and the unfinished items of a batch with it; False when it is gone.
+
+    Args:
+        changes: any of `priority`, `deadline_at` (None removes it) and `retention_seconds` (None
+            leaves it to the settings, 0 keeps the job).
+
+    Raises:
+        ChangeRefusedError: job_ended, priority and deadline mean nothing any more; item_of_batch,
+            an item is kept as long as its batch.
+    """
+    at_work = {name: changes[name] for name in _AT_WORK if name in changes}
+    with transaction.atomic():
+        # Its row may become final at any moment: what is looked at here is locked first.
+        lock_jobs(RenderJob.objects.filter(Q(pk=job_id) | Q(batch=job_id, status__in=UNFINISHED)))
+        job = RenderJob.objects.filter(pk=job_id).defer("text").first()
+        if job is None:
+            return False
+        if at_work and job.status not in UNFINISHED:
+            raise ChangeRefusedError(
+                "job_ended",
+                f"The job is {job.status}, so its priority and deadline cannot be changed; "
+                "its retention can.",
+            )
+        if "retention_seconds" in changes:
+            _keep(job, changes["retention_seconds"])
+        if at_work:
+            both = Q(pk=job_id) | Q(batch=job_id)
+            RenderJob.objects.filter(both, status__in=UNFINISHED).update(
+                **at_work, updated_at=leases.database_now()
+            )
+    return True
+
+
+def _keep(job: RenderJob, seconds: int | None) -> None:
+    """Set how long a job is kept; of one that has ended, until when."""
+    if job.batch_id is not None:
+        raise ChangeRefusedError(
+            "item_of_batch",
+            f"The job is an item of the batch {job.batch_id} and is kept as long as the "
+            "batch; change the batch's retention instead.",
+        )
+    columns: dict[str, Any] = {"retention_seconds": seconds, "updated_at": leases.database_now()}
+    if job.status not in UNFINISHED and job.finished_at is not None:
+        columns["expires_at"] = expiry(seconds, job.finished_at)
+    RenderJob.objects.filter(pk=job.pk).update(**columns)

@@ -1,21 +1,28 @@
-"""Move segments that are claimed: finish, fail, cancel, release; reopen what is done."""
+"""Move claimed segments: finish, take again, fail, cancel, release; reopen what is done."""
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Case, Q, Value, When
+from django.db.models import Case, F, Q, Value, When
 
 from synth.jobs.removal import lock_jobs
-from synth.models import RenderJob, Segment, Take
-from synth.transitions.candidates import best_of
+from synth.models import RenderedDay, RenderJob, Segment, Take
+from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.jobs import count_all_closed, count_closed
-from synth.transitions.keeping import HeldRow, keep_best
-from synth.transitions.rendered_days import count_rendered
+from synth.transitions.takes import (
+    HeldRow,
+    best_of,
+    keep_best,
+    most_retakes,
+    next_seed,
+    with_candidate,
+)
 from ttsweb import leases
 from ttsweb.leases import Claim
 
@@ -169,3 +176,73 @@ def _close_segment(claim: Claim, status: Segment.Status, **changes: Any) -> Segm
     if not leases.end(Segment, claim, status, **changes):
         return None
     return Segment.objects.get(pk=claim.pk)
+
+
+def count_rendered(takes: Collection[tuple[Take, bool]], *, segments: int) -> None:
+    """Add to today's row; call it last in a transaction, since other workers wait for that row.
+
+    Args:
+        takes: each with whether it was there already.
+        segments: how many segments were finished with them.
+    """
+    new = [take for take, is_reused in takes if not is_reused]
+    day = leases.database_now().astimezone(dt.UTC).date()
+    changes = {
+        "segments": F("segments") + segments,
+        "reused": F("reused") + len(takes) - len(new),
+        "audio_seconds": F("audio_seconds") + sum(take.audio_seconds for take in new),
+    }
+    if not RenderedDay.objects.filter(day=day).update(**changes):
+        RenderedDay.objects.bulk_create([RenderedDay(day=day)], ignore_conflicts=True)
+        RenderedDay.objects.filter(day=day).update(**changes)
+
+
+def retake_segments(
+    done: Sequence[tuple[Claim, Take]], *, reused: Collection[Claim] = ()
+) -> set[Claim]:
+    """Queue again the segments whose take is suspicious and may be followed by another one.
+
+    The take becomes a candidate. No attempt is spent: nothing went wrong with the work itself.
+
+    Args:
+        reused: those of the claims whose take was there already.
+
+    Returns:
+        The claims that were let go; the others are to be finished with their takes.
+    """
+    suspicious = {claim: take for claim, take in done if take.quality_flags}
+    if not suspicious:
+        return set()
+    with transaction.atomic():
+        jobs = Segment.objects.filter(pk__in=[claim.pk for claim in suspicious]).values("job")
+        lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        moved = [claim for claim, take in suspicious.items() if _retake(claim, take)]
+        for claim in moved:
+            column = "takes_reused" if claim in reused else "takes_rendered"
+            job = Segment.objects.filter(pk=claim.pk).values("job")
+            RenderJob.objects.filter(pk__in=job).update(**{column: F(column) + 1})
+        enqueue_segments([claim.pk for claim in moved])
+        if new := [(suspicious[claim], False) for claim in moved if claim not in reused]:
+            count_rendered(new, segments=0)
+    return set(moved)
+
+
+def _retake(claim: Claim, take: Take) -> bool:
+    held = leases.held(Segment, claim).filter(
+        is_hand_picked=False, job__in=RenderJob.objects.filter(cancel_requested=False)
+    )
+    segment = held.select_related("job").defer("job__text").first()
+    if segment is None or segment.retakes >= most_retakes(segment.job, take.quality_flags):
+        return False
+    candidates = with_candidate(segment.candidates, take, segment.seed)
+    moved = held.update(
+        status=Segment.Status.QUEUED,
+        seed=next_seed(segment.seed, candidates),
+        retakes=segment.retakes + 1,
+        candidates=candidates,
+        content_key="",
+        **leases.free(spend_attempt=False),
+    )
+    if moved:
+        segment.candidate_takes.add(take)
+    return bool(moved)

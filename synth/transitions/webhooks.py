@@ -6,7 +6,6 @@ import datetime as dt
 import random
 import uuid
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
@@ -14,6 +13,8 @@ from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
 from synth.transitions.enqueue import enqueue_delivery
 from ttsweb import leases
 from ttsweb.leases import Claim
+
+WEBHOOK_HOURS = 24.0  # for which a failed message is sent again: a receiver may be away for a night
 
 Status = WebhookDelivery.Status
 FINAL = (Status.DELIVERED, Status.FAILED)
@@ -162,4 +163,4 @@ def free_lost_deliveries(lost: Q) -> int:
 
 def give_up_at() -> dt.datetime:
     """Return until when a message that begins its way now is tried."""
-    return leases.database_now() + dt.timedelta(hours=settings.WEBHOOK_HOURS)
+    return leases.database_now() + dt.timedelta(hours=WEBHOOK_HOURS)

@@ -10,20 +10,13 @@ from django.db import transaction
 
 from synth.models import WebhookEndpoint
 from synth.transitions import fail_deliveries_to
+from ttsweb.refusals import RefusedError
 
 MOST_ENDPOINTS = 20
 
 
-class TooManyEndpointsError(Exception):
+class TooManyEndpointsError(RefusedError):
     """A user has as many endpoints as a user may have."""
-
-    code = "too_many_endpoints"
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"There are {MOST_ENDPOINTS} endpoints already, which is the limit for each "
-            "user; delete one."
-        )
 
 
 def create_endpoint(owner: AbstractBaseUser, values: Mapping[str, Any]) -> WebhookEndpoint:
@@ -33,7 +26,11 @@ def create_endpoint(owner: AbstractBaseUser, values: Mapping[str, Any]) -> Webho
         TooManyEndpointsError: there are MOST_ENDPOINTS.
     """
     if WebhookEndpoint.objects.filter(owner_id=owner.pk).count() >= MOST_ENDPOINTS:
-        raise TooManyEndpointsError
+        raise TooManyEndpointsError(
+            "too_many_endpoints",
+            f"There are {MOST_ENDPOINTS} endpoints already, which is the limit for each "
+            "user; delete one.",
+        )
     return WebhookEndpoint.objects.create(owner_id=owner.pk, **values)
 
 

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from synth.jobs.rejections import SubmitRejectedError
 from ttsweb.http.guarded_url import FetchError, check_url
-
-
-class WebhookUrlError(Exception):
-    """A URL cannot be a webhook's: `code` is url_invalid, url_scheme or url_private_address."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def check_webhook_url(url: str) -> None:
@@ -22,9 +15,9 @@ def check_webhook_url(url: str) -> None:
     at each delivery.
 
     Raises:
-        WebhookUrlError: syntax, scheme, or a private address in whatever spelling.
+        SubmitRejectedError: url_invalid, url_scheme, or url_private_address in whatever spelling.
     """
     try:
         check_url(url, allow_private=settings.ALLOW_PRIVATE_URLS)
     except FetchError as error:
-        raise WebhookUrlError(error.code, str(error)) from error
+        raise SubmitRejectedError(error.code, str(error), attr="webhook") from error

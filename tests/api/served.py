@@ -39,8 +39,9 @@ boss = users.create_superuser("boss", password="a password of its own", id=1_700
 print(create_key(boss, "test", scopes=["read", "jobs", "voices", "admin"])[1])
 """
 SETTINGS = {
-    "TTS_PUMP_SECONDS": "0.5",
-    "TTS_MAX_WAIT_SECONDS": "1",  # a generated `wait` would be held for half a minute
+    "DJANGO_SETTINGS_MODULE": "tests.process_settings",
+    # A generated `wait` would be held for half a minute.
+    "TTS_TEST_CHANGED": json.dumps({"PUMP_SECONDS": 0.5, "MAX_WAIT_SECONDS": 1.0}),
 }
 _names = itertools.count(1)
 

@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from synth.bookshelf.plans import load_plan
+from synth.audiobooks.plans import load_plan
 from synth.models import BookSource, RenderJob
 from tests.api.test_other_tenant import BOOKS, Route
 from tests.factories import make_ended_job, make_job, make_user, make_voice

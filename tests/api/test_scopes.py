@@ -13,7 +13,7 @@ from django.urls import get_resolver, reverse
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.bookshelf.plans import load_plan
+from synth.audiobooks.plans import load_plan
 from synth.models import ApiKey, RenderJob
 from tests.api.test_other_tenant import PUBLIC, Route, walk
 from tests.factories import (

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -53,6 +54,23 @@ class Site:
         """Run code that looks into the site's database, and return what it prints."""
         return run_python(self.environment, f"import django; django.setup()\n{code}")
 
+    def submit(self, text: str, voice: str, **options: object) -> str:
+        """Queue a text over the API and return the job's id."""
+        answer = self.api.post("/jobs", json={"text": text, "voice": voice, **options})
+        answer.raise_for_status()
+        job_id: str = answer.json()["id"]
+        return job_id
+
+    def wait_until(self, path: str, *statuses: str) -> dict[str, Any]:
+        """Return what the API has at a path once its status is one of these."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found: dict[str, Any] = self.api.get(path).json()
+            if found["status"] in statuses:
+                return found
+            assert time.monotonic() < deadline, found["status"]
+            time.sleep(0.2)
+
     def make_voice(self, name: str) -> str:
         """Make a voice over the API, wait until it speaks, and return its id."""
         with CLIP.open("rb") as clip:
@@ -67,10 +85,7 @@ class Site:
             )
         answer.raise_for_status()
         voice_id: str = answer.json()["id"]
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while self.api.get(f"/voices/{voice_id}").json()["status"] != "ready":
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        self.wait_until(f"/voices/{voice_id}", "ready")
         return voice_id
 
 
@@ -89,7 +104,7 @@ def served(environment: dict[str, str], port: str) -> Iterator[str]:
 @contextlib.contextmanager
 def site_in(folder: Path, port: str) -> Iterator[Site]:
     """Serve a project of its own in a folder, with a worker on the built-in model."""
-    environment = environment_for(folder) | {"TTS_PUMP_SECONDS": "0.5"}
+    environment = environment_for(folder)
     headers = {"Authorization": f"Bearer {run_python(environment, _MAKE_USER)}"}
     with (
         served(environment, port) as url,

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import io
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import axe_core_python
+import numpy as np
+from PIL import Image
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.browser.small_png import small_png
 from tests.workers.commands import PATIENCE_SECONDS
 
 PHONE = (390, 844)
+NUM_COLOURS = 64  # of a picture for the documents
+EMPTY_ROWS = 120  # a longer run of equal rows is cut
+KEPT_ROWS = 40
 _AXE = Path(axe_core_python.__file__).parent / "axe.min.js"
 _DARKEN = """
 const root = document.documentElement;
@@ -91,6 +98,46 @@ def wait_for(browser: webdriver.Chrome, selector: str) -> WebElement:
             or False
         )
     )
+
+
+def text_of(browser: webdriver.Chrome, selector: str) -> str:
+    """Return the text of the first element of a CSS selector, once it is there."""
+    return patient(browser).until(
+        lambda it: [it.find_element(By.CSS_SELECTOR, selector).text]  # an empty text as well
+    )[0]
+
+
+def wait_text(browser: webdriver.Chrome, selector: str, *texts: str) -> None:
+    """Wait until the page itself shows one of these texts in an element."""
+    patient(browser).until(lambda _: text_of(browser, selector) in texts)
+
+
+def wait_words(browser: webdriver.Chrome, selector: str, words: str) -> None:
+    """Wait until the page itself shows an element with these words in it."""
+    patient(browser).until(lambda _: words in text_of(browser, selector))
+
+
+def wait_count(browser: webdriver.Chrome, selector: str, number: int) -> None:
+    """Wait until the page itself has so many elements of a CSS selector."""
+    patient(browser).until(lambda it: len(it.find_elements(By.CSS_SELECTOR, selector)) == number)
+
+
+def wait_hidden(browser: webdriver.Chrome, selector: str) -> None:
+    """Wait until an element is shown no more."""
+
+    def is_hidden(driver: webdriver.Chrome) -> bool:
+        found = driver.find_elements(By.CSS_SELECTOR, selector)
+        return not any(one.is_displayed() for one in found)
+
+    patient(browser).until(is_hidden)
+
+
+@contextlib.contextmanager
+def same_page(browser: webdriver.Chrome) -> Iterator[None]:
+    """Hold a page to updating itself: nothing is loaded anew until the block ends."""
+    browser.execute_script("window.stays = true")
+    yield
+    assert browser.execute_script("return window.stays") is True
 
 
 def log_out(browser: webdriver.Chrome) -> None:
@@ -181,7 +228,8 @@ def overflow(browser: webdriver.Chrome) -> int:
     """Return by how many pixels the page is wider than the window."""
     found: int = browser.execute_script(
         # A phone's window grows with a page that is too wide; its screen does not.
-        "return document.documentElement.scrollWidth - screen.width"
+        "const page = document.documentElement;"
+        "return page.scrollWidth - (screen.width < 600 ? screen.width : page.clientWidth)"
     )
     return found
 
@@ -192,3 +240,18 @@ def picture(browser: webdriver.Chrome, name: str) -> None:
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / f"{name}.png").write_bytes(small_png(browser.get_screenshot_as_png()))
+
+
+def small_png(content: bytes) -> bytes:
+    """Return a PNG of the same picture with a palette, its longest run of equal rows cut."""
+    pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+    changes = np.flatnonzero((pixels[1:] != pixels[:-1]).any(axis=(1, 2))) + 1
+    edges = np.concatenate(([0], changes, [len(pixels)]))
+    longest = int(np.diff(edges).argmax())
+    start, end = int(edges[longest]), int(edges[longest + 1])
+    if end - start > EMPTY_ROWS:
+        pixels = np.delete(pixels, slice(start + KEPT_ROWS, end), axis=0)
+    small = io.BytesIO()
+    with_palette = Image.fromarray(pixels).quantize(NUM_COLOURS, dither=Image.Dither.NONE)
+    with_palette.save(small, "PNG", optimize=True)
+    return small.getvalue()

@@ -9,16 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    console_errors,
-    overflow,
-    patient,
-    picture,
-    set_dark,
-    set_phone,
-    violations,
-    wait_for,
-)
+from tests.browser.pages import assert_fit_for_all, text_of, wait_for, wait_text, wait_words
 
 MAKE = """
 import datetime as dt
@@ -64,17 +55,11 @@ def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site, vo
 
     site.run(CANCEL.format(batch=batch))
 
-    patient(admin).until(lambda driver: "3 of 3 items ended" in driver.page_source)
+    wait_words(admin, "[data-whole]", "3 of 3 items ended")
     assert wait_for(admin, "[data-whole] [data-badge]").text == "cancelled"
     badges = admin.find_elements(By.CSS_SELECTOR, "[data-job] [data-badge]")
     assert [badge.text for badge in badges] == ["cancelled"] * 3
-    picture(admin, "batch")
-    for is_dark in (False, True):
-        set_dark(admin, is_dark)
-        assert violations(admin) == []
-    set_phone(admin)
-    assert overflow(admin) <= 0
-    assert console_errors(admin) == []
+    assert_fit_for_all(admin, site.url, "batch")
 
 
 def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site, voice: str) -> None:
@@ -85,17 +70,10 @@ def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site, vo
 
     site.run(CANCEL.format(batch=batches[0]))
 
-    patient(admin).until(
-        lambda driver: driver.find_element(By.CSS_SELECTOR, row).text == "cancelled"
-    )
-    counts = admin.find_element(By.CSS_SELECTOR, f'[data-batch="{batches[0]}"] [data-counts]')
-    assert counts.text == "3 cancelled"
-    other = f'[data-batch="{batches[1]}"] [data-badge]'
-    assert admin.find_element(By.CSS_SELECTOR, other).text == "queued"
-    for is_dark in (False, True):
-        set_dark(admin, is_dark)
-        assert violations(admin) == []
-    assert console_errors(admin) == []
+    wait_text(admin, row, "cancelled")
+    assert text_of(admin, f'[data-batch="{batches[0]}"] [data-counts]') == "3 cancelled"
+    assert text_of(admin, f'[data-batch="{batches[1]}"] [data-badge]') == "queued"
+    assert_fit_for_all(admin, site.url, "batches")
     site.run(CANCEL.format(batch=batches[1]))
 
 
@@ -106,12 +84,4 @@ def test_all_options_of_a_job_are_reached_on_a_phone(admin: webdriver.Chrome, si
     names = ("reference_audio", "reference_text", "pauses", "lexicons", "lexicon", "max_retakes")
     for name in (*names, "webhook", "live"):
         assert admin.find_elements(By.NAME, name), name
-    picture(admin, "job-options")
-    for is_dark in (False, True):
-        set_dark(admin, is_dark)
-        admin.execute_script(OPEN)
-        assert violations(admin) == []
-    set_phone(admin)
-    assert overflow(admin) <= 0
-    assert violations(admin) == []
-    assert console_errors(admin) == []
+    assert_fit_for_all(admin, site.url, "job-options")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -21,11 +19,14 @@ from tests.browser.pages import (
     drop_file,
     patient,
     picture,
+    same_page,
     set_desktop,
     set_phone,
+    text_of,
     wait_for,
+    wait_text,
+    wait_words,
 )
-from tests.workers.commands import PATIENCE_SECONDS
 
 LIST = "/admin/synth/booksource/"
 BOOK = """---
@@ -93,20 +94,16 @@ def upload(site: Site, text: str = BOOK, name: str = "small.md", **fields: str) 
     answer = site.api.post("/books", data=fields, files={"file": (name, text.encode())})
     answer.raise_for_status()
     book: str = answer.json()["id"]
-    wait_until(site, book, "planned")
+    site.wait_until(f"/books/{book}", "planned")
     return book
 
 
-def wait_until(site: Site, book: str, *statuses: str) -> dict[str, Any]:
-    """Return a book once it is in one of these states."""
-
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        told: dict[str, Any] = site.api.get(f"/books/{book}").json()
-        if told["status"] in statuses:
-            return told
-        assert time.monotonic() < deadline, told["status"]
-        time.sleep(0.2)
+def render(site: Site, voice: str) -> str:
+    """Return the id of a book that was rendered."""
+    book = upload(site, voice=voice, format="mp3")
+    site.api.post(f"/books/{book}/start").raise_for_status()
+    site.wait_until(f"/books/{book}", "succeeded")
+    return book
 
 
 def titles(site: Site, book: str) -> list[str]:
@@ -125,16 +122,14 @@ def open_plan(browser: webdriver.Chrome, site: Site, book: str) -> None:
 def row(browser: webdriver.Chrome, title: str) -> WebElement:
     """Return the row of a chapter in the editor."""
 
-    def found(driver: webdriver.Chrome) -> WebElement | None:
+    def find(driver: webdriver.Chrome) -> WebElement | None:
         for one in driver.find_elements(By.CSS_SELECTOR, "[data-chapter]"):
-            if (
-                one.find_element(By.CSS_SELECTOR, '[data-key="title"]').get_attribute("value")
-                == title
-            ):
+            field = one.find_element(By.CSS_SELECTOR, '[data-key="title"]')
+            if field.get_attribute("value") == title:
                 return one
         return None
 
-    return patient(browser).until(found)  # type: ignore[return-value]
+    return patient(browser).until(find)  # type: ignore[return-value]
 
 
 def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
@@ -144,18 +139,7 @@ def control(browser: webdriver.Chrome, title: str, key: str) -> WebElement:
 
 def said(browser: webdriver.Chrome, text: str) -> None:
     """Wait until the editor says something."""
-    patient(browser).until(
-        lambda driver: text in driver.find_element(By.CSS_SELECTOR, "[data-state]").text
-    )
-
-
-def is_badge(browser: webdriver.Chrome, text: str) -> None:
-    """Wait until the page shows a state."""
-    patient(browser).until(
-        lambda driver: (
-            driver.find_element(By.CSS_SELECTOR, "[data-whole] [data-badge]").text == text
-        )
-    )
+    wait_words(browser, "[data-state]", text)
 
 
 def test_a_dropped_book_is_planned_started_watched_proved_and_fetched(
@@ -171,10 +155,10 @@ def test_a_dropped_book_is_planned_started_watched_proved_and_fetched(
     picture(admin, "book-new")
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
-    is_badge(admin, "planned")
-    assert "The Small Book" in admin.find_element(By.CSS_SELECTOR, ".tts-book-title").text
+    wait_text(admin, "[data-whole] [data-badge]", "planned")
+    assert "The Small Book" in text_of(admin, ".tts-book-title")
     admin.find_element(By.CSS_SELECTOR, '[data-action="start"]').click()
-    is_badge(admin, "succeeded")
+    wait_text(admin, "[data-whole] [data-badge]", "succeeded")
 
     player = wait_for(admin, "[data-whole-player]")
     assert wait_for(admin, "canvas[data-peaks]")
@@ -197,18 +181,11 @@ def test_list_moves_by_itself_and_offers_the_file(
 ) -> None:
     book = upload(site, voice=voice, format="mp3")
     admin.get(f"{site.url}{LIST}")
-    admin.execute_script("window.stays = true")
-    box = f'input[name="_selected_action"][value="{book}"]'
-    wait_for(admin, box)
-    site.api.post(f"/books/{book}/start").raise_for_status()
-
-    badge = f'[data-book="{book}"] [data-badge]'
-    patient(admin).until(
-        lambda driver: driver.find_element(By.CSS_SELECTOR, badge).text == "succeeded"
-    )
-
-    assert wait_for(admin, f'[data-live="book-{book}-file"] a')
-    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    with same_page(admin):
+        wait_for(admin, f'input[name="_selected_action"][value="{book}"]')
+        site.api.post(f"/books/{book}/start").raise_for_status()
+        wait_text(admin, f'[data-book="{book}"] [data-badge]', "succeeded")
+        assert wait_for(admin, f'[data-live="book-{book}-file"] a')
     picture(admin, "books")
 
 
@@ -238,7 +215,7 @@ def test_plan_is_edited_and_each_change_is_saved(
     said(admin, "Merged")
     control(admin, "The Garden", "blocks").click()
     wait_for(admin, ".tts-blocks li")
-    assert "The rain stopped." in admin.find_element(By.CSS_SELECTOR, ".tts-blocks").text
+    assert "The rain stopped." in text_of(admin, ".tts-blocks")
     picture(admin, "book-plan")
     admin.find_element(
         By.CSS_SELECTOR, 'button[aria-label="Begin a chapter at: The rain stopped."]'
@@ -313,7 +290,7 @@ def test_refusals_are_shown_at_their_files(admin: webdriver.Chrome, site: Site, 
     admin.find_element(By.CSS_SELECTOR, "[data-book-upload] [type=submit]").click()
 
     patient(admin).until(lambda _: "no voice with this id or name" in files[1].text)
-    assert "0 of 2 books" in admin.find_element(By.CSS_SELECTOR, "[data-state]").text
+    assert "0 of 2 books" in text_of(admin, "[data-state]")
 
 
 def test_several_books_at_once_become_a_batch(
@@ -334,20 +311,14 @@ def test_several_books_at_once_become_a_batch(
     picture(admin, "book-batch")
     admin.find_element(By.CSS_SELECTOR, approve).click()
     batch = admin.current_url.split("/")[-3]
-    patient(admin).until(
-        lambda _: site.api.get(f"/book-batches/{batch}").json()["status"] == "ended"
-    )
-    patient(admin).until(
-        lambda driver: "Report as JSON" in driver.find_element(By.ID, "tts-batch").text
-    )
-    assert "2 succeeded" in admin.find_element(By.ID, "tts-batch").text
+    site.wait_until(f"/book-batches/{batch}", "ended")
+    wait_words(admin, "#tts-batch", "Report as JSON")
+    assert "2 succeeded" in text_of(admin, "#tts-batch")
     assert console_errors(admin) == []
 
 
 def test_a_further_file_is_asked_for(admin: webdriver.Chrome, site: Site, voice: str) -> None:
-    book = upload(site, voice=voice, format="mp3")
-    site.api.post(f"/books/{book}/start").raise_for_status()
-    wait_until(site, book, "succeeded")
+    book = render(site, voice)
     admin.get(f"{site.url}{LIST}{book}/change/")
     Select(wait_for(admin, "[data-book-files] [name=kind]")).select_by_value("srt")
     assert not admin.find_element(By.CSS_SELECTOR, '[data-option="bit_rate"]').is_displayed()
@@ -365,11 +336,7 @@ def test_what_is_said_of_a_book_is_changed(admin: webdriver.Chrome, site: Site, 
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [name=authors]").send_keys("A\nB")
     admin.find_element(By.CSS_SELECTOR, "[data-book-metadata] [type=submit]").click()
 
-    patient(admin).until(
-        lambda driver: (
-            driver.find_element(By.CSS_SELECTOR, ".tts-book-title").text == "Another Name"
-        )
-    )
+    wait_text(admin, ".tts-book-title", "Another Name")
     assert site.api.get(f"/books/{book}/metadata").json()["set"]["authors"] == ["A", "B"]
 
 
@@ -383,9 +350,7 @@ make_voice("A narrator whose name goes on for longer than any telephone is wide,
 @pytest.fixture(scope="module")
 def places(site: Site, voice: str) -> dict[str, str]:
     """The books and the batch that pages are looked at with."""
-    done = upload(site, voice=voice, format="mp3")
-    site.api.post(f"/books/{done}/start").raise_for_status()
-    wait_until(site, done, "succeeded")
+    done = render(site, voice)
     site.run(_MAKE_LONG_NAME)
     answer = site.api.post(
         "/book-batches",
@@ -437,11 +402,9 @@ for title in titles * 8:  # so many that the page has a scroll bar, which takes 
 def test_rows_with_errors_break_no_word_and_cut_nothing(
     admin: webdriver.Chrome, site: Site, voice: str, name: str
 ) -> None:
-    done = upload(site, voice=voice, format="mp3")
-    site.api.post(f"/books/{done}/start").raise_for_status()
+    render(site, voice)
     broken = site.api.post("/books", files={"file": ("broken.epub", b"no zip at all")})
-    wait_until(site, broken.json()["id"], "failed")
-    wait_until(site, done, "succeeded")
+    site.wait_until(f"/books/{broken.json()['id']}", "failed")
     site.run(_FAILED_BOOKS)
     for set_width in (set_desktop, set_phone):
         set_width(admin)

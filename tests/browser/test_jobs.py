@@ -8,6 +8,7 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.expected_conditions import staleness_of
 from selenium.webdriver.support.ui import Select
 from selenium.webdriver.support.wait import WebDriverWait
@@ -15,20 +16,20 @@ from selenium.webdriver.support.wait import WebDriverWait
 from tests.browser.conftest import Site
 from tests.browser.pages import (
     console_errors,
+    overflow,
     patient,
     picture,
+    same_page,
     set_desktop,
     set_phone,
+    wait_count,
     wait_for,
+    wait_hidden,
+    wait_text,
 )
 from tests.workers.commands import PATIENCE_SECONDS
 
 TEXT = "I came back to the long room. The lamp was out, and the wind was at the door."
-# A phone's window grows with a page that is too wide; its screen does not.
-_TOO_WIDE = """
-const page = document.documentElement;
-return page.scrollWidth - (screen.width < 600 ? screen.width : page.clientWidth);
-"""
 LONG = " ".join(f"This is sentence number {number} of a long text." for number in range(300))
 
 
@@ -39,18 +40,9 @@ def voice(site: Site) -> str:
     return "Reader"
 
 
-def submit(site: Site, text: str, voice: str, **options: object) -> str:
-    """Queue a text over the API and return the job's id."""
-    answer = site.api.post("/jobs", json={"text": text, "voice": voice, **options})
-    answer.raise_for_status()
-    job_id: str = answer.json()["id"]
-    return job_id
-
-
-def badge(driver: webdriver.Chrome, job_id: str) -> str:
-    """Return the state that the page shows of a job."""
-    selector = f'[data-job="{job_id}"] [data-badge]'
-    return driver.find_element(By.CSS_SELECTOR, selector).text
+def badge_of(job_id: str) -> str:
+    """Return the selector of a job's state."""
+    return f'[data-job="{job_id}"] [data-badge]'
 
 
 def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
@@ -63,16 +55,14 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
     job_id = wait_for(admin, "[data-job]").get_attribute("data-job") or ""
     assert admin.current_url == f"{site.url}/admin/synth/renderjob/{job_id}/change/"
     admin.get(f"{site.url}/admin/synth/renderjob/")
-    admin.execute_script("window.stays = true")
+    with same_page(admin):
+        wait_text(admin, badge_of(job_id), "succeeded")
+        row = wait_for(admin, f'[data-job="{job_id}"] [data-listen]')
 
-    patient(admin).until(lambda it: badge(it, job_id) == "succeeded")
-    row = wait_for(admin, f'[data-job="{job_id}"] [data-listen]')
-
-    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
     assert admin.find_element(By.CSS_SELECTOR, "progress").get_attribute("value") == "1"
     picture(admin, "jobs")
     row.click()
-    patient(admin).until(lambda _: row.get_attribute("aria-pressed") == "true")
+    wait_pressed(admin, row, "true")
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
     player = wait_for(admin, "[data-whole-player]")
     place = admin.execute_async_script(
@@ -92,14 +82,14 @@ def test_a_job_from_the_form_is_watched_to_its_end_and_its_player_seeks(
 def test_a_job_is_cancelled_and_retried_from_the_list(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
-    job_id = submit(site, LONG, voice)
+    job_id = site.submit(LONG, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/")
 
     run_action(admin, job_id, "cancel_chosen")
-    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
+    wait_text(admin, badge_of(job_id), "cancelled")
     run_action(admin, job_id, "retry_chosen")
 
-    patient(admin).until(lambda it: badge(it, job_id) in ("queued", "running"))
+    wait_text(admin, badge_of(job_id), "queued", "running")
     run_action(admin, job_id, "make_bulk")
     assert site.api.get(f"/jobs/{job_id}").json()["priority"] == "bulk"
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
@@ -109,17 +99,13 @@ def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
     text = " ".join(f"The gate number {number} was open again." for number in range(12))
-    job_id = submit(site, text, voice)
+    job_id = site.submit(text, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
     wait_for(admin, "[data-segment]")
-    admin.execute_script("window.stays = true")
-
-    patient(admin).until(lambda it: badge(it, job_id) == "succeeded")
-    total = len(segments(site, job_id))
-    patient(admin).until(
-        lambda it: len(it.find_elements(By.CSS_SELECTOR, "[data-segment] [data-listen]")) == total
-    )
-    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    with same_page(admin):
+        wait_text(admin, badge_of(job_id), "succeeded")
+        total = len(segments(site, job_id))
+        wait_count(admin, "[data-segment] [data-listen]", total)
     assert len(admin.find_elements(By.TAG_NAME, "audio")) == 1  # of the whole file
     assert (
         admin.find_elements(By.CSS_SELECTOR, '[data-action="cancel"], [data-action="retry"]') == []
@@ -128,11 +114,11 @@ def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
 
     rows = admin.find_elements(By.CSS_SELECTOR, "[data-listen]")
     rows[0].click()
-    patient(admin).until(lambda _: rows[0].get_attribute("aria-pressed") == "true")
-    patient(admin).until(lambda _: rows[1].get_attribute("aria-pressed") == "true")  # it follows
+    wait_pressed(admin, rows[0], "true")
+    wait_pressed(admin, rows[1], "true")  # it follows
     assert rows[0].get_attribute("aria-pressed") == "false"
     rows[1].click()
-    patient(admin).until(lambda _: rows[1].get_attribute("aria-pressed") == "false")
+    wait_pressed(admin, rows[1], "false")
 
     wave = admin.find_element(By.CSS_SELECTOR, "[data-timeline] canvas")
     marks = json.loads(wave.get_attribute("data-marks") or "")
@@ -140,23 +126,17 @@ def test_page_of_a_job_moves_by_itself_and_its_rows_play_in_place(
     wave.click()  # the middle of it
     player = admin.find_element(By.CSS_SELECTOR, "[data-whole-player]")
     seconds = float(wave.get_attribute("data-seconds") or 0)
-    patient(admin).until(
-        lambda it: it.execute_script("return arguments[0].currentTime", player) >= seconds / 2 - 1
-    )
-    patient(admin).until(
-        lambda it: len(it.find_elements(By.CSS_SELECTOR, "tr[data-mark][aria-current]")) == 1
-    )
+    patient(admin).until(lambda _: time_of(player) >= seconds / 2 - 1)
+    wait_count(admin, "tr[data-mark][aria-current]", 1)
     wave.send_keys(Keys.HOME)
-    patient(admin).until(
-        lambda it: it.execute_script("return arguments[0].currentTime", player) < seconds / 2 - 1
-    )
+    patient(admin).until(lambda _: time_of(player) < seconds / 2 - 1)
     assert console_errors(admin) == []
 
 
 def test_page_goes_on_after_the_connection_broke(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
-    job_id = submit(site, LONG, voice)
+    job_id = site.submit(LONG, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
     wait_for(admin, '[data-action="cancel"]')
     offline = {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
@@ -168,10 +148,8 @@ def test_page_goes_on_after_the_connection_broke(
     online = offline | {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1}
     admin.execute_cdp_cmd("Network.emulateNetworkConditions", online)
 
-    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
-    patient(admin).until(
-        lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
-    )
+    wait_text(admin, badge_of(job_id), "cancelled")
+    wait_hidden(admin, "[data-away]")
     assert wait_for(admin, '[data-action="retry"]')
     console_errors(admin)  # of the time without a connection
 
@@ -179,21 +157,21 @@ def test_page_goes_on_after_the_connection_broke(
 def test_job_is_stopped_and_retried_on_its_page(
     admin: webdriver.Chrome, site: Site, voice: str
 ) -> None:
-    job_id = submit(site, LONG, voice)
+    job_id = site.submit(LONG, voice)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
 
     wait_for(admin, '[data-action="cancel"]').click()
     answers = wait_for(admin, "dialog[open]").find_elements(By.TAG_NAME, "button")
     assert [answer.text for answer in answers] == ["Stop the job", "Keep rendering"]
     answers[1].click()
-    patient(admin).until(lambda it: not it.find_elements(By.CSS_SELECTOR, "dialog"))
+    wait_count(admin, "dialog", 0)
     assert site.api.get(f"/jobs/{job_id}").json()["cancel_requested"] is False
     wait_for(admin, '[data-action="cancel"]').click()
     wait_for(admin, "dialog[open] .tts-primary").click()
-    patient(admin).until(lambda it: badge(it, job_id) == "cancelled")
+    wait_text(admin, badge_of(job_id), "cancelled")
 
     wait_for(admin, '[data-action="retry"]').click()
-    patient(admin).until(lambda it: badge(it, job_id) in ("queued", "running"))
+    wait_text(admin, badge_of(job_id), "queued", "running")
     site.api.post(f"/jobs/{job_id}/cancel").raise_for_status()
     assert console_errors(admin) == []
 
@@ -203,14 +181,14 @@ def test_long_word_widens_no_page(
     admin: webdriver.Chrome, site: Site, voice: str, page: str
 ) -> None:
     word = "Donaudampfschifffahrtsgesellschaftskapitaenswitwe" * 4
-    job_id = submit(site, f"{word} is a word.", voice)
-    assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
+    job_id = site.submit(f"{word} is a word.", voice)
+    site.wait_until(f"/jobs/{job_id}", "succeeded")
     paths = {"list": "renderjob/", "job": f"renderjob/{job_id}/change/", "review": "segment/"}
     for set_width in (set_desktop, set_phone):
         set_width(admin)
         admin.get(f"{site.url}/admin/synth/{paths[page]}")
         wait_for(admin, "#main")
-        assert admin.execute_script(_TOO_WIDE) <= 0
+        assert overflow(admin) <= 0
     if page == "list":
         set_desktop(admin)
         cut = """
@@ -222,8 +200,8 @@ def test_long_word_widens_no_page(
 
 
 def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voice: str) -> None:
-    job_id = submit(site, TEXT, voice)
-    assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
+    job_id = site.submit(TEXT, voice)
+    site.wait_until(f"/jobs/{job_id}", "succeeded")
     before = segments(site, job_id)
     admin.get(f"{site.url}/admin/synth/renderjob/{job_id}/change/")
     assert wait_for(admin, "canvas[data-peaks]")
@@ -231,11 +209,20 @@ def test_one_segment_is_rendered_again(admin: webdriver.Chrome, site: Site, voic
 
     wait_for(admin, '[data-action="again"]').click()
     patient(admin).until(lambda it: segments(site, job_id)[0]["seed"] != before[0]["seed"])
-    assert site.api.get(f"/jobs/{job_id}?wait=30").json()["status"] == "succeeded"
+    site.wait_until(f"/jobs/{job_id}", "succeeded")
 
-    assert [one["seed"] for one in segments(site, job_id)][1:] == [one["seed"] for one in before][
-        1:
-    ]
+    after = segments(site, job_id)
+    assert [one["seed"] for one in after[1:]] == [one["seed"] for one in before[1:]]
+
+
+def wait_pressed(browser: webdriver.Chrome, button: WebElement, state: str) -> None:
+    """Wait until a button that plays is pressed, or is not."""
+    patient(browser).until(lambda _: button.get_attribute("aria-pressed") == state)
+
+
+def time_of(player: WebElement) -> float:
+    """Return the second at which a player is."""
+    return float(player.get_property("currentTime"))  # type: ignore[arg-type]  # a number
 
 
 def run_action(browser: webdriver.Chrome, job_id: str, name: str) -> None:

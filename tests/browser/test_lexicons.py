@@ -9,15 +9,7 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from tests.browser.conftest import Site
-from tests.browser.pages import (
-    console_errors,
-    overflow,
-    picture,
-    set_dark,
-    set_phone,
-    violations,
-    wait_for,
-)
+from tests.browser.pages import assert_fit_for_all, set_desktop, wait_for
 
 
 def make_lexicon(site: Site) -> str:
@@ -39,18 +31,10 @@ def test_text_is_tried_on_a_lexicon(admin: webdriver.Chrome, site: Site) -> None
 
     assert wait_for(admin, "mark").text == "data"
     assert "All of the dayta is here." in admin.page_source
-    picture(admin, "lexicon")
     back = admin.find_element(By.XPATH, "//a[starts-with(., 'Back to ')]").rect
     area = admin.find_element(By.CSS_SELECTOR, "section.tts-panel textarea").rect
     assert back["y"] >= area["y"] + area["height"], "the button lies on the text"
-    for is_dark in (False, True):
-        set_dark(admin, is_dark)
-        assert violations(admin) == []
-    set_dark(admin, False)
-    set_phone(admin)
-    assert overflow(admin) <= 0
-    assert violations(admin) == []
-    assert console_errors(admin) == []
+    assert_fit_for_all(admin, site.url, "lexicon")
 
 
 def test_page_of_a_lexicon_is_accessible_and_takes_a_file(
@@ -59,12 +43,10 @@ def test_page_of_a_lexicon_is_accessible_and_takes_a_file(
     file = tmp_path / "entries.csv"
     file.write_text("find,say\nGIF,jif\n", encoding="utf-8")
     page = make_lexicon(site)
-    for is_dark in (False, True):
-        set_dark(admin, is_dark)
-        admin.get(page)
-        wait_for(admin, "#tts-files-title")
-        assert violations(admin) == []
-    set_dark(admin, False)
+    admin.get(page)
+    wait_for(admin, "#tts-files-title")
+    assert_fit_for_all(admin, site.url, "lexicon-page")
+    set_desktop(admin)
 
     chooser = admin.find_element(By.NAME, "file")
     chooser.send_keys(str(file))
@@ -72,8 +54,5 @@ def test_page_of_a_lexicon_is_accessible_and_takes_a_file(
     wait_for(admin, "[value=GIF]")
 
     assert "Imported 1 entry." in admin.page_source
-    set_phone(admin)
     admin.get(page)
-    assert overflow(admin) <= 0
-    assert violations(admin) == []
-    assert console_errors(admin) == []
+    assert_fit_for_all(admin, site.url, "lexicon-imported")

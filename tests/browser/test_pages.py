@@ -57,9 +57,8 @@ PAGES = {
 def places(site: Site) -> dict[str, str]:
     """A voice and a finished job, for pages of one of them."""
     voice = site.make_voice("Looked at")
-    answer = site.api.post("/jobs", json={"text": "A short text. And more.", "voice": voice})
-    job: str = answer.json()["id"]
-    assert site.api.get(f"/jobs/{job}?wait=30").json()["status"] == "succeeded"
+    job = site.submit("A short text. And more.", voice)
+    site.wait_until(f"/jobs/{job}", "succeeded")
     user: str = site.api.get("/users").json()["results"][0]["id"]
     worker: str = site.api.get("/overview").json()["workers"][0]["name"]
     return {"voice": voice, "job": job, "user": user, "worker": worker}

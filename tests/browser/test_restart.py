@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 from selenium import webdriver
-from selenium.webdriver.common.by import By
 
 from tests.browser.conftest import free_port, log_in, served, site_in
-from tests.browser.pages import log_out, patient, picture, wait_for
+from tests.browser.pages import (
+    log_out,
+    picture,
+    text_of,
+    wait_for,
+    wait_hidden,
+    wait_text,
+    wait_words,
+)
 
 TEXT = " ".join(f"The gate number {number} was open again." for number in range(150))
 PAGES = {"list": "/admin/synth/renderjob/", "job": "/admin/synth/renderjob/{job}/change/"}
@@ -30,24 +37,19 @@ def test_page_says_that_the_server_is_away_and_goes_on_once_it_is_back(
 ) -> None:
     port = free_port()
     with site_in(tmp_path, port) as site:
-        order = {"text": TEXT, "voice": site.make_voice("Reader")}
-        job: str = site.api.post("/jobs", json=order).json()["id"]
+        job = site.submit(TEXT, site.make_voice("Reader"))
         log_in(visitor, site)
         visitor.get(site.url + PAGES[name].format(job=job))
         badge = f'[data-job="{job}"] [data-badge]'
-        patient(visitor).until(lambda it: it.find_element(By.CSS_SELECTOR, badge).text == "running")
+        wait_text(visitor, badge, "running")
         visitor.execute_script("window.stays = true")
 
     assert "does not answer" in wait_for(visitor, "[data-away]").text
-    assert visitor.find_element(By.CSS_SELECTOR, badge).text == "running"  # what it showed stays
+    assert text_of(visitor, badge) == "running"  # what it showed stays
     picture(visitor, f"away-{name}")
     with served(site.environment, port):
-        patient(visitor).until(
-            lambda it: it.find_element(By.CSS_SELECTOR, badge).text == "succeeded"
-        )
-        patient(visitor).until(
-            lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
-        )
+        wait_text(visitor, badge, "succeeded")
+        wait_hidden(visitor, "[data-away]")
         assert visitor.execute_script("return window.stays") is True
 
 
@@ -63,12 +65,8 @@ def test_studio_says_that_the_server_is_away_and_offers_the_sound_once_it_is_bac
         wait_for(visitor, "#studio-form [type=submit]").click()
         wait_for(visitor, "[data-takes] > li[data-state=running]")
 
-    patient(visitor).until(
-        lambda it: "cannot be reached" in it.find_element(By.CSS_SELECTOR, "[data-takes] > li").text
-    )
+    wait_words(visitor, "[data-takes] > li", "cannot be reached")
     picture(visitor, "away-studio")
     with served(site.environment, port):
         assert wait_for(visitor, "[data-takes] > li[data-state=succeeded] a[download]")
-        patient(visitor).until(
-            lambda it: not it.find_element(By.CSS_SELECTOR, "[data-away]").is_displayed()
-        )
+        wait_hidden(visitor, "[data-away]")

@@ -11,16 +11,17 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from tests.browser import pages
 from tests.browser.conftest import Site
 from tests.browser.pages import (
+    assert_fit_for_all,
     console_errors,
-    overflow,
     patient,
     picture,
-    set_dark,
-    set_phone,
     violations,
+    wait_count,
     wait_for,
+    wait_text,
 )
 
 SENTENCES = (
@@ -33,7 +34,7 @@ SENTENCES = (
 # Flags what was spoken, since the built-in model does well; the worst is the second sentence.
 _FLAG = """
 from synth.models import Segment
-from synth.transitions.candidates import candidate_of
+from synth.transitions.takes import candidate_of
 rows = Segment.objects.filter(job={job!r}).order_by("pk")
 for segment, score in zip(rows, (1, 0.1, 0.2, 0.3, 1)):
     if score < 1:
@@ -61,23 +62,12 @@ def job(site: Site) -> Iterator[str]:
     if not any(one["name"] == "Reviewer" for one in site.api.get("/voices").json()["results"]):
         site.make_voice("Reviewer")
     text = "\n\n".join(SENTENCES)
-    job_id: str = site.api.post("/jobs", json={"text": text, "voice": "Reviewer"}).json()["id"]
-    assert ended(site, job_id)["segments_total"] == len(SENTENCES)
+    job_id = site.submit(text, "Reviewer")
+    assert site.wait_until(f"/jobs/{job_id}", "succeeded")["segments_total"] == len(SENTENCES)
     site.run(_FLAG.format(job=job_id))
     yield job_id
-    ended(site, job_id)
+    site.wait_until(f"/jobs/{job_id}", "succeeded")
     site.api.delete(f"/jobs/{job_id}").raise_for_status()
-
-
-def ended(site: Site, job_id: str) -> dict[str, Any]:
-    """Return a job that has succeeded."""
-    found: dict[str, Any] = {}
-    for _ in range(6):
-        found = site.api.get(f"/jobs/{job_id}?wait=30").json()
-        if found["status"] == "succeeded":
-            break
-    assert found["status"] == "succeeded"
-    return found
 
 
 def items(site: Site, job_id: str, **query: str) -> list[dict[str, Any]]:
@@ -92,8 +82,7 @@ def press(browser: webdriver.Chrome, *keys: str) -> None:
 
 
 def text_of(browser: webdriver.Chrome, part: str) -> str:
-    shown = [By.CSS_SELECTOR, f"[data-{part}]"]
-    return patient(browser).until(lambda it: [it.find_element(*shown).text])[0]
+    return pages.text_of(browser, f"[data-{part}]")
 
 
 def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
@@ -102,12 +91,7 @@ def until(browser: webdriver.Chrome, condition: Callable[[], object]) -> None:
 
 def now_at(browser: webdriver.Chrome, sentence: str) -> None:
     """Wait until a sentence is the one that is reviewed."""
-
-    def is_there() -> bool:
-        shown = browser.find_elements(By.CSS_SELECTOR, ".tts-review-this")
-        return bool(shown) and shown[0].text == sentence
-
-    until(browser, is_there)
+    wait_text(browser, ".tts-review-this", sentence)
 
 
 @pytest.fixture
@@ -186,7 +170,7 @@ def test_keys_do_nothing_in_fields_in_the_help_and_when_they_are_off(
     assert violations(page) == []
     press(page, "a", "j")
     press(page, Keys.ESCAPE)
-    until(page, lambda: not page.find_elements(By.CSS_SELECTOR, "dialog[open]"))
+    wait_count(page, "dialog[open]", 0)
     page.find_element(By.CSS_SELECTOR, "[data-keys]").click()
     page.find_element(By.ID, "tts-review-heading").click()
     press(page, "a", "j", "1", "r", "e")
@@ -213,7 +197,7 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
     item = items(site, job)[0]
     path = f"/jobs/{job}/segments/{item['id']}"
     site.api.post(f"{path}/render", json={}).raise_for_status()  # somebody else was here
-    ended(site, job)
+    site.wait_until(f"/jobs/{job}", "succeeded")
 
     press(page, "a")
 
@@ -221,19 +205,8 @@ def test_what_is_refused_is_said(page: webdriver.Chrome, site: Site, job: str) -
     now_at(page, SENTENCES[1])
 
 
-def test_page_is_accessible_with_a_segment_in_it(
-    admin: webdriver.Chrome, page: webdriver.Chrome
-) -> None:
-    set_dark(page, True)
-    assert violations(page) == []
-    set_dark(page, False)
-    assert violations(page) == []
-    picture(admin, "review-segment")
-    set_phone(page)
-
-    assert overflow(page) <= 0
-    assert violations(page) == []
-    assert console_errors(page) == []
+def test_page_is_accessible_with_a_segment_in_it(page: webdriver.Chrome, site: Site) -> None:
+    assert_fit_for_all(page, site.url, "review-segment")
 
 
 def test_empty_list_says_so(admin: webdriver.Chrome, site: Site) -> None:
@@ -301,4 +274,4 @@ def act_on(browser: webdriver.Chrome, job: str, action: str, question: str) -> N
     dialog = wait_for(browser, "dialog[open]")
     assert question in dialog.text
     dialog.find_element(By.CSS_SELECTOR, ".tts-primary").click()
-    patient(browser).until(lambda it: not it.find_elements(By.CSS_SELECTOR, row))
+    wait_count(browser, row, 0)

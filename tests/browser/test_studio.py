@@ -25,6 +25,7 @@ from tests.browser.pages import (
     set_desktop,
     set_phone,
     violations,
+    wait_count,
     wait_for,
 )
 
@@ -130,12 +131,7 @@ def test_a_text_sounds_while_it_is_rendered_and_is_then_saved_and_made_again(
     assert violations(studio) == []
     patient(studio).until(lambda it: any("sound" in one for one in events(it)))
     link = wait_for(studio, "[data-takes] a[download]")
-    patient(studio).until(
-        lambda it: (
-            it.execute_script("return document.querySelector('[data-takes] > li').dataset.sound")
-            == "ended"
-        )
-    )
+    wait_for(studio, "[data-takes] > li[data-sound=ended]")
 
     heard = events(studio)
     first_sound = next(index for index, one in enumerate(heard) if "sound" in one)
@@ -148,8 +144,7 @@ def test_a_text_sounds_while_it_is_rendered_and_is_then_saved_and_made_again(
     assert_fit_for_all(studio, site.url, "studio-done")
 
     wait_for(studio, "[data-takes] li button:not(.tts-small)").click()
-    saves = (By.CSS_SELECTOR, "[data-takes] a[download]")
-    patient(studio).until(lambda it: len(it.find_elements(*saves)) == 2)
+    wait_count(studio, "[data-takes] a[download]", 2)
     again = newest(site)
     assert again["id"] != job["id"] and again["seed"] != job["seed"]
     assert again["text"] == job["text"] and again["voices"] == job["voices"]

@@ -14,7 +14,9 @@ from tests.browser.pages import (
     drop_file,
     patient,
     picture,
+    same_page,
     wait_for,
+    wait_text,
 )
 from tests.voices.clips import clip_bytes
 
@@ -36,13 +38,9 @@ def test_a_dropped_clip_is_measured_saved_encoded_and_speaks(
     admin.find_element(By.NAME, "_continue").click()
     wait_for(admin, ".tts-state")
 
-    admin.execute_script("window.stays = true")
-
-    patient(admin).until(
-        lambda it: it.find_element(By.CSS_SELECTOR, ".tts-state .tts-badge").text == "ready"
-    )
-    measures = wait_for(admin, ".tts-measures").text
-    assert admin.execute_script("return window.stays") is True  # nothing was loaded anew
+    with same_page(admin):
+        wait_text(admin, ".tts-state .tts-badge", "ready")
+        measures = wait_for(admin, ".tts-measures").text
     assert "22050 Hz" in measures and "Noise floor" in measures
     assert admin.find_elements(By.CSS_SELECTOR, ".tts-clip canvas[data-peaks]")
 

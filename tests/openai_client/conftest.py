@@ -41,7 +41,7 @@ class Serving:
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A server with a worker on the built-in model, once for all tests."""
     environment = environment_for(tmp_path_factory.mktemp("openai"))
-    environment |= {"TTS_OPENAI_VOICE_ALIASES": "alloy=Ada", "TTS_PUMP_SECONDS": "0.5"}
+    environment |= {"TTS_OPENAI_VOICE_ALIASES": "alloy=Ada"}
     key = run_python(environment, MAKE_KEY)
     with start(environment, "serve", "--port", _free_port(), "--json") as process:
         try:

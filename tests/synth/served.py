@@ -21,11 +21,11 @@ def environment(data_dir: Path) -> dict[str, str]:
     """Return the environment of a process that uses this data folder."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return kept | {
-        "DJANGO_SETTINGS_MODULE": "ttsweb.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.process_settings",
         "PYTHONPATH": str(PROJECT),
         "TTS_DATA_DIR": str(data_dir),
         "TTS_ENV_FILE": os.devnull,
-        "TTS_MAX_WAIT_SECONDS": "5",
+        "TTS_TEST_CHANGED": '{"MAX_WAIT_SECONDS": 5.0}',
     }
 
 

@@ -6,20 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from synth.models import RenderJob, Segment, WorkerStatus
+from synth.models import RenderJob, Segment
 from tests.factories import (
+    logged_in,
     make_ended_job,
     make_job,
     make_lexicon,
+    make_staff,
     make_user,
     make_version,
     make_voice,
+    make_worker,
 )
 from tests.voices.clips import clip_bytes
 from voices.models import Voice
@@ -39,9 +42,7 @@ def admin_user(job_services: None) -> User:
 @pytest.fixture
 def browser(admin_user: User) -> Client:
     """A client that is logged in as the superuser."""
-    client = Client()
-    client.force_login(admin_user)
-    return client
+    return logged_in(admin_user)
 
 
 def fields(voice: Voice | None = None, **changed: Any) -> dict[str, Any]:
@@ -413,11 +414,11 @@ def test_job_is_not_edited(browser: Client, admin_user: User) -> None:
 def test_chosen_jobs_are_cancelled_and_retried(browser: Client, admin_user: User) -> None:
     job, done = make_job(owner=admin_user), make_ended_job(admin_user)
 
-    assert "Jobs cancelled: 1." in act(browser, "cancel_chosen", job, done)
+    assert "1 job: cancelled." in act(browser, "cancel_chosen", job, done)
     job.refresh_from_db()
     assert job.status == "cancelled"
     page = act(browser, "retry_chosen", job, done)
-    assert "Jobs queued again: 1." in page
+    assert "1 job: queued again." in page
     assert "There is nothing to retry" in page
     job.refresh_from_db()
     assert job.status == "queued"
@@ -476,11 +477,8 @@ def test_deleted_job_takes_its_file_with_it(
 
 
 def test_staff_without_the_permission_neither_cancels_nor_sees_others_jobs() -> None:
-    staff = make_user("staff", is_staff=True)
-    names = ("view_renderjob", "view_voice")
-    staff.user_permissions.set(Permission.objects.filter(codename__in=names))
-    browser = Client()
-    browser.force_login(staff)
+    staff = make_staff("view_renderjob", "view_voice")
+    browser = logged_in(staff)
     own, other = make_job(owner=staff), make_job(owner=make_user())
 
     page = browser.get(LIST).content.decode()
@@ -496,10 +494,7 @@ def test_staff_without_the_permission_neither_cancels_nor_sees_others_jobs() -> 
 
 
 def test_workers_are_shown_and_not_edited(browser: Client) -> None:
-    now = timezone.now()
-    WorkerStatus.objects.create(
-        name="gpu-1", role="gpu", state="ready", started_at=now, last_seen_at=now, detail="warm"
-    )
+    make_worker(detail="warm")
 
     page = browser.get(reverse("admin:synth_workerstatus_changelist")).content.decode()
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from synth.admin.book_cells import words_of
-from synth.bookshelf.start import start_book
+from synth.audiobooks.start import start_book
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob, Segment
-from tests.factories import make_user, make_voice
+from tests.factories import logged_in, make_staff, make_user, make_voice
 from tests.synth.books_api.shelf import CHAPTERS, speak_all, store_book
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -37,12 +37,6 @@ def operator(job_services: None) -> User:
 def browser(operator: User) -> Client:
     """A client that is logged in as the superuser."""
     return logged_in(operator)
-
-
-def logged_in(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def pages_of(book: BookSource) -> dict[str, str]:
@@ -120,16 +114,21 @@ def test_chosen_books_are_started_paused_resumed_cancelled_and_retried(
     browser: Client, operator: User, sent_tasks: Callable[[str], list[str]]
 ) -> None:
     books = [store_book(operator), store_book(operator)]
+    jobs = RenderJob.objects.filter(kind="book")
 
-    assert "2 books: started." in act(browser, "start_chosen", *books)
-    assert RenderJob.objects.filter(kind="book", priority=RenderJob.Priority.BULK).count() == 2
-    assert "2 books: paused." in act(browser, "pause_chosen", *books)
-    assert RenderJob.objects.filter(paused_at__isnull=False).count() == 2
-    assert "2 books: resumed." in act(browser, "resume_chosen", *books)
-    assert "2 books: moved to interactive priority." in act(browser, "make_interactive", *books)
-    assert RenderJob.objects.filter(priority=RenderJob.Priority.INTERACTIVE).count() == 2
-    assert "2 books: cancelled." in act(browser, "cancel_chosen", *books)
-    assert "2 books: queued again." in act(browser, "retry_chosen", *books)
+    for action, done, changed in (
+        ("start_chosen", "started", jobs.filter(priority=RenderJob.Priority.BULK)),
+        ("pause_chosen", "paused", jobs.filter(paused_at__isnull=False)),
+        ("resume_chosen", "resumed", jobs.filter(paused_at=None)),
+        (
+            "make_interactive", "moved to interactive priority",
+            jobs.filter(priority=RenderJob.Priority.INTERACTIVE),
+        ),
+        ("cancel_chosen", "cancelled", jobs.filter(status="cancelled")),
+        ("retry_chosen", "queued again", jobs.filter(status="queued")),
+    ):  # fmt: skip
+        assert f"2 books: {done}." in act(browser, action, *books)
+        assert changed.count() == 2, action
 
 
 def test_books_that_cannot_be_started_say_why(browser: Client, operator: User) -> None:
@@ -247,8 +246,7 @@ def test_upload_offers_the_voices_that_the_user_may_use(browser: Client, operato
 
 
 def test_staff_see_their_own_books_alone(operator: User) -> None:
-    user = make_user("reader", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(content_type__model="booksource"))
+    user = make_staff(about="booksource")
     own, theirs = store_book(user, title="Own"), store_book(operator, title="Theirs")
     client = logged_in(user)
 
@@ -263,7 +261,7 @@ def test_staff_see_their_own_books_alone(operator: User) -> None:
 
 
 def test_staff_without_permissions_see_no_books(operator: User) -> None:
-    user = make_user("nobody", is_staff=True)
+    user = make_staff()
     book = store_book(user)
     start_book_of = store_book(operator)
     client = logged_in(user)
@@ -274,8 +272,7 @@ def test_staff_without_permissions_see_no_books(operator: User) -> None:
 
 
 def test_staff_who_may_only_look_change_nothing() -> None:
-    user = make_user("viewer", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename="view_booksource"))
+    user = make_staff("view_booksource")
     make_voice("Ada", owner=user)
     book = store_book(user)
     client = logged_in(user)
@@ -326,8 +323,7 @@ def test_batches_are_listed_paused_and_deleted(browser: Client, operator: User) 
 
 def test_batches_of_others_are_not_found(operator: User) -> None:
     batch, _ = make_batch(operator)
-    user = make_user("reader", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(content_type__model="bookbatch"))
+    user = make_staff(about="bookbatch")
     client = logged_in(user)
 
     assert "Shelf" not in client.get(reverse("admin:synth_bookbatch_changelist")).content.decode()

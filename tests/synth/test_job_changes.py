@@ -12,7 +12,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob
-from synth.transitions.changes import change_job
+from synth.transitions.jobs import change_job
 from tests.factories import make_ended_job, make_job, make_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -24,7 +24,6 @@ TEXT = "The first sentence of this text. The second sentence of it."
 
 @pytest.fixture
 def ada(job_services: None) -> Voice:
-    """A ready voice."""
     return make_voice("Ada", language="en")
 
 

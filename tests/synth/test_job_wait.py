@@ -18,10 +18,11 @@ import pytest
 from django.utils import timezone
 
 from synth.api.jobs import wait as job_wait
-from synth.api.jobs.wait import WAIT_HEADER, JobWait, find_unfinished
+from synth.api.jobs.wait import JobWait, find_unfinished
 from tests.factories import make_job as make_queued_job
 from tests.factories import make_version, make_voice
 from tests.synth.served import PROJECT, Served, environment, in_project, make_job, serving
+from ttsweb.http.asgi_ask import WAIT_HEADER
 from voices.models import Voice
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
-from pytest_django import Settings
 
 from synth.models import Lexicon
-from tests.factories import make_lexicon, make_user
+from tests.factories import logged_in, make_lexicon, make_staff, make_user
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -23,17 +22,13 @@ ADD = reverse("admin:synth_lexicon_add")
 @pytest.fixture
 def editor(job_services: None) -> User:
     """A user who may do all with lexicons, and is no superuser."""
-    user = make_user("editor", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__contains="lexicon"))
-    return user
+    return make_staff(username="editor", about="lexicon")
 
 
 @pytest.fixture
 def browser(editor: User) -> Client:
     """A client that is logged in as the editor."""
-    client = Client()
-    client.force_login(editor)
-    return client
+    return logged_in(editor)
 
 
 def page_of(lexicon: Lexicon, name: str = "change", *more: Any) -> str:
@@ -105,9 +100,9 @@ def test_name_that_is_taken_is_said(browser: Client, editor: User) -> None:
 
 
 def test_entries_over_the_limit_are_refused_with_a_message(
-    browser: Client, editor: User, settings: Settings
+    browser: Client, editor: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAX_LEXICON_ENTRIES = 1
+    monkeypatch.setattr("synth.lexicons.store.MAX_LEXICON_ENTRIES", 1)
 
     answer = browser.post(ADD, fields({"find": "a"}, {"find": "b"}), follow=True)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import DjangoAssertNumQueries, Settings
+from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
 from synth.jobs.planning import Order, Planner
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.submit import segment_seed
+from synth.jobs.rows import segment_seed
 from synth.models import RenderJob, Segment
 from tests.factories import make_lexicon, make_voice
 from voices.models import Voice
@@ -208,9 +208,9 @@ def test_disabled_lexicon_that_is_asked_for_is_a_409(
 
 
 def test_pattern_that_was_kept_and_takes_for_ever_ends_in_time_and_is_named(
-    api: APIClient, ada: Voice, operator: User, settings: Settings
+    api: APIClient, ada: Voice, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.LEXICON_SECONDS = 0.3
+    monkeypatch.setattr("synth.lexicons.book.LEXICON_SECONDS", 0.3)
     lexicon = make_lexicon(operator, scope="global")
     lexicon.entries.create(find="(a|aa)+$", say="x", kind="regex")  # past every check
 
@@ -263,9 +263,9 @@ def test_planner_asks_for_lexicons_once_however_many_jobs_it_plans(
 
 
 def test_batch_of_items_with_slow_patterns_ends_in_time(
-    operator: User, ada: Voice, job_services: None, settings: Settings
+    operator: User, ada: Voice, job_services: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.LEXICON_SECONDS = 0.1
+    monkeypatch.setattr("synth.lexicons.book.LEXICON_SECONDS", 0.1)
     lexicon = make_lexicon(operator, scope="global")
     lexicon.entries.create(find="(a|aa)+$", say="x", kind="regex")
     planner = Planner(operator)

@@ -6,7 +6,7 @@ import pytest
 
 from synth.contract import Sampling
 from synth.jobs.retake_sampling import sampling_of_retake
-from synth.transitions.candidates import place_in_series, retake_seed
+from synth.transitions.takes import place_in_series, retake_seed
 
 ASKED = Sampling(seed=7, temperature=0.8, top_p=0.8, top_k=30, max_frames=99)
 

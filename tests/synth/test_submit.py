@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
+from synth.card import Card, read_card
 from synth.jobs import work
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.submit import Order, segment_seed, submit_job
+from synth.jobs.rows import insert_rows, segment_seed
+from synth.jobs.submit import Order, submit_job
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions import cancel_job
 from tests.factories import make_user, make_version, make_voice
 from tests.voices.clips import clip_bytes
-from ttsweb.pages.card import Card, read_card
+from ttsweb.http.statuses import status_of
 from voices.models import StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
@@ -70,7 +73,7 @@ def test_card_that_cannot_be_read_is_a_503_and_no_job(settings: Settings) -> Non
 
     error = rejected(Order(TEXT, make_voice()))
 
-    assert (error.status, error.code) == (503, "checkpoint_card_invalid")
+    assert (status_of(error), error.code) == (503, "checkpoint_card_invalid")
 
 
 def test_messages_carry_all_segments_of_a_ready_voice(
@@ -154,7 +157,7 @@ def test_use_of_a_voice_is_noted() -> None:
 def test_bad_text_is_refused(text: str, status: int, code: str) -> None:
     error = rejected(Order(text, make_voice()))
 
-    assert (error.status, error.code, error.attr) == (status, code, "text")
+    assert (status_of(error), error.code, error.attr) == (status, code, "text")
 
 
 def test_job_needs_a_voice_or_a_reference_and_not_both() -> None:
@@ -169,7 +172,7 @@ def test_unknown_voice_is_a_404_and_never_another_voice(name: str) -> None:
 
     error = rejected(Order(TEXT, name), owner=make_user())
 
-    assert (error.status, error.code) == (404, "voice_not_found")
+    assert (status_of(error), error.code) == (404, "voice_not_found")
 
 
 def test_voice_that_was_deleted_is_not_found_even_when_it_was_just_looked_up() -> None:
@@ -183,7 +186,7 @@ def test_voice_that_was_deleted_is_not_found_even_when_it_was_just_looked_up() -
 def test_voice_that_never_was_encoded_is_a_409_to_be_tried_again() -> None:
     error = rejected(Order(TEXT, make_voice(ready=False)))
 
-    assert (error.status, error.code) == (409, "voice_not_ready")
+    assert (status_of(error), error.code) == (409, "voice_not_ready")
     assert error.retry_after is not None
     assert rejected(Order(TEXT, make_voice(versions=0))).code == "voice_not_ready"
 
@@ -194,7 +197,7 @@ def test_voice_that_failed_is_a_409_with_the_reason() -> None:
 
     error = rejected(Order(TEXT, voice))
 
-    assert (error.status, error.code) == (409, "voice_failed")
+    assert (status_of(error), error.code) == (409, "voice_failed")
     assert "Only silence." in str(error)
 
 
@@ -238,10 +241,12 @@ def test_reference_that_is_not_taken_leaves_nothing_behind(
 def test_reference_of_a_job_whose_rows_cannot_be_written_is_removed_again(
     monkeypatch: pytest.MonkeyPatch, stored_objects: Callable[[], list[str]]
 ) -> None:
-    def fail(*args: object, **kwargs: object) -> None:
-        raise RuntimeError("the database went away")
+    def fail_at_segments(model: type[Model], columns: Any) -> None:
+        if model is Segment:
+            raise RuntimeError("the database went away")
+        insert_rows(model, columns)
 
-    monkeypatch.setattr(Segment.objects, "bulk_create", fail)
+    monkeypatch.setattr("synth.jobs.rows.insert_rows", fail_at_segments)
 
     with pytest.raises(RuntimeError):
         submit_job(Order(TEXT, reference=reference()), owner=None)
@@ -282,7 +287,7 @@ def test_same_key_with_another_body_is_refused() -> None:
 
     error = rejected(order, owner=owner, idempotency_key="k", body_digest="two")
 
-    assert (error.status, error.code) == (422, "idempotency_key_reused")
+    assert (status_of(error), error.code) == (422, "idempotency_key_reused")
 
 
 def test_key_of_another_user_is_another_key() -> None:

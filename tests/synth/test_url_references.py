@@ -12,10 +12,11 @@ from rest_framework.test import APIClient
 from synth.jobs.planning import Order, Planner
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import RenderJob
-from synth.options.url_references import MAX_URLS_PER_REQUEST, UrlClip
+from synth.options.voices import MAX_URLS_PER_REQUEST, UrlClip
 from tests.factories import make_voice
-from tests.ttsweb.listeners import Listener, listening
+from tests.ttsweb.http.listeners import Listener, listening
 from tests.voices.clips import clip_bytes
+from ttsweb.http.statuses import status_of
 from voices.models import StoredClip, VoiceVersion
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -36,7 +37,6 @@ def fetching(settings: Settings) -> None:
     """Fetch URLs, private ones too."""
     settings.URL_REFERENCES = True
     settings.ALLOW_PRIVATE_URLS = True
-    settings.FETCH_SECONDS = 10.0
 
 
 def ask(api: APIClient, audio: object, headers: dict[str, str] | None = None) -> Any:
@@ -83,7 +83,7 @@ def test_no_way_to_order_a_job_fetches_where_that_is_off(
     with pytest.raises(SubmitRejectedError) as caught:
         Planner(None).plan(order)
 
-    assert (caught.value.status, caught.value.code) == (400, "url_references_off")
+    assert (status_of(caught.value), caught.value.code) == (400, "url_references_off")
     assert server.arrived == []
 
 

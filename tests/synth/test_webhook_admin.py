@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.webhooks.endpoints import MOST_ENDPOINTS
 from synth.webhooks.signing import secret_of
-from tests.factories import make_delivery, make_endpoint, make_job, make_user
+from tests.factories import logged_in, make_delivery, make_endpoint, make_job, make_staff
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 
@@ -28,25 +28,19 @@ Status = WebhookDelivery.Status
 @pytest.fixture
 def staff(job_services: None) -> User:
     """A user who may do everything with webhooks, and is no superuser."""
-    user = make_user("staff", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__contains="webhook"))
-    return user
+    return make_staff(username="staff", about="webhook")
 
 
 @pytest.fixture
 def browser(staff: User) -> Client:
     """A client that is logged in as that user."""
-    client = Client()
-    client.force_login(staff)
-    return client
+    return logged_in(staff)
 
 
 @pytest.fixture
 def boss() -> Client:
     """A client that is logged in as a superuser."""
-    client = Client()
-    client.force_login(make_user("boss", is_superuser=True))
-    return client
+    return logged_in()
 
 
 def page_of(name: str, row: Any) -> str:
@@ -78,8 +72,8 @@ def test_deliveries_are_sent_again(
 
     page = browser.post(DELIVERIES, data, follow=True).content.decode()
 
-    assert "Deliveries to be sent again: 1." in page
-    assert "Not sent again, as they are being sent right now: 1." in page
+    assert "1 webhook delivery: queued to be sent again." in page
+    assert "not sent again, as the message is being sent right now." in page
     failed.refresh_from_db()
     assert failed.status == Status.QUEUED
     assert len(sent_tasks("deliver")) == 1

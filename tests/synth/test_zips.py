@@ -15,14 +15,13 @@ from synth.books.book import BookRejectedError
 from synth.books.detect import read_book
 from synth.books.documents.docx import read_docx
 from synth.books.epub import read_epub
-from tests.synth.books.made_epub import Epub, page
-from tests.synth.books_text.made_docx import make_docx, paragraph
+from tests.synth.books.documents import Epub, page
+from tests.synth.books_text.blocks import make_docx, paragraph
 from ttsweb.client import ClientError
-from ttsweb.commands.book_batch_files import _opened as open_shelf
 from ttsweb.commands.errors import StepError
+from ttsweb.commands.render_books import _opened as open_shelf
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
-from voices.portable.archive import open_archive
-from voices.portable.errors import ImportRefusedError
+from voices.portable.archive import ImportRefusedError, open_archive
 
 MIB = 1024**2
 LIMITS = ZipLimits(

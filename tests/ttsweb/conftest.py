@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.ttsweb import faulty_server
-from tests.ttsweb.faulty_server import FaultyServer
+from tests.ttsweb.client import faulty_server
+from tests.ttsweb.client.faulty_server import FaultyServer
 from ttsweb.client import Client
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import Group
 from django.test import Client
-from django.utils import timezone
 
 from synth.accounts.keys import create_key
-from synth.models import WorkerStatus
-from tests.factories import make_book, make_job, make_lexicon, make_user
+from tests.factories import logged_in, make_book, make_job, make_lexicon, make_user, make_worker
+
+pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.django_db
+@pytest.fixture
+def page() -> Client:
+    """A browser of a superuser."""
+    return logged_in(make_user("boss", is_superuser=True))
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -30,20 +34,14 @@ from tests.factories import make_book, make_job, make_lexicon, make_user
         "/admin/voices/voice/add/",
     ],
 )
-def test_a_page_opens_with_our_style(path: str) -> None:
-    page = Client()
-    page.force_login(make_user(is_superuser=True))
-
+def test_a_page_opens_with_our_style(page: Client, path: str) -> None:
     response = page.get(path)
 
     assert response.status_code == 200
     assert "ttsweb/admin.css" in response.content.decode()
 
 
-@pytest.mark.django_db
-def test_a_user_can_be_added_and_edited() -> None:
-    page = Client()
-    page.force_login(make_user(is_superuser=True))
+def test_a_user_can_be_added_and_edited(page: Client) -> None:
     password = {"password1": "a long enough one", "password2": "a long enough one"}
 
     response = page.post(
@@ -54,15 +52,6 @@ def test_a_user_can_be_added_and_edited() -> None:
     assert page.get(response["Location"]).status_code == 200
 
 
-@pytest.fixture
-def page() -> Client:
-    """A browser of a superuser."""
-    client = Client()
-    client.force_login(make_user("boss", is_superuser=True))
-    return client
-
-
-@pytest.mark.django_db
 def test_times_have_their_zone(page: Client) -> None:
     user = make_user("clerk")
     LogEntry.objects.log_actions(user.pk, [user], CHANGE, single_object=True)
@@ -71,7 +60,6 @@ def test_times_have_their_zone(page: Client) -> None:
     assert re.search(r"\d+\xa0\w{3}\xa0\d{4}, \d\d:\d\d\xa0UTC", shown)
 
 
-@pytest.mark.django_db
 def test_deletion_of_a_user_tells_no_rows_without_names(page: Client) -> None:
     user = make_user("clerk")
     user.groups.add(Group.objects.create(name="Readers"))
@@ -83,7 +71,6 @@ def test_deletion_of_a_user_tells_no_rows_without_names(page: Client) -> None:
     assert "relationship" not in shown and "object (" not in shown
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
     ("query", "said"),
     [("", "There are no lexicons yet"), ("?q=nothing", "No lexicon matches this search")],
@@ -92,12 +79,8 @@ def test_a_list_without_rows_says_why(page: Client, query: str, said: str) -> No
     assert said in page.get(f"/admin/synth/lexicon/{query}").content.decode()
 
 
-@pytest.mark.django_db
 def test_overview_says_ages_as_people_do(page: Client) -> None:
-    heard = timezone.now() - dt.timedelta(hours=3, minutes=1)
-    WorkerStatus.objects.create(
-        name="gone", role="all", state="ready", started_at=heard, last_seen_at=heard
-    )
+    make_worker("gone", seconds_ago=3 * 3600 + 60)
 
     shown = page.get("/admin/").content.decode()
 
@@ -105,20 +88,14 @@ def test_overview_says_ages_as_people_do(page: Client) -> None:
     assert "3.0 h ago" in shown
 
 
-@pytest.mark.django_db
 def test_figures_of_a_worker_are_words(page: Client) -> None:
-    now = timezone.now()
-    figures = {"slots_in_use": 3, "memory_bytes": 1024**3}
-    WorkerStatus.objects.create(
-        name="gpu", role="all", state="ready", started_at=now, last_seen_at=now, figures=figures
-    )
+    make_worker("gpu", figures={"slots_in_use": 3, "memory_bytes": 1024**3})
 
     shown = page.get("/admin/synth/workerstatus/gpu/change/").content.decode()
 
     assert "memory 1.0\xa0GB · slots in use 3" in shown
 
 
-@pytest.mark.django_db
 def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
     job = make_job(text="")
     make_book(title="Two Tales", sample_job=job)
@@ -128,7 +105,6 @@ def test_job_of_a_sample_says_of_which_book_it_is(page: Client) -> None:
     assert "Sample of Two Tales" in shown
 
 
-@pytest.mark.django_db
 def test_filter_by_language_has_words_for_none(page: Client) -> None:
     make_lexicon(None, name="Of none")
     make_lexicon(None, name="Of English", language="en")

@@ -15,13 +15,13 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from synth.models import LaneTurn
-from ttsweb.sqlite.write_turns import WriteTurns
+from ttsweb.sqlite.base import WriteTurns
 
 WAIT_SECONDS = 60.0
 OTHER = textwrap.dedent("""
     import sys, time
     from pathlib import Path
-    from ttsweb.sqlite.write_turns import WriteTurns
+    from ttsweb.sqlite.base import WriteTurns
 
     turns = WriteTurns(Path(sys.argv[1]))
     taken = 0

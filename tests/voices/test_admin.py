@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
 from synth.models import RenderJob
-from tests.factories import make_job, make_user, make_voice
+from tests.factories import logged_in, make_job, make_staff, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice
@@ -36,9 +36,7 @@ def staff() -> User:
 @pytest.fixture
 def page(staff: User) -> Client:
     """Return a browser's stand-in that is logged in to the admin."""
-    page = Client()
-    page.force_login(staff)
-    return page
+    return logged_in(staff)
 
 
 @pytest.fixture
@@ -292,8 +290,8 @@ def test_encode_again_enqueues_ready_voices_and_names_waiting_ones(
     text = page.post(LIST, data, follow=True).content.decode()
 
     assert sent_encodings() == [str(ready.versions.get().pk)]
-    assert f"Queued to be encoded again: {ready.name}." in text
-    assert f"Already waiting to be encoded: {waiting.name}." in text
+    assert "1 voice: queued to be encoded again." in text
+    assert f"{waiting.name}: already waiting to be encoded." in text
 
 
 def test_deleting_one_voice_removes_its_bytes_and_keeps_the_row(
@@ -326,10 +324,7 @@ def test_deleting_many_goes_the_same_way_and_fails_the_work_that_needs_them(
 
 
 def test_who_may_only_look_sees_no_form_and_changes_nothing(voice: Voice) -> None:
-    reader = make_user("reader", is_staff=True)
-    reader.user_permissions.add(Permission.objects.get(codename="view_voice"))
-    page = Client()
-    page.force_login(reader)
+    page = logged_in(make_staff("view_voice"))
 
     assert page.get(change_url(voice)).status_code == 200
     assert page.get(ADD).status_code == 403
@@ -337,3 +332,63 @@ def test_who_may_only_look_sees_no_form_and_changes_nothing(voice: Voice) -> Non
 
     assert response.status_code == 403
     assert VoiceVersion.objects.count() == 1
+
+
+@pytest.fixture
+def ada_user() -> User:
+    """Somebody else."""
+    return make_user("ada")
+
+
+@pytest.fixture
+def clerk() -> User:
+    """A member of the staff who may do everything with voices."""
+    return make_staff(username="staff", about="voice")
+
+
+def test_staff_changes_own_voices_alone(clerk: User, ada_user: User) -> None:
+    page = logged_in(clerk)
+    hidden = make_voice("hidden", owner=ada_user)
+    shared = make_voice("shared", owner=ada_user, shared=True)
+    own = make_voice("own", owner=clerk)
+    paths = {one.name: f"/admin/voices/voice/{one.pk}/change/" for one in (hidden, shared, own)}
+    listed = page.get("/admin/voices/voice/").content.decode()
+
+    assert [name for name, path in paths.items() if path in listed] == ["shared", "own"]
+    assert page.get(paths["hidden"]).status_code == 302
+    shown = page.get(paths["shared"])
+    assert (shown.status_code, b'name="transcript' in shown.content) == (200, False)
+    assert b'type="submit"' not in shown.content or b'name="_save"' not in shown.content
+    assert page.post(paths["shared"], {"name": "mine"}).status_code == 403
+    assert (
+        page.post(paths["shared"].replace("change", "delete"), {"post": "yes"}).status_code == 403
+    )
+    assert b'name="_save"' in page.get(paths["own"]).content
+
+
+@pytest.mark.parametrize("action", ["encode_again", "archive", "delete_selected"])
+def test_action_on_many_leaves_voices_of_others(clerk: User, ada_user: User, action: str) -> None:
+    page = logged_in(clerk)
+    shared = make_voice("shared", owner=ada_user, shared=True)
+    own = make_voice("own", owner=clerk)
+    before = Voice.objects.filter(pk=shared.pk).values().get(), list(shared.versions.values())
+
+    page.post(
+        "/admin/voices/voice/",
+        {"action": action, "_selected_action": [shared.pk, own.pk], "post": "yes"},
+    )
+
+    now = Voice.objects.filter(pk=shared.pk).values().get(), list(shared.versions.values())
+    assert now == before
+
+
+def test_form_takes_a_name_that_another_user_has(clerk: User, ada_user: User) -> None:
+    page = logged_in(clerk)
+    make_voice("Eve", owner=ada_user)
+    own = make_voice("own", owner=clerk)
+    make_voice("taken", owner=own.owner)
+    path = f"/admin/voices/voice/{own.pk}/change/"
+    form = page.get(path).context["adminform"].form
+
+    assert type(form)(form.initial | {"name": "eve"}, instance=own).errors.get("name") is None
+    assert type(form)(form.initial | {"name": "TAKEN"}, instance=own).errors["name"]

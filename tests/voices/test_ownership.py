@@ -18,7 +18,7 @@ from rest_framework.test import APIClient
 from synth.accounts.keys import create_key
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, RenderJob
-from synth.options.voice_choice import find_voice
+from synth.options.voices import find_voice
 from tests.factories import make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.voices.test_portable import CODEC, give_codes, start_worker

@@ -31,7 +31,7 @@ from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 from voices.transitions import ready_version
 from workers.audio.clip_measures import warnings_for
-from workers.rendering.codes_object import pack_codes, unpack_codes
+from workers.rendering.codes import pack_codes, unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 from tests.factories import make_voice
 from tests.voices.test_portable import CLIP, CODEC, CODES, OLD_CODEC, OTHER_CLIP, start_worker
 from voices.models import ClipCodes, CodesCounter, StoredClip, Voice
-from workers.rendering.codes_object import pack_codes
+from workers.rendering.codes import pack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -27,10 +27,10 @@ from tests.voices.test_portable import (
     voice,  # noqa: F401  # a fixture
 )
 from voices.models import ClipCodes, StoredClip, Voice
+from voices.portable.archive import ImportRefusedError
 from voices.portable.codes_file import check_codes
-from voices.portable.errors import ImportRefusedError
 from voices.removal import delete_voice
-from workers.rendering.codes_object import pack_codes
+from workers.rendering.codes import pack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

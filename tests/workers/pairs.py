@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -30,13 +31,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 # Short clocks, so that a fault is over in seconds; everything else is as in production.
 CLOCKS = {
     "TTS_LEASE_SECONDS": "2",
-    "TTS_SWEEP_SECONDS": "0.5",
-    "TTS_PUMP_SECONDS": "0.2",
-    "TTS_RESEND_SECONDS": "2",
-    "TTS_DRAIN_SECONDS": "10",
     "TTS_ENGINE_SLOTS": "4",
-    "TTS_MIN_FREE_BYTES": "0",
-    "TTS_TORCH_THREADS": "1",
 }
 _migrated: bytes | None = None
 SENTENCE = "Ox {}."  # short: the tiny model never says the end and runs into the frame cap
@@ -117,15 +112,17 @@ class Pair:
     def start_worker(
         self, name: str = "", *, entry: str = "manage.py", role: str = "all", **env: Any
     ) -> RunningWorker:
-        """Start `manage.py worker`, or another entry with the same arguments, and do not wait."""
+        """Start `manage.py worker`, or another entry with the same arguments, and do not wait.
+
+        `env` has variables, and settings without one, such as DRAIN_SECONDS.
+        """
         name = name or f"w{len(self.workers) + 1}"
         path = self.data_dir / f"{name}-{uuid.uuid4().hex[:6]}.log"
-        extra = {key: str(value) for key, value in env.items()}
         with path.open("wb") as log:
             popen = subprocess.Popen(
                 [sys.executable, entry, "worker", "--name", name, "--role", role],
                 cwd=PROJECT,
-                env=self.environment | extra,
+                env=changed_environment(self.environment, env),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -137,6 +134,20 @@ class Pair:
         """End every worker that is left."""
         for worker in self.workers:
             worker.kill()
+
+
+def changed_environment(environment: dict[str, str], changes: dict[str, Any]) -> dict[str, str]:
+    """Return an environment with other variables, and other values of settings without one."""
+    settled = {name: value for name, value in changes.items() if not name.startswith("TTS_")}
+    variables = {name: str(value) for name, value in changes.items() if name not in settled}
+    return (
+        environment
+        | variables
+        | {
+            "DJANGO_SETTINGS_MODULE": "tests.process_settings",
+            "TTS_TEST_CHANGED": json.dumps(settled),
+        }
+    )
 
 
 def _make_tables() -> None:

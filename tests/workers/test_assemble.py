@@ -22,7 +22,7 @@ from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Export, RenderJob, Segment, Take
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
-from tests.workers.stored_takes import save_take
+from tests.workers.rendering.takes_support import save_take
 from workers import assemble as assemble_module
 from workers.audio import joined_takes, mastering
 from workers.audio.writers import FileTooLongError
@@ -319,9 +319,9 @@ def test_file_that_was_tried_before_is_made_alone(process: MiniatureProcess) -> 
 
 
 def test_bulk_leaves_a_thread_for_a_file_that_somebody_waits_for(
-    process: MiniatureProcess, settings: Settings
+    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.WORKER_THREADS = 2
+    monkeypatch.setattr("workers.process.worker_process.WORKER_THREADS", 2)
     short_jobs(40, priority=RenderJob.Priority.BULK)
 
     assert take_exports(process) == 16

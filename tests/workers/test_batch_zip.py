@@ -15,14 +15,13 @@ from django.core.files.storage import default_storage
 
 from synth import transitions
 from synth.batches.entries import entries_of_list
-from synth.batches.planning import BatchOptions
-from synth.batches.submit import submit_batch
+from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import cancel_batch, retry_batch, settle_stalled_batches
 from tests.factories import CODEC_FINGERPRINT, make_voice
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
-from tests.workers.stored_takes import save_take
+from tests.workers.rendering.takes_support import save_take
 from tests.workers.test_assemble import rendered
 from workers.process.claiming import take_exports
 

@@ -18,7 +18,7 @@ from ttsweb.leases import LeasedModel
 from workers import tasks
 from workers.celery import app
 from workers.kinds import WORKS
-from workers.process import claiming, running
+from workers.process import claiming, worker_process
 from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def current(process: MiniatureProcess) -> Iterator[None]:
     """This interpreter is a worker process."""
-    running.set_current(process)
+    worker_process.set_current_process(process)
     yield
-    running.set_current(None)
+    worker_process.set_current_process(None)
 
 
 def held(process: MiniatureProcess) -> list[tuple[Kind, object]]:
@@ -116,7 +116,7 @@ def test_argument_that_is_no_list_of_ids_is_dropped(
 def test_message_outside_of_our_worker_says_what_to_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    running.set_current(None)
+    worker_process.set_current_process(None)
 
     tasks.look(Kind.EXPORT, str(uuid.uuid4()))
 

@@ -19,10 +19,10 @@ from synth.models import WebhookDelivery
 from synth.transitions import resend_delivery
 from synth.webhooks.signing import rotate_secret, secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
-from tests.ttsweb.listeners import Listener, listening
+from tests.ttsweb.http.listeners import Listener, listening
 from tests.workers.conftest import MiniatureProcess
 from workers import tasks
-from workers.process import claiming, running
+from workers.process import claiming, worker_process
 from workers.process.held_claims import Kind
 from workers.process.run_worker import hand_back
 from workers.process.worker_process import DELIVERY_THREADS
@@ -281,12 +281,12 @@ def test_deliveries_take_no_room_of_other_work(process: MiniatureProcess, owner:
 
 def test_message_starts_the_delivery_that_it_names(process: MiniatureProcess) -> None:
     row, _ = make_delivery(), make_delivery()
-    running.set_current(process)
+    worker_process.set_current_process(process)
     try:
         tasks.look(Kind.DELIVERY, str(row.pk))
         tasks.look(Kind.DELIVERY, "nonsense")
     finally:
-        running.set_current(None)
+        worker_process.set_current_process(None)
 
     assert [claim.pk for claim in process.held.of(Kind.DELIVERY)] == [row.pk]
 

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 
 from synth.accounts.keys import create_key
 from tests.factories import make_user
-from tests.workers.pairs import PROJECT, Pair
+from tests.workers.pairs import PROJECT, Pair, changed_environment
 
 GRACE_SECONDS = "10"  # for requests that are open when the server is stopped
 
@@ -27,8 +27,7 @@ def served(pair: Pair, owner: User | None = None, **env: Any) -> Iterator[httpx.
     """
     user = owner or make_user("listener", is_superuser=True)
     _, key = create_key(user, "test", scopes=["read", "jobs", "voices", "admin"])
-    environment = pair.environment | {name: str(value) for name, value in env.items()}
-    environment["DJANGO_SETTINGS_MODULE"] = "ttsweb.settings"
+    environment = changed_environment(pair.environment, env)
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(200)

@@ -8,7 +8,7 @@
         tts.jobs.download(job["id"], "morning.mp3")
 
 Needs httpx alone: neither Django nor Celery is imported. What the server answers is returned as the
-dictionaries of `client_types`; what it refuses is raised as the exceptions of `client_errors`.
+dictionaries of `types`; what it refuses is raised as the exceptions of `errors`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ttsweb.client.batches import Batch, Batches
-from ttsweb.client.book_batches import BookBatch, BookBatchEntry, BookBatches
-from ttsweb.client.book_files import BookFile
-from ttsweb.client.books import Book, Books
+from ttsweb.client.book_batches import BookBatches
+from ttsweb.client.books import Books
 from ttsweb.client.errors import (
     ApiError,
     AuthenticationError,
@@ -37,16 +35,21 @@ from ttsweb.client.errors import (
     WaitTimeoutError,
 )
 from ttsweb.client.http import Http
-from ttsweb.client.jobs import Jobs
-from ttsweb.client.review import Review, ReviewItem
+from ttsweb.client.jobs import Batches, Jobs, Review
 from ttsweb.client.types import (
     JOB_FINAL,
     JOB_WITH_AUDIO,
+    Batch,
+    Book,
+    BookBatch,
+    BookBatchEntry,
+    BookFile,
     Clip,
     Job,
     JobChanges,
     JobOptions,
     LexiconEntry,
+    ReviewItem,
     Segment,
     Voice,
 )

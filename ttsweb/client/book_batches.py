@@ -4,93 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypedDict, cast
+from typing import Any, Literal, cast
 
-from ttsweb.client.books import Book, BookProgress
-from ttsweb.client.errors import ConflictError, retry_after_of
-from ttsweb.client.events import Event, follow
-from ttsweb.client.http import WAIT_RETRIES, Http, read_json
-from ttsweb.client.paths import deadline_after, path_of, within
+from ttsweb.client.errors import ConflictError
+from ttsweb.client.resource import SENDING_SECONDS, Event, Resource, follow, form_of, path_of
+from ttsweb.client.types import Book, BookBatch, BookBatchEntry
 
-SENDING_SECONDS = 300.0
-POLL_SECONDS = 25.0
-UPDATE_SECONDS = 1.0
 BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf", ".txt", ".md")
 ENDED: frozenset[str] = frozenset({"ended", "cancelled"})
-_PATH = "/api/v1/book-batches"
 
 
-class BatchProgress(TypedDict):
-    """How far a batch is."""
-
-    share: float
-    books_total: int
-    books_ended: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
-    expected_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
-
-
-class BookBatch(TypedDict):
-    """A batch of books; `status` is open, running, paused, to_approve, cancelling, or its end."""
-
-    id: str
-    name: str
-    status: str
-    sample: str
-    priority: str
-    webhook: str
-    defaults: dict[str, Any]
-    counts: dict[str, int]
-    progress: BatchProgress
-    stored_bytes: dict[str, int]
-    skipped: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-    closed_at: str | None
-    approved_at: str | None
-    paused_at: str | None
-    cancelled_at: str | None
-    ended_at: str | None
-    created_at: str
-    updated_at: str
-
-
-class BookBatchEntry(TypedDict):
-    """An entry of a batch: what its manifest says, and how far its book is."""
-
-    index: int
-    file: str
-    state: str
-    options: dict[str, Any]
-    metadata: dict[str, Any]
-    book: str | None
-    title: str
-    sample: dict[str, Any] | None
-    plan: dict[str, Any] | None
-    progress: BookProgress | None
-    stored_bytes: dict[str, int]
-    audio_url: str | None
-    waits_for: str
-    error_code: str
-    error_message: str
-
-
-class BookBatches:
+class BookBatches(Resource[BookBatch]):
     """The batches of books of the key's user; every method raises `ClientError`s."""
 
-    def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
-        self._http = http
+    kind = "book-batches"
 
     def create(
         self,
@@ -124,14 +53,8 @@ class BookBatches:
         }
         if webhook is not None:
             fields["webhook"] = webhook
-        answer = self._http.send(
-            "POST",
-            _PATH,
-            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
-            timeout=max(self._http.timeout, SENDING_SECONDS),
-            **_parts(fields, entries),
-        )
-        return cast("BookBatch", read_json(answer))
+        parts = _parts(fields, entries)
+        return cast("BookBatch", self._make("/api/v1/book-batches", key=idempotency_key, **parts))
 
     def add(
         self,
@@ -141,14 +64,14 @@ class BookBatches:
         on_error: Literal["reject", "skip"] = "reject",
     ) -> BookBatch:
         """Add entries to a batch that was not closed."""
-        answer = self._http.send(
+        found = self._read(
             "POST",
             path_of("book-batches", batch_id, "/entries"),
             repeatable=False,
             timeout=max(self._http.timeout, SENDING_SECONDS),
             **_parts({"on_error": on_error}, entries),
         )
-        return cast("BookBatch", read_json(answer))
+        return cast("BookBatch", found)
 
     def upload(self, batch_id: str, file: Path | str, *, entry: str | None = None) -> Book:
         """Send the file of an entry, whose options and metadata it then has.
@@ -162,15 +85,8 @@ class BookBatches:
         """
         path = Path(file)
         data = {"book_batch": batch_id, **({"entry": entry} if entry is not None else {})}
-        answer = self._http.send(
-            "POST",
-            "/api/v1/books",
-            headers={"Idempotency-Key": uuid.uuid4().hex},
-            timeout=max(self._http.timeout, SENDING_SECONDS),
-            data=data,
-            files={"file": (path.name, path.read_bytes())},
-        )
-        return cast("Book", read_json(answer))
+        parts = {"data": data, "files": {"file": (path.name, path.read_bytes())}}
+        return cast("Book", self._make("/api/v1/books", key=None, **parts))
 
     def upload_missing(
         self,
@@ -202,59 +118,16 @@ class BookBatches:
 
     def list(self) -> Iterator[BookBatch]:
         """Yield batches of books, newest first."""
-        return cast("Iterator[BookBatch]", self._http.pages(_PATH, {}))
-
-    def get(self, batch_id: str) -> BookBatch:
-        """Return a batch."""
-        return cast("BookBatch", read_json(self._http.get(path_of("book-batches", batch_id))))
+        return self._rows()
 
     def entries(self, batch_id: str, *, state: str | None = None) -> Iterator[BookBatchEntry]:
         """Yield the entries of a batch in their order; `state` is one or several, by commas."""
-        params = {"state": state} if state is not None else {}
-        pages = self._http.pages(path_of("book-batches", batch_id, "/entries"), params)
-        return cast("Iterator[BookBatchEntry]", pages)
+        return self._pages(path_of("book-batches", batch_id, "/entries"), state=state)
 
     def report(self, batch_id: str) -> dict[str, Any]:
         """Return the summary of a batch that has ended: totals, and its books one by one."""
-        path = path_of("book-batches", batch_id, "/report")
-        return cast("dict[str, Any]", read_json(self._http.get(path)))
-
-    def poll(self, batch_id: str, seconds: float) -> BookBatch:
-        """Return a batch once it has ended or about so many seconds are over."""
-        path = path_of("book-batches", batch_id)
-        params = {"wait": f"{seconds:.3f}"}
-        started = time.monotonic()
-        answer = self._http.get(path, params, wait_seconds=seconds, retries=WAIT_RETRIES)
-        batch = cast("BookBatch", read_json(answer))
-        if batch["ended_at"] is None:
-            # A server with too many waiting polls answers at once.
-            pause = min(seconds, retry_after_of(answer) or 0.0)
-            self._http.sleep(max(0.0, pause - (time.monotonic() - started)))
-        return batch
-
-    def wait(
-        self,
-        batch_id: str,
-        *,
-        timeout: float | None = None,
-        on_update: Callable[[BookBatch], None] | None = None,
-    ) -> BookBatch:
-        """Return a batch once it has ended, in whatever way.
-
-        Args:
-            on_update: called with the batch about once a second.
-
-        Raises:
-            WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
-        """
-        deadline = deadline_after(timeout)
-        longest = UPDATE_SECONDS if on_update is not None else POLL_SECONDS
-        while True:
-            batch = self.poll(batch_id, within(deadline, longest, f"the batch {batch_id}"))
-            if on_update is not None:
-                on_update(batch)
-            if batch["ended_at"] is not None:
-                return batch
+        found = self._read("GET", path_of("book-batches", batch_id, "/report"))
+        return cast("dict[str, Any]", found)
 
     def events(self, batch_id: str, *, last_event_id: str | None = None) -> Iterator[Event]:
         """Yield what happens to a batch until it has ended: `state`, `book`, `progress`, `deleted`.
@@ -266,50 +139,36 @@ class BookBatches:
 
     def close(self, batch_id: str) -> BookBatch:
         """Say that no more entries and files come: the batch ends once its books have."""
-        return self._do(batch_id, "close")
+        return self._act(batch_id, "close")
 
     def pause(self, batch_id: str) -> BookBatch:
         """Start nothing more of a batch."""
-        return self._do(batch_id, "pause")
+        return self._act(batch_id, "pause")
 
     def resume(self, batch_id: str) -> BookBatch:
         """Go on with a paused batch."""
-        return self._do(batch_id, "resume")
+        return self._act(batch_id, "resume")
 
     def cancel(self, batch_id: str) -> BookBatch:
         """Cancel the unfinished books of a batch; what is rendered is kept."""
-        return self._do(batch_id, "cancel")
+        return self._act(batch_id, "cancel")
 
     def retry(self, batch_id: str) -> BookBatch:
         """Queue what failed or was cancelled once more."""
-        return self._do(batch_id, "retry", repeatable=False)
+        return self._act(batch_id, "retry", repeatable=False)
 
     def approve(self, batch_id: str, books: Sequence[str] | None = None) -> BookBatch:
         """Approve samples, so that the rest of their books is rendered."""
-        return self._do(batch_id, "approve", {} if books is None else {"books": list(books)})
+        return self._act(batch_id, "approve", {} if books is None else {"books": list(books)})
 
     def set_priority(
         self, batch_id: str, priority: Literal["interactive", "bulk"] | str
     ) -> BookBatch:
         """Give a batch and its unfinished books another priority."""
-        return self._do(batch_id, "priority", {"priority": priority})
+        return self._act(batch_id, "priority", {"priority": priority})
 
-    def delete(self, batch_id: str) -> None:
-        """Delete a batch in any state, its books, their jobs and all files."""
-        self._http.send("DELETE", path_of("book-batches", batch_id), repeatable=False)
-
-    def _do(
-        self,
-        batch_id: str,
-        action: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        repeatable: bool = True,
-    ) -> BookBatch:
-        path = path_of("book-batches", batch_id, f"/{action}")
-        parts: dict[str, Any] = {} if body is None else {"json": dict(body)}
-        answer = self._http.send("POST", path, repeatable=repeatable, **parts)
-        return cast("BookBatch", read_json(answer))
+    def _is_over(self, batch: BookBatch) -> bool:
+        return batch["ended_at"] is not None
 
 
 def entries_of_folder(folder: Path) -> list[dict[str, Any]]:
@@ -344,8 +203,4 @@ def _parts(
     if not isinstance(entries, (Path, str)):
         return {"json": {**fields, "entries": [dict(one) for one in entries]}}
     path = Path(entries)
-    spelled = {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in fields.items()
-    }
-    return {"data": spelled, "files": {"manifest": (path.name, path.read_bytes())}}
+    return {"data": form_of(fields), "files": {"manifest": (path.name, path.read_bytes())}}

@@ -1,79 +1,22 @@
-"""The books of a server, as the client sees them."""
+"""The books of a server, their plans, casting, files and covers, as the client sees them."""
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
-from ttsweb.client.book_files import BookFiles
-from ttsweb.client.book_work import BookWork, Casting
 from ttsweb.client.download import OnBytes, download
-from ttsweb.client.http import Http, read_json
-from ttsweb.client.paths import deadline_after, path_of, within
-from ttsweb.client.types import JOB_FINAL, JobVoice
-
-POLL_SECONDS = 1.0
-SENDING_SECONDS = 300.0  # a hundred megabytes over a slow line
-IMPORTED: frozenset[str] = frozenset({"planned", "failed"})
+from ttsweb.client.errors import NotFoundError
+from ttsweb.client.resource import SENDING_SECONDS, Resource, form_of, is_id, path_of, wait_for
+from ttsweb.client.types import FILE_FINAL, JOB_FINAL, Book, BookFile, BookFileKind, Casting
 
 
-class BookProgress(TypedDict):
-    """How far the job of a book is."""
-
-    share: float
-    chapters_total: int
-    chapters_done: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
-    segments_cancelled: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
-
-
-class Book(TypedDict):
-    """A book and how far it is; `status` is importing, planned, paused, or that of its job."""
-
-    id: str
-    status: str
-    job: str | None
-    title: str
-    authors: list[str]
-    language: str
-    filename: str
-    size_bytes: int
-    sha256: str
-    plan_number: int
-    plan: dict[str, Any] | None
-    progress: BookProgress | None
-    options: dict[str, Any]
-    policies: dict[str, str]
-    casting: Casting
-    opening_credits: str
-    closing_credits: str
-    voices: list[JobVoice]
-    metadata: dict[str, Any]
-    cover_url: str | None
-    start_wanted: bool
-    audio_url: str | None
-    error_code: str
-    error_message: str
-    created_at: str
-    updated_at: str
-
-
-class Books(BookFiles, BookWork):
+class Books(Resource[Book]):
     """The books of the key's user; every method raises `ClientError`s."""
 
-    def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
-        self._http = http
+    kind = "books"
+    keeps_back = False
 
     def upload(
         self,
@@ -103,27 +46,16 @@ class Books(BookFiles, BookWork):
             fields["voice"] = voice
         if voices is not None:
             fields["voices"] = {str(speaker): name for speaker, name in voices.items()}
-        answer = self._http.send(
-            "POST",
-            "/api/v1/books",
-            headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
-            timeout=max(self._http.timeout, SENDING_SECONDS),
-            data={name: _spelled(value) for name, value in fields.items()},
-            files={"file": (path.name, path.read_bytes())},
-        )
-        return cast("Book", read_json(answer))
+        parts = {"data": form_of(fields), "files": {"file": (path.name, path.read_bytes())}}
+        return cast("Book", self._make("/api/v1/books", key=idempotency_key, **parts))
 
     def list(self) -> Iterator[Book]:
         """Yield books, newest first."""
-        return cast("Iterator[Book]", self._http.pages("/api/v1/books", {}))
-
-    def get(self, book_id: str) -> Book:
-        """Return a book."""
-        return cast("Book", read_json(self._http.get(path_of("books", book_id))))
+        return self._rows()
 
     def plan(self, book_id: str) -> dict[str, Any]:
         """Return the plan of a book: what is spoken, and what is skipped and why."""
-        return cast("dict[str, Any]", read_json(self._http.get(path_of("books", book_id, "/plan"))))
+        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/plan")))
 
     def edit(
         self, book_id: str, edits: Sequence[Mapping[str, Any]], *, plan_number: int | None = None
@@ -133,43 +65,36 @@ class Books(BookFiles, BookWork):
         Args:
             plan_number: of the plan that was looked at; another one meanwhile is a ConflictError.
         """
-        body: dict[str, Any] = {"edits": list(edits)}
-        if plan_number is not None:
-            body["plan_number"] = plan_number
-        path = path_of("books", book_id, "/plan")
-        answer = self._http.send("PATCH", path, json=body, repeatable=False)
-        return cast("dict[str, Any]", read_json(answer))
+        return self._change_plan(book_id, {"edits": list(edits)}, plan_number)
 
     def proof(self, book_id: str) -> dict[str, Any]:
         """Return where all characters of a book are: spoken, skipped with a reason, or failed."""
-        path = path_of("books", book_id, "/proof")
-        return cast("dict[str, Any]", read_json(self._http.get(path)))
+        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/proof")))
 
     def start(self, book_id: str, *, voice: str | None = None) -> Book:
         """Have a planned book rendered."""
         body = {} if voice is None else {"voice": voice}
-        path = path_of("books", book_id, "/start")
-        return cast("Book", read_json(self._http.send("POST", path, json=body, repeatable=False)))
+        return self._act(book_id, "start", body, repeatable=False)
 
     def pause(self, book_id: str) -> Book:
         """Start no more segments of a book."""
-        return self._do(book_id, "pause")
+        return self._act(book_id, "pause")
 
     def resume(self, book_id: str) -> Book:
         """Go on with a paused book."""
-        return self._do(book_id, "resume")
+        return self._act(book_id, "resume")
 
     def cancel(self, book_id: str) -> Book:
         """Cancel a book's job; what is rendered is kept."""
-        return self._do(book_id, "cancel")
+        return self._act(book_id, "cancel")
 
     def retry(self, book_id: str) -> Book:
         """Queue what failed or was cancelled once more."""
-        return self._do(book_id, "retry", repeatable=False)
+        return self._act(book_id, "retry", repeatable=False)
 
     def approve(self, book_id: str) -> Book:
         """Approve a book's sample, so that its rest is rendered."""
-        return self._do(book_id, "approve")
+        return self._act(book_id, "approve")
 
     def download_sample(
         self, book_id: str, target: Path | str, on_bytes: OnBytes | None = None
@@ -180,11 +105,7 @@ class Books(BookFiles, BookWork):
             ConflictError: sample_not_ready.
             NotFoundError: book_without_sample.
         """
-        return download(self._http, path_of("books", book_id, "/sample"), Path(target), on_bytes)
-
-    def delete(self, book_id: str) -> None:
-        """Delete a book in any state, its job and all files."""
-        self._http.send("DELETE", path_of("books", book_id), repeatable=False)
+        return self._download(book_id, "/sample", target, on_bytes)
 
     def download(self, book_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
         """Write the file of a book, all of it or nothing; a broken download is gone on with.
@@ -195,7 +116,7 @@ class Books(BookFiles, BookWork):
             DownloadError: the connection broke too often.
             OSError: the file cannot be written.
         """
-        return download(self._http, path_of("books", book_id, "/audio"), Path(target), on_bytes)
+        return self._download(book_id, "/audio", target, on_bytes)
 
     def wait_planned(self, book_id: str, *, timeout: float | None = None) -> Book:
         """Return a book once it was read, or could not be; it may have been started by then.
@@ -205,52 +126,178 @@ class Books(BookFiles, BookWork):
         """
         return self._wait(book_id, lambda book: book["status"] != "importing", timeout, None)
 
-    def wait(
+    def _is_over(self, book: Book) -> bool:
+        """Return whether nothing more happens to a book by itself."""
+        if book["job"] is None:
+            is_to_start = book["status"] in ("importing", "planned") and book["start_wanted"]
+            return not is_to_start
+        return book["status"] in JOB_FINAL
+
+    def set_casting(
+        self, book_id: str, casting: Casting | None, *, plan_number: int | None = None
+    ) -> dict[str, Any]:
+        """Say before the start who speaks beside the narrator, and return the plan.
+
+        Args:
+            casting: takes the place of the one so far; None lets the narrator speak all.
+            plan_number: of the plan that was looked at; another one meanwhile is a ConflictError.
+        """
+        return self._change_plan(book_id, {"casting": casting}, plan_number)
+
+    def set_credits(
         self,
         book_id: str,
         *,
-        timeout: float | None = None,
-        on_update: Callable[[Book], None] | None = None,
-    ) -> Book:
-        """Return a started book once it has ended, in whatever way; its `status` says how.
+        opening: str | None = None,
+        closing: str | None = None,
+        plan_number: int | None = None,
+    ) -> dict[str, Any]:
+        """Give a book credits before its start, and return the plan.
 
         Args:
-            on_update: called with the book about once a second.
+            opening, closing: templates; empty for none, None leaves what there is.
+        """
+        given = {"opening_credits": opening, "closing_credits": closing}
+        body = {name: value for name, value in given.items() if value is not None}
+        return self._change_plan(book_id, body, plan_number)
+
+    def set_pauses(self, book_id: str, pauses: Mapping[str, int | None]) -> Book:
+        """Change how long pauses are, in ms by name; None is the usual length.
+
+        Of a book that has its file only that is made again; nothing is rendered.
+        """
+        path = path_of("books", book_id, "/pauses")
+        return cast("Book", self._read("PATCH", path, json=dict(pauses)))
+
+    def set_priority(self, book_id: str, priority: str) -> Book:
+        """Move a book to the class `interactive` or `bulk`.
 
         Raises:
-            WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
+            ConflictError: job_ended.
         """
-        return self._wait(book_id, _has_ended, timeout, on_update)
+        return self._act(book_id, "priority", {"priority": priority})
 
-    def _wait(
+    def _change_plan(
+        self, book_id: str, body: Mapping[str, Any], plan_number: int | None
+    ) -> dict[str, Any]:
+        fields = dict(body) if plan_number is None else {**body, "plan_number": plan_number}
+        path = path_of("books", book_id, "/plan")
+        found = self._read("PATCH", path, json=fields, repeatable=False)
+        return cast("dict[str, Any]", found)
+
+    def files(self, book_id: str) -> Iterator[BookFile]:
+        """Yield the files of a book beside its job's, newest first, without their reports."""
+        return self._pages(path_of("books", book_id, "/files"))
+
+    def request_file(self, book_id: str, kind: BookFileKind | str, **options: Any) -> BookFile:
+        """Have a file of a started book made, or return the one that was made so before.
+
+        Args:
+            options: those that the kind takes: `format`, `preset` (standard or acx), `loudness`,
+                `bit_rate`, `sample_rate`, `minutes`, `chapter`; and `partial`, for the chapters
+                that are complete while others are not.
+
+        Raises:
+            ConflictError: book_not_started, book_not_finished.
+        """
+        path = path_of("books", book_id, "/files")
+        return cast("BookFile", self._read("POST", path, json={"kind": kind, **options}))
+
+    def file(self, book_id: str, file_id: str) -> BookFile:
+        """Return a file of a book and how far it is."""
+        return cast("BookFile", self._read("GET", _path(book_id, file_id)))
+
+    def wait_file(
         self,
         book_id: str,
-        is_over: Callable[[Book], bool],
-        timeout: float | None,
-        on_update: Callable[[Book], None] | None,
+        file_id: str,
+        *,
+        timeout: float | None = None,
+        on_update: Callable[[BookFile], None] | None = None,
+    ) -> BookFile:
+        """Return a file once it is done or has failed; its `status` says which.
+
+        Args:
+            on_update: called with the file about once a second.
+
+        Raises:
+            WaitTimeoutError: it was not there after `timeout` seconds; it goes on.
+        """
+        return wait_for(
+            lambda _: self.file(book_id, file_id),
+            lambda file: file["status"] in FILE_FINAL,
+            f"the file {file_id}",
+            timeout=timeout,
+            on_update=on_update,
+            sleep=self._http.sleep,
+        )
+
+    def download_file(
+        self, book_id: str, file_id: str, target: Path | str, on_bytes: OnBytes | None = None
+    ) -> Path:
+        """Write a file of a book, all of it or nothing; a broken download is gone on with.
+
+        Raises:
+            ConflictError: book_file_not_ready, book_file_failed.
+            DownloadError: the connection broke too often.
+            OSError: the file cannot be written.
+        """
+        return download(self._http, _path(book_id, file_id, "/content"), Path(target), on_bytes)
+
+    def plot(self, book_id: str, file_id: str) -> str:
+        """Return the levels of a file's chapters as SVG."""
+        return self._http.get(_path(book_id, file_id, "/plot")).text
+
+    def delete_file(self, book_id: str, file_id: str) -> None:
+        """Delete a file of a book in any state; the book stays as it is."""
+        self._http.send("DELETE", _path(book_id, file_id), repeatable=False)
+
+    def metadata(self, book_id: str) -> dict[str, Any]:
+        """Return what is said of a book: by its `file`, what was `set`, and what is `shown`."""
+        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/metadata")))
+
+    def set_metadata(
+        self, book_id: str, values: Mapping[str, Any] | None = None, **more: Any
     ) -> Book:
-        deadline = deadline_after(timeout)
-        while True:
-            book = self.get(book_id)
-            if on_update is not None:
-                on_update(book)
-            if is_over(book):
-                return book
-            self._http.sleep(within(deadline, POLL_SECONDS, f"the book {book_id}"))
+        """Say something else of a book; None takes back what was said.
 
-    def _do(self, book_id: str, action: str, *, repeatable: bool = True) -> Book:
-        path = path_of("books", book_id, f"/{action}")
-        return cast("Book", read_json(self._http.send("POST", path, repeatable=repeatable)))
+        Args:
+            values, more: title, subtitle, authors, narrators, series, series_index, publisher,
+                date, description, genres, language, rights.
+        """
+        body = {"metadata": {**(values or {}), **more}}
+        return cast("Book", self._read("PATCH", path_of("books", book_id), json=body))
+
+    def set_cover(self, book_id: str, file: Path | str) -> Book:
+        """Give a book another cover: a JPEG, PNG or WebP image.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        path = Path(file)
+        found = self._read(
+            "PUT",
+            path_of("books", book_id, "/cover"),
+            timeout=max(self._http.timeout, SENDING_SECONDS),
+            files={"file": (path.name, path.read_bytes())},
+        )
+        return cast("Book", found)
+
+    def download_cover(self, book_id: str, target: Path | str) -> Path:
+        """Write the cover of a book, as it was uploaded or as its file has it."""
+        return self._download(book_id, "/cover", target)
+
+    def delete_cover(self, book_id: str) -> None:
+        """Remove a book's cover; its files then show its title."""
+        self._http.send("DELETE", path_of("books", book_id, "/cover"), repeatable=False)
 
 
-def _has_ended(book: Book) -> bool:
-    """Say whether nothing more happens to a book by itself."""
-    if book["job"] is None:
-        is_to_start = book["status"] in ("importing", "planned") and book["start_wanted"]
-        return not is_to_start
-    return book["status"] in JOB_FINAL
+def _path(book_id: str, file_id: str, rest: str = "") -> str:
+    """Return the path of one file.
 
-
-def _spelled(value: Any) -> str:
-    """Return a value as a form has it."""
-    return value if isinstance(value, str) else json.dumps(value)
+    Raises:
+        NotFoundError: what is no id would be another address.
+    """
+    if not is_id(file_id):
+        raise NotFoundError(404, "book_file_not_found", f"{file_id!r} is not the id of a file.")
+    return path_of("books", book_id, f"/files/{file_id}{rest}")

@@ -1,27 +1,34 @@
-"""The jobs of a server, as the client sees them."""
+"""The jobs and batches of a server and its review list, as the client sees them."""
 
 from __future__ import annotations
 
 import base64
 import json
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from ttsweb.client.download import OnBytes, download
+from ttsweb.client.download import OnBytes
 from ttsweb.client.http import Http, read_json
-from ttsweb.client.paths import path_of
-from ttsweb.client.types import Clip, Job, JobChanges, JobOptions, Segment
-from ttsweb.client.waiting import poll_work, wait_for_end
+from ttsweb.client.resource import Resource, form_of, path_of
+from ttsweb.client.types import (
+    Approvals,
+    Batch,
+    BatchOptions,
+    Clip,
+    Item,
+    Job,
+    JobChanges,
+    JobOptions,
+    ReviewItem,
+    Segment,
+)
 
 
-class Jobs:
+class Jobs(Resource[Job]):
     """The jobs of the key's user; every method raises `ClientError`s."""
 
-    def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
-        self._http = http
+    kind = "jobs"
 
     def create(
         self,
@@ -50,13 +57,11 @@ class Jobs:
             fields["voices"] = {str(speaker): name for speaker, name in voices.items()}
         if references is not None:
             fields["references"] = {str(n): _inline(clip) for n, clip in references.items()}
-        body: dict[str, Any] = {"json": fields}
+        parts: dict[str, Any] = {"json": fields}
         if reference is not None:
             fields["reference_text"] = reference.transcript
-            body = {"data": _as_form(fields), "files": {"reference_audio": reference.read()}}
-        headers = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex}
-        answer = self._http.send("POST", "/api/v1/jobs", headers=headers, **body)
-        return cast("Job", read_json(answer))
+            parts = {"data": form_of(fields), "files": {"reference_audio": reference.read()}}
+        return cast("Job", self._make("/api/v1/jobs", key=idempotency_key, **parts))
 
     def list(
         self,
@@ -74,47 +79,12 @@ class Jobs:
             created_after: a moment with its zone, such as 2026-01-31T12:00:00Z.
             ids: at most 200; those that are not there are left out.
         """
-        given = {"status": status, "voice": voice, "created_after": created_after}
-        params = {name: value for name, value in given.items() if value is not None}
-        if ids is not None:
-            params["ids"] = ",".join(ids)
-        return cast("Iterator[Job]", self._http.pages("/api/v1/jobs", params))
-
-    def get(self, job_id: str) -> Job:
-        """Return a job."""
-        return cast("Job", read_json(self._http.get(path_of("jobs", job_id))))
-
-    def poll(self, job_id: str, seconds: float) -> Job:
-        """Return a job once it has ended or about so many seconds are over."""
-        return cast("Job", poll_work(self._http, path_of("jobs", job_id), seconds))
-
-    def wait(
-        self,
-        job_id: str,
-        *,
-        timeout: float | None = None,
-        on_update: Callable[[Job], None] | None = None,
-    ) -> Job:
-        """Return a job once it has ended, in whatever way; its `status` says how.
-
-        Args:
-            on_update: called with the job about once a second.
-
-        Raises:
-            WaitTimeoutError: it had not ended after `timeout` seconds; it goes on.
-        """
-        return wait_for_end(
-            lambda seconds: self.poll(job_id, seconds),
-            lambda job: job["status"],
-            f"the job {job_id}",
-            timeout=timeout,
-            on_update=on_update,
-        )
+        joined = None if ids is None else ",".join(ids)
+        return self._rows(status=status, voice=voice, created_after=created_after, ids=joined)
 
     def segments(self, job_id: str) -> Iterator[Segment]:
         """Yield the segments of a job in their order."""
-        pages = self._http.pages(path_of("jobs", job_id, "/segments"))
-        return cast("Iterator[Segment]", pages)
+        return self._pages(path_of("jobs", job_id, "/segments"))
 
     def change(self, job_id: str, **changes: Unpack[JobChanges]) -> Job:
         """Change a job's priority, deadline or retention; what is not given stays.
@@ -122,21 +92,15 @@ class Jobs:
         Raises:
             ConflictError: job_ended, priority and deadline mean nothing any more.
         """
-        answer = self._http.send("PATCH", path_of("jobs", job_id), json=dict(changes))
-        return cast("Job", read_json(answer))
+        return cast("Job", self._read("PATCH", path_of("jobs", job_id), json=dict(changes)))
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job; one that has ended stays as it is."""
-        return cast("Job", read_json(self._http.send("POST", path_of("jobs", job_id, "/cancel"))))
+        return self._act(job_id, "cancel")
 
     def retry(self, job_id: str) -> Job:
         """Queue once more what failed or was cancelled; what is finished is kept."""
-        answer = self._http.send("POST", path_of("jobs", job_id, "/retry"), repeatable=False)
-        return cast("Job", read_json(answer))
-
-    def delete(self, job_id: str) -> None:
-        """Delete a job in any state, and its files."""
-        self._http.send("DELETE", path_of("jobs", job_id), repeatable=False)
+        return self._act(job_id, "retry", repeatable=False)
 
     def download(self, job_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
         """Write a job's file, all of it or nothing; a broken download is gone on with.
@@ -147,7 +111,133 @@ class Jobs:
             DownloadError: the connection broke too often.
             OSError: the file cannot be written.
         """
-        return download(self._http, path_of("jobs", job_id, "/audio"), Path(target), on_bytes)
+        return self._download(job_id, "/audio", target, on_bytes)
+
+
+class Batches(Resource[Batch]):
+    """The batches of the key's user; every method raises `ClientError`s."""
+
+    kind = "batches"
+
+    def submit(
+        self,
+        items: Sequence[Mapping[str, Any]] | Path | str,
+        *,
+        voice: str | None = None,
+        defaults: JobOptions | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[BatchOptions],
+    ) -> Batch:
+        """Queue many texts: a list of `{"custom_id", "text", …}`, or a JSONL file of them.
+
+        The request carries an `Idempotency-Key`, made here unless given: however often it is
+        repeated, one batch is made.
+
+        Args:
+            voice: id or name, for items that name none.
+            defaults: options for items that do not say otherwise.
+
+        Raises:
+            InvalidRequestError: `batch_items_invalid`, its `errors` name lines or items.
+            OSError: the file cannot be read.
+        """
+        chosen: dict[str, Any] = {**(defaults or {})}
+        if voice is not None:
+            chosen["voice"] = voice
+        if isinstance(items, (Path, str)):
+            path = Path(items)
+            parts: dict[str, Any] = {
+                "data": {**options, "defaults": json.dumps(chosen)},
+                "files": {"file": (path.name, path.read_bytes(), "application/jsonl")},
+            }
+        else:
+            parts = {"json": {**options, "items": list(items), "defaults": chosen}}
+        return cast("Batch", self._make("/api/v1/batches", key=idempotency_key, **parts))
+
+    def list(self, *, status: str | None = None) -> Iterator[Batch]:
+        """Yield batches, newest first; `status` is one or several, by commas."""
+        return self._rows(status=status)
+
+    def items(self, batch_id: str, *, status: str | None = None) -> Iterator[Item]:
+        """Yield the items of a batch in their order; `status` is one or several, by commas."""
+        return self._pages(path_of("batches", batch_id, "/items"), status=status)
+
+    def cancel(self, batch_id: str) -> Batch:
+        """Cancel a batch and what of its items has not ended."""
+        return self._act(batch_id, "cancel")
+
+    def retry(self, batch_id: str) -> Batch:
+        """Queue the items once more that are not whole; what is finished is kept."""
+        return self._act(batch_id, "retry", repeatable=False)
+
+    def download(self, batch_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
+        """Write the zip of a batch, all of it or nothing; a broken download is gone on with.
+
+        Raises:
+            ConflictError: batch_not_finished.
+            NotFoundError: batch_without_results, nothing of it was rendered or it was cancelled.
+            DownloadError: the connection broke too often.
+            OSError: the file cannot be written.
+        """
+        return self._download(batch_id, "/results", target, on_bytes)
+
+
+class Review:
+    """The review list of the key's user; every method raises `ClientError`s."""
+
+    def __init__(self, http: Http) -> None:
+        """Use a connection pool; `Client` makes this."""
+        self._http = http
+
+    def list(
+        self,
+        *,
+        book: str | None = None,
+        job: str | None = None,
+        flag: str | None = None,
+        status: str | None = None,
+        approved: bool = False,
+        heard: bool | None = None,
+    ) -> Iterator[ReviewItem]:
+        """Yield segments that need somebody's ears, worst first.
+
+        Args:
+            book, job: the id of one.
+            flag, status: one or several, by commas; a status is `failed` or `done`.
+            heard: True leaves out what has no take to listen to, False yields that alone.
+            approved: yield those that were approved or chosen, in place of those.
+        """
+        given = {
+            "book": book,
+            "job": job,
+            "flag": flag,
+            "status": status,
+            "heard": None if heard is None else json.dumps(heard),
+            "approved": "true" if approved else None,
+        }
+        params = {name: value for name, value in given.items() if value is not None}
+        return cast("Iterator[ReviewItem]", self._http.pages("/api/v1/review", params))
+
+    def get(self, segment_id: int) -> ReviewItem:
+        """Return a segment, whether or not it is listed for review."""
+        return cast("ReviewItem", read_json(self._http.get(f"/api/v1/review/{int(segment_id)}")))
+
+    def approve(self, segment_id: int, take: str) -> ReviewItem:
+        """Approve the take that was listened to; once more it changes nothing.
+
+        Raises:
+            ConflictError: take_changed, the segment keeps another one by now; segment_unfinished,
+                segment_without_audio, job_cancelled.
+        """
+        path = f"/api/v1/review/{int(segment_id)}/approve"
+        answer = self._http.send("POST", path, json={"take": take})
+        return cast("ReviewItem", read_json(answer))
+
+    def approve_all(self, takes: Mapping[int, str]) -> Approvals:
+        """Approve up to 200 takes, by segment; what cannot be is in `refused`."""
+        body = {"takes": [{"segment": segment, "take": take} for segment, take in takes.items()]}
+        answer = self._http.send("POST", "/api/v1/review/approve", json=body)
+        return cast("Approvals", read_json(answer))
 
 
 def _inline(clip: Clip) -> dict[str, str]:
@@ -155,11 +245,3 @@ def _inline(clip: Clip) -> dict[str, str]:
     _, content = clip.read()
     audio = f"data:application/octet-stream;base64,{base64.b64encode(content).decode()}"
     return {"audio": audio, "text": clip.transcript}
-
-
-def _as_form(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields as a form has them: what is no text or number is JSON."""
-    return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in fields.items()
-    }

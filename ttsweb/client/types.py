@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
+from synth.formats import BookFileFormat
+
 JobStatus = Literal["queued", "running", "succeeded", "partial", "failed", "cancelled"]
 JOB_FINAL: frozenset[str] = frozenset({"succeeded", "partial", "failed", "cancelled"})
 VOICE_FINAL: frozenset[str] = frozenset({"ready", "failed"})
 JOB_WITH_AUDIO: frozenset[str] = frozenset({"succeeded", "partial"})
+FILE_FINAL: frozenset[str] = frozenset({"done", "failed"})
+BookFileKind = Literal[
+    BookFileFormat, "chapters", "shelf", "read_along", "sample", "srt", "vtt", "report"
+]
 
 
 class JobVoice(TypedDict):
@@ -183,6 +189,244 @@ class Voice(TypedDict):
     created_at: str
     updated_at: str
     last_used_at: str | None
+
+
+class Batch(TypedDict):
+    """A batch and how far it is; `counts` has the number of items in each state."""
+
+    id: str
+    status: JobStatus
+    progress: float
+    items_total: int
+    counts: dict[str, int]
+    audio_seconds: float
+    eta_seconds: float | None
+    results_url: str | None
+    error_code: str
+    error_message: str
+    cancel_requested: bool
+    priority: str
+    webhook: str
+    deadline: str | None
+    retention: int | str | None
+    expires_at: str | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    updated_at: str
+
+
+class BatchOptions(TypedDict, total=False):
+    """What holds for a batch as a whole; the server's defaults hold otherwise."""
+
+    on_error: Literal["reject", "skip"]
+    priority: Literal["interactive", "bulk"]
+    webhook: str
+    retention: int | str
+    deadline: float | str
+
+
+class Item(Job):
+    """An item of a batch: a job and its place there."""
+
+    item_index: int
+
+
+class Casting(TypedDict, total=False):
+    """Who speaks beside the narrator; voices are ids or names."""
+
+    dialogue: str  # off, or detect with `dialogue_voice`
+    dialogue_voice: str
+    characters: dict[str, str]
+    languages: dict[str, str]
+
+
+class BookProgress(TypedDict):
+    """How far the job of a book is."""
+
+    share: float
+    chapters_total: int
+    chapters_done: int
+    segments_total: int
+    segments_done: int
+    segments_failed: int
+    segments_cancelled: int
+    takes_rendered: int
+    takes_reused: int
+    audio_seconds: float
+    real_time_factor: float | None
+    eta_seconds: int | None
+
+
+class Book(TypedDict):
+    """A book and how far it is; `status` is importing, planned, paused, or that of its job."""
+
+    id: str
+    status: str
+    job: str | None
+    title: str
+    authors: list[str]
+    language: str
+    filename: str
+    size_bytes: int
+    sha256: str
+    plan_number: int
+    plan: dict[str, Any] | None
+    progress: BookProgress | None
+    options: dict[str, Any]
+    policies: dict[str, str]
+    casting: Casting
+    opening_credits: str
+    closing_credits: str
+    voices: list[JobVoice]
+    metadata: dict[str, Any]
+    cover_url: str | None
+    start_wanted: bool
+    audio_url: str | None
+    error_code: str
+    error_message: str
+    created_at: str
+    updated_at: str
+
+
+class BookFile(TypedDict):
+    """A file of a book; `status` is queued, claimed, done or failed.
+
+    `report` is None until it is done, and not there in lists.
+    """
+
+    id: str
+    kind: BookFileKind
+    options: dict[str, Any]
+    status: str
+    is_partial: bool
+    is_current: bool
+    filename: str
+    content_type: str
+    size_bytes: int
+    sha256: str
+    duration_seconds: float
+    content_url: str | None
+    plot_url: str | None
+    error_code: str
+    error_message: str
+    created_at: str
+    finished_at: str | None
+    report: NotRequired[dict[str, Any] | None]
+
+
+class BatchProgress(TypedDict):
+    """How far a batch is."""
+
+    share: float
+    books_total: int
+    books_ended: int
+    segments_total: int
+    segments_done: int
+    segments_failed: int
+    takes_rendered: int
+    takes_reused: int
+    audio_seconds: float
+    expected_seconds: float
+    real_time_factor: float | None
+    eta_seconds: int | None
+
+
+class BookBatch(TypedDict):
+    """A batch of books; `status` is open, running, paused, to_approve, cancelling, or its end."""
+
+    id: str
+    name: str
+    status: str
+    sample: str
+    priority: str
+    webhook: str
+    defaults: dict[str, Any]
+    counts: dict[str, int]
+    progress: BatchProgress
+    stored_bytes: dict[str, int]
+    skipped: list[dict[str, Any]]
+    summary: dict[str, Any] | None
+    closed_at: str | None
+    approved_at: str | None
+    paused_at: str | None
+    cancelled_at: str | None
+    ended_at: str | None
+    created_at: str
+    updated_at: str
+
+
+class BookBatchEntry(TypedDict):
+    """An entry of a batch: what its manifest says, and how far its book is."""
+
+    index: int
+    file: str
+    state: str
+    options: dict[str, Any]
+    metadata: dict[str, Any]
+    book: str | None
+    title: str
+    sample: dict[str, Any] | None
+    plan: dict[str, Any] | None
+    progress: BookProgress | None
+    stored_bytes: dict[str, int]
+    audio_url: str | None
+    waits_for: str
+    error_code: str
+    error_message: str
+
+
+class ReviewFlag(TypedDict):
+    """One flag of a take, and what it means."""
+
+    name: str
+    sentence: str
+
+
+class ReviewTake(TypedDict):
+    """One take of a segment; `heard` is what a transcriber heard, None where none listened."""
+
+    take: str
+    seed: int
+    seconds: float
+    score: float | None
+    flags: list[str]
+    measures: list[dict[str, Any]]
+    is_kept: bool
+    heard: str | None
+    audio_url: str
+
+
+class ReviewItem(TypedDict):
+    """A segment to be judged; `take` is the one that it keeps, None where it failed."""
+
+    id: int
+    job: str
+    book: str | None
+    title: str
+    chapter: dict[str, Any]
+    index: int
+    text: str
+    spoken_text: str
+    speaker: int
+    status: str
+    reason: Literal["failed", "flagged", "short"] | None
+    score: float | None
+    flags: list[ReviewFlag]
+    approved: bool
+    error_code: str
+    error_message: str
+    take: str | None
+    takes: list[ReviewTake]
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+class Approvals(TypedDict):
+    """What came of many approvals; `refused` has `segment`, `code` and `detail` of each."""
+
+    approved: list[int]
+    refused: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,30 +6,22 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from ttsweb.client.download import download
 from ttsweb.client.errors import NotFoundError, VoiceFailedError
-from ttsweb.client.http import Http, read_json
-from ttsweb.client.paths import is_id, path_of
+from ttsweb.client.resource import Resource, is_id
 from ttsweb.client.types import VOICE_FINAL, Clip, Voice
-from ttsweb.client.waiting import poll_work, wait_for_end
 
 NAMES_LISTED = 20
 
 
-class Voices:
+class Voices(Resource[Voice]):
     """The voices of a server; every method raises `ClientError`s."""
 
-    def __init__(self, http: Http) -> None:
-        """Use a connection pool; `Client` makes this."""
-        self._http = http
+    kind = "voices"
+    final = VOICE_FINAL
 
     def list(self) -> Iterator[Voice]:
         """Yield all voices, newest first."""
-        return cast("Iterator[Voice]", self._http.pages("/api/v1/voices"))
-
-    def get(self, voice_id: str) -> Voice:
-        """Return a voice."""
-        return cast("Voice", read_json(self._http.get(path_of("voices", voice_id))))
+        return self._rows()
 
     def find(self, name_or_id: str) -> Voice:
         """Return a voice by its id, or by its name in whatever case, as the server takes it.
@@ -75,12 +67,8 @@ class Voices:
             "shared": "true" if shared else "false",
             "cache_codes": "true" if cache_codes else "false",
         }
-        answer = self._http.send("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
-        return cast("Voice", read_json(answer))
-
-    def delete(self, voice_id: str) -> None:
-        """Delete a voice and its clips; queued jobs that need it fail."""
-        self._http.send("DELETE", path_of("voices", voice_id), repeatable=False)
+        found = self._read("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
+        return cast("Voice", found)
 
     def export(
         self,
@@ -98,7 +86,7 @@ class Voices:
             DownloadError: several tries in a row brought nothing.
             OSError: the file cannot be written.
         """
-        return download(self._http, path_of("voices", voice_id, "/export"), target, on_bytes)
+        return self._download(voice_id, "/export", target, on_bytes)
 
     def import_(self, archive: Path, *, name: str = "", shared: bool = False) -> Voice:
         """Make a voice of an archive that `export` has written, of this server or another one.
@@ -111,7 +99,7 @@ class Voices:
         """
         data = {"shared": "true" if shared else "false"} | ({"name": name} if name else {})
         with archive.open("rb") as file:
-            answer = self._http.send(
+            found = self._read(
                 "POST",
                 "/api/v1/voices/import",
                 data=data,
@@ -119,12 +107,7 @@ class Voices:
                 repeatable=False,
                 retries=0,  # the file has been read by then
             )
-        return cast("Voice", read_json(answer))
-
-    def poll(self, voice_id: str, seconds: float) -> Voice:
-        """Return a voice once it is encoded, cannot be, or about so many seconds are over."""
-        path = path_of("voices", voice_id)
-        return cast("Voice", poll_work(self._http, path, seconds, final=VOICE_FINAL))
+        return cast("Voice", found)
 
     def wait_ready(
         self,
@@ -142,14 +125,7 @@ class Voices:
             VoiceFailedError: it cannot be encoded; code and sentence say why.
             WaitTimeoutError: it was not ready after `timeout` seconds.
         """
-        voice = wait_for_end(
-            lambda seconds: self.poll(voice_id, seconds),
-            lambda voice: voice["status"],
-            f"the voice {voice_id}",
-            timeout=timeout,
-            on_update=on_update,
-            final=VOICE_FINAL,
-        )
+        voice = self.wait(voice_id, timeout=timeout, on_update=on_update)
         if voice["status"] == "failed":
             raise VoiceFailedError(voice["error_code"], voice["error_message"])
         return voice

@@ -11,6 +11,7 @@ import sys
 from argparse import SUPPRESS, Action, ArgumentParser, HelpFormatter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, TextIO
 
 from ttsweb.commands.errors import CommandError
@@ -94,14 +95,16 @@ class BaseCommand:
     """A command: subclasses declare `help` and arguments, and do the work in `handle`.
 
     A module of a command imports at its top only what its arguments need: standard library and
-    modules that load neither Django nor torch. `handle` imports the rest.
+    modules that load neither Django nor torch. What does the work is named by `work`.
 
     Attributes:
+        work: the `module:function` that `handle` loads and calls with the command and its options.
         needs_django: `execute` sets Django up first.
         requires_system_checks: Django's; an empty one skips them.
     """
 
     help = ""
+    work = ""
     needs_django = True
     requires_system_checks: Sequence[str] | str = "__all__"
     stealth_options: tuple[str, ...] = ()
@@ -118,8 +121,9 @@ class BaseCommand:
         """Declare the command's own arguments."""
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Do the command's work."""
-        raise NotImplementedError
+        """Load what does the command's work, and do it."""
+        module, _, function = self.work.partition(":")
+        getattr(import_module(module), function)(self, options)
 
     def create_parser(self, program: str, name: str, **options: Any) -> CommandParser:
         """Return the parser of this command."""

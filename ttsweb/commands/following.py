@@ -21,8 +21,8 @@ from ttsweb.client import (
     NotFoundError,
     Segment,
 )
-from ttsweb.commands.interrupts import signals_held
-from ttsweb.terminal.job_bars import JobBars
+from ttsweb.commands.errors import signals_held
+from ttsweb.terminal.bars import JobBars
 
 POLL_SECONDS = 1.0
 IDS_PER_REQUEST = 100

@@ -11,9 +11,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from ttsweb.commands.base import BaseCommand
-from ttsweb.configuration.env import PROJECT_DIR
+from ttsweb.configuration.env import PROJECT_DIR, SettingError
 from ttsweb.configuration.library import INSTALLED_APPS
-from ttsweb.configuration.specs import SettingError
 
 FOLDER = "management/commands"
 # The commands of the folder `lab`, which an installed package does not have.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,13 +12,18 @@ from typing import Any
 
 from synth.books.book import BookRejectedError
 from synth.books.cast import Casting
-from synth.books.plan import CHARS_PER_SECOND, Plan, PlannedChapter, plan_book
-from synth.books.rules import AltTexts, Notes, Rules, SpeakerNames, Tables
+from synth.books.detect import read_book
+from synth.books.plan import Plan, PlannedChapter, plan_book
+from synth.books.plan_cast import cast_report
+from synth.books.plan_edits import PlanEditError, apply_edits
+from synth.books.plan_text import passages_of
+from synth.books.rules import CHARS_PER_SECOND, Rules
 from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.segments import cut_text
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.casting_arguments import casting_options_of
 from ttsweb.commands.errors import CommandError, StepError, errors_told
-from ttsweb.commands.plan_switches import add_switches, edits_of, left_out_lines
+from ttsweb.commands.job_arguments import casting_options_of
+from ttsweb.commands.plan_switches import PLAN_RULES, edits_of, left_out_lines
 from ttsweb.terminal.plain_table import one_line, table
 
 # Most characters of a segment that models take; the plan of a server goes by its model's.
@@ -26,42 +31,6 @@ SEGMENT_CHARS = 300
 _WIDTH = 80  # of a terminal
 _TITLE_WIDTH = 36  # what the other columns leave
 MOST_CHARACTERS = 20  # that a person is shown
-_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
-    "notes": Notes,
-    "tables": Tables,
-    "alt_texts": AltTexts,
-    "speaker_names": SpeakerNames,
-}
-
-
-def add_plan_arguments(parser: ArgumentParser) -> None:
-    """Take `--plan` and what the plan goes by."""
-    plan = parser.add_argument_group(
-        "the plan of a book, which is made on this machine without a server"
-    )
-    plan.add_argument(
-        "--plan",
-        action="store_true",
-        help="print chapters, and what is spoken or skipped and why; render nothing",
-    )
-    for name, choices in _RULES.items():
-        flag = f"--plan-{name.replace('_', '-')}"
-        plan.add_argument(
-            flag,
-            choices=[str(one) for one in choices],
-            help=f"with --plan; {getattr(Rules(), name)} if left out",
-        )
-    plan.add_argument(
-        "--chars-per-second",
-        type=float,
-        metavar="N",
-        help=(
-            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
-            "left out"
-        ),
-    )
-
-    add_switches(parser)
 
 
 def print_plan(command: BaseCommand, chosen: Namespace) -> None:
@@ -74,8 +43,8 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
     rate = CHARS_PER_SECOND if chosen.chars_per_second is None else chosen.chars_per_second
     if not 1 <= rate <= 100:
         raise CommandError("--chars-per-second must be from 1 to 100", returncode=2)
-    given = {name: getattr(chosen, f"plan_{name}") for name in _RULES}
-    choices: dict[str, Any] = {name: _RULES[name](one) for name, one in given.items() if one}
+    given = {name: getattr(chosen, f"plan_{name}") for name in PLAN_RULES}
+    choices: dict[str, Any] = {name: PLAN_RULES[name](one) for name, one in given.items() if one}
     rules = Rules(**choices)
     casting = _casting_of(chosen)
     found = []
@@ -93,9 +62,6 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
 
 
 def _plan_of(path: Path, rules: Rules, rate: float, chosen: Namespace) -> Plan:
-    from synth.books.detect import read_book  # loads the readers of all formats
-    from synth.books.plan_edits import PlanEditError, apply_edits
-
     language = chosen.language
     try:
         book = read_book(path)
@@ -121,8 +87,6 @@ def _casting_of(chosen: Namespace) -> Casting:
 
 def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
     """Return the plan as JSON with who could speak, and the number of segments of each chapter."""
-    from synth.books.plan_cast import cast_report
-
     report = cast_report(plan, casting)
     found = plan.to_json()
     found |= report | {"warnings": [*found["warnings"], *report["warnings"]]}
@@ -134,9 +98,6 @@ def _with_segments(plan: Plan, casting: Casting) -> dict[str, Any]:
 
 def count_segments(plan: Plan, chapter: PlannedChapter, casting: Casting) -> int:
     """Return how many segments a chapter's text is cut into."""
-    from synth.books.plan_text import passages_of
-    from synth.text.segments import cut_text
-
     count = 0
     for passage in passages_of(chapter, casting, speaker_names=plan.rules.speaker_names):
         try:

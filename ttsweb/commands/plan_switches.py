@@ -4,20 +4,66 @@ from __future__ import annotations
 
 import re
 import textwrap
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from synth.books.rules import SENTENCES, SkipReason
+from synth.books.rules import (
+    CHARS_PER_SECOND,
+    AltTexts,
+    Notes,
+    Rules,
+    SkipReason,
+    SpeakerNames,
+    Tables,
+)
 from ttsweb.terminal.plain_table import one_line
+
+PLAN_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
+    "notes": Notes,
+    "tables": Tables,
+    "alt_texts": AltTexts,
+    "speaker_names": SpeakerNames,
+}
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    """Take `--plan` and what the plan goes by."""
+    plan = parser.add_argument_group(
+        "the plan of a book, which is made on this machine without a server"
+    )
+    plan.add_argument(
+        "--plan",
+        action="store_true",
+        help="print chapters, and what is spoken or skipped and why; render nothing",
+    )
+    for name, choices in PLAN_RULES.items():
+        flag = f"--plan-{name.replace('_', '-')}"
+        plan.add_argument(
+            flag,
+            choices=[str(one) for one in choices],
+            help=f"with --plan; {getattr(Rules(), name)} if left out",
+        )
+    plan.add_argument(
+        "--chars-per-second",
+        type=float,
+        metavar="N",
+        help=(
+            f"with --plan, characters that the voice speaks per second; {CHARS_PER_SECOND:g} if "
+            "left out"
+        ),
+    )
+
+    add_switches(parser)
+
 
 MOST_ROWS = 8  # of each reason that a person is shown
 _WIDTH = 80
 _PLACE = re.compile(r"(?P<chapter>[\w.]+?)(?::(?P<block>\d{1,6}))?\Z")
 
 
-def add_switches(parser: Any) -> None:
+def add_switches(parser: ArgumentParser) -> None:
     """Take `--include` and `--exclude`."""
     what = "a reason such as hidden, a chapter's number, or CHAPTER:BLOCK, as the plan lists them"
     for name, help_text in (
@@ -77,7 +123,7 @@ def left_out_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             mark = "" if row["can_be_included"] else " (no words to speak)"
             rows[row["reason"]].append(f"{place}: {row['text'] or row['kind']}{mark}")
     for reason, count in plan["completeness"]["skipped"].items():
-        told = f"  {count:>8}  {reason}: {SENTENCES[SkipReason(reason)]}"
+        told = f"  {count:>8}  {reason}: {SkipReason(reason).sentence}"
         yield from textwrap.wrap(told, _WIDTH, subsequent_indent=" " * 12)
         for line in rows[reason][:MOST_ROWS]:
             yield one_line(f"            {line}", _WIDTH)

@@ -21,11 +21,10 @@ from ttsweb.client import (
 )
 from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.commands.base import BaseCommand, Output
-from ttsweb.commands.errors import StepError, errors_told
+from ttsweb.commands.errors import EXIT_INTERRUPTED, StepError, errors_told, signals_interrupt
 from ttsweb.commands.following import Followed, follow
-from ttsweb.commands.interrupts import EXIT_INTERRUPTED, signals_interrupt
 from ttsweb.private_files import users_umask
-from ttsweb.terminal.job_bars import JobBars
+from ttsweb.terminal.bars import JobBars
 
 RETRIES = 3  # about three seconds: a person waits
 

@@ -10,14 +10,13 @@ from typing import Any
 
 from synth.formats import BOOK_FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client
-from ttsweb.client.books import Book
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.casting_arguments import casting_options_of
+from ttsweb.client.types import Book
 from ttsweb.commands.errors import StepError
-from ttsweb.commands.job_arguments import options_of, voices_of
+from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
 from ttsweb.commands.plan_switches import edits_of
 from ttsweb.commands.remote_command import RemoteCommand
-from ttsweb.terminal.book_bars import BookBars, speed_of
+from ttsweb.terminal.bars import BookBars, speed_of
 
 SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf")
 TEXTS = (".txt", ".md", ".markdown")  # that are no books unless somebody says so

@@ -11,7 +11,7 @@ from typing import Any
 
 import dj_database_url
 
-from ttsweb.configuration.specs import SettingError
+from ttsweb.configuration.env import SettingError
 
 # WAL lets readers go on beside a writer; FULL because a 202 is a promise that outlives a power cut.
 _SQLITE_PRAGMAS = (
@@ -113,14 +113,14 @@ def broker_settings(redis_url: str | None, *, data_dir: Path) -> dict[str, Any]:
     }
 
 
-def logging_settings(*, level: str, form: str) -> dict[str, Any]:
+def logging_settings(*, form: str) -> dict[str, Any]:
     """Return the logging configuration: one handler to stderr, our formatter."""
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": "ttsweb.log_format.LineFormatter", "form": form}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "root": {"handlers": ["stderr"], "level": level},
+        "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             "httpx": {"level": "WARNING"},
             "kombu": {"level": "WARNING"},
@@ -132,9 +132,14 @@ def logging_settings(*, level: str, form: str) -> dict[str, Any]:
     }
 
 
-def model_aliases(names: Sequence[str]) -> list[str]:
-    """Return the other names of the checkpoint; `none` alone stands for no name."""
-    return [] if list(names) == ["none"] else list(names)
+def trusted_origins(hosts: Sequence[str]) -> list[str]:
+    """Return the origins of the site's own pages behind a proxy with HTTPS, as Django spells them.
+
+    A name that begins with a dot stands for all names below it as well.
+    """
+    named = [host for host in hosts if host != "*"]
+    below = [f"https://*{host}" for host in named if host.startswith(".")]
+    return [f"https://{host.removeprefix('.')}" for host in named] + below
 
 
 def transcriber_name(name: str) -> str:

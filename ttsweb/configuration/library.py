@@ -142,11 +142,14 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
 }
 
 
-def _script(name: str, request: object) -> str:
-    """Return the address of a script that all pages of the admin have."""
+def _static(name: str, request: object) -> str:
+    """Return the address of a file that all pages of the admin have."""
     from django.templatetags.static import static  # settings are read before Django is there
 
-    return static(f"ttsweb/{name}.js")
+    return static(f"ttsweb/{name}")
+
+
+_SCRIPTS = ("file_inputs", "copy", "live", "ask", "actions", "waveform", "listen")
 
 
 UNFOLD: dict[str, Any] = {
@@ -154,16 +157,12 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "ttsweb",
     "SITE_SYMBOL": "graphic_eq",
     "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": "ttsweb.pages.about.site_icon"}
+        {"rel": "icon", "type": "image/svg+xml", "href": partial(_static, "icon.svg")}
     ],
     "SHOW_HISTORY": True,
     "SIDEBAR": {"show_search": True, "navigation": "ttsweb.pages.navigation.sidebar"},
-    "DASHBOARD_CALLBACK": "ttsweb.pages.overview_page.dashboard",
-    "STYLES": ["ttsweb.pages.about.admin_style"],
-    "SCRIPTS": [
-        "ttsweb.pages.about.admin_script",
-        "ttsweb.pages.about.copy_script",
-        *(partial(_script, name) for name in ("live", "ask", "actions", "waveform", "listen")),
-    ],
+    "DASHBOARD_CALLBACK": "ttsweb.pages.overview.dashboard",
+    "STYLES": [partial(_static, "admin.css")],
+    "SCRIPTS": [partial(_static, f"{name}.js") for name in _SCRIPTS],
     "ACCOUNT": {"navigation": [{"title": "Licences", "link": _licences_link}]},
 }

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from synth.contract import Limits
 from synth.options.job_options import OPTIONS, Option
-from ttsweb.configuration.specs import SETTINGS, SettingSpec
+from ttsweb import settings as settings  # its readers fill the list that is documented
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
+from ttsweb.configuration.env import PROJECT_DIR, SETTINGS, SettingSpec
 
 
 class MissingBlockError(ValueError):
@@ -122,3 +126,16 @@ def _row(spec: SettingSpec) -> str:
     default = f"`{spec.default}`" if spec.example else spec.default
     cells = (f"`{spec.name}`", default or "not set", spec.allowed or spec.kind, spec.help)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def write_or_check(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Name the files that differed; with `--check` they are an error."""
+    try:
+        stale = stale_files(PROJECT_DIR, write=options["write"])
+    except OSError as error:
+        raise CommandError(f"{Path(str(error.filename)).name}: {error}") from error
+    except MissingBlockError as error:
+        raise CommandError(str(error)) from error
+    if stale and options["check"]:
+        raise CommandError(f"{' and '.join(stale)} differ: run ./tts docs --write")
+    command.stdout.write(f"written: {', '.join(stale)}" if stale else "up to date")

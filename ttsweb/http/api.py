@@ -27,6 +27,7 @@ from ttsweb.http.database_errors import (
     AWAY_SENTENCE,
     is_database_away,
 )
+from ttsweb.http.statuses import status_of
 from ttsweb.refusals import RefusedError
 
 PROBLEM_TYPE = "application/problem+json"
@@ -231,7 +232,11 @@ def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
 def problem_of(error: RefusedError) -> ApiProblem:
     """Return the problem that says the same as a refusal of ours."""
     return ApiProblem(
-        error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
+        status_of(error),
+        error.code,
+        str(error),
+        attr=error.attr,
+        retry_after=error.retry_after,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+# Set by views on the answer for unfinished work; the wrapper keeps that answer back.
+WAIT_HEADER = "TTS-Wait"
 COUNTED = "tts.counted"  # in the scope of a request that is asked once more: it counts once
 
 Scope = MutableMapping[str, Any]

@@ -7,8 +7,12 @@ limit has to stand in front of Django.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import IO, Any
+
+import django
+from django.core.handlers.asgi import ASGIHandler
 
 from synth.openai.error_body import START as OPENAI_START
 from synth.openai.error_body import error_body
@@ -85,3 +89,23 @@ def _declared_bytes(scope: Scope) -> int:
         if name.lower() == b"content-length" and value.isdigit():
             return int(value)
     return 0
+
+
+class MeasuringHandler(ASGIHandler):
+    """Serve Django; a request without a Content-Length gets that of the body that came."""
+
+    def create_request(self, scope: Any, body_file: IO[bytes]) -> Any:
+        """Return the request and None, or None and an answer."""
+        if not any(name.lower() == b"content-length" for name, _ in scope["headers"]):
+            size = body_file.seek(0, os.SEEK_END)
+            body_file.seek(0)
+            if size:
+                length = (b"content-length", str(size).encode())
+                scope = {**scope, "headers": [*scope["headers"], length]}
+        return super().create_request(scope, body_file)
+
+
+def get_asgi_application() -> ASGIHandler:
+    """Set Django up and return its application."""
+    django.setup(set_prefix=False)
+    return MeasuringHandler()

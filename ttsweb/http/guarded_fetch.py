@@ -208,7 +208,6 @@ def _read(answer: httpcore.Response, headers: Mapping[str, str], max_bytes: int)
     too_large = FetchError(
         "url_too_large",
         f"The file at the URL has more than {max_bytes:,} bytes; use a smaller file.",
-        status=413,
     )
     said = headers.get("content-length", "")
     if said.isascii() and said.isdigit() and int(said[:20]) > max_bytes:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from ttsweb.refusals import RefusedError
+
 # Written out, since what `is_global` says differs between the versions of Python.
 _REFUSED_4 = tuple(
     ipaddress.IPv4Network(network)
@@ -71,18 +73,12 @@ _PRIVATE_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-lo
 _PORTS = {"http": 80, "https": 443}
 
 
-class FetchError(Exception):
+class FetchError(RefusedError):
     """A URL cannot be used.
 
-    Args:
-        code: url_invalid, url_scheme, url_private_address, url_unresolvable, url_unreachable,
-            url_timeout, url_too_large, url_encoded, url_redirects or url_status.
-        status: the HTTP status with which an answer of ours says so: 400, or 413 for too much.
+    Its codes are url_invalid, url_scheme, url_private_address, url_unresolvable, url_unreachable,
+    url_timeout, url_too_large, url_encoded, url_redirects and url_status.
     """
-
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.code, self.status = code, status
 
 
 class Deadline:

@@ -1,46 +1,137 @@
-"""Serve the public page about this server: where to go, and which model speaks here."""
+"""Serve the public pages: about this server, the licences of model and parts, the API to try.
+
+"Built with Fish Audio" is owed to those who listen, not to operators alone; the page of licences
+names parts and licences and no versions.
+"""
 
 from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.templatetags.static import static
 from django.views.decorators.http import require_safe
+from drf_spectacular.views import SpectacularSwaggerSplitView
 
-from ttsweb.pages.card import CardError, read_card
-from ttsweb.pages.licence import is_fish_audio
+from synth.card import CARD_NAME, Card, CardError, read_card
+
+PUBLISHER = "fish audio"
+PUBLISHED_MODEL_TYPE = "fish_qwen3_omni"
+MAX_CONFIG_BYTES = 1_000_000
+MAX_LICENCE_CHARS = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Hold a part that a package carries inside, and what follows from its licence."""
+
+    name: str
+    licence: str
+    inside: str
+    note: str = ""
+
+
+INNER_PARTS = (
+    Part(
+        "FFmpeg with x264 and x265",
+        "GPL-2.0-or-later",
+        "av (PyAV)",
+        "Running the service is not affected; anyone who distributes an image with it must "
+        "follow the GPL.",
+    ),
+    Part("LAME, GnuTLS, Nettle, GMP, libunistring", "LGPL (several versions)", "av (PyAV)"),
+    Part("Opus, libvpx, dav1d, SVT-AV1, libwebp", "BSD", "av (PyAV)"),
+    Part("OpenCORE AMR", "Apache-2.0", "av (PyAV)"),
+    Part("libsndfile", "LGPL-2.1-or-later", "soundfile"),
+    Part("libpq, OpenSSL, MIT Kerberos, OpenLDAP", "PostgreSQL, Apache-2.0, MIT, OLDAP", "psycopg"),
+    Part("Alpine.js, Chart.js, simplebar", "MIT", "django-unfold"),
+    Part("htmx", "0BSD", "django-unfold"),
+    Part("Inter", "OFL-1.1", "django-unfold"),
+    Part("Material Symbols", "Apache-2.0", "django-unfold"),
+    Part("Swagger UI", "Apache-2.0", "drf-spectacular-sidecar"),
+    Part("CUDA libraries", "NVIDIA's own", "PyTorch's CUDA build", "Only where that is installed."),
+)
+
+
+@require_safe
+def licence_page(request: HttpRequest) -> HttpResponse:
+    """Show the model's licence, what it asks for, and the parts with theirs."""
+    context = {
+        "card": _card(settings.CHECKPOINT),
+        "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
+        "parts": INNER_PARTS,
+        "packages": installed_packages(),
+    }
+    return render(request, "ttsweb/licences.html", context)
+
+
+def is_fish_audio(folder: Path) -> bool:
+    """Say whether a checkpoint folder holds Fish Audio's weights, or ones made from them.
+
+    The card says so; a folder without a usable one is taken for theirs if its config.json names
+    their type of model. The built-in model has that type too, and a card of its own.
+    """
+    card = _card(folder)
+    if card is not None and (folder / CARD_NAME).exists():
+        return PUBLISHER in f"{card.name}\n{card.licence}".lower()
+    return _model_type(folder) == PUBLISHED_MODEL_TYPE
+
+
+@lru_cache(maxsize=1)
+def installed_packages() -> tuple[tuple[str, str], ...]:
+    """Return name and licence of the Python packages that are installed here."""
+    found = {d.metadata["Name"]: _licence_of(d) for d in distributions() if d.metadata["Name"]}
+    return tuple(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def _licence_of(distribution: Distribution) -> str:
+    """Return what a package declares: its expression, its classifiers, or a short text."""
+    metadata = distribution.metadata
+    for expression in metadata.get_all("License-Expression") or []:
+        return str(expression)
+    marks = [mark for mark in metadata.get_all("Classifier") or [] if mark.startswith("License")]
+    if marks:
+        return ", ".join(mark.split(" :: ")[-1] for mark in marks)
+    text = "".join(metadata.get_all("License") or []).strip()
+    return text if text and len(text) <= MAX_LICENCE_CHARS else "see the package"
+
+
+def _card(folder: Path) -> Card | None:
+    try:
+        return read_card(folder)
+    except CardError:
+        return None  # the worker and `./tts doctor` say what is wrong with the file
+
+
+def _model_type(folder: Path) -> str:
+    path = folder / "config.json"
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            return ""
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return str(config.get("model_type", "")) if isinstance(config, dict) else ""
 
 
 @require_safe
 def about_page(request: HttpRequest) -> HttpResponse:
     """Show links to the admin and the API, and the checkpoint's card."""
-    context: dict[str, object] = {
+    context = {
         "folder": settings.CHECKPOINT.name,
         "is_fish_audio": is_fish_audio(settings.CHECKPOINT),
+        "card": _card(settings.CHECKPOINT),
     }
-    try:
-        context["card"] = read_card(settings.CHECKPOINT)
-    except CardError:
-        context["card"] = None  # the worker and `./tts doctor` say what is wrong with the file
     return render(request, "ttsweb/about.html", context)
 
 
-def site_icon(request: HttpRequest) -> str:
-    """Return the address of the site's icon."""
-    return static("ttsweb/icon.svg")
+class DocsView(SpectacularSwaggerSplitView):
+    """Swagger UI from the installed package; script and style in files, for the strict policy."""
 
-
-def admin_style(request: HttpRequest) -> str:
-    """Return the address of our additions to the admin's style."""
-    return static("ttsweb/admin.css")
-
-
-def admin_script(request: HttpRequest) -> str:
-    """Return the address of the script that all pages of the admin need."""
-    return static("ttsweb/file_inputs.js")
-
-
-def copy_script(request: HttpRequest) -> str:
-    """Return the address of the script of the buttons that copy."""
-    return static("ttsweb/copy.js")
+    template_name = "ttsweb/docs.html"
+    title = "ttsweb API"

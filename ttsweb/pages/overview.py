@@ -1,4 +1,4 @@
-"""Gather what a person wants to see first: queue, workers, what was rendered, what went wrong."""
+"""Gather what is queued, stored and rendered and what failed, for the first page and the API."""
 
 from __future__ import annotations
 
@@ -8,27 +8,40 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Count, Max, Min, Q, QuerySet, Sum
+from django.http import HttpRequest
 from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
-from synth.accounts.stored_bytes import installation_bytes
+from synth.accounts.authentication import key_of
+from synth.accounts.stored_bytes import bytes_of_user, installation_bytes
+from synth.jobs.eta import hours
 from synth.models import (
     PRIORITIES,
     ApiKey,
     BookSource,
+    Export,
+    JobVoice,
     RenderedDay,
     RenderJob,
     Segment,
     WorkerStatus,
 )
 from synth.transitions import UNFINISHED
-from voices.models import CodesCounter
+from ttsweb.http.api import check_query
+from ttsweb.pages.studio import first_steps
+from voices.models import CodesCounter, VoiceVersion
 
 DAYS_SHOWN = 14
 FAILURE_DAYS = 7
 MOST_REASONS = 10
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 _COUNTERS = ("memory_hit", "storage_hit", "encoder_run")
+_CHART_HEIGHT = 100.0
 _SILENT_LEASES = 1.0  # a worker that has not written for a lease has lost what it held
 
 
@@ -158,12 +171,249 @@ def _days() -> list[dict[str, Any]]:
     ]
 
 
+def _codes_found() -> dict[str, int]:
+    """Return how often codes came from a worker's memory, from the storage, from the encoder."""
+    counted = dict(CodesCounter.objects.values_list("name", "value"))
+    return {name: counted.get(name, 0) for name in _COUNTERS}
+
+
 def _caches() -> dict[str, int]:
     """Return how a clip's codes were found, and how many segments had a take already."""
-    counted = dict(CodesCounter.objects.values_list("name", "value"))
     takes = RenderedDay.objects.aggregate(done=Sum("segments"), reused=Sum("reused"))
     reused = takes["reused"] or 0
-    return {name: counted.get(name, 0) for name in _COUNTERS} | {
+    return _codes_found() | {
         "takes_rendered": max(0, (takes["done"] or 0) - reused),
         "takes_reused": reused,
     }
+
+
+class QueueClassSerializer(serializers.Serializer[Any]):
+    """The open jobs and segments of one priority."""
+
+    priority = serializers.ChoiceField(choices=list(PRIORITIES))
+    jobs_queued = serializers.IntegerField()
+    jobs_running = serializers.IntegerField()
+    segments_open = serializers.IntegerField()
+    oldest_wait_seconds = serializers.FloatField(allow_null=True)
+
+
+class BooksOverviewSerializer(serializers.Serializer[Any]):
+    """How many books are in each state, and how much of their audio is still to be rendered."""
+
+    importing = serializers.IntegerField()
+    planned = serializers.IntegerField(help_text="Books that are planned but not started.")
+    in_work = serializers.IntegerField()
+    paused = serializers.IntegerField()
+    hours_left = serializers.FloatField(
+        help_text="Hours of audio still to be rendered, for running and paused books."
+    )
+
+
+class FailureSerializer(serializers.Serializer[Any]):
+    """One reason for which jobs failed in the last seven days."""
+
+    error_code = serializers.CharField()
+    count = serializers.IntegerField()
+    last_at = serializers.DateTimeField()
+    example = serializers.CharField()
+
+
+class WorkerOverviewSerializer(serializers.Serializer[Any]):
+    """A worker; `silent` is true if the worker has not reported for the length of a lease."""
+
+    name = serializers.CharField()
+    role = serializers.CharField()
+    state = serializers.CharField()
+    detail = serializers.CharField(allow_blank=True)
+    device = serializers.CharField(allow_blank=True)
+    model = serializers.CharField(allow_blank=True)
+    slots = serializers.IntegerField(allow_null=True)
+    slots_in_use = serializers.IntegerField(allow_null=True)
+    frames_per_second = serializers.FloatField(allow_null=True)
+    memory_bytes = serializers.IntegerField(allow_null=True)
+    engine_bytes = serializers.IntegerField(allow_null=True)
+    seen_seconds_ago = serializers.FloatField()
+
+
+class DaySerializer(serializers.Serializer[Any]):
+    """The audio that was rendered on one day (UTC)."""
+
+    day = serializers.DateField()
+    audio_hours = serializers.FloatField()
+    segments = serializers.IntegerField()
+    reused = serializers.IntegerField()
+
+
+class OverviewSerializer(serializers.Serializer[Any]):
+    """The whole answer.
+
+    `workers`, `days`, `caches` and `storage` are only for users who may see the whole installation.
+    """
+
+    queue = QueueClassSerializer(many=True)
+    books = BooksOverviewSerializer()
+    failures = FailureSerializer(many=True)
+    workers = WorkerOverviewSerializer(many=True, required=False)
+    days = DaySerializer(many=True, required=False)
+    caches = serializers.DictField(child=serializers.IntegerField(), required=False)
+    storage = serializers.DictField(child=serializers.IntegerField(), required=False)
+
+
+class OverviewView(APIView):
+    """The figures of the admin's first page."""
+
+    @extend_schema(operation_id="overview", responses=OverviewSerializer)
+    def get(self, request: Request) -> Response:
+        """Return the queue and failures of your jobs; administrators also get the workers."""
+        check_query(request, ())
+        return Response(OverviewSerializer(overview(request.user, key_of(request))).data)
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """Add the overview to the admin's first page, with the bars of its chart.
+
+    Unfold calls this with what the page knows already.
+    """
+    found = overview(request.user)
+    most = max((day["audio_hours"] for day in found.get("days", ())), default=0.0)
+    for day in found.get("days", ()):
+        tall = _CHART_HEIGHT * day["audio_hours"] / most if most else 0.0
+        # Percent of the chart: a day with a few seconds is still seen.
+        day["tall"] = max(tall, 1.5) if day["audio_hours"] else 0.0
+        day["top"] = _CHART_HEIGHT - day["tall"]
+        day["length"] = hours(3600 * day["audio_hours"])
+    for worker in found.get("workers", ()):
+        worker["heard"] = hours(worker["seen_seconds_ago"])
+    for group in found["queue"]:
+        if group["oldest_wait_seconds"] is not None:
+            group["waits"] = hours(group["oldest_wait_seconds"])
+    return {
+        **context,
+        **first_steps(request),
+        "title": "Overview",
+        "overview": found,
+        "most_length": hours(3600 * most),
+        "is_overview": True,
+    }
+
+
+class CodesStatsSerializer(serializers.Serializer[Any]):
+    """How often a clip's codes came from a worker's memory, from the storage, from the encoder."""
+
+    memory_hit = serializers.IntegerField()
+    storage_hit = serializers.IntegerField()
+    encoder_run = serializers.IntegerField()
+
+
+class WorkerStatsSerializer(serializers.ModelSerializer[WorkerStatus]):
+    """The last report of a worker."""
+
+    figures = serializers.DictField()
+
+    class Meta:
+        model = WorkerStatus
+        fields = (
+            "name", "role", "state", "detail", "device", "checkpoint", "model_fingerprint",
+            "codec_fingerprint", "resampler", "figures", "started_at", "last_seen_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+
+class QueueStatsSerializer(serializers.Serializer[Any]):
+    """The number of rows in each status, by kind."""
+
+    jobs = serializers.DictField(child=serializers.IntegerField())
+    segments = serializers.DictField(child=serializers.IntegerField())
+    voice_versions = serializers.DictField(child=serializers.IntegerField())
+    exports = serializers.DictField(child=serializers.IntegerField())
+
+
+class StorageStatsSerializer(serializers.Serializer[Any]):
+    """The bytes that are stored, by kind, without the codes of voices and the database's rows."""
+
+    exports = serializers.IntegerField(help_text="Finished files of jobs and batches.")
+    book_files = serializers.IntegerField(help_text="Further files of books.")
+    books = serializers.IntegerField(help_text="Books as they were uploaded.")
+    clips = serializers.IntegerField(
+        help_text="Reference clips as they were uploaded, those of jobs included."
+    )
+    takes = serializers.IntegerField(
+        required=False, help_text="Audio of rendered segments; only for the whole installation."
+    )
+    total = serializers.IntegerField()
+
+
+class StatsSerializer(serializers.Serializer[Any]):
+    """The answer; `codes` and `workers` are only for users who may see the whole installation."""
+
+    whole = serializers.BooleanField(
+        help_text="True: the figures are those of the whole installation, not of the user."
+    )
+    codes = CodesStatsSerializer(required=False)
+    workers = WorkerStatsSerializer(many=True, required=False)
+    queue = QueueStatsSerializer()
+    storage = StorageStatsSerializer()
+
+
+class StatsView(APIView):
+    """What is queued and stored; over all workers, how codes were found."""
+
+    @extend_schema(operation_id="stats", responses=StatsSerializer)
+    def get(self, request: Request) -> Response:
+        """Return the queue depths and stored bytes of the user.
+
+        To superusers, and to staff who may view workers, those of the whole installation, with its
+        workers and counters; a key needs the scope `admin` for it.
+        """
+        check_query(request, ())
+        user: Any = request.user
+        is_whole = sees_installation(user, key_of(request))
+        stats = _of_installation() if is_whole else _of_user(user.pk)
+        return Response(StatsSerializer(stats | {"whole": is_whole}).data)
+
+
+def _of_installation() -> dict[str, Any]:
+    return {
+        "codes": _codes_found(),
+        "workers": WorkerStatus.objects.order_by("name"),
+        "queue": _depths_by_kind(
+            RenderJob.objects.all(),
+            Segment.objects.all(),
+            VoiceVersion.objects.all(),
+            Export.objects.all(),
+        ),
+        "storage": installation_bytes(),
+    }
+
+
+def _of_user(user_id: int) -> dict[str, Any]:
+    of_voices = Q(voice__owner_id=user_id, voice__deleted_at=None)
+    pinned = JobVoice.objects.filter(job__owner_id=user_id, version__voice=None)
+    of_jobs = Q(pk__in=pinned.values("version"))
+    return {
+        "queue": _depths_by_kind(
+            RenderJob.objects.filter(owner_id=user_id),
+            Segment.objects.filter(job__owner_id=user_id),
+            VoiceVersion.objects.filter(of_voices | of_jobs),
+            Export.objects.filter(job__owner_id=user_id),
+        ),
+        "storage": bytes_of_user(user_id),
+    }
+
+
+def _depths_by_kind(
+    jobs: QuerySet[Any], segments: QuerySet[Any], versions: QuerySet[Any], exports: QuerySet[Any]
+) -> dict[str, dict[str, int]]:
+    return {
+        "jobs": _depths(jobs),
+        "segments": _depths(segments),
+        "voice_versions": _depths(versions),
+        "exports": _depths(exports),
+    }
+
+
+def _depths(rows: QuerySet[Any]) -> dict[str, int]:
+    """Return how many rows are in each status; statuses without a row are 0."""
+    column: Any = rows.model._meta.get_field("status")
+    found = rows.order_by().values_list("status").annotate(Count("pk"))
+    return {str(value): 0 for value, _ in column.choices} | dict(found)

@@ -17,7 +17,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from synth.accounts.access import visible_jobs
-from synth.admin.job_cells import row_cell
+from synth.admin.cells import render_cell
+from synth.admin.jobs import cell_context
 from synth.formats import FORMATS
 from synth.models import RenderJob, WorkerStatus
 from synth.transitions import UNFINISHED
@@ -133,10 +134,9 @@ def _newest_jobs(request: HttpRequest) -> list[dict[str, Any]]:
             "id": job.pk,
             "title": _title(job),
             "url": reverse("admin:synth_renderjob_change", args=[job.pk]),
-            "state": row_cell("row_state", job),
-            "progress": row_cell("row_progress", job),
+            **{part: render_cell("job", part, job, cells) for part in ("state", "progress")},
         }
-        for job in (*going, *ended)
+        for job, cells in ((job, cell_context(job)) for job in (*going, *ended))
     ]
 
 

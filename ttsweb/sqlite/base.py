@@ -1,7 +1,22 @@
-"""Django's database backend for SQLite, whose writers wait in a line: see `write_turns`."""
+"""Django's database backend for SQLite, whose writers wait in a line.
+
+SQLite allows one writer at a time. Who comes second sleeps, up to 100 ms between two looks, so that
+under load most of a write's time is sleep, and who has just ended is the next one again. Here the
+threads of a process stand in a line, and the first of each process takes two locks of a file, one
+after the other: the place behind the writer, then the writer's own. So a process that has just
+written cannot overtake another one that waits. The kernel drops the locks of a process that ends.
+
+The order is a courtesy; that only one writes is SQLite's own doing, with or without these locks.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import os
+import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +24,97 @@ from typing import Any
 from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
-from ttsweb.sqlite.write_turns import WriteTurns, turns_of
+LOOK_SECONDS = 0.001  # between two looks of the one thread of a process that waits for others
+_NEXT, _WRITER = 0, 1  # bytes of the file, each with a lock
+
+
+class WriteTurns:
+    """Hand out turns to write to one database; one object for all threads of a process."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._guard = threading.Lock()
+        self._is_taken = False
+        self._waiting: deque[threading.Lock] = deque()
+        self._file: int | None = None
+
+    def acquire(self, seconds: float) -> bool:
+        """Wait for a turn; False when none came in so many seconds."""
+        until = time.monotonic() + seconds
+        if not self._take_place(seconds):
+            return False
+        try:
+            is_ours = self._lock_file(until)
+        except OSError:  # a folder that cannot be written: SQLite says so, and better
+            return True
+        if not is_ours:
+            self._give_place()
+        return is_ours
+
+    def release(self) -> None:
+        """End a turn; the next thread in the line has it now."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _WRITER)
+        self._give_place()
+
+    def _take_place(self, seconds: float) -> bool:
+        with self._guard:
+            if not self._is_taken:
+                self._is_taken = True
+                return True
+            ours = threading.Lock()
+            ours.acquire()
+            self._waiting.append(ours)
+        if ours.acquire(timeout=max(0.0, seconds)):
+            return True
+        with self._guard:
+            if ours in self._waiting:
+                self._waiting.remove(ours)
+                return False
+        return True  # it was handed to us in this moment
+
+    def _give_place(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_taken = False
+
+    def _lock_file(self, until: float) -> bool:
+        if self._file is None:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not self._lock(_NEXT, until):
+            return False
+        try:
+            return self._lock(_WRITER, until)
+        finally:
+            fcntl.lockf(self._file, fcntl.LOCK_UN, 1, _NEXT)
+
+    def _lock(self, place: int, until: float) -> bool:
+        assert self._file is not None
+        while True:
+            try:
+                fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+                return True
+            except (BlockingIOError, PermissionError):
+                if time.monotonic() > until:
+                    return False
+            time.sleep(LOOK_SECONDS)
+
+
+_turns: dict[Path, WriteTurns] = {}
+_turns_guard = threading.Lock()
+
+
+def turns_of(database: Path) -> WriteTurns:
+    """Return the turns of a database file; they are the same for every connection to it."""
+    path = database.resolve()
+    with _turns_guard:
+        if path not in _turns:
+            _turns[path] = WriteTurns(path.with_name(f"{path.name}-turns"))
+        return _turns[path]
+
 
 DEFAULT_SECONDS = 5.0  # sqlite3's own
 _READING = ("SELECT", "PRAGMA", "EXPLAIN", "BEGIN", "SAVEPOINT")

@@ -9,6 +9,22 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn, TextColumn
+import time
+from typing import TYPE_CHECKING
+
+from ttsweb.client import JOB_FINAL, Job
+
+if TYPE_CHECKING:
+    from rich.progress import Task, TaskID
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ttsweb.client.types import Batch, Book, BookBatch, BookBatchEntry, BookProgress
+from ttsweb.counted import counted
+from ttsweb.terminal.plain_table import length, one_line
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
 
 BAR_WIDTH = 24
 
@@ -59,3 +75,231 @@ def told_column(name: str = "told") -> TextColumn:
     from rich.progress import TextColumn
 
     return TextColumn(f"{{task.fields[{name}]}}", markup=False)
+
+
+BARS_SHOWN = 10  # more of them would scroll
+LABEL_WIDTH = 28
+
+
+class JobBars(Bars):
+    """A bar for each job that is being rendered, and one over all where there are several."""
+
+    def __init__(self, stream: TextIO, num_jobs: int) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(stream, MofNCompleteColumn(), told_column("speed"), told_column("left"))
+        self._tasks: dict[str, TaskID] = {}
+        self._speeds: dict[str, Speed] = {}
+        self._all = (
+            self._progress.add_task("all", total=num_jobs, speed="jobs", left="")
+            if num_jobs > 1
+            else None
+        )
+
+    def show(self, label: str, job: Job) -> None:
+        """Draw how far a job is; one that has ended leaves its place to another."""
+        if not self.is_drawn:
+            return
+        if job["status"] in JOB_FINAL:
+            self._remove(job["id"])
+            return
+        speed = self._speeds.setdefault(job["id"], Speed())
+        if job["id"] not in self._tasks:
+            if len(self._tasks) >= BARS_SHOWN:
+                return
+            self._tasks[job["id"]] = self._progress.add_task(
+                label[-LABEL_WIDTH:], speed="", left=""
+            )
+        self._progress.update(
+            self._tasks[job["id"]],
+            completed=job["segments_done"],
+            total=job["segments_total"] or None,
+            speed=speed.told(job),
+            left="" if job["status"] == "queued" else left_in_words(job["eta_seconds"]),
+        )
+
+    def end(self, label: str, text: str) -> None:
+        """Say what has become of a job; it is done with."""
+        if self._all is not None:
+            self._progress.advance(self._all)
+        if self.is_drawn:
+            self._progress.console.print(f"{label[-LABEL_WIDTH:]}  {text}", soft_wrap=True)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """Return the bars that are drawn."""
+        return self._progress.tasks
+
+    def _add(self, label: str, *, total: int | None = None, speed: str = "") -> TaskID:
+        return self._progress.add_task(label, total=total, speed=speed, left="")
+
+    def _remove(self, job_id: str) -> None:
+        task = self._tasks.pop(job_id, None)
+        if task is not None:
+            self._progress.remove_task(task)
+
+
+class Speed:
+    """How many times faster than its playing time a job is rendered, since it was first seen."""
+
+    def __init__(self) -> None:
+        self._began: tuple[float, float] | None = None  # clock and seconds of audio
+
+    def told(self, job: Job) -> str:
+        """Return the speed in words, or where the job waits."""
+        if job["status"] == "queued":
+            position = job["queue_position"]
+            return f"queued, number {position}" if position else "queued"
+        now = time.monotonic()
+        if self._began is None:
+            self._began = (now, job["audio_seconds"])
+            return "rendering"
+        elapsed = now - self._began[0]
+        seconds = job["audio_seconds"] - self._began[1]
+        if elapsed <= 0 or seconds <= 0:
+            return "rendering"
+        return f"{seconds / elapsed:.1f}x real time"
+
+
+class BookBars(Bars):
+    """A bar for the chapters of a book and one for its segments."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(stream, MofNCompleteColumn(), told_column())
+        self._chapters = self._progress.add_task("chapters", total=None, told="")
+        self._segments = self._progress.add_task("segments", total=None, told="")
+
+    def show(self, book: Book) -> None:
+        """Draw how far a book is."""
+        progress = book["progress"]
+        if progress is None:
+            self._progress.update(self._chapters, told=book["status"])
+            return
+        closed = progress["segments_done"] + progress["segments_failed"]
+        self._progress.update(
+            self._chapters,
+            completed=progress["chapters_done"],
+            total=progress["chapters_total"],
+            told=book["status"],
+        )
+        self._progress.update(
+            self._segments,
+            completed=closed,
+            total=progress["segments_total"],
+            told=speed_of(progress, book["status"]),
+        )
+
+
+def speed_of(progress: BookProgress, status: str) -> str:
+    """Say how much is rendered, how fast, what was there already, and how long it still takes."""
+    told = [f"{progress['audio_seconds']:.0f} s of audio"]
+    if progress["real_time_factor"] is not None:
+        told.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["takes_reused"]:
+        told.append(f"{progress['takes_reused']} reused")
+    if progress["segments_failed"]:
+        told.append(f"{progress['segments_failed']} failed")
+    if status == "running":
+        told.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(told)
+
+
+class BatchBar(Bars):
+    """One bar over the items of a batch."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        from rich.progress import MofNCompleteColumn
+
+        super().__init__(stream, MofNCompleteColumn(), told_column("audio"), told_column("left"))
+        self._task = self._progress.add_task("items", total=None, audio="", left="")
+
+    def show(self, batch: Batch) -> None:
+        """Draw how far a batch is."""
+        failed = batch["counts"]["failed"]
+        told = f"{batch['audio_seconds']:.0f} s of audio" + (f", {failed} failed" if failed else "")
+        self._progress.update(
+            self._task,
+            description="zip" if ended(batch) == batch["items_total"] else "items",
+            completed=ended(batch),
+            total=batch["items_total"],
+            audio=told,
+            left=left_in_words(batch["eta_seconds"]) if batch["status"] == "running" else "",
+        )
+
+
+def ended(batch: Batch) -> int:
+    """Return how many items have ended."""
+    return sum(batch["counts"][status] for status in JOB_FINAL)
+
+
+MOST_BARS = 12
+_TITLE_CHARS = 32
+
+
+class BookBatchBars(Bars):
+    """A bar for the batch, and below it those of its books that are rendered now."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on `stream`, if that is a terminal."""
+        from rich.progress import TaskProgressColumn
+
+        super().__init__(stream, TaskProgressColumn(), told_column())
+        self._all = self._progress.add_task("books", total=1.0, told="")
+        self._books: dict[int, TaskID] = {}
+
+    def show(self, batch: BookBatch, at_work: Sequence[BookBatchEntry] = ()) -> None:
+        """Draw how far a batch and its books are."""
+        self._progress.update(
+            self._all, completed=batch["progress"]["share"], told=told_of_batch(batch)
+        )
+        shown = {entry["index"]: entry for entry in at_work[:MOST_BARS]}
+        for index in [one for one in self._books if one not in shown]:
+            self._progress.remove_task(self._books.pop(index))
+        for index, entry in shown.items():
+            if index not in self._books:
+                title = one_line(entry["title"], _TITLE_CHARS)
+                self._books[index] = self._progress.add_task(f"  {title}", total=1.0, told="")
+            progress = entry["progress"]
+            self._progress.update(
+                self._books[index],
+                completed=progress["share"] if progress is not None else 0.0,
+                told=told_of_entry(entry),
+            )
+
+
+def told_of_batch(batch: BookBatch) -> str:
+    """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
+    progress = batch["progress"]
+    told = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
+    if batch["status"] not in ("running", "ended"):
+        told.append(batch["status"].replace("_", " "))
+    told.append(f"{length(progress['audio_seconds'])} of audio")
+    if progress["real_time_factor"] is not None:
+        told.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["takes_reused"]:
+        told.append(f"{counted(progress['takes_reused'], 'take')} reused")
+    if batch["counts"]["failed"]:
+        told.append(f"{batch['counts']['failed']} failed")
+    if progress["eta_seconds"] is not None:
+        told.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(told)
+
+
+def told_of_entry(entry: BookBatchEntry) -> str:
+    """Say how far a book is."""
+    progress = entry["progress"]
+    if progress is None:
+        return entry["state"]
+    told = [
+        entry["state"],
+        f"{progress['chapters_done']}/{counted(progress['chapters_total'], 'chapter')}",
+        f"{progress['segments_done']}/{counted(progress['segments_total'], 'segment')}",
+    ]
+    if progress["eta_seconds"] is not None:
+        told.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(told)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from django import forms
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms.formsets import DELETION_FIELD_NAME
@@ -31,10 +32,10 @@ else:
 class VoiceForm(_VoiceForm):
     """What is said of a voice; its clips are in the rows below it.
 
-    `owner_id` is set on the class by the page: the user whose voice it is or is to be.
+    `user` is set on the class by the page.
     """
 
-    owner_id: int | None = None
+    user: AbstractBaseUser
 
     class Meta:
         model = Voice
@@ -56,9 +57,11 @@ class VoiceForm(_VoiceForm):
     def clean_name(self) -> str:
         """Refuse a name that another voice of the owner has, in whatever case."""
         name: str = self.cleaned_data["name"]
-        own = Voice.objects.filter(owner_id=self.owner_id, deleted_at__isnull=True)
+        voice = self.instance
+        owner_id = self.user.pk if voice._state.adding else voice.owner_id
+        own = Voice.objects.filter(owner_id=owner_id, deleted_at__isnull=True)
         others = own.filter(name__iexact=name)
-        if others.exclude(pk=self.instance.pk).exists():
+        if others.exclude(pk=voice.pk).exists():
             raise ValidationError(
                 "Another voice has this name; choose another name.", code="voice_name_taken"
             )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
 from django.forms import BaseModelForm
@@ -12,224 +13,276 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from unfold.decorators import action, display
-from unfold.forms import BaseDialogForm
+from unfold.admin import StackedInline, TabularInline
+from unfold.decorators import action
 
-from ttsweb.pages.admin_filters import NamedValuesFilter
+from ttsweb.counted import counted
+from ttsweb.pages.admin_base import (
+    NamedValuesFilter,
+    NounAdmin,
+    RightsMixin,
+    column,
+    page_action,
+    row_action,
+)
 from voices import submit
-from voices.access import visible_voices
-from voices.admin.forms import ClipRowFormSet, VoiceForm
-from voices.admin.inlines import ClipInline, VersionInline
-from voices.admin.ownership import OwnedVoicesAdmin
-from voices.clip_checks import ClipRejectedError
-from voices.models import Voice, VoiceVersion
+from voices.access import may_change, visible_voices
+from voices.admin.forms import ClipRowForm, ClipRowFormSet, VoiceForm
+from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS, ClipRejectedError
+from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
 _OPEN = (VoiceVersion.Status.PENDING, VoiceVersion.Status.ENCODING)
-_REFUSALS = (submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedError, OSError)
+
+
+def changes_of(version: VoiceVersion) -> str:
+    """Return how a version differs from the one before it, such as "clip 1 replaced".
+
+    Clips are told apart by their bytes, and counted from 1. The queries are two at most, none
+    where the voice's versions and their clips are fetched already.
+    """
+    voice = version.voice
+    if voice is None:
+        return "came with a job"
+    older = [one for one in voice.versions.all() if one.number < version.number]
+    if not older:
+        return "first version"
+    before = max(older, key=lambda one: one.number)
+    return "; ".join(_changes(list(before.clips.all()), list(version.clips.all()))) or "nothing"
+
+
+def _changes(before: list[ReferenceClip], after: list[ReferenceClip]) -> list[str]:
+    if not before:  # the clips of a version go with its voice
+        return ["clips of the previous version are no longer stored"]
+    found = []
+    for number, (old, new) in enumerate(zip(before, after, strict=False), start=1):
+        if old.stored_id != new.stored_id:
+            found.append(f"clip {number} replaced")
+        if old.transcript != new.transcript:
+            found.append(f"transcript {number} changed")
+    added, removed = len(after) - len(before), len(before) - len(after)
+    if added > 0:
+        found.append(f"{counted(added, 'clip')} added")
+    if removed > 0:
+        found.append(f"{counted(removed, 'clip')} removed")
+    return found
+
+
+class ClipInline(RightsMixin, StackedInline):
+    """The clips that a voice has, or is to have; the formset reads and the page saves them."""
+
+    rights_of = Voice
+    model = VoiceVersion
+    form = ClipRowForm
+    formset = ClipRowFormSet
+    fields = ("clip", "audio", "transcript")
+    verbose_name = "clip"
+    verbose_name_plural = "clips"
+    template_before = "voices/clip_limits.html"
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Return what the page's report of a clip holds it against, seconds and bytes."""
+        return {
+            "shortest": MIN_REFERENCE_SECONDS,
+            "longest": MAX_REFERENCE_SECONDS,
+            "bytes": settings.MAX_CLIP_BYTES,
+        }
+
+    def get_extra(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
+        """Return one row for each clip, and one for the first of a new voice."""
+        version = obj.current_version if isinstance(obj, Voice) else None
+        return version.clips.count() if version else 1
+
+    def get_max_num(self, request: HttpRequest, obj: Model | None = None, **kwargs: Any) -> int:
+        """Return how many clips a voice may have."""
+        return int(settings.MAX_CLIPS_PER_VOICE)
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Let those add clips who may add or change the voice."""
+        if isinstance(obj, Voice) and not may_change(request.user, obj):
+            return False
+        return self.has_right(request, "change" if obj is not None else "add")
+
+    has_change_permission = has_delete_permission = has_add_permission  # follow the voice
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Follow the voice."""
+        return self.has_right(request, "view") or self.has_add_permission(request, obj)
+
+
+class VersionInline(RightsMixin, TabularInline):
+    """What versions a voice had; versions never change."""
+
+    rights_of = Voice
+    model = VoiceVersion
+    fields = (
+        "number", "changed", "status", "frames", "codec", "error_code", "created_at", "encoded_at",
+    )  # fmt: skip
+    readonly_fields = fields
+    verbose_name_plural = "version history"
+    can_delete = False
+    max_num = 0
+    classes = ("collapse",)
+
+    changed = column("what changed", changes_of)
+    codec = column("codec", lambda version: version.codec_fingerprint[:12] or "-")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[VoiceVersion]:
+        """Return the versions with the clips of their voice's other versions."""
+        versions: QuerySet[VoiceVersion] = super().get_queryset(request)
+        return versions.prefetch_related("clips", "voice__versions__clips")
+
+
+def _state(voice: Voice, template: str) -> SafeString:
+    version = voice.current_version
+    is_open = version is not None and version.status in _OPEN
+    context = {"voice": voice, "version": version, "is_open": is_open}
+    return SafeString(render_to_string(template, context))
+
+
+def _clip(voice: Voice) -> SafeString:
+    """Return the first clip's waveform and a player that loads nothing before it is asked."""
+    version = voice.current_version
+    first = next(iter(version.clips.all()), None) if version else None
+    if first is None:
+        return SafeString("-")
+    context = {
+        "name": voice.name,
+        "peaks": first.stored.measures.get("peaks"),
+        "url": reverse("voice-audio", args=[voice.pk]),
+    }
+    return SafeString(render_to_string("voices/list_clip.html", context))
+
+
+def _encode(voice: Voice) -> bool:
+    version = voice.current_version
+    return version is not None and request_encoding(version)
+
+
+_encode_again = row_action(
+    "encode_again",
+    "Encode again",
+    "queued to be encoded again",
+    _encode,
+    same="already waiting to be encoded",
+)
+
+
+def _visibility(voice: Voice) -> str:
+    """Return who can speak with a voice."""
+    if voice.consent_withdrawn_at is not None:
+        return "consent withdrawn"
+    if voice.archived:
+        return "archived"
+    return "all" if voice.shared or voice.owner_id is None else "its owner"
+
+
+def _setting(name: str, label: str, done: str, field: str, value: bool) -> Callable[..., None]:
+    """Return an action that changes one thing of the chosen voices where it is another one."""
+
+    @admin.action(description=label, permissions=["control"])
+    def act(page: NounAdmin, request: HttpRequest, voices: QuerySet[Voice]) -> None:
+        def change(voice: Voice) -> bool:
+            was = voice.archived if field == "archived" else voice.consent_withdrawn_at is not None
+            if was != value:
+                by = request.user.get_username()
+                submit.update_voice(voice, by=by, changes={field: value}, clips=None)
+            return was != value
+
+        page.act_on_rows(request, voices, change, done)
+
+    act.__name__ = name
+    return act
 
 
 @admin.register(Voice)
-class VoiceAdmin(OwnedVoicesAdmin):
-    """Voices: list, form, and the actions of encoding again and deleting."""
+class VoiceAdmin(NounAdmin):
+    """Voices: the owner and superusers change each, and others only look at the shared ones."""
 
+    allowed = ("view", "add", "change", "delete")
+    owned = staticmethod(may_change)
+    visible = staticmethod(visible_voices)
+    deletes = staticmethod(delete_voice)
+    deletion = "The voice {row}, its clips and its codes"
+    save_refusals = (
+        submit.VoiceNameTakenError, submit.VoiceDeletedError, ClipRejectedError, OSError,
+    )  # fmt: skip
     form = VoiceForm
     list_display = (
-        "name",
-        "language",
-        "status",
-        "frames",
-        "clip",
-        "visibility",
-        "last_used_at",
-        "updated_at",
-    )
+        "name", "language", "status", "frames", "clip", "visibility", "last_used_at", "updated_at",
+    )  # fmt: skip
     list_filter = ("archived", "shared", ("language", NamedValuesFilter))
     search_fields = ("name", "description")
     ordering = ("name",)
-    actions = ("encode_again", "archive", "unarchive", "withdraw_consent", "renew_consent")
+    actions = (
+        _encode_again,
+        _setting("archive", "Archive", "archived", "archived", True),
+        _setting(
+            "unarchive", "Restore from the archive", "no longer archived", "archived", False
+        ),
+        _setting(
+            "withdraw_consent", "Withdraw the consent", "silenced, as the consent is withdrawn",
+            "consent_withdrawn", True,
+        ),
+        _setting(
+            "renew_consent", "Record that the speaker agrees again", "allowed to speak again",
+            "consent_withdrawn", False,
+        ),
+    )  # fmt: skip
     list_before_template = "voices/import_form.html"
     change_form_outer_before_template = "voices/try_it.html"
     actions_detail = ("encode_this_again", "export_this")
+    add_fieldsets = (
+        (None, {"fields": ("name", "language", "description", "shared", "cache_codes")}),
+        ("Consent", {"fields": ("consent_statement",)}),
+    )
     fieldsets = (
         (None, {"fields": ("state", "name", "language", "description", "shared", "cache_codes")}),
-        (
-            "Consent",
-            {"fields": ("consent_statement", ("consent_by", "consent_at", "consent_withdrawn_at"))},
-        ),
-    )
+        ("Consent", {"fields": (
+            "consent_statement", ("consent_by", "consent_at"), "consent_withdrawn_at",
+        )}),
+    )  # fmt: skip
     readonly_fields = ("state", "consent_by", "consent_at", "consent_withdrawn_at")
+
+    status = column("status", lambda voice: _state(voice, "voices/list_state.html"))
+    state = column("state", lambda voice: _state(voice, "voices/state.html"))
+    frames = column(
+        "frames", lambda voice: voice.current_version.frames if voice.current_version else 0
+    )
+    clip = column("clip", _clip)
+    visibility = column(
+        "seen by", _visibility, None,
+        {
+            "consent withdrawn": "danger", "archived": "warning", "all": "info",
+            "its owner": "success",
+        },
+    )  # fmt: skip
+    encode_this_again = page_action(
+        "encode_this_again", "Encode again", "Encode this voice again",
+        "The encoder runs again on this voice's clips; jobs wait until it is done.",
+        lambda page, request, pk: _encode_again(page, request, [page.find_row(request, pk)]),
+    )  # fmt: skip
 
     class Media:
         js = tuple(
             f"ttsweb/{name}.js"
-            for name in (
-                "clip_report",
-                "recorder",
-                "clip_form",
-                "try_it",
-                "import_voice",
-            )
+            for name in ("clip_report", "recorder", "clip_form", "try_it", "import_voice")
         )
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Voice]:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the voices that the user may see, each with its versions and clips."""
-        return visible_voices(request.user).prefetch_related("versions__clips__stored")
+        return super().get_queryset(request).prefetch_related("versions__clips__stored")
 
     def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
         """Show the history where there is one."""
         return [ClipInline, VersionInline] if obj is not None else [ClipInline]
 
-    def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
-        """Leave out what a voice that is not there yet does not have."""
-        if obj is not None:
-            return self.fieldsets
-        return (
-            (None, {"fields": ("name", "language", "description", "shared", "cache_codes")}),
-            ("Consent", {"fields": ("consent_statement",)}),
-        )
-
-    @display(description="status")
-    def status(self, voice: Voice) -> SafeString:
-        """Return the state of the newest version, as a badge that changes by itself."""
-        return _state(voice, "voices/list_state.html")
-
-    @admin.display(description="frames")
-    def frames(self, voice: Voice) -> int:
-        """Return how many frames the voice's codes have."""
-        return voice.current_version.frames if voice.current_version else 0
-
-    @admin.display(description="clip")
-    def clip(self, voice: Voice) -> SafeString:
-        """Return the first clip's waveform and a player that loads nothing before it is asked."""
-        version = voice.current_version
-        first = next(iter(version.clips.all()), None) if version else None
-        if first is None:
-            return SafeString("-")
-        return SafeString(
-            render_to_string(
-                "voices/list_clip.html",
-                {
-                    "name": voice.name,
-                    "peaks": first.stored.measures.get("peaks"),
-                    "url": reverse("voice-audio", args=[voice.pk]),
-                },
-            )
-        )
-
-    @display(
-        description="seen by",
-        label={
-            "consent withdrawn": "danger",
-            "archived": "warning",
-            "all": "info",
-            "its owner": "success",
-        },
-    )
-    def visibility(self, voice: Voice) -> str:
-        """Return who can speak with it."""
-        if voice.consent_withdrawn_at is not None:
-            return "consent withdrawn"
-        if voice.archived:
-            return "archived"
-        return "all" if voice.shared or voice.owner_id is None else "its owner"
-
-    @admin.display(description="state")
-    def state(self, voice: Voice) -> SafeString:
-        """Return state, error, warnings and figures of the newest version."""
-        return _state(voice, "voices/state.html")
-
-    @action(description="Encode again", permissions=["change"])
-    def encode_again(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
-        """Run the encoder again for each chosen voice that does not wait for it already."""
-        begun: list[Voice] = []
-        waiting: list[Voice] = []
-        for voice in self.own_of(request, voices):
-            (begun if _encode(voice) else waiting).append(voice)
-        if begun:
-            self.message_user(request, f"Queued to be encoded again: {_names(begun)}.")
-        if waiting:
-            sentence = f"Already waiting to be encoded: {_names(waiting)}."
-            self.message_user(request, sentence, messages.WARNING)
-
-    @action(description="Archive", permissions=["change"])
-    def archive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
-        """Take the chosen voices out of what is offered; nothing of them is lost."""
-        self._set(request, voices, "archived", True, "now archived")
-
-    @action(description="Restore from the archive", permissions=["change"])
-    def unarchive(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
-        """Offer the chosen voices again."""
-        self._set(request, voices, "archived", False, "no longer archived")
-
-    @action(description="Withdraw the consent", permissions=["change"])
-    def withdraw_consent(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
-        """Let the chosen voices say nothing from now on; jobs that need them end."""
-        self._set(
-            request, voices, "consent_withdrawn", True, "silenced, as the consent is withdrawn"
-        )
-
-    @action(description="Record that the speaker agrees again", permissions=["change"])
-    def renew_consent(self, request: HttpRequest, voices: QuerySet[Voice]) -> None:
-        """Let the chosen voices speak again after their consent was withdrawn."""
-        self._set(request, voices, "consent_withdrawn", False, "allowed to speak again")
-
-    def _set(
-        self, request: HttpRequest, voices: QuerySet[Voice], name: str, value: bool, outcome: str
-    ) -> None:
-        """Change one thing of the chosen voices, and tell of how many it was another one before."""
-        changed, by = 0, request.user.get_username()
-        for voice in self.own_of(request, voices):
-            was = voice.archived if name == "archived" else voice.consent_withdrawn_at is not None
-            if was != value:
-                submit.update_voice(voice, by=by, changes={name: value}, clips=None)
-                changed += 1
-        noun = "voice is" if changed == 1 else "voices are"
-        self.message_user(request, f"{changed} {noun} {outcome}.")
-
-    @action(
-        description="Encode again",
-        permissions=["change"],
-        dialog={
-            "title": "Encode again",
-            "description": (
-                "The encoder runs again on this voice's clips; jobs wait until it is done."
-            ),
-            "form_submit_text": "Encode",
-        },
-    )
-    def encode_this_again(
-        self, request: HttpRequest, form: BaseDialogForm, object_id: str
-    ) -> HttpResponse:
-        """Run the encoder again for the voice of this page."""
-        voice = visible_voices(request.user).get(pk=object_id)
-        self.encode_again(request, [voice])
-        url = reverse("admin:voices_voice_change", args=[object_id])
-        return HttpResponse(headers={"HX-Redirect": url})
-
     @action(description="Export", permissions=["view"])
     def export_this(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Download the voice of this page as one file, as the API gives it."""
         return HttpResponseRedirect(reverse("voice-export", args=[object_id]))
-
-    def changeform_view(
-        self,
-        request: HttpRequest,
-        object_id: str | None = None,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
-    ) -> HttpResponse:
-        """Show or save; what is refused only while saving comes back as a message."""
-        try:
-            page: HttpResponse = super().changeform_view(
-                request, object_id, form_url, extra_context
-            )
-            return page
-        except _REFUSALS as error:
-            text = str(error) if not isinstance(error, OSError) else f"Not saved: {error.strerror}."
-            self.message_user(request, text, messages.ERROR)
-            return HttpResponseRedirect(request.get_full_path())
 
     def save_model(
         self, request: HttpRequest, obj: Voice, form: BaseModelForm[Voice], change: bool
@@ -258,36 +311,3 @@ class VoiceAdmin(OwnedVoicesAdmin):
     ) -> Any:
         """Note what changed on the voice; its versions are noted by themselves."""
         return super().construct_change_message(request, form, [], add)
-
-    def get_deleted_objects(
-        self, objs: Any, request: HttpRequest
-    ) -> tuple[list[str], dict[str, int], set[str], list[str]]:
-        """Return what the page lists before deleting: the voices, as rows of jobs stay."""
-        names = [f"The voice {voice}, its clips and its codes" for voice in objs]
-        allowed = all(self.has_delete_permission(request, voice) for voice in objs)
-        return names, {"voices": len(names)}, set() if allowed else {"voice"}, []
-
-    def delete_model(self, request: HttpRequest, obj: Voice) -> None:
-        """Delete a voice, its bytes, and the queued work that needs it."""
-        delete_voice(obj)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Voice]) -> None:
-        """Delete the chosen voices, each in the same way."""
-        for voice in self.own_of(request, queryset):
-            delete_voice(voice)
-
-
-def _state(voice: Voice, template: str) -> SafeString:
-    version = voice.current_version
-    is_open = version is not None and version.status in _OPEN
-    context = {"voice": voice, "version": version, "is_open": is_open}
-    return SafeString(render_to_string(template, context))
-
-
-def _encode(voice: Voice) -> bool:
-    version = voice.current_version
-    return version is not None and request_encoding(version)
-
-
-def _names(voices: Sequence[Voice]) -> str:
-    return ", ".join(voice.name for voice in voices)

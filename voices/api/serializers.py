@@ -176,7 +176,7 @@ def read_clips(files: Sequence[UploadedFile[bytes]], transcripts: Sequence[str])
         try:
             container = check_clip(content)
         except ClipRejectedError as error:
-            raise _problem(error, f"audio.{index}") from error
+            raise error.at(f"audio.{index}") from error
         clips.append(
             NewClip(
                 transcript=_checked_transcript(transcript, index),
@@ -325,8 +325,4 @@ def _checked_transcript(text: str, index: int) -> str:
     try:
         return check_transcript(text)
     except ClipRejectedError as error:
-        raise _problem(error, f"transcript.{index}") from error
-
-
-def _problem(error: ClipRejectedError, attr: str) -> ApiProblem:
-    return ApiProblem(error.status, error.code, str(error), attr=attr)
+        raise error.at(f"transcript.{index}") from error

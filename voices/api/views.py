@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
@@ -19,13 +17,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.authentication import key_of
-from synth.api.jobs.filters import WaitSerializer
-from synth.api.jobs.wait import WAIT_HEADER
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey
-from synth.options.voice_choice import find_voice
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
+from synth.options.voices import find_voice
+from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.asgi_ask import WAIT_HEADER
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import WaitSerializer, check_no_fields, read_body, read_query
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import (
     DescribedField,
@@ -36,6 +34,7 @@ from ttsweb.http.query_filters import (
 )
 from ttsweb.http.ranged import StoredObject, object_response
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 from voices import submit
 from voices.access import visible_voices
 from voices.api.ownership import check_own
@@ -46,7 +45,6 @@ from voices.api.serializers import (
     VoiceSerializer,
     VoiceUpdateSerializer,
 )
-from voices.clip_checks import ClipRejectedError
 from voices.models import ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
@@ -123,7 +121,6 @@ def _truth(value: str) -> bool:
     return _TRUTHS[value]
 
 
-ENCODING_RETRY_SECONDS = 2
 CONTENT_TYPES = {
     "wav": "audio/wav",
     "flac": "audio/flac",
@@ -173,16 +170,13 @@ class VoicesView(generics.ListAPIView[Voice]):
     )
     def post(self, request: Request) -> Response:
         """Make a voice from one or more clips; it can speak when its status is `ready`."""
-        check_query(request, ())
-        serializer = VoiceCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        with _refusals_as_problems():
-            voice = submit.create_voice(
-                **serializer.validated_data,
-                by=request.user.get_username(),
-                owner=request.user,
-                api_key=key_of(request),
-            )
+        asked = read_body(request, VoiceCreateSerializer)
+        voice = submit.create_voice(
+            **asked,
+            by=request.user.get_username(),
+            owner=request.user,
+            api_key=key_of(request),
+        )
         return _accepted(voice)
 
 
@@ -202,16 +196,14 @@ class VoiceView(APIView):
 
         With `wait`, the answer comes when its encoding has ended or the wait is over.
         """
-        check_query(request, ("wait",))
-        query = WaitSerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
+        query = read_query(request, WaitSerializer)
         voice = _find(request, voice_id)
         answer = Response(_shown(voice))
         version = voice.current_version
         if version is not None and version.status in ("pending", "encoding"):
-            answer["Retry-After"] = str(ENCODING_RETRY_SECONDS)
-            if query.validated_data["wait"] > 0:
-                answer[WAIT_HEADER] = str(query.validated_data["wait"])
+            answer["Retry-After"] = str(POLL_SECONDS)
+            if query["wait"] > 0:
+                answer[WAIT_HEADER] = str(query["wait"])
         return conditional(request, answer)
 
     @extend_schema(
@@ -239,7 +231,7 @@ class VoiceView(APIView):
         serializer.is_valid(raise_exception=True)
         changes = dict(serializer.validated_data)
         clips = changes.pop("clips")
-        with _refusals_as_problems():
+        try:
             version = submit.update_voice(
                 voice,
                 by=request.user.get_username(),
@@ -247,6 +239,8 @@ class VoiceView(APIView):
                 clips=clips,
                 api_key=key_of(request),
             )
+        except submit.VoiceDeletedError as error:
+            raise _not_found() from error
         return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
 
     @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
@@ -271,15 +265,14 @@ class VoiceEncodeView(APIView):
     )
     def post(self, request: Request, voice_id: uuid.UUID) -> Response:
         """Encode a voice again; jobs that need the voice wait for it."""
-        check_query(request, ())
-        NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+        check_no_fields(request)
         voice = _find_own(request, voice_id)
         if voice.current_version is None or not request_encoding(voice.current_version):
             raise ApiProblem(
                 409,
                 "voice_encoding",
                 "The voice is already waiting to be encoded.",
-                retry_after=ENCODING_RETRY_SECONDS,
+                retry_after=POLL_SECONDS,
             )
         return _accepted(voice)
 
@@ -349,9 +342,9 @@ def _meant(request: Request, wanted: str) -> list[uuid.UUID]:
     try:
         return [find_voice(request.user, wanted).pk]  # type: ignore[arg-type]  # never anonymous
     except SubmitRejectedError as error:
-        if error.status == 404:
+        if error.code == "voice_not_found":
             return []
-        raise ApiProblem(error.status, error.code, str(error), attr="means") from error
+        raise error.at("means") from error
 
 
 def _find(request: Request, voice_id: uuid.UUID) -> Voice:
@@ -382,19 +375,6 @@ def _accepted(voice: Voice) -> Response:
     fresh = _with_versions(Voice.objects.filter(pk=voice.pk)).get()
     headers = {
         "Location": reverse("voice", args=[voice.pk]),
-        "Retry-After": str(ENCODING_RETRY_SECONDS),
+        "Retry-After": str(POLL_SECONDS),
     }
     return Response(_shown(fresh), status=202, headers=headers)
-
-
-@contextmanager
-def _refusals_as_problems() -> Iterator[None]:
-    """Turn what saving a voice refuses into problems."""
-    try:
-        yield
-    except ClipRejectedError as error:
-        raise ApiProblem(error.status, error.code, str(error), attr="audio") from error
-    except submit.VoiceNameTakenError as error:
-        raise ApiProblem(409, error.code, str(error), attr="name") from error
-    except submit.VoiceDeletedError as error:
-        raise _not_found() from error

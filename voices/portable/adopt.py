@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
+from synth.models import WorkerStatus
+from ttsweb import leases
 from voices import transitions
 from voices.models import StoredClip, Voice
-from voices.portable.codecs import loaded_codecs
+from voices.objects import collect_clips, delete_objects
 from voices.portable.codes_file import CheckedCodes
 
 
@@ -57,3 +61,31 @@ def adopt(voice: Voice, stored: Sequence[StoredCodes]) -> list[str]:
     if version is not None:
         any(transitions.ready_version(version, codec) for codec in sorted(loaded_codecs()))
     return unused
+
+
+@dataclass
+class Kept:
+    """The clips and the objects of codes that were written before there is a voice."""
+
+    clips: list[uuid.UUID] = field(default_factory=list)
+    codes: list[StoredCodes] = field(default_factory=list)
+
+    def let_go(self) -> None:
+        """Remove what no voice uses."""
+        delete_objects(one.key for one in self.codes)
+        collect_clips(self.clips)
+
+
+def known_codecs() -> set[str]:
+    """Return the fingerprints of the codecs of all workers that there are rows of."""
+    rows = WorkerStatus.objects.exclude(codec_fingerprint="")
+    return set(rows.values_list("codec_fingerprint", flat=True))
+
+
+def loaded_codecs() -> set[str]:
+    """Return the fingerprints of the codecs that ready and living workers have loaded."""
+    silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
+    rows = WorkerStatus.objects.filter(
+        state=WorkerStatus.State.READY, last_seen_at__gt=leases.database_now() - silence
+    ).exclude(codec_fingerprint="")
+    return set(rows.values_list("codec_fingerprint", flat=True))

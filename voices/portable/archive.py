@@ -14,8 +14,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO
 
+from ttsweb.refusals import RefusedError
 from ttsweb.zips import ZipLimits, ZipRefusedError, check_entries
-from voices.portable.errors import invalid, too_large
+
+
+class ImportRefusedError(RefusedError):
+    """An archive or codes from outside are not taken."""
+
+
+def invalid(message: str) -> ImportRefusedError:
+    """Return the error for a file that is no archive of ours, or not a whole one."""
+    return ImportRefusedError("archive_invalid", message)
+
+
+def too_large(message: str) -> ImportRefusedError:
+    """Return the error for an archive that holds more than is taken."""
+    return ImportRefusedError("archive_too_large", message)
+
 
 MAX_ENTRIES = 400
 MAX_DIRECTORY_BYTES = 128 * 1024

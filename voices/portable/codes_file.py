@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from voices.portable.errors import ImportRefusedError
+from voices.portable.archive import ImportRefusedError
 
 MAX_CODES_BYTES = 4_000_000
 MAX_CODEBOOKS = 64
@@ -42,7 +42,7 @@ def check_codes(content: bytes) -> CheckedCodes:
     """
     if len(content) > MAX_CODES_BYTES:
         message = f"A file of codes may have at most {MAX_CODES_BYTES} bytes."
-        raise ImportRefusedError("codes_too_large", message, status=413)
+        raise ImportRefusedError("codes_too_large", message)
     header, data = _split(content)
     texts = header.pop("__metadata__", None)
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):

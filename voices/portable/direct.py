@@ -14,11 +14,9 @@ from ttsweb.counted import counted
 from voices.clip_checks import check_clip
 from voices.models import Voice
 from voices.objects import delete_objects, store_clip, tenant_of
-from voices.portable.adopt import adopt, store_codes
-from voices.portable.codecs import loaded_codecs
+from voices.portable.adopt import Kept, adopt, loaded_codecs, store_codes
+from voices.portable.archive import ImportRefusedError
 from voices.portable.codes_file import CheckedCodes, check_codes
-from voices.portable.errors import ImportRefusedError
-from voices.portable.kept import Kept
 from voices.submit import NewClip, create_voice
 
 
@@ -88,7 +86,6 @@ def _check_codecs(given: set[str]) -> None:
             "codec_unknown",
             "No worker is ready, so the loaded codec is not known. Start a worker, or send "
             "the clips without codes.",
-            status=409,
         )
     if len(given) > 1 or not given <= loaded:
         raise ImportRefusedError(
@@ -97,7 +94,6 @@ def _check_codecs(given: set[str]) -> None:
             f"{', '.join(one[:64] for one in sorted(given))}, but "
             f"{', '.join(sorted(loaded))} is loaded. Send the clips without codes to have "
             "them encoded here.",
-            status=409,
         )
 
 

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from django.core.files.storage import default_storage
 
+from ttsweb.refusals import RefusedError
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
 from voices.portable.codes_file import MAX_CODES_BYTES
 from voices.portable.manifest import FORMAT, FORMAT_VERSION, MANIFEST, MAX_CODES_PER_CLIP
@@ -20,10 +21,8 @@ IN_MEMORY_BYTES = 4_000_000  # a larger archive goes through a temporary file
 CHUNK_BYTES = 128 * 1024
 
 
-class ClipLostError(Exception):
+class ClipLostError(RefusedError):
     """A clip's bytes are gone from the storage, or are not those that were uploaded."""
-
-    code = "clip_lost"
 
 
 class ArchiveFile:
@@ -148,10 +147,13 @@ def _copy_clip(target: zipfile.ZipFile, clip: ReferenceClip) -> None:
                 copy.write(part)
     except FileNotFoundError as error:
         raise ClipLostError(
-            f"The file of clip {clip.index} is missing in the storage; upload the clip again."
+            "clip_lost",
+            f"The file of clip {clip.index} is missing in the storage; upload the clip again.",
         ) from error
     if digest.hexdigest() != clip.stored.fingerprint:
-        raise ClipLostError(f"The file of clip {clip.index} is damaged; upload the clip again.")
+        raise ClipLostError(
+            "clip_lost", f"The file of clip {clip.index} is damaged; upload the clip again."
+        )
 
 
 def _clip_name(clip: ReferenceClip) -> str:

@@ -14,12 +14,9 @@ from synth.models import ApiKey
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import StoredClip, Voice
 from voices.objects import delete_objects, store_clip, tenant_of
-from voices.portable.adopt import adopt, store_codes
-from voices.portable.archive import Archive, open_archive
-from voices.portable.codecs import known_codecs
+from voices.portable.adopt import Kept, adopt, known_codecs, store_codes
+from voices.portable.archive import Archive, ImportRefusedError, open_archive
 from voices.portable.codes_file import MAX_CODES_BYTES, CheckedCodes, check_codes
-from voices.portable.errors import ImportRefusedError
-from voices.portable.kept import Kept
 from voices.portable.manifest import read_manifest
 from voices.submit import NewClip, create_voice
 

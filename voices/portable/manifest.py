@@ -12,8 +12,7 @@ from rest_framework import serializers
 from ttsweb.http.api import StrictSerializer, error_items
 from voices.api.serializers import check_language
 from voices.clip_checks import CONTAINERS
-from voices.portable.archive import Archive
-from voices.portable.errors import ImportRefusedError, invalid, too_large
+from voices.portable.archive import Archive, ImportRefusedError, invalid, too_large
 
 MANIFEST = "manifest.json"
 FORMAT = "ttsweb-voice"

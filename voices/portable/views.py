@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.core.files.uploadhandler import TemporaryFileUploadHandler
@@ -22,8 +20,10 @@ from rest_framework.views import APIView
 from synth.accounts.authentication import key_of
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.nouns import read_body
 from ttsweb.http.ranged import ObjectResponse
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 from voices.access import visible_voices
 from voices.api.serializers import (
     FormBooleanField,
@@ -33,14 +33,12 @@ from voices.api.serializers import (
 )
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
+from voices.portable.archive import ImportRefusedError
 from voices.portable.codes_file import MAX_CODES_BYTES
 from voices.portable.direct import create_voice_with_codes
-from voices.portable.errors import ImportRefusedError
-from voices.portable.export import ArchiveFile, ClipLostError, export_voice
+from voices.portable.export import ArchiveFile, export_voice
 from voices.portable.import_ import import_voice
-from voices.submit import VoiceNameTakenError
 
-ENCODING_RETRY_SECONDS = 2
 _MADE_HEADERS = [
     OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202]),
     OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
@@ -122,11 +120,9 @@ class VoiceImportView(APIView):
 
         It can speak at once if the archive has codes of the codec that a worker has loaded.
         """
-        check_query(request, ())
-        serializer = VoiceImportSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        fields = serializer.validated_data
-        with _refusals_as_problems(attr="archive"):
+        asked = read_body(request, VoiceImportSerializer)
+        fields = asked
+        try:
             voice = import_voice(
                 fields["archive"].file,
                 name=fields.get("name", ""),
@@ -135,6 +131,8 @@ class VoiceImportView(APIView):
                 owner=request.user,
                 api_key=key_of(request),
             )
+        except (ClipRejectedError, ImportRefusedError) as error:
+            raise error.at("archive") from error
         return _made(voice)
 
 
@@ -159,11 +157,9 @@ class VoiceCodesImportView(APIView):
 
         Codes that a clip has here already stay instead of those that are sent.
         """
-        check_query(request, ())
-        serializer = VoiceCodesSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        fields = dict(serializer.validated_data)
-        with _refusals_as_problems(attr="codes"):
+        asked = read_body(request, VoiceCodesSerializer)
+        fields = dict(asked)
+        try:
             voice = create_voice_with_codes(
                 fields,
                 clips=fields.pop("clips"),
@@ -172,6 +168,8 @@ class VoiceCodesImportView(APIView):
                 owner=request.user,
                 api_key=key_of(request),
             )
+        except (ClipRejectedError, ImportRefusedError) as error:
+            raise error.at("codes") from error
         return _made(voice)
 
 
@@ -184,10 +182,7 @@ def archive_response(voice: Voice, *, head_only: bool = False) -> HttpResponseBa
     version = voice.current_version
     if version is None or not version.clips.exists():
         raise ApiProblem(409, "voice_without_clips", "The voice has no clip to export; add one.")
-    try:
-        archive = export_voice(voice, version)
-    except ClipLostError as error:
-        raise ApiProblem(410, error.code, str(error)) from error
+    archive = export_voice(voice, version)
     response = _body(archive, head_only=head_only)
     name = "".join(one if one.isalnum() or one in " -_." else "_" for one in voice.name)
     disposition = content_disposition_header(True, f"{name}.voice.zip")
@@ -214,18 +209,5 @@ def _made(voice: Voice) -> Response:
     is_ready = version is not None and version.status == version.Status.READY
     headers = {"Location": reverse("voice", args=[voice.pk])}
     if not is_ready:
-        headers["Retry-After"] = str(ENCODING_RETRY_SECONDS)
+        headers["Retry-After"] = str(POLL_SECONDS)
     return Response(VoiceSerializer(voice).data, status=201 if is_ready else 202, headers=headers)
-
-
-@contextmanager
-def _refusals_as_problems(*, attr: str) -> Iterator[None]:
-    """Turn what an import refuses into problems of the field `attr`."""
-    try:
-        yield
-    except ClipRejectedError as error:
-        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
-    except ImportRefusedError as error:
-        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
-    except VoiceNameTakenError as error:
-        raise ApiProblem(409, error.code, str(error), attr="name") from error

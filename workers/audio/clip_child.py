@@ -7,10 +7,8 @@ file it was told and one JSON object to stdout: the measures, or `error` (a code
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
-import resource
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from typing import Any
 import av
 import numpy as np
 
-from workers.audio.clip_measures import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure
-from workers.audio.waveform_peaks import peaks_of
+from workers.audio.clip_measures import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure, peaks_of
+from workers.bounded_child import set_limits
 
 DEMUXERS = {
     "wav": "wav",
@@ -66,7 +64,12 @@ class Tally:
 def main() -> int:
     """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
     request = json.load(sys.stdin)
-    set_limits(request["memory_bytes"], request["cpu_seconds"], request["output_bytes"])
+    set_limits(
+        request["memory_bytes"],
+        request["cpu_seconds"],
+        request["output_bytes"],
+        open_files=32,
+    )
     try:
         answer = decode(
             Path(request["input"]),
@@ -84,15 +87,6 @@ def main() -> int:
         answer = {"error": "clip_decode_memory", "message": ""}
     sys.stdout.write(json.dumps(answer))
     return 0
-
-
-def set_limits(memory_bytes: int, cpu_seconds: int, output_bytes: int) -> None:
-    """Bound this process: address space, processor time, size of a written file, open files."""
-    with contextlib.suppress(ValueError, OSError):  # macOS has no limit of address space
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (output_bytes, output_bytes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 
 
 def decode(source: Path, target: Path, *, container: str, max_seconds: float) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from workers.audio.clip_measures import FloatArray, warnings_for
+from workers.bounded_child import read_answer
 
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 _HIGHEST_RATE = 384_000
@@ -23,12 +23,11 @@ _BYTES_PER_SAMPLE = 4
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _SENTENCES = {
     "clip_decode_memory": (
-        "Decoding the clip needs more memory than is allowed (TTS_CLIP_DECODE_MEGABYTES); "
+        "Decoding the clip needs more memory than is allowed; "
         "convert it to a plain WAV or FLAC file."
     ),
     "clip_decode_timeout": (
-        "Decoding the clip takes longer than is allowed (TTS_CLIP_DECODE_SECONDS); convert it "
-        "to a plain WAV or FLAC file."
+        "Decoding the clip takes longer than is allowed; convert it to a plain WAV or FLAC file."
     ),
     "clip_undecodable": (
         "The clip cannot be decoded: it is damaged, or its name has a wrong extension. Export "
@@ -126,25 +125,14 @@ def _run_child(source: Path, target: Path, container: str, limits: ClipLimits) -
         )
     except subprocess.TimeoutExpired as error:
         raise _error("clip_decode_timeout") from error
-    return _read_answer(ended)
+    return read_answer(
+        ended,
+        _error,
+        memory="clip_decode_memory",
+        timeout="clip_decode_timeout",
+        unreadable="clip_undecodable",
+    )
 
 
-def _read_answer(ended: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
-    """Return the child's measures; name what a child died of that could not answer any more."""
-    if ended.returncode != 0:
-        report = ended.stderr[-20_000:]
-        if b"No space left on device" in report or b"Errno 28" in report:
-            raise OSError(errno.ENOSPC, "no space left for a decoded clip")
-        if ended.returncode == -24:  # SIGXCPU
-            raise _error("clip_decode_timeout")
-        is_memory = b"MemoryError" in report or b"Cannot allocate memory" in report
-        raise _error("clip_decode_memory" if is_memory else "clip_undecodable")
-    answer: dict[str, Any] = json.loads(ended.stdout)
-    if "error" in answer:
-        code = answer["error"]
-        raise ClipError(code, answer["message"] or _SENTENCES[code])
-    return answer
-
-
-def _error(code: str) -> ClipError:
-    return ClipError(code, _SENTENCES[code])
+def _error(code: str, message: str = "") -> ClipError:
+    return ClipError(code, message or _SENTENCES[code])

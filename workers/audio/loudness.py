@@ -14,7 +14,7 @@ from av.filter import Graph
 
 from synth.contract import AudioArray
 from workers.audio.filter_graph import frames, link, push
-from workers.audio.true_peak import TruePeakMeter
+from workers.audio.peak_limiter import TruePeakMeter
 
 FLOOR_LUFS = -70.0  # the absolute gate: what is below counts as silence
 FLOOR_DBTP = -120.0  # stands for digital silence: JSON knows no minus infinity
@@ -69,8 +69,8 @@ class LoudnessMeter:
                 self._last = frame
 
     def _integrated(self) -> float | None:
-        said = dict(self._last.metadata) if self._last is not None else {}
-        lufs = float(said.get("lavfi.r128.I", "nan"))
+        metadata = dict(self._last.metadata) if self._last is not None else {}
+        lufs = float(metadata.get("lavfi.r128.I", "nan"))
         return round(lufs, 2) if lufs > FLOOR_LUFS else None
 
 

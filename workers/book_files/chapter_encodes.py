@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,23 +17,98 @@ import av
 
 from synth.contract import AudioArray
 from synth.formats import BOOK_FILES, BOOK_FORMATS
-from workers.audio.waveform_peaks import WaveformPeaks
-from workers.audio.writers import open_writer
-from workers.audio.written_audio import read_blocks
+from workers.audio.clip_measures import WaveformPeaks
+from workers.audio.writers import open_writer, read_blocks
+from workers.book_files.aac_frames import AacFrames, read_aac, write_aac
 from workers.book_files.book_audio import BookAudio, SegmentSpan
-from workers.book_files.chapter_levels import Levels, measure_levels
 from workers.book_files.chapter_mastering import (
     FRAME_SAMPLES,
     Level,
+    Levels,
     MasteredChapter,
     Mastering,
     Survey,
     adjusted,
     first_level,
+    measure_levels,
 )
-from workers.book_files.encode_cache import EncodeCache
-from workers.book_files.publishing import published
-from workers.mp4.aac_frames import AacFrames, read_aac, write_aac
+from workers.book_files.publishing import publish_file
+
+_KEY = re.compile(r"[0-9a-f]{64}")
+_UNFINISHED_SECONDS = 86_400
+
+
+class EncodeCache:
+    """Keep files and their facts in a folder, least recently used out first.
+
+    Entries appear whole: the facts are written last, and an entry without them does not count.
+    """
+
+    def __init__(self, folder: Path, *, max_bytes: int = 20 * 2**30) -> None:
+        """Prepare; `trim` brings the folder below `max_bytes`."""
+        self._folder, self._max_bytes = folder, max_bytes
+        self._in_use: set[str] = set()
+
+    def path(self, key: str) -> Path:
+        """Return where the file of a key lies, or is to be published.
+
+        Raises:
+            ValueError: the key is no sha256 in hex.
+        """
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"no key of an encode: {key!r}")
+        return self._folder / key[:2] / key
+
+    def facts(self, key: str) -> dict[str, Any] | None:
+        """Return the facts of a finished encode; None where there is none, or it is damaged."""
+        path = self.path(key)
+        try:
+            facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+            if path.stat().st_size != facts["size_bytes"]:
+                return None
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        path.with_suffix(".json").touch()
+        self._in_use.add(key)
+        return facts
+
+    def finish(self, key: str, facts: dict[str, Any]) -> dict[str, Any]:
+        """Complete an entry whose file was published, and return its facts.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        path = self.path(key)
+        facts = {**facts, "size_bytes": path.stat().st_size}
+        with publish_file(path.with_suffix(".json")) as temporary:
+            temporary.write_text(json.dumps(facts))
+        self._in_use.add(key)
+        return facts
+
+    def trim(self) -> None:
+        """Remove the entries used longest ago, but none that this object has handed out.
+
+        Files that a killed process left without facts go after a day.
+        """
+        rows = []
+        oldest = time.time() - _UNFINISHED_SECONDS
+        for path in self._folder.glob("*/*"):
+            is_finished = path.suffix or path.with_suffix(".json").exists()
+            with suppress(FileNotFoundError):  # somebody else removes it in this moment
+                if not is_finished and path.stat().st_mtime < oldest:
+                    path.unlink()
+        for facts in self._folder.glob("*/*.json"):
+            size = facts.with_suffix("").stat().st_size if facts.with_suffix("").exists() else 0
+            rows.append((facts.stat().st_mtime_ns, size, facts))
+        total = sum(size for _, size, _ in rows)
+        for _, size, facts in sorted(rows):
+            if total <= self._max_bytes:
+                return
+            if facts.stem not in self._in_use:
+                facts.unlink(missing_ok=True)
+                facts.with_suffix("").unlink(missing_ok=True)
+                total -= size
+
 
 _VERSION = 2  # of what is done to a chapter: a change makes all kept encodes stale
 _MAX_WRITES = 4
@@ -167,7 +245,7 @@ class Encoder:
     ) -> dict[str, Any]:
         """Write a chapter until its file measures as asked, or cannot; return its facts."""
         level = first_level(survey, mastered)
-        with published(self._cache.path(key)) as path:
+        with publish_file(self._cache.path(key)) as path:
             for _ in range(_MAX_WRITES):
                 written, peaks, aac = self._write(path, mastered, survey, level, encoding)
                 _check_whole(written.num_samples, mastered.num_samples(survey.num_samples))

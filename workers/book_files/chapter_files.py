@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import av
+import numpy as np
 import soundfile
 
-from synth.bookshelf.files.names import numbered_name
+from synth.books.file_names import numbered_name
 from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS, CHAPTER_FORMATS, WAV_BYTES, AudioFormat
-from workers.audio.written_audio import read_blocks
+from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
 from workers.book_files.cover import CoverImage, book_cover
-from workers.book_files.publishing import published, published_folder
-from workers.mp4.file import Mark
+from workers.book_files.m4b import Mark, marks_of
+from workers.book_files.publishing import publish_file, publish_folder
 
 
 class MadeChapters(NamedTuple):
@@ -55,7 +56,7 @@ def make_chapter_files(
     numbers = range(len(book.chapters)) if places is None else places
     count = len(book.chapters) if count is None else count
     chapters, names = [], []
-    with published_folder(folder) as temporary:
+    with publish_folder(folder) as temporary:
         for index, chapter in zip(numbers, encoder.chapters(book, encoding), strict=True):
             name = numbered_name(index, count, chapter.title) + f".{form.extension}"
             tags = chapter_tags(book.facts, chapter.title, index + 1, count)
@@ -85,14 +86,11 @@ def make_one_file(
     rate = encoding.sample_rate
     lossless = Encoding("flac", sample_rate=rate)
     chapters = list(encoder.chapters(book, lossless))
-    marks, start = [], 0
-    for chapter in chapters:
-        marks.append(Mark(chapter.title, start, start + chapter.num_samples))
-        start += chapter.num_samples
+    marks = marks_of(chapters)
     tags = book_tags(book.facts)
     if form.marks == "tags":
         tags.update(_chapter_comments(marks, chapters[0].sample_rate))
-    with published(path) as temporary:
+    with publish_file(path) as temporary:
         if not form.codec:
             _write_wav(temporary, chapters)
         else:
@@ -274,3 +272,60 @@ def _add_cover(target: Any, form: AudioFormat, cover: CoverImage | None) -> None
                 packet.stream = stream
                 target.mux(packet)
                 break
+
+
+MAX_MINUTES = 5.0  # what shops take
+FADE_SECONDS = 2.0
+_BIT_RATE = 192_000
+
+
+def make_sample(
+    path: Path, book: BookAudio, index: int, encoder: Encoder, *, minutes: float = MAX_MINUTES
+) -> float:
+    """Write the beginning of chapter `index` as MP3, and return how many seconds it has.
+
+    Args:
+        minutes: at most so many, above 0 and up to `MAX_MINUTES`; it ends after the last segment
+            that fits, so that no word is cut, or within one that alone is longer.
+
+    Raises:
+        ValueError: `minutes` is out of range.
+        IndexError: there is no such chapter.
+        OSError: the disk is full; no file appears.
+    """
+    if not 0 < minutes <= MAX_MINUTES:
+        raise ValueError(f"a sample has more than 0 and at most {MAX_MINUTES:g} minutes")
+    chapter = encoder.chapter(book, index, sample_encoding(book))
+    mp3_rate = chapter.sample_rate
+    length = _length(chapter, round(60 * minutes * mp3_rate))
+    with publish_file(path) as temporary, open_writer(temporary, "mp3", mp3_rate, _BIT_RATE) as out:
+        for block in _faded(chapter, length):
+            out.write(block)
+    return length / mp3_rate
+
+
+def sample_encoding(book: BookAudio) -> Encoding:
+    """Return how the chapter is encoded that a sample is cut from."""
+    rate = book.sample_rate if book.sample_rate in (32_000, 44_100, 48_000) else 44_100
+    return Encoding("flac", sample_rate=rate)
+
+
+def _length(chapter: ChapterFile, most: int) -> int:
+    """Return how many samples the sample has: up to a segment's end, with room to fade."""
+    if chapter.num_samples <= most:
+        return chapter.num_samples
+    fade = round(FADE_SECONDS * chapter.sample_rate)
+    ends = [span.end for span in chapter.spans if span.end + fade <= most]
+    return ends[-1] + fade if ends else most
+
+
+def _faded(chapter: ChapterFile, length: int) -> Iterator[AudioArray]:
+    fade = min(length, round(FADE_SECONDS * chapter.sample_rate))
+    position = 0
+    for block in read_blocks(chapter.path, "flac", chapter.sample_rate):
+        kept = block[: length - position]
+        left = length - (position + np.arange(len(kept), dtype=np.float64))
+        yield (kept * np.minimum(1.0, left / fade)).astype(np.float32)
+        position += len(kept)
+        if position >= length:
+            return

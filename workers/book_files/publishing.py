@@ -13,7 +13,7 @@ from ttsweb.storage import TEMPORARY_SUFFIX
 
 
 @contextmanager
-def published(path: Path) -> Iterator[Path]:
+def publish_file(path: Path) -> Iterator[Path]:
     """Give a temporary name beside `path`, which gets the file if nothing went wrong.
 
     Raises:
@@ -31,7 +31,7 @@ def published(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def published_folder(folder: Path) -> Iterator[Path]:
+def publish_folder(folder: Path) -> Iterator[Path]:
     """Give a temporary folder, whose files move into `folder` after the last is complete.
 
     Raises:

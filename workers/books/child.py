@@ -7,16 +7,14 @@ what the book says of itself, or `error` (a code) and `message`.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
-from synth.books.book import Book, BookRejectedError
+from synth.books.book import Book, BookRejectedError, book_to_json
 from synth.books.detect import read_book
-from synth.books.stored import book_to_json
+from workers.bounded_child import set_limits
 
 MEMORY, TIME = "book_import_memory", "book_import_timeout"
 EMPTY_MESSAGE = "This book has no text that can be spoken."
@@ -25,7 +23,12 @@ EMPTY_MESSAGE = "This book has no text that can be spoken."
 def main() -> int:
     """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
     request = json.load(sys.stdin)
-    set_limits(request["memory_bytes"], request["cpu_seconds"], request["output_bytes"])
+    set_limits(
+        request["memory_bytes"],
+        request["cpu_seconds"],
+        request["output_bytes"],
+        open_files=64,
+    )
     try:
         book = read_book(Path(request["input"]), request["filename"])
         answer = write(book, request)
@@ -51,8 +54,7 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
     if num_chars > request["max_chars"]:
         raise BookRejectedError(
             "book_too_large",
-            f"The book has {num_chars} characters; at most {request['max_chars']} are "
-            "allowed (TTS_MAX_BOOK_CHARS).",
+            f"The book has {num_chars} characters; at most {request['max_chars']} are allowed.",
         )
     text = json.dumps(book_to_json(book), ensure_ascii=True, separators=(",", ":"))
     Path(request["output"]).write_text(text, encoding="ascii")
@@ -65,15 +67,6 @@ def write(book: Book, request: dict[str, Any]) -> dict[str, Any]:
         "cover_type": book.cover.media_type if book.cover is not None else "",
         "source_chars": num_chars,
     }
-
-
-def set_limits(memory_bytes: int, cpu_seconds: int, output_bytes: int) -> None:
-    """Bound this process: address space, processor time, size of a written file, open files."""
-    with contextlib.suppress(ValueError, OSError):  # macOS has no limit of address space
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (output_bytes, output_bytes))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 
 if __name__ == "__main__":

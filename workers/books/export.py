@@ -19,10 +19,9 @@ from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU, ExportUnwant
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, EncodeUnwantedError, Encoding
 from workers.book_files.chapter_files import make_one_file
 from workers.book_files.chapter_mastering import Mastering
-from workers.book_files.m4b import make_m4b
-from workers.book_files.report import chapter_checks
+from workers.book_files.m4b import Mark, make_m4b
+from workers.book_files.sidecars import chapter_checks
 from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
-from workers.mp4.file import Mark
 
 
 def peaks_of_book(chapters: Sequence[ChapterFile], *, most: int) -> list[int]:

@@ -2,40 +2,106 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import shutil
+import unicodedata
 import zipfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from django.core.files.storage import default_storage
 
 from synth.api.books.file_options import OWN, Kind, audio_format
+from synth.audiobooks.plans import load_plan
+from synth.books.book import StoredBookError
+from synth.books.file_names import safe_name
+from synth.books.plan import PlannedChapter
 from synth.books.plan_edits import PlanEditError
-from synth.books.stored import StoredBookError
-from synth.bookshelf.files.names import safe_name
 from synth.formats import BOOK_FILES
 from synth.models import BookSource
-from workers.audio.written_audio import read_blocks
-from workers.book_files.book_audio import BookFileError
+from synth.text.segments import SPEAKER_TAG
+from workers.audio.writers import read_blocks
+from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio, SegmentSpan
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
-from workers.book_files.chapter_files import make_chapter_files, make_one_file
-from workers.book_files.chapter_levels import LevelMeter, Levels
+from workers.book_files.chapter_files import (
+    make_chapter_files,
+    make_one_file,
+    make_sample,
+    sample_encoding,
+)
+from workers.book_files.chapter_mastering import LevelMeter, Levels
 from workers.book_files.cover import book_cover
-from workers.book_files.m4b import make_m4b
-from workers.book_files.retail_sample import make_sample, sample_encoding
-from workers.book_files.shelf import put_on_shelf
-from workers.book_files.subtitles import write_book_subtitles
+from workers.book_files.m4b import Mark, make_m4b, marks_of
+from workers.book_files.read_along import make_read_along
+from workers.book_files.read_along_source import make_read_along_of
+from workers.book_files.sidecars import put_on_shelf, write_book_subtitles
 from workers.books.job import JobBook
-from workers.mp4.file import Mark
-from workers.read_along.anchors import with_anchors
-from workers.read_along.made import make_read_along
-from workers.read_along.source import make_read_along_of
 
 
-def heard_chapters(
+def add_anchors(book: JobBook, source: BookSource) -> BookAudio:
+    """Return a book whose segments name their documents; those of credits name none.
+
+    Raises:
+        FileNotFoundError, StoredBookError, PlanEditError: as reading the plan raises them.
+    """
+    planned = {chapter.id: chapter for chapter in load_plan(source).chapters}
+    started = source.started.get("chapters", [])
+    chapters = []
+    for index, chapter in zip(book.indexes, book.audio.chapters, strict=True):
+        found = planned.get(started[index]["id"]) if index < len(started) else None
+        chapters.append(chapter if found is None else _anchored(chapter, found))
+    return replace(book.audio, chapters=tuple(chapters))
+
+
+def _anchored(chapter: ChapterAudio, planned: PlannedChapter) -> ChapterAudio:
+    places = _Places(planned)
+    spans = tuple(replace(span, anchor=places.of(span)) for span in chapter.segments)
+    return replace(chapter, segments=spans)
+
+
+class _Places:
+    """Follow the segments of a chapter through its blocks, by their letters."""
+
+    def __init__(self, chapter: PlannedChapter) -> None:
+        self._starts, self._paths, parts = [], [], []
+        position = 0
+        for block, path in _spoken(chapter):
+            letters = _letters(block)
+            self._starts.append(position)
+            self._paths.append(path)
+            parts.append(letters)
+            position += len(letters)
+        self._letters = "".join(parts)
+        self._cursor = 0
+
+    def of(self, span: SegmentSpan) -> str:
+        """Return the document of the next segment; of one that has other words, where it is due."""
+        if not self._paths:
+            return ""
+        wanted = _letters(SPEAKER_TAG.sub("", span.text))
+        at = self._letters.find(wanted, self._cursor) if wanted else -1
+        place = self._cursor if at < 0 else at
+        if at >= 0:
+            self._cursor = at + len(wanted)
+        return self._paths[max(0, bisect.bisect_right(self._starts, place) - 1)]
+
+
+def _spoken(chapter: PlannedChapter) -> Iterator[tuple[str, str]]:
+    for planned in chapter.blocks:
+        if planned.reason is None:
+            yield planned.block.text, planned.path
+
+
+def _letters(text: str) -> str:
+    """Return what texts are compared by: letters and digits without accents, in lower case."""
+    folded = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(one for one in folded if one.isalnum())
+
+
+def measure_chapters_in(
     path: Path, form: str, chapters: Sequence[ChapterFile], marks: Sequence[Mark]
 ) -> list[ChapterFile]:
     """Return the chapters with levels that were measured between their marks in a file.
@@ -122,7 +188,7 @@ def _spliced(order: FileOrder, encoder: Encoder) -> Made:
 def _one_file(order: FileOrder, encoder: Encoder) -> Made:
     chapters, marks = make_one_file(order.path, order.book.audio, encoder, order.encoding)
     if BOOK_FILES[order.kind].bit_rates is not None:  # joining its chapters encoded it again
-        chapters = heard_chapters(order.path, order.kind, chapters, marks)
+        chapters = measure_chapters_in(order.path, order.kind, chapters, marks)
     return _made(chapters)
 
 
@@ -152,7 +218,7 @@ def _shelf(order: FileOrder, encoder: Encoder) -> Made:
         )
     cover = book_cover(audio.cover, audio.facts)
     library = order.folder / "library"
-    put_on_shelf(library, audio.facts, paths, cover, _marks(chapters), chapters[0].sample_rate)
+    put_on_shelf(library, audio.facts, paths, cover, marks_of(chapters), chapters[0].sample_rate)
     shutil.rmtree(folder)
     _pack(order.path, library)
     return _made(chapters)
@@ -174,7 +240,7 @@ def _read_along(order: FileOrder, encoder: Encoder) -> Made:
     try:
         with default_storage.open(order.source.object_key) as stored, upload.open("wb") as file:
             shutil.copyfileobj(stored, file, 1 << 20)
-        audio = with_anchors(order.book, order.source)
+        audio = add_anchors(order.book, order.source)
     except (FileNotFoundError, StoredBookError, PlanEditError) as error:
         raise BookFileError(
             "book_gone",
@@ -193,7 +259,7 @@ def _sample(order: FileOrder, encoder: Encoder) -> Made:
     encoder.reused = reused  # the same encode, looked up once more
     chapter = chapter._replace(num_samples=round(seconds * chapter.sample_rate))
     mark = Mark(chapter.title, 0, chapter.num_samples)
-    return Made(heard_chapters(order.path, "mp3", [chapter], [mark]), seconds)
+    return Made(measure_chapters_in(order.path, "mp3", [chapter], [mark]), seconds)
 
 
 def _subtitles(order: FileOrder, encoder: Encoder) -> Made:
@@ -248,14 +314,6 @@ def _pack(path: Path, folder: Path) -> None:
             with file.open("rb") as source, packed.open(entry, "w") as target:
                 shutil.copyfileobj(source, target, 1 << 20)
     shutil.rmtree(folder)
-
-
-def _marks(chapters: Sequence[ChapterFile]) -> list[Mark]:
-    marks, start = [], 0
-    for chapter in chapters:
-        marks.append(Mark(chapter.title, start, start + chapter.num_samples))
-        start += chapter.num_samples
-    return marks
 
 
 def _made(chapters: Sequence[ChapterFile]) -> Made:

@@ -17,9 +17,9 @@ from django.core.files.storage import default_storage
 
 from synth import transitions
 from synth.api.books.file_options import Kind, preset_of
-from synth.bookshelf.files.content import BookContent, content_of
+from synth.audiobooks.files import BookContent, content_of
 from synth.models import BookFile, BookSource, RenderJob, Take
-from synth.transitions.rerender import render_lost_again
+from synth.transitions.segment_edits import render_lost_again
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers import errors
@@ -28,13 +28,12 @@ from workers.audio.writers import FileTooLongError
 from workers.book_files.book_audio import BookFileError
 from workers.book_files.chapter_encodes import Encoder, Encoding
 from workers.book_files.chapter_mastering import Mastering
-from workers.book_files.report import book_report
+from workers.book_files.sidecars import book_report
 from workers.books.export import realtime
 from workers.books.file_kinds import FileOrder, Made, make_kind, write_report
 from workers.books.job import JobBook, encode_cache, mastering_of, read_job_book
-from workers.errors import settle_error
+from workers.errors import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -56,12 +55,8 @@ class _MadeFile(NamedTuple):
 
 def make_book_file(process: WorkerProcess, claim: HeldClaim) -> None:
     """Make a claimed file and finish, fail or release it."""
-    try:
+    with settle_errors(process, claim, _settle_known):
         _make(process, claim)
-    except Exception as error:
-        settle_error(process, claim, error, _settle_known)
-    finally:
-        process.held.drop(claim)
 
 
 def _make(process: WorkerProcess, claim: HeldClaim) -> None:
@@ -88,7 +83,7 @@ def _make(process: WorkerProcess, claim: HeldClaim) -> None:
         "is_partial": made.is_partial,
     }
     finish = partial(transitions.finish_book_file, claim.fence, facts)
-    if outlast(finish):
+    if retry_while_away(finish):
         logger.info("file of a book made: kind=%s seconds=%.1f", row.kind, made.seconds)
     else:
         delete_objects([key])

@@ -4,31 +4,143 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import subprocess
+import sys
 import tempfile
+import time
 import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.core.files import File
 from django.core.files.storage import default_storage
 
-from synth.books.book import BookRejectedError
-from synth.books.stored import book_from_json
-from synth.bookshelf.plans import figures_of, plan_of
-from synth.bookshelf.start import start_wanted_book
+from synth.audiobooks.casting import MAX_BOOK_CHARS
+from synth.audiobooks.plans import figures_of, plan_of
+from synth.audiobooks.start import start_wanted_book
+from synth.books.book import BookRejectedError, book_from_json
 from synth.models import BookSource
 from synth.transitions import books
 from synth.transitions.book_batches import advance_batch_of_book
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers import errors
-from workers.books.reading import BookLimits, ReadFiles, read_in_child
-from workers.errors import settle_error
+from workers.bounded_child import read_answer
+from workers.errors import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
+
+# What the reading of one book may take: a damaged or malicious one is stopped here.
+BOOK_IMPORT_SECONDS = 300.0
+BOOK_IMPORT_MEGABYTES = 2048  # MiB, libraries included
+LOOK_SECONDS = 0.5
+PROJECT_DIR = Path(__file__).resolve().parents[2]
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+_MEMORY, _TIME = "book_import_memory", "book_import_timeout"
+_SENTENCES = {
+    _MEMORY: (
+        "Reading the book needs more memory than is allowed; split the book, or remove its "
+        "pictures."
+    ),
+    _TIME: "Reading the book takes longer than is allowed; split the book.",
+    "book_unreadable": "The book cannot be read: it is damaged, or its name has a wrong extension.",
+}
+_MAX_JSON_PER_CHAR = 64  # blocks and escapes of a text that is all short lines
+
+
+@dataclass(frozen=True, slots=True)
+class BookLimits:
+    """Bound one reading: seconds of wall time, MiB of memory, characters of the book."""
+
+    wall_seconds: float
+    megabytes: int
+    max_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """Hold where a book's JSON lies and where its cover, if it has one; `facts` is its answer.
+
+    `facts` has title, authors, language, cover_type (empty without a cover) and source_chars.
+    """
+
+    book: Path
+    cover: Path | None
+    facts: dict[str, Any]
+
+
+def read_in_child(
+    source: Path,
+    filename: str,
+    folder: Path,
+    limits: BookLimits,
+    *,
+    check_wanted: Callable[[], None] = lambda: None,
+) -> ReadFiles:
+    """Read the book in `source`, and write its parts into `folder`.
+
+    Args:
+        filename: what the upload was called; its ending helps where the content does not tell.
+        check_wanted: called twice a second; what it raises ends the child and is raised here.
+
+    Raises:
+        BookRejectedError: the file is no book that can be read.
+        OSError: there is no room, or no process could be started; try again later.
+    """
+    book, cover = folder / "book.json", folder / "cover"
+    request = {
+        "input": str(source),
+        "filename": filename,
+        "output": str(book),
+        "cover": str(cover),
+        "max_chars": limits.max_chars,
+        "memory_bytes": limits.megabytes << 20,
+        "cpu_seconds": math.ceil(limits.wall_seconds),
+        "output_bytes": limits.max_chars * _MAX_JSON_PER_CHAR + (64 << 20),
+    }
+    ended = _run(json.dumps(request).encode(), limits.wall_seconds, check_wanted)
+    facts = read_answer(ended, _error, memory=_MEMORY, timeout=_TIME, unreadable="book_unreadable")
+    return ReadFiles(book, cover if facts["cover_type"] else None, facts)
+
+
+def _run(
+    request: bytes, wall_seconds: float, check_wanted: Callable[[], None]
+) -> subprocess.CompletedProcess[bytes]:
+    """Return how the child ended and what it wrote; it is killed once it takes too long."""
+    command = [sys.executable, "-E", "-s", "-B", "-m", "workers.books.child"]
+    deadline, unsent = time.monotonic() + wall_seconds, request
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=PROJECT_DIR,
+        env=_ENVIRONMENT,
+    ) as child:
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                try:
+                    answer, report = child.communicate(unsent, timeout=min(LOOK_SECONDS, left))
+                except subprocess.TimeoutExpired:
+                    unsent = b""
+                    if time.monotonic() >= deadline:
+                        raise _error(_TIME) from None
+                    check_wanted()
+                else:
+                    return subprocess.CompletedProcess(command, child.returncode, answer, report)
+        except BaseException:
+            child.kill()
+            raise
+
+
+def _error(code: str, message: str = "") -> BookRejectedError:
+    return BookRejectedError(code, message or _SENTENCES[code])
+
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +155,7 @@ def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
     except Exception as error:
         if not process.handing_back.is_set():
             settle_error(process, claim, error, _settle_known)
-            outlast(partial(advance_batch_of_book, claim.pk))
+            retry_while_away(partial(advance_batch_of_book, claim.pk))
     finally:
         process.held.drop(claim)
 
@@ -57,9 +169,9 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         folder = Path(name)
         path = _fetch(source, folder / "upload")
         limits = BookLimits(
-            wall_seconds=settings.BOOK_IMPORT_SECONDS,
-            megabytes=settings.BOOK_IMPORT_MEGABYTES,
-            max_chars=settings.MAX_BOOK_CHARS,
+            wall_seconds=BOOK_IMPORT_SECONDS,
+            megabytes=BOOK_IMPORT_MEGABYTES,
+            max_chars=MAX_BOOK_CHARS,
         )
         read = read_in_child(path, source.filename, folder, limits, check_wanted=claim.check)
         claim.check()
@@ -75,11 +187,11 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         "error_message": "",
         **keys,
     }
-    if not outlast(partial(books.finish_book, claim.fence, facts)):
+    if not retry_while_away(partial(books.finish_book, claim.fence, facts)):
         delete_objects(keys.values())
         return
     logger.info("book planned: chars=%d", read.facts["source_chars"])
-    outlast(partial(_go_on, claim.pk))
+    retry_while_away(partial(_go_on, claim.pk))
 
 
 def _go_on(book_id: uuid.UUID) -> None:

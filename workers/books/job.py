@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.core.files.storage import default_storage
 
-from synth.books.stored import StoredBookError
-from synth.bookshelf.facts import told_of
+from synth.audiobooks.metadata import told_of
+from synth.books.book import StoredBookError
 from synth.contract import AudioArray
 from synth.models import BookSource, Chapter, JobVoice, RenderJob, Segment
 from synth.text.pauses import Pauses
 from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
-from workers.audio.voice_levels import level_voices
 from workers.book_files.book_audio import (
     BookAudio,
     BookFacts,
@@ -26,9 +25,10 @@ from workers.book_files.book_audio import (
     ChapterAudio,
     SegmentSpan,
 )
+from workers.book_files.chapter_encodes import EncodeCache
 from workers.book_files.chapter_mastering import PRESETS, STANDARD, Mastering
-from workers.book_files.cover import checked_cover
-from workers.book_files.encode_cache import EncodeCache
+from workers.book_files.cover import check_cover
+from workers.book_files.voice_levels import level_voices
 
 CACHE = "cache/chapters"  # below the data folder
 _LISTS = ("authors", "narrators", "genres")
@@ -138,12 +138,12 @@ def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
     if source is None:
         return BookFacts(f"Job {str(job.pk)[:8]}", narrators=narrators)
     try:
-        told = told_of(source)
+        known = told_of(source)
     except (FileNotFoundError, StoredBookError):
-        told = {"title": source.title or source.filename, "authors": source.authors}
-    told = {"narrators": narrators, **told, **source.metadata}
-    texts: dict[str, Any] = {name: told.get(name, "") for name in _TEXTS}
-    lists: dict[str, Any] = {name: tuple(told.get(name, ())) for name in _LISTS}
+        known = {"title": source.title or source.filename, "authors": source.authors}
+    known = {"narrators": narrators, **known, **source.metadata}
+    texts: dict[str, Any] = {name: known.get(name, "") for name in _TEXTS}
+    lists: dict[str, Any] = {name: tuple(known.get(name, ())) for name in _LISTS}
     return BookFacts(**texts, **lists)
 
 
@@ -207,7 +207,7 @@ def _cover_of(source: BookSource | None) -> tuple[bytes | None, str]:
     try:
         with default_storage.open(source.cover_key) as file:
             content = file.read()
-        checked_cover(content)
+        check_cover(content)
     except FileNotFoundError:
         return None, "The cover is no longer stored, so a cover with the title was made."
     except BookFileError as error:

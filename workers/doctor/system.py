@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import http.client
+import json
 import os
 import platform
 import shutil
 import sys
 import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Literal
 
 from celery import current_app
 from django.conf import settings
@@ -20,11 +25,60 @@ from django.utils import timezone
 
 from synth.formats import FORMATS, LOSSY
 from synth.models import WorkerStatus
+from ttsweb.commands.base import BaseCommand
 from ttsweb.http.listen import ListenError, check_address, open_socket
 from ttsweb.leases import database_now
 from ttsweb.migration import missing_migrations
-from workers.doctor.findings import Check, Finding
+from workers.process.pump import MIN_FREE_BYTES
 from workers.rendering.transcriber import TranscriberError, find_factory
+
+Level = Literal["ok", "warn", "fail"]
+Check = Callable[[], "Finding"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `remedy` says what to do about a warning or a failure.
+
+    `rows` are a table's rows for programs, `table` the same as lines for people.
+    """
+
+    level: Level
+    name: str
+    text: str
+    remedy: str = ""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    table: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """Return the finding as a line for people, with its table below where it has one."""
+        remedy = f"  -> {self.remedy}" if self.remedy else ""
+        first = f"{self.level:<4}  {self.name:<10}  {self.text}{remedy}"
+        return "\n".join([first, *(f"{'':<18}{row}" for row in self.table)])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what programs read; `rows` only where there are any."""
+        found: dict[str, Any] = {
+            "level": self.level,
+            "name": self.name,
+            "text": self.text,
+            "remedy": self.remedy,
+        }
+        return found | ({"rows": self.rows} if self.rows else {})
+
+
+def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+    """Yield what each check finds; one that breaks is a failure of what it looked at."""
+    for name, check in checks:
+        try:
+            yield check()
+        except Exception as error:  # whatever is broken here must not hide the other findings
+            yield Finding("fail", name, f"{type(error).__name__}: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), "no text")
+
 
 MAX_CLOCK_SKEW_SECONDS = 5.0
 BROKER_SECONDS = 3
@@ -143,7 +197,7 @@ def look_at_storage() -> Finding:
             "storage",
             f"{text}: the data that was read differs from the data that was written",
         )
-    if free < settings.MIN_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         return Finding(
             "fail", "storage", text, "free some disk space; until then workers start no new work"
         )
@@ -236,3 +290,33 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("workers", look_at_workers),
     ("port", look_at_port),
 )
+
+
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Look at everything, then exit 1 if anything failed."""
+    found: list[Finding] = []
+    for finding in look():
+        found.append(finding)
+        if not options["json"]:
+            command.stdout.write(finding.line())
+    failed = sum(finding.level == "fail" for finding in found)
+    if options["json"]:
+        command.stdout.write(
+            json.dumps({"failed": failed, "findings": [each.as_json() for each in found]})
+        )
+    if failed:
+        sys.exit(1)
+
+
+def look() -> Iterator[Finding]:
+    """Yield the findings, those that need torch last."""
+    yield from run_checks(CHECKS)
+    try:
+        engine = import_module("workers.doctor.engine")  # loads torch
+    except (ImportError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        yield Finding(
+            "fail", "torch", f"cannot be imported: {reason}", "remove .venv and run ./tts doctor"
+        )
+        return
+    yield from run_checks(engine.CHECKS)

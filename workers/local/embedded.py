@@ -13,7 +13,7 @@ from typing import IO
 
 from django.conf import settings
 
-from ttsweb.commands.interrupts import signals_interrupt as signals_interrupt
+from ttsweb.commands.errors import signals_interrupt as signals_interrupt
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Child:
 
 
 def stop_all(children: Sequence[Child]) -> None:
-    """Stop children together: TTS_DRAIN_SECONDS to finish, a little more to hand work back."""
+    """Stop children together: DRAIN_SECONDS to finish, a little more to hand work back."""
     deadline = time.monotonic() + settings.DRAIN_SECONDS + STOP_MARGIN_SECONDS
     for child in children:
         child.request_stop()

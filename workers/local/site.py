@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import http.client
+import json
 import socket
 import time
 from collections.abc import Callable
-from typing import IO
+from functools import partial
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
 
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import StepError, errors_told
+from ttsweb.http import listen
 from ttsweb.http.listen import url_of
-from workers.local.embedded import Child, stop_all
+from ttsweb.migration import migrate_once
+from workers.local.embedded import Child, open_standard_streams, signals_interrupt, stop_all
 from workers.local.local_worker import LocalWorker
+from workers.management.commands.serve import AUTO
 
 LOOK_SECONDS = 0.2
 WEB_GRACE_SECONDS = 5  # for requests that are open when the site stops; long polls are cut
@@ -105,3 +111,39 @@ def _is_ready(worker: LocalWorker) -> bool:
     except (DatabaseError, InterfaceError):
         database.close()  # away for now; the next look opens another connection
         return False
+
+
+def serve(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Return when a signal ended the site."""
+    open_standard_streams()
+    has_worker = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]
+    with errors_told(command.stdout, as_json=options["json"]):
+        host, wanted = options["host"] or settings.HOST, options["port"]
+        listen.check_address(host, settings.ALLOWED_HOSTS)
+        listening = listen.open_socket(host, wanted or settings.PORT, or_next=wanted == AUTO)
+        try:
+            with signals_interrupt():
+                migrate_once(settings.DATA_DIR)
+                worker = LocalWorker() if has_worker else None
+                _serve(command, Site(listening, worker), as_json=options["json"])
+        except KeyboardInterrupt:
+            command.stderr.write("Stopped.")
+
+
+def _serve(command: BaseCommand, site: Site, *, as_json: bool) -> None:
+    try:
+        site.wait_answering()
+        if as_json:
+            command.stdout.write(json.dumps({"url": site.url, "worker": site.has_worker}))
+        else:
+            command.stdout.write(f"Serving     {site.url}/  admin: {site.url}/admin/")
+            command.stdout.write("Stop with Ctrl-C.")
+        command.stdout.flush()
+        site.run(on_worker_ready=None if as_json else partial(_say_ready, command))
+    finally:
+        site.stop()
+
+
+def _say_ready(command: BaseCommand) -> None:
+    command.stdout.write("Ready       the worker has loaded the model")
+    command.stdout.flush()

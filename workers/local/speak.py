@@ -1,6 +1,14 @@
-"""Submit a text from a command, and name the voices that there are when one is not."""
+"""Speak a text with a voice into a file, by a worker of this machine: what `./tts say` does."""
 
 from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -8,10 +16,22 @@ from django.contrib.auth.models import User
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob
-from synth.options.voice_choice import find_voice
+from synth.options.voices import find_voice
 from synth.text.normalise import TextRejectedError, clean_text
-from ttsweb.commands.errors import StepError
+from synth.transitions import cancel_job, close_cancelled_jobs
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import StepError, errors_told, signals_held, signals_interrupt
+from ttsweb.commands.remote_say import format_of
+from ttsweb.counted import counted
+from ttsweb.migration import migrate_once
+from ttsweb.terminal.progress import Progress
 from voices.models import Voice, VoiceVersion
+from workers.local.embedded import open_standard_streams
+from workers.local.local_worker import LocalWorker
+from workers.local.waiting import save_audio, summary, wait_encoded, wait_ended
+
+EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
+LOG_NAME = "say.log"
 
 LARGEST_SEED = 2**63 - 1
 NAMES_LISTED = 20
@@ -73,3 +93,76 @@ def _names() -> str:
         return "There are no voices yet; ./tts demo makes one."
     more = " and more" if len(names) > NAMES_LISTED else ""
     return f"There are: {', '.join(names[:NAMES_LISTED])}{more}."
+
+
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Return when the file is written; a signal cancels the job."""
+    open_standard_streams()
+    chosen = Namespace(**options)
+    try:
+        with errors_told(command.stdout, as_json=chosen.json), signals_interrupt():
+            _run(command, chosen)
+    except KeyboardInterrupt:
+        command.stderr.write("Stopped; the job was cancelled.")
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _run(command: BaseCommand, chosen: Namespace) -> None:
+    started = time.monotonic()
+    made_format = chosen.format or format_of(chosen.output)
+    text = sys.stdin.read() if chosen.text == "-" else chosen.text
+    check_text(text)
+    migrate_once(settings.DATA_DIR)
+    voice, version = find_speaker(chosen.voice)
+    progress = Progress(sys.stderr)
+    worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
+    try:
+        progress.begin("Worker", "warming up")
+        worker.wait_ready(progress)
+        progress.end("ready")
+        if version.status != VoiceVersion.Status.READY:
+            progress.begin("Voice", "waiting for its encoding")
+            wait_encoded(version.pk, worker, progress)
+            progress.end("ready")
+        progress.begin("Rendering", counted(len(text), "character"))
+        submit = partial(
+            submit_text, text, voice, owner=None, audio_format=made_format, seed=chosen.seed
+        )
+        finished = render_or_cancel(submit, worker, progress)
+        save_audio(finished, chosen.output)
+        progress.end(summary(finished))
+    finally:
+        progress.leave()
+        worker.stop()
+        # What the worker handed back in the moment of the cancel: nobody sweeps any more.
+        close_cancelled_jobs()
+    _tell(command, finished, chosen, time.monotonic() - started)
+
+
+def _tell(command: BaseCommand, job: RenderJob, chosen: Namespace, wall_seconds: float) -> None:
+    path = chosen.output.resolve()
+    if not chosen.json:
+        command.stdout.write(f"{path}  ({job.audio_seconds:.1f} s of audio)")
+        return
+    answer = {
+        "audio_path": str(path),
+        "audio_seconds": round(job.audio_seconds, 3),
+        "wall_seconds": round(wall_seconds, 3),
+        "job": str(job.pk),
+    }
+    command.stdout.write(json.dumps(answer))
+
+
+def render_or_cancel(
+    submit: Callable[[], RenderJob], worker: LocalWorker, progress: Progress
+) -> RenderJob:
+    """Return the job that is submitted once it has ended; a signal cancels it, however soon."""
+    job: RenderJob | None = None
+    try:
+        with signals_held():  # a job whose id is not known yet could not be cancelled
+            job = submit()
+        return wait_ended(job.pk, worker, progress)
+    except KeyboardInterrupt:
+        if job is not None:
+            cancel_job(job.pk)
+        raise

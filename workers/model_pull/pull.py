@@ -2,20 +2,143 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from synth.card import CARD_NAME, CardError, read_card
 from ttsweb.commands.errors import StepError
-from ttsweb.pages.card import CARD_NAME
-from workers.model_pull.download import download, locked
-from workers.model_pull.listing import Listing, fetch_listing, read_listing, write_listing
-from workers.model_pull.source import ModelSource
+from ttsweb.configuration.env import PROJECT_DIR
+from workers.model_pull.source import (
+    Listing,
+    ModelSource,
+    RemoteFile,
+    fetch_listing,
+    read_declaration,
+    read_listing,
+    write_listing,
+)
+
+LOCK_NAME = ".pull.lock"
+PART_SUFFIX = ".part"
+SPARE_BYTES = 100_000_000  # what is left free on the disk, for those who write beside us
 
 
 @contextmanager
-def told(source: ModelSource, revision: str) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
+    """Let one pull alone write into a folder.
+
+    Raises:
+        StepError: pull_running.
+    """
+    with (folder / LOCK_NAME).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StepError(
+                "pull_running", f"Another download writes to {folder}; wait until it has ended."
+            ) from error
+        yield
+
+
+def check_space(folder: Path, files: list[RemoteFile]) -> None:
+    """Refuse a download that the disk cannot hold; what is already there counts.
+
+    Raises:
+        StepError: disk_full, with the numbers.
+    """
+    needed = sum(max(0, file.size - _part_size(folder, file)) for file in files)
+    free = shutil.disk_usage(folder).free
+    if needed and needed + SPARE_BYTES > free:
+        raise StepError(
+            "disk_full",
+            f"{needed / 1000000000.0:.2f} GB must still be written to {folder}, which has "
+            f"{free / 1000000000.0:.2f} GB free ({SPARE_BYTES / 1000000000.0:.1f} GB must "
+            "stay free). Free some space, or give another folder with --to.",
+        )
+
+
+def download(
+    source: ModelSource, listing: Listing, folder: Path, say: Callable[[str], None]
+) -> None:
+    """Bring every file of the listing into the folder; one that is there and right stays.
+
+    Raises:
+        StepError: disk_full or digest_mismatch.
+        OSError: of the hub's library.
+    """
+    wrong = []
+    for file in listing.files:
+        target = folder / file.path
+        if target.exists():
+            say(f"checking {file.path}")
+            if file.matches(target):
+                continue
+        wrong.append(file)
+    check_space(folder, wrong)
+    for number, file in enumerate(wrong, 1):
+        say(f"{file.path}, {file.size / 1e6:,.1f} MB ({number} of {len(wrong)})")
+        _fetch(source, listing.revision, file, folder)
+
+
+def _fetch(source: ModelSource, revision: str, file: RemoteFile, folder: Path) -> None:
+    """Write the rest of one file to its part, check the whole, and give it its name."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils._headers import build_hf_headers
+
+    url = hf_hub_url(source.repo, file.path, revision=revision)
+    # Lengths and ranges are of the file itself, not of a compressed form of it.
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+    part = folder / f"{file.path}{PART_SUFFIX}"
+    if _part_size(folder, file) > file.size:
+        part.unlink()
+    with part.open("ab") as opened:
+        http_get(
+            url,
+            opened,
+            resume_size=_part_size(folder, file),
+            headers=headers,
+            expected_size=file.size,
+            displayed_filename=file.path,
+            tqdm_class=drawn_bar(),
+        )
+    if not file.matches(part):
+        part.unlink()
+        raise StepError(
+            "digest_mismatch",
+            f"The downloaded {file.path} is not the published file (its digest differs) and "
+            "was removed. Run this again. If it happens again, a proxy between this machine "
+            "and the hub changes files.",
+        )
+    part.replace(folder / file.path)
+
+
+def drawn_bar() -> Any:
+    """Return the library's progress bar, drawn on a terminal and nowhere else.
+
+    Left to itself the library draws none unless its logger was given a level.
+    """
+    from huggingface_hub.utils.tqdm import tqdm
+
+    return partial(tqdm, disable=None)
+
+
+def _part_size(folder: Path, file: RemoteFile) -> int:
+    try:
+        return (folder / f"{file.path}{PART_SUFFIX}").stat().st_size
+    except OSError:
+        return 0
+
+
+@contextmanager
+def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
     """Turn the hub library's errors into StepErrors.
 
     Raises:
@@ -85,9 +208,9 @@ def pull(source: ModelSource, folder: Path, revision: str, say: Callable[[str], 
     """Make `folder` hold the model at `revision`; a second call checks what is there.
 
     Raises:
-        StepError: see hub_errors.told and download; revision_changed or unexpected_files.
+        StepError: see explain_hub_errors and download; revision_changed or unexpected_files.
     """
-    with told(source, revision), locked(folder):
+    with explain_hub_errors(source, revision), locked(folder):
         listing = _listing(source, folder, revision)
         check_listing(source, listing)
         write_listing(folder, listing)
@@ -145,3 +268,63 @@ def _write_card(source: ModelSource, folder: Path) -> None:
     if not path.exists():
         card = {"name": source.title, "licence": source.licence}
         path.write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
+BUILT_IN = PROJECT_DIR / "synth" / "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """Hold what is known of a folder; `state` is whole, incomplete, or missing (no config.json)."""
+
+    name: str
+    folder: str
+    state: str
+    is_chosen: bool
+    licence: str
+    revision: str
+    declared_use: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+    def line(self) -> str:
+        """Return one line for a person; the chosen model has an asterisk."""
+        facts = [self.state, self.licence]
+        if self.revision:
+            facts.append(f"at {self.revision[:12]}")
+        if self.declared_use:
+            facts.append(f"declared: {self.declared_use}")
+        return f"{'*' if self.is_chosen else ' '} {self.name}  {', '.join(facts)}  {self.folder}"
+
+
+def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
+    """Return the built-in model, those in the folder `pulled`, and TTS_CHECKPOINT's."""
+    folders = [BUILT_IN]
+    if pulled.is_dir():
+        folders += sorted(path for path in pulled.iterdir() if path.is_dir())
+    chosen = checkpoint.resolve()
+    if chosen not in [folder.resolve() for folder in folders]:
+        folders.append(checkpoint)
+    return [_found(folder, is_chosen=folder.resolve() == chosen) for folder in folders]
+
+
+def _found(folder: Path, *, is_chosen: bool) -> FoundModel:
+    try:
+        card = read_card(folder)
+        name, licence = card.name, card.licence
+    except CardError:
+        name, licence = folder.name, "card cannot be read"
+    try:
+        declaration = read_declaration(folder)
+        declared = declaration.use if declaration else ""
+    except StepError:
+        declared = "cannot be read"
+    listing = read_listing(folder)
+    if listing is not None:
+        state = "incomplete" if listing.missing(folder) else "whole"
+    else:
+        state = "whole" if (folder / "config.json").is_file() else "missing"
+    revision = listing.revision if listing else ""
+    return FoundModel(name, str(folder), state, is_chosen, licence, revision, declared)

@@ -27,10 +27,11 @@ from synth.models import Export, RenderJob, Segment
 from synth.transitions import SegmentClaim
 from ttsweb import leases
 from ttsweb.leases import LOSSES_IN_COMPANY
+from workers.errors import DATABASE_AWAY, retry_while_away
 from workers.kinds import WORKS
+from workers.process import worker_process
 from workers.process.claim_ahead import SURE_SECONDS, Room
 from workers.process.held_claims import HeldClaim, Kind
-from workers.process.outages import DATABASE_AWAY, outlast
 from workers.process.worker_process import WorkerProcess
 from workers.webhook import take_deliveries
 
@@ -149,7 +150,7 @@ def _take_exports(process: WorkerProcess) -> int:
     taken = 0
     while not process.is_isolating and (room := process.room(Kind.EXPORT)):
         waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
-        if room == 1 and settings.WORKER_THREADS > 1:
+        if room == 1 and worker_process.WORKER_THREADS > 1:
             waiting = waiting.filter(job__priority=RenderJob.Priority.INTERACTIVE)
         priority, chosen = _files_together(waiting, room)
         claimable = WORKS[Kind.EXPORT].waiting()
@@ -345,7 +346,7 @@ def _claim_segments(
 def _note_later(claims: Sequence[SegmentClaim]) -> None:
     """Note claims once the database is back."""
     try:
-        outlast(partial(synth_transitions.note_claims, claims))
+        retry_while_away(partial(synth_transitions.note_claims, claims))
     finally:
         connection.close()
 

@@ -9,10 +9,27 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from workers.process.thread_waiting import set_spinning
-
 if TYPE_CHECKING:
     from synth.engine import Engine, EngineConfig
+import os
+
+# Long enough to catch what comes within a product, short enough to leave a processor to other work.
+SPIN_ROUNDS = 2000
+# What GNU's OpenMP does unless told otherwise: some milliseconds.
+LONG_SPIN_ROUNDS = 300_000
+
+
+def set_spinning(rounds: int = SPIN_ROUNDS) -> None:
+    """Let threads look that many times before they sleep, unless the environment has a policy.
+
+    A frame has hundreds of small products whose threads wait for each other. Waking one that sleeps
+    takes about 40 microseconds; one that looks for long keeps a processor from other work, and
+    beside other busy processes rendering gets several times slower.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+        os.environ.setdefault("GOMP_SPINCOUNT", str(rounds))
+
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +85,7 @@ def load_engine() -> Engine:
     Raises:
         EngineError: the checkpoint or a setting does not fit.
     """
-    set_spinning(settings.SPIN_ROUNDS)
+    set_spinning()
     from synth.engine import Engine
 
     return Engine.load(engine_config())
@@ -78,19 +95,17 @@ def engine_config() -> EngineConfig:
     """Return how the settings describe the engine; this imports torch."""
     from synth.engine import EngineConfig
 
+    without = settings.ENGINE_WITHOUT
     return EngineConfig(
         checkpoint=settings.CHECKPOINT,
         device=settings.DEVICE,
         dtype=settings.DTYPE,
         codec_encode_dtype=settings.CODEC_ENCODE_DTYPE,
-        codec_decode_dtype=settings.CODEC_DECODE_DTYPE,
-        resampler=settings.RESAMPLER,
+        resampler="builtin" if "torchaudio" in without else "auto",
         slots=settings.ENGINE_SLOTS,
         max_positions=settings.ENGINE_MAX_POSITIONS,
-        prefix_cache_bytes=settings.PREFIX_CACHE_BYTES,
         strict=settings.ENGINE_STRICT,
-        graphs=settings.ENGINE_GRAPHS,
-        kernels=settings.ENGINE_KERNELS,
-        threads=settings.TORCH_THREADS,
+        graphs="off" if "graphs" in without else "auto",
+        kernels="off" if "kernels" in without else "auto",
         cache_dir=settings.DATA_DIR / "cache",
     )

@@ -3,20 +3,145 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from django.conf import settings
+from django.db import connection
 
+from ttsweb import leases
+from workers.errors import DATABASE_AWAY
 from workers.process.claiming import take_segments, take_work
-from workers.process.heartbeat import end_process
 from workers.process.held_claims import Kind
-from workers.process.loop_thread import LoopThread
-from workers.process.throughput import resident_bytes
+from workers.process.status import resident_bytes
 from workers.process.worker_process import WorkerProcess
 from workers.upkeep.sweep import free_ended
+
+# Free bytes that the storage's disk must have: with less, workers start no new work.
+MIN_FREE_BYTES = 200_000_000
+BEATS_PER_LEASE = 4
+# In beats, not seconds: a process that was suspended must not take that for a hung engine.
+STILL_BEATS = BEATS_PER_LEASE  # one step of the engine may take as long as a lease
+HUNG_BEATS = 4 * BEATS_PER_LEASE
+
+
+class Heartbeat:
+    """Renew claims every quarter of a lease; one thread calls `beat`."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+        self._last_steps = -1
+        self._still_beats = 0
+
+    def beat(self) -> None:
+        """Renew what is held and abandon what is no longer ours.
+
+        A busy engine whose step counter stood still for a whole lease renews nothing that depends
+        on it: its leases run out and another worker takes over. If it hangs on, the process ends.
+        """
+        self._still_beats = self._still_beats + 1 if self._engine_stands_still() else 0
+        self._report_stillness()
+        for kind in Kind:
+            if not kind.needs_engine or self._still_beats < STILL_BEATS:
+                self._renew(kind)
+
+    def _engine_stands_still(self) -> bool:
+        if not self.process.host.is_ready:
+            return False
+        engine = self.process.host.engine
+        steps, self._last_steps = self._last_steps, engine.steps
+        return engine.is_busy and steps == engine.steps
+
+    def _report_stillness(self) -> None:
+        if self._still_beats >= HUNG_BEATS:
+            end_process("the engine does not respond; a supervisor can start this worker again")
+        is_still = self._still_beats >= STILL_BEATS
+        sentence = "The engine is busy but makes no progress." if is_still else ""
+        if self.process.status.trouble("engine", sentence) and is_still:
+            logger.error("engine makes no progress: beats=%d", self._still_beats)
+
+    def _renew(self, kind: Kind) -> None:
+        claims = self.process.held.of(kind)
+        if not claims:
+            return
+        rows = kind.model._default_manager.filter(pk__in=[claim.pk for claim in claims])
+        ours = leases.renew(
+            rows, [claim.token for claim in claims], lease_seconds=settings.LEASE_SECONDS
+        )
+        for claim in claims:
+            if claim.pk not in ours and not claim.is_lost:
+                logger.info("claim lost: %s %s", kind.label, claim.pk)
+                claim.abandon()
+
+
+def end_process(reason: str) -> None:
+    """End this process at once: what it holds is freed when the leases run out."""
+    logger.critical("worker ends itself: %s", reason)
+    logging.shutdown()
+    os._exit(1)
+
+
+class LoopThread(threading.Thread):
+    """Call `step` every `seconds`, or sooner when `wake` is set, until `stop` is set.
+
+    A database that is away is waited for. The thread has a database connection of its own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], None],
+        *,
+        seconds: float,
+        stop: threading.Event,
+        wake: threading.Event | None = None,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._step, self._seconds, self._stopper, self._wake = step, seconds, stop, wake
+        self.failures = 0  # in a row
+        self.failing_since = 0.0  # monotonic clock; meaningful while `failures` is above 0
+
+    def has_failed_for(self, seconds: float) -> bool:
+        """Return whether every step of at least that long failed, or the thread is gone.
+
+        Several failures are asked for, since a process that was stopped for a while fails once.
+        """
+        if not self.is_alive():
+            return not self._stopper.is_set()
+        return self.failures > 3 and time.monotonic() - self.failing_since > seconds
+
+    def run(self) -> None:
+        """Loop; see the class."""
+        while not self._stopper.is_set():
+            self._run_step()
+            if self._wake is None:
+                self._stopper.wait(self._seconds)
+            else:
+                self._wake.wait(self._seconds)
+                self._wake.clear()
+        connection.close()
+
+    def _run_step(self) -> None:
+        try:
+            self._step()
+        except Exception as error:
+            if not self.failures:
+                self.failing_since = time.monotonic()
+            self.failures += 1
+            if isinstance(error, DATABASE_AWAY):
+                logger.warning(
+                    "%s: the database does not answer: %s", self.name, str(error).strip()
+                )
+            else:
+                logger.exception("%s failed; it continues", self.name)
+            connection.close()
+        else:
+            self.failures = 0
+
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +187,7 @@ class Pump:
             self._next_status = now + STATUS_SECONDS
             self.process.status.write(figures=figures(self.process))
             if free_ended():
-                self.process.look_around()
+                self.process.look_for_work()
         self._healthy_since = healthy_since
         self._check_heartbeat(now - healthy_since)
 
@@ -89,11 +214,11 @@ def watch_disk(process: WorkerProcess) -> None:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if free < settings.MIN_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         process.pause_claims(
             f"No new work is started: the storage's disk has {free / 1000000.0:.0f} MB "
-            f"left, but TTS_MIN_FREE_BYTES needs {settings.MIN_FREE_BYTES / 1000000.0:.0f} "
-            "MB. Free some space; the worker then continues by itself."
+            f"left, and it needs {MIN_FREE_BYTES / 1000000.0:.0f} MB. "
+            "Free some space; the worker then continues by itself."
         )
     elif process.pause_is_over and process.status.trouble("disk"):
         logger.info("the disk has enough space again, work continues")

@@ -17,25 +17,31 @@ from django.db import connection
 from synth.models import WorkerStatus
 from ttsweb import leases
 from workers.celery import app
-from workers.process import running
+from workers.errors import retry_while_away
+from workers.process import worker_process
 from workers.process.claiming import note_last_losses
-from workers.process.heartbeat import BEATS_PER_LEASE, Heartbeat
 from workers.process.held_claims import HeldClaim, Kind
-from workers.process.loop_thread import LoopThread
-from workers.process.outages import outlast
-from workers.process.pump import STATUS_SECONDS, STOP_SECONDS, Pump, stop_unwanted
+from workers.process.pump import (
+    BEATS_PER_LEASE,
+    STATUS_SECONDS,
+    STOP_SECONDS,
+    Heartbeat,
+    LoopThread,
+    Pump,
+    stop_unwanted,
+)
 from workers.process.worker_process import WorkerProcess
 from workers.upkeep import sweep
 
 POLL_SECONDS = 0.05
-LAST_WORDS_SECONDS = 3.0
+HAND_BACK_SECONDS = 3.0
 LAST_OBJECTS_SECONDS = 3.0  # for a take that is being stored
 
 
 def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     """Claim nothing more, wait for what runs (until `hurry` is set), hand back what is left.
 
-    Returns after `TTS_DRAIN_SECONDS` and a little at the latest; whatever still hangs in a thread
+    Returns after `DRAIN_SECONDS` and a little at the latest; whatever still hangs in a thread
     then is the caller's to end with the process. Attempts are not spent.
     """
     process.stopping.set()
@@ -47,16 +53,16 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
         time.sleep(POLL_SECONDS)
     process.handing_back.set()
     # In a thread: a database that is away must not keep a stopping process alive.
-    last_words = threading.Thread(target=_last_words, args=(process,), daemon=True)
+    last_words = threading.Thread(target=_hand_all_back, args=(process,), daemon=True)
     last_words.start()
-    last_words.join(LAST_WORDS_SECONDS)
+    last_words.join(HAND_BACK_SECONDS)
     until = time.monotonic() + LAST_OBJECTS_SECONDS
     queues = (process.rendered, process.rendered_first)
     if not all(queue.wait_idle(until - time.monotonic()) for queue in queues):
         logger.warning("storing did not end in time: `./tts orphans` finds objects that are left")
 
 
-def _last_words(process: WorkerProcess) -> None:
+def _hand_all_back(process: WorkerProcess) -> None:
     with process.claim_lock, process.exports_lock:  # what is being won now is ours to hand back
         claims = process.held.of(*Kind)
     for claim in claims:
@@ -152,12 +158,12 @@ def run_worker(
     _install_signals(process, stop, hurry)
     beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
     heart = LoopThread("heartbeat", Heartbeat(process).beat, seconds=beat_seconds, stop=finished)
-    status = LoopThread("status", _tell(process), seconds=STATUS_SECONDS, stop=finished)
+    status = LoopThread("status", _status_step(process), seconds=STATUS_SECONDS, stop=finished)
     heart.start()
     status.start()
     if not _prepare(process, stop, announce):
         return _stop_early(process, stop)
-    running.set_current(process)
+    worker_process.set_current_process(process)
     pump = LoopThread(
         "pump",
         Pump(process, heart).step,
@@ -166,7 +172,7 @@ def run_worker(
         wake=process.wake,
     )
     sweeper = LoopThread(
-        "sweep", _sweep(process), seconds=settings.SWEEP_SECONDS / 2, stop=process.stopping
+        "sweep", _sweep_step(process), seconds=settings.SWEEP_SECONDS / 2, stop=process.stopping
     )
     # On its own: a claim or a full disk must not keep it waiting, nor a drain.
     stopper = LoopThread(
@@ -194,7 +200,7 @@ def _install_signals(process: WorkerProcess, stop: threading.Event, hurry: threa
 
     def handle(number: int, frame: Any) -> None:
         (hurry if stop.is_set() else stop).set()
-        process.look_around()
+        process.look_for_work()
 
     signal.signal(signal.SIGTERM, handle)
     signal.signal(signal.SIGINT, handle)
@@ -211,13 +217,13 @@ def _prepare(
 
     def prepare() -> None:
         try:
-            outlast(lambda: sweep.free_own(process.name), seconds=FOREVER)
-            outlast(sweep.start_clock, seconds=FOREVER)
+            retry_while_away(lambda: sweep.free_own(process.name), seconds=FOREVER)
+            retry_while_away(sweep.start_clock, seconds=FOREVER)
             if process.has_engine_role:
                 _start_engine(process)
-                outlast(lambda: note_last_losses(process), seconds=FOREVER)
+                retry_while_away(lambda: note_last_losses(process), seconds=FOREVER)
             process.status.state = State.READY
-            outlast(process.status.write, seconds=FOREVER)
+            retry_while_away(process.status.write, seconds=FOREVER)
         except Exception as error:  # whatever it is: the status row and the log must say it
             logger.exception("the worker cannot start")
             failure.append(str(error))
@@ -240,7 +246,9 @@ def _start_engine(process: WorkerProcess) -> None:
     process.speech.start()
     engine = process.host.start()
     process.status.describe_engine(engine)
-    outlast(lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER)
+    retry_while_away(
+        lambda: sweep.reopen_stale(process.name, engine.codec_fingerprint), seconds=FOREVER
+    )
 
 
 def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
@@ -254,7 +262,7 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
     return 0 if stop.is_set() else 1
 
 
-def _tell(process: WorkerProcess) -> Callable[[], None]:
+def _status_step(process: WorkerProcess) -> Callable[[], None]:
     """Return a step that keeps the status row fresh while there is no pump to do it."""
 
     def step() -> None:
@@ -264,7 +272,7 @@ def _tell(process: WorkerProcess) -> Callable[[], None]:
     return step
 
 
-def _sweep(process: WorkerProcess) -> Callable[[], None]:
+def _sweep_step(process: WorkerProcess) -> Callable[[], None]:
     """Return the sweep's step: a round if it is due, then the voices of other codecs."""
 
     def step() -> None:

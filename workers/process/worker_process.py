@@ -22,21 +22,25 @@ from django.db import connection
 from synth.jobs.work import CPU, RENDER, ROLES
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
+from workers.errors import DATABASE_AWAY
 from workers.process.claim_ahead import ClaimAhead, Room
 from workers.process.engine_host import EngineHost
 from workers.process.held_claims import HeldClaim, HeldClaims, Kind
-from workers.process.outages import DATABASE_AWAY
-from workers.process.status import StatusReport
-from workers.process.throughput import FrameRate
-from workers.rendering.live_fill import LiveFiller
-from workers.rendering.live_writer import LiveWriter
-from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue
-from workers.rendering.spoken_voices import SpokenVoices
+from workers.process.status import FrameRate, StatusReport
+from workers.rendering.live_writer import LiveFiller, LiveWriter
+from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue, SpokenVoices
 from workers.rendering.transcriber import SpeechCheck
 
 if TYPE_CHECKING:
     from synth.engine import Engine
     from workers.rendering.codes import CodesLookup
+
+# Tasks that one worker runs at once. More threads than processors do not make more files; they hold
+# up whoever writes to the database.
+WORKER_THREADS = min(max(os.cpu_count() or 2, 2), 4)
+# What one worker keeps of voices' codes in memory.
+CODES_CACHE_BYTES = 256_000_000
+CODES_CACHE_CLIPS = 1000
 
 
 class Nicer(enum.IntEnum):
@@ -46,7 +50,7 @@ class Nicer(enum.IntEnum):
     SPARE = 19  # next to nothing there: somebody has to help
 
 
-def step_back(nicer: Nicer) -> None:
+def lower_priority(nicer: Nicer) -> None:
     """Make the calling thread nicer than its process; where threads cannot be, nothing happens.
 
     Not for threads that must be on time, such as the heartbeat, nor for such as start others, which
@@ -100,7 +104,7 @@ class WorkerProcess:
         self.speech = SpeechCheck(self.status)
         self.stopping = threading.Event()
         self.handing_back = threading.Event()  # after the drain: whatever comes is not settled
-        self.wake = threading.Event()  # the pump: the engine wants more, or see `look_around`
+        self.wake = threading.Event()  # the pump: the engine wants more, or see `look_for_work`
         self._is_look_due = False
         self.claim_lock = threading.Lock()  # room is counted and taken in one step
         self.exports_lock = threading.Lock()  # the same for files, which wait for no segments
@@ -119,10 +123,8 @@ class WorkerProcess:
         }
         # These, and those of segments, are not nice: while they write, all other writers wait.
         self._settlers = ThreadPoolExecutor(2, thread_name_prefix="settle")  # one for each queue
-        self._first_storers = ThreadPoolExecutor(
-            settings.WORKER_THREADS, thread_name_prefix="store-first"
-        )
-        self._storers = self._serving(settings.WORKER_THREADS, "store")
+        self._first_storers = ThreadPoolExecutor(WORKER_THREADS, thread_name_prefix="store-first")
+        self._storers = self._serving(WORKER_THREADS, "store")
         self._spare_storer = self._serving(1, "spare-store", Nicer.SPARE)
 
     @property
@@ -162,7 +164,7 @@ class WorkerProcess:
             return 0
         return max(0, _threads_of(kind) - len({claim.token for claim in self.held.of(kind)}))
 
-    def look_around(self) -> None:
+    def look_for_work(self) -> None:
         """Have the pump look for work of every kind at once."""
         self._is_look_due = True
         self.wake.set()
@@ -182,7 +184,7 @@ class WorkerProcess:
             self.wake.set()
 
     def pop_look_due(self) -> bool:
-        """Return whether `look_around` was called since the last time."""
+        """Return whether `look_for_work` was called since the last time."""
         is_due, self._is_look_due = self._is_look_due, False
         return is_due
 
@@ -259,7 +261,7 @@ class WorkerProcess:
             pool = self._storers if self.speech.is_on else self._spare_storer
             at_work.append(pool.submit(work))
             self.rendered.wait_urgent(PATIENCE_SECONDS, unless=at_work[0])
-        threads = min(len(left), settings.WORKER_THREADS)
+        threads = min(len(left), WORKER_THREADS)
         at_work += [self._storers.submit(work) for _ in range(threads)]
         for one in at_work:
             one.result()
@@ -267,7 +269,7 @@ class WorkerProcess:
 
     def _serving(self, threads: int, name: str, nicer: Nicer = Nicer.SERVING) -> ThreadPoolExecutor:
         """Return threads that leave the processor to the engine, where this process has one."""
-        step = partial(step_back, nicer) if self.has_engine_role else None
+        step = partial(lower_priority, nicer) if self.has_engine_role else None
         return ThreadPoolExecutor(threads, thread_name_prefix=name, initializer=step)
 
     def _settle_soon(self, queue: RenderedQueue) -> None:
@@ -305,12 +307,12 @@ class WorkerProcess:
         finally:
             log_context.reset(context)
             if any(claim.kind is not Kind.SEGMENT for claim in claims):
-                self.look_around()
+                self.look_for_work()
 
 
 def _threads_of(kind: Kind) -> int:
     """Return how many runs of a kind a process does at once; webhooks wait for other servers."""
-    return DELIVERY_THREADS if kind is Kind.DELIVERY else settings.WORKER_THREADS
+    return DELIVERY_THREADS if kind is Kind.DELIVERY else WORKER_THREADS
 
 
 def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:
@@ -321,9 +323,23 @@ def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:
 
 def _codes_lookup(worker: str) -> CodesLookup:
     """Return an empty lookup; a CPU worker has none, nor the packages that it needs."""
-    from workers.rendering.codes import CodesLookup
-    from workers.rendering.codes_cache import CodesCache
-    from workers.upkeep.counters import Counters
+    from workers.rendering.codes import CodesCache, CodesLookup, Counters
 
-    cache = CodesCache(max_bytes=settings.CODES_CACHE_BYTES, max_clips=settings.CODES_CACHE_CLIPS)
+    cache = CodesCache(max_bytes=CODES_CACHE_BYTES, max_clips=CODES_CACHE_CLIPS)
     return CodesLookup(cache, Counters(), worker=worker)
+
+
+_current: list[WorkerProcess] = []
+
+
+def set_current_process(process: WorkerProcess | None) -> None:
+    """Declare what this interpreter is; None takes it back."""
+    _current[:] = [] if process is None else [process]
+
+
+def current_process() -> WorkerProcess | None:
+    """Return the worker process, or None, with a line in the log, outside of `./tts worker`."""
+    if not _current:
+        logger.error("message dropped; start workers with `./tts worker`, not with celery itself")
+        return None
+    return _current[0]

@@ -5,14 +5,21 @@ Keys are content (clip fingerprint, codec fingerprint), so changed content can n
 
 from __future__ import annotations
 
+import json
 import logging
+import struct
+import threading
 import uuid
-from collections.abc import Callable
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db.models import Max
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
 from ttsweb import leases
@@ -20,9 +27,149 @@ from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from voices.objects import delete_objects
 from workers.process.held_claims import HeldClaims, Kind
-from workers.rendering.codes_cache import CodesCache
-from workers.rendering.codes_object import CodesObjectError, pack_codes, unpack_codes
-from workers.upkeep.counters import Counters
+
+
+class Counters:
+    """Gather how codes were found in this process; safe to use from every thread."""
+
+    def __init__(self) -> None:
+        self._pending: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, name: str) -> None:
+        """Count one memory_hit or storage_hit."""
+        with self._lock:
+            self._pending[name] += 1
+
+    def flush(self) -> None:
+        """Add what was gathered to the database.
+
+        Raises:
+            OperationalError, InterfaceError: the database is away; nothing is forgotten.
+        """
+        with self._lock:
+            pending, self._pending = self._pending, Counter()
+        for name in list(pending):
+            try:
+                transitions.count(name, pending[name])
+            except Exception:
+                with self._lock:
+                    self._pending.update(pending)
+                raise
+            logger.info("codes found: %s=+%d", name, pending.pop(name))
+
+
+_LENGTH = struct.Struct("<Q")
+
+
+class CodesObjectError(Exception):
+    """An object is not the codes that its row promises: damaged, cut short or of something else."""
+
+
+def pack_codes(codes: CodesArray, **metadata: str | int) -> bytes:
+    """Return codes int16 [K, T] as safetensors bytes with texts beside them."""
+    values = {name: str(value) for name, value in metadata.items()}
+    values["frames"] = str(codes.shape[1])
+    packed: bytes = save({"codes": np.ascontiguousarray(codes, dtype=np.int16)}, metadata=values)
+    return packed
+
+
+def unpack_codes(content: bytes, expected: Mapping[str, str]) -> CodesArray:
+    """Return the codes int16 [K, T], read-only, of an object whose texts are the `expected` ones.
+
+    Raises:
+        CodesObjectError: it is not that.
+    """
+    try:
+        metadata = _metadata(content)
+        codes = load(content)["codes"]
+    except (SafetensorError, KeyError, ValueError, struct.error) as error:
+        raise CodesObjectError(f"the object cannot be read: {type(error).__name__}") from error
+    for name, value in expected.items():
+        if metadata.get(name) != value:
+            raise CodesObjectError(f"its {name} is {metadata.get(name)!r}, not {value!r}")
+    if codes.dtype != np.int16 or codes.ndim != 2 or str(codes.shape[1]) != metadata.get("frames"):
+        raise CodesObjectError(f"it holds {codes.dtype} {codes.shape}, not int16 [K, T]")
+    codes.setflags(write=False)  # many segments share one array
+    return codes
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """Return the texts of a safetensors header: a length, then JSON."""
+    (length,) = _LENGTH.unpack_from(content)
+    header = json.loads(content[_LENGTH.size : _LENGTH.size + length])
+    found: dict[str, str] = header.get("__metadata__", {})
+    return found
+
+
+# Clip fingerprint, codec fingerprint, tenant: content, so nothing goes stale; and nobody gets codes
+# that another tenant has imported for the same clip.
+CodesKey = tuple[str, ...]
+
+
+class CodesCache:
+    """Hold codes int16 [K, T] by clip and codec fingerprint; safe to use from every thread.
+
+    `max_bytes` or `max_clips` of 0 keep nothing. Arrays are shared: callers must not write to them.
+    """
+
+    def __init__(self, *, max_bytes: int, max_clips: int) -> None:
+        self.max_bytes, self.max_clips = max_bytes, max_clips
+        self._entries: OrderedDict[CodesKey, CodesArray] = OrderedDict()
+        self._num_bytes = 0
+        self._epoch = 0
+        self._lock = threading.Lock()
+
+    @property
+    def epoch(self) -> int:
+        """Return a number that moves with every eviction; see `put`."""
+        return self._epoch
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the size of all codes held."""
+        return self._num_bytes
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: CodesKey) -> CodesArray | None:
+        """Return the codes, which become the most recently used, or None."""
+        with self._lock:
+            codes = self._entries.get(key)
+            if codes is not None:
+                self._entries.move_to_end(key)
+            return codes
+
+    def put(self, key: CodesKey, codes: CodesArray, *, epoch: int) -> bool:
+        """Keep codes that were looked up since `epoch`; return whether they are kept.
+
+        After an eviction meanwhile they are not: it may have been theirs.
+        """
+        with self._lock:
+            if epoch != self._epoch or codes.nbytes > self.max_bytes or not self.max_clips:
+                return False
+            self._remove(key)
+            self._entries[key] = codes
+            self._num_bytes += codes.nbytes
+            while self._num_bytes > self.max_bytes or len(self._entries) > self.max_clips:
+                self._remove(next(iter(self._entries)))
+            return True
+
+    def evict(self, clip_fingerprint: str) -> int:
+        """Drop a clip's codes in every codec; return how many entries went."""
+        with self._lock:
+            self._epoch += 1
+            keys = [key for key in self._entries if key[0] == clip_fingerprint]
+            for key in keys:
+                self._remove(key)
+            return len(keys)
+
+    def _remove(self, key: CodesKey) -> None:
+        codes = self._entries.pop(key, None)
+        if codes is not None:
+            self._num_bytes -= codes.nbytes
+
 
 logger = logging.getLogger(__name__)
 

@@ -6,23 +6,26 @@ import logging
 import uuid
 from functools import partial
 
-from django.conf import settings
 from django.core.files.storage import default_storage
 
 from synth import transitions as synth_transitions
 from synth.engine import EngineError
 from synth.models import Segment
 from voices import transitions
+from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
 from workers.audio.flac_object import store_flac
-from workers.errors import settle_error
+from workers.errors import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import outlast
 from workers.process.worker_process import WorkerProcess
 from workers.rendering.codes import ClipBusyError, EncoderRun
+
+# What decoding one clip may take: a minute of sound takes a second; the rest is for slow machines.
+CLIP_DECODE_SECONDS = 20.0
+CLIP_DECODE_MEGABYTES = 1024  # MiB, libraries included
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +36,8 @@ CLIPS_REMOVED_MESSAGE = "The clips of this voice were removed before they were e
 
 def encode_voice_version(process: WorkerProcess, claim: HeldClaim) -> None:
     """Encode a claimed version's clips and finish, fail or release it."""
-    try:
+    with settle_errors(process, claim, _settle_known):
         _encode_clips(process, claim)
-    except Exception as error:
-        settle_error(process, claim, error, _settle_known)
-    finally:
-        process.held.drop(claim)
 
 
 def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
@@ -61,7 +60,7 @@ def _encode_clips(process: WorkerProcess, claim: HeldClaim) -> None:
         frames=frames,
         warnings=warnings,
     )
-    if outlast(finish):
+    if retry_while_away(finish):
         logger.info("version ready: clips=%d frames=%d", len(clips), frames)
         _announce_segments(version.pk)
 
@@ -95,10 +94,10 @@ def _decode(process: WorkerProcess, stored: StoredClip) -> DecodedClip:
         content = file.read()
     process.scratch.mkdir(parents=True, exist_ok=True)
     limits = ClipLimits(
-        min_seconds=settings.MIN_REFERENCE_SECONDS,
-        max_seconds=settings.MAX_REFERENCE_SECONDS,
-        wall_seconds=settings.CLIP_DECODE_SECONDS,
-        megabytes=settings.CLIP_DECODE_MEGABYTES,
+        min_seconds=MIN_REFERENCE_SECONDS,
+        max_seconds=MAX_REFERENCE_SECONDS,
+        wall_seconds=CLIP_DECODE_SECONDS,
+        megabytes=CLIP_DECODE_MEGABYTES,
     )
     return decode_clip(content, container=stored.container, limits=limits, scratch=process.scratch)
 

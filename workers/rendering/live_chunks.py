@@ -21,11 +21,10 @@ from synth.contract import AudioArray
 from synth.formats import BOOK_FORMATS, LIVE_FORMATS
 from synth.models import LiveChunk
 from voices.objects import delete_objects
-from workers.audio.filter_graph import push, ready
-from workers.audio.resample import resampling_graph
-from workers.process.outages import outlast
+from workers.audio.filter_graph import push, ready, resampling_graph
+from workers.errors import retry_while_away
 
-FOLDER = "live"
+LIVE_FOLDER = "live"
 _FIRST_SECONDS = (0.1, 0.2)  # so that sound starts soon; then
 _SECONDS = 0.5
 PATIENCE_SECONDS = 5.0  # of one listing, for a database that is away
@@ -157,7 +156,7 @@ def store_object(piece: Piece) -> LiveChunk:
     """
     key = ""
     if len(piece.samples):
-        name = f"{FOLDER}/{piece.job_id}/{uuid.uuid4().hex}.pcm"
+        name = f"{LIVE_FOLDER}/{piece.job_id}/{uuid.uuid4().hex}.pcm"
         key = default_storage.save(name, ContentFile(to_pcm(piece.samples)))
     return LiveChunk(
         segment_id=piece.segment_id,
@@ -180,7 +179,7 @@ def add_rows(rows: Sequence[LiveChunk]) -> None:
         OperationalError, InterfaceError: the database stays away; the objects are gone, too.
     """
     try:
-        listed = outlast(partial(_list, rows), seconds=PATIENCE_SECONDS)
+        listed = retry_while_away(partial(_list, rows), seconds=PATIENCE_SECONDS)
     except IntegrityError:
         if len(rows) > 1:
             for row in rows:

@@ -15,13 +15,12 @@ from synth.contract import SegmentAudio
 from synth.engine import EngineError
 from synth.models import Segment, Take
 from synth.transitions.jobs import OPEN
-from synth.transitions.retakes import retake_segments
+from synth.transitions.segments import retake_segments
 from ttsweb import leases
 from voices.transitions import reopen_without_codes
 from workers import errors
-from workers.errors import settle_error
+from workers.errors import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
-from workers.process.outages import outlast
 from workers.rendering.render_request import (
     CodesMissingError,
     RenderRequest,
@@ -29,8 +28,14 @@ from workers.rendering.render_request import (
     build_requests,
 )
 from workers.rendering.rendered import Rendered, RenderedQueue
-from workers.rendering.screening import screen_take
-from workers.rendering.takes import add_takes, drop_stored, drop_unused_take, find_takes, store_take
+from workers.rendering.takes import (
+    add_takes,
+    drop_stored,
+    drop_unused_take,
+    find_takes,
+    screen_take,
+    store_take,
+)
 
 if TYPE_CHECKING:
     from workers.process.worker_process import WorkerProcess  # it settles with this module
@@ -80,13 +85,15 @@ def _begin_takes(
     """
     try:
         wanted = {claim.fence: request.content_key for claim, request in asked}
-        begun = outlast(partial(transitions.begin_takes, wanted))
+        begun = retry_while_away(partial(transitions.begin_takes, wanted))
         # Whoever had a key before may have finished between our look and our claim on it.
-        takes = outlast(partial(find_takes, [wanted[fence] for fence in begun]))
+        takes = retry_while_away(partial(find_takes, [wanted[fence] for fence in begun]))
         waiting = {fence: key for fence, key in wanted.items() if fence not in begun}
-        if waiting and outlast(partial(transitions.wait_for_takes, waiting)) < len(waiting):
+        if waiting and retry_while_away(partial(transitions.wait_for_takes, waiting)) < len(
+            waiting
+        ):
             for fence in waiting:  # what is still held is of a job that was cancelled
-                outlast(partial(leases.hand_back, Segment, fence))
+                retry_while_away(partial(leases.hand_back, Segment, fence))
     except Exception as error:
         for claim, _ in asked:
             settle_error(process, claim, error, _settle_known)
@@ -202,7 +209,7 @@ def _with_rows(
         return []
     takes = [take for _, take in stored]
     try:
-        found = outlast(partial(add_takes, takes))
+        found = retry_while_away(partial(add_takes, takes))
     except Exception as error:
         if len(stored) > 1:  # one of them may be at fault
             return [pair for one in stored for pair in _with_rows(process, [one])]
@@ -226,9 +233,9 @@ def _finish_some(
     fences = {claim.fence: take for claim, take in done}
     reused = set(fences) if is_reused else set()
     try:
-        again = outlast(partial(retake_segments, list(fences.items()), reused=reused))
+        again = retry_while_away(partial(retake_segments, list(fences.items()), reused=reused))
         rest = [(fence, take) for fence, take in fences.items() if fence not in again]
-        settled = outlast(partial(transitions.finish_segments, rest, reused=reused))
+        settled = retry_while_away(partial(transitions.finish_segments, rest, reused=reused))
     except Exception as error:
         if len(done) > 1:
             for one in done:
@@ -239,7 +246,7 @@ def _finish_some(
     process.note_made(take.content_key for _, take in done)
     if again:
         logger.info("suspicious takes are rendered again: count=%d", len(again))
-        process.look_around()
+        process.look_for_work()
     for claim, take in done:
         process.held.drop(claim)
         if claim.fence not in settled | again:
@@ -251,7 +258,7 @@ def _finish_some(
     frames = sum(fences[fence].frames for fence in settled)
     seconds = sum(fences[fence].audio_seconds for fence in settled)
     if process.has_cpu_role:
-        process.look_around()  # their files, sooner than by a message
+        process.look_for_work()  # their files, sooner than by a message
     elif process.is_careful or process.is_isolating:
         process.wake.set()
     logger.info("segments done: count=%d frames=%d seconds=%.1f", len(settled), frames, seconds)

@@ -17,8 +17,8 @@ from synth.jobs.take_keys import VoicesKey, key_of_voices
 from synth.jobs.take_keys import content_key as content_key
 from synth.jobs.take_keys import frame_cap as frame_cap
 from synth.models import JobVoice, RenderJob, Segment
-from synth.transitions.candidates import place_in_series
-from synth.transitions.silenced import Silence, silence_of
+from synth.transitions.job_voices import Silence, silence_of
+from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.rendering.codes import CodesLookup
 from workers.rendering.live_chunks import heard_rate

@@ -21,6 +21,10 @@ from workers.process.held_claims import HeldClaim
 
 if TYPE_CHECKING:  # a worker of files has no engine
     from workers.rendering.render_request import RenderRequest
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from synth.contract import Reference
 
 LINGER_SECONDS = 0.5
 MOST_AT_ONCE = 32
@@ -104,14 +108,62 @@ class RenderedQueue:
 
     def wait_urgent(self, seconds: float, *, unless: Future[None]) -> None:
         """Wait so long at most for something urgent to come, or for `unless` to end."""
-        unless.add_done_callback(self._ring)
+        unless.add_done_callback(self._notify)
         with self._changed:
             self._changed.wait_for(lambda: self._is_urgent or unless.done(), seconds)
 
-    def _ring(self, _: Future[None]) -> None:
+    def _notify(self, _: Future[None]) -> None:
         with self._changed:
             self._changed.notify_all()
 
     @property
     def _is_ripe(self) -> bool:
         return self._is_urgent or len(self._items) >= MOST_AT_ONCE
+
+
+MOST_VOICES = 1000
+References = tuple[Reference, ...]
+Forget = Callable[[References], None]
+
+
+class SpokenVoices:
+    """Hold the references of voices by the fingerprints of their clips; safe from every thread.
+
+    At most `MOST_VOICES`, least recently spoken out first: the engine has long let go of those.
+    """
+
+    def __init__(self) -> None:
+        self._spoken: OrderedDict[tuple[str, ...], References] = OrderedDict()
+        self._leaving: list[tuple[References, set[HeldClaim]]] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._spoken)
+
+    def note(self, clips: tuple[str, ...], references: References) -> None:
+        """Note references that the engine is given, and the fingerprints of all their clips."""
+        if not clips:
+            return
+        with self._lock:
+            self._spoken[clips] = references
+            self._spoken.move_to_end(clips)
+            if len(self._spoken) > MOST_VOICES:
+                self._spoken.popitem(last=False)
+
+    def forget(
+        self, evicted: Iterable[str], unrendered: Iterable[HeldClaim], forget: Forget
+    ) -> None:
+        """Call `forget` for the references with an evicted clip, and for those that left before.
+
+        Call it often. `unrendered` are the segments that the engine has still to do.
+        """
+        waiting = set(unrendered)
+        with self._lock:
+            gone = set(evicted)
+            keys = [key for key in self._spoken if not gone.isdisjoint(key)] if gone else []
+            found = [self._spoken.pop(key) for key in keys]
+            ended = [one for one, claims in self._leaving if not claims & waiting]
+            self._leaving = [(one, claims) for one, claims in self._leaving if claims & waiting]
+            self._leaving += [(one, waiting) for one in found if waiting]
+        for references in [*found, *ended]:
+            forget(references)

@@ -7,17 +7,45 @@ import uuid
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
 
-from synth.contract import SegmentAudio
+from synth.card import CardError, read_card
+from synth.contract import RenderSpec, SegmentAudio
 from synth.engine import EngineError
 from synth.models import Take
 from voices.objects import delete_objects
 from workers.audio.clip_measures import dbfs
 from workers.audio.flac_object import store_flac
-from workers.rendering.codes_object import pack_codes
+from workers.rendering.codes import pack_codes
+from workers.rendering.quality import screen
+
+
+class CardInvalidError(EngineError):
+    """The checkpoint's card became unreadable, so nobody knows whether to screen."""
+
+    code = "checkpoint_card_invalid"
+
+
+def screen_take(take: Take, spec: RenderSpec, rendered: SegmentAudio) -> None:
+    """Write what the screen finds into a take whose row is still to be written.
+
+    Where the card has the screen off, the take's score stays None.
+
+    Raises:
+        CardInvalidError: the card cannot be read.
+    """
+    try:
+        is_on = read_card(settings.CHECKPOINT).quality_screen
+    except CardError as error:
+        raise CardInvalidError(str(error)) from error
+    if not is_on:
+        return
+    quality = screen(spec, rendered)
+    take.quality_score, take.quality_flags = quality.score, quality.flags
+    take.measures = take.measures | quality.measures
 
 
 class NotFiniteAudioError(EngineError):

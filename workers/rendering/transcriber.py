@@ -2,7 +2,7 @@
 
 `TTS_TRANSCRIBER` names a factory, `package.module:factory`, which each worker that renders calls
 once, at its start. What it returns has one method, that of `Transcriber`. Calls come one after the
-other, beside the engine's thread. Whatever goes wrong in it is told in the worker's status; a take
+other, beside the engine's thread. Whatever goes wrong in it stands in the worker's status; a take
 is never lost for it, it is only not heard.
 """
 
@@ -26,6 +26,11 @@ from synth.models import Take
 from synth.text.spelling.speller import speller
 from workers.process.status import StatusReport
 from workers.rendering.quality import Check
+
+# Errors per word of a text (per letter if words have no blanks between them) above which a take is
+# suspicious: a good transcriber makes up to a fifth by itself.
+ASR_MAX_ERROR = 0.35
+ASR_SECONDS = 30.0  # for one take; after that the take is not checked
 
 # Case, marks, apostrophes and the ways to write a number do not count. Texts of scripts that put no
 # blanks between words are compared letter by letter, all others word by word.
@@ -68,8 +73,8 @@ def _spell_out(text: str, language: str) -> str:
     spell = speller(language) if language else None
     if spell is None:
         return text
-    for start, end, said in sorted(spell(text), reverse=True):
-        text = f"{text[:start]}{said}{text[end:]}"
+    for start, end, words in sorted(spell(text), reverse=True):
+        text = f"{text[:start]}{words}{text[end:]}"
     return text
 
 
@@ -168,7 +173,7 @@ class SpeechCheck:
 
     @property
     def is_on(self) -> bool:
-        """Return whether takes are heard, which is to be done within TTS_ASR_SECONDS."""
+        """Return whether takes are heard, which is to be done within ASR_SECONDS."""
         return self._transcriber is not None
 
     def start(self) -> None:
@@ -193,7 +198,7 @@ class SpeechCheck:
         error = None if heard is None else error_rate(text, heard, language=language)
         if heard is None or error is None:
             return
-        check = Check(FLAG, error, settings.ASR_MAX_ERROR)
+        check = Check(FLAG, error, ASR_MAX_ERROR)
         screened = list(take.measures.get("screen", ()))
         measured = {"name": FLAG, "value": round(error, 4), "limit": round(check.limit, 4)}
         take.measures = take.measures | {
@@ -212,22 +217,22 @@ class SpeechCheck:
             return None  # the trouble stands in the status already
         call = self._last = _call(transcriber, rendered, language)
         try:
-            error = call.exception(settings.ASR_SECONDS)
+            error = call.exception(ASR_SECONDS)
         except FutureTimeoutError:
-            self._tell(f"it took more than TTS_ASR_SECONDS, {settings.ASR_SECONDS:g} s", None)
+            self._report_trouble(f"it took more than {ASR_SECONDS:g} s", None)
             return None
         if error is not None:
-            self._tell(f"{type(error).__name__}: {error}", error)
+            self._report_trouble(f"{type(error).__name__}: {error}", error)
             return None
         heard = call.result()
         if not isinstance(heard, str):
-            self._tell(f"it returned a {type(heard).__name__} instead of a text", None)
+            self._report_trouble(f"it returned a {type(heard).__name__} instead of a text", None)
             return None
         if self._status.trouble(_TOPIC):
             logger.info("the transcriber works again")
         return _storable(heard)
 
-    def _tell(self, reason: str, error: BaseException | None) -> None:
+    def _report_trouble(self, reason: str, error: BaseException | None) -> None:
         """Say in log and status what went wrong; the same thing again is not logged again."""
         sentence = f"The transcriber failed, so takes are not checked for wrong words: {reason}."
         if self._status.trouble(_TOPIC, sentence[:500]):

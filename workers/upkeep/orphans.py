@@ -7,12 +7,14 @@ of them was seen is told by rows, so that a walk which is broken off goes on wit
 from __future__ import annotations
 
 import datetime as dt
+import json
 import logging
 import random
 import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings
@@ -22,6 +24,8 @@ from django.db.models import CharField, Model
 
 from synth.models import SweepTurn
 from ttsweb import leases
+from ttsweb.commands.base import BaseCommand
+from ttsweb.counted import counted
 from voices.objects import delete_objects
 from workers.upkeep.turns import take_turn
 
@@ -174,3 +178,31 @@ def _listed(folder: str) -> tuple[list[str], list[str]]:
     except (FileNotFoundError, NotADirectoryError):
         return [], []
     return folders, files
+
+
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Tell each object with its size, then the sums; with `--delete` remove each shard's."""
+    objects: list[dict[str, Any]] = []
+    for shard in all_shards():
+        found = [{"key": key, "bytes": _size(key)} for key in find_orphans(shard)]
+        if options["delete"]:
+            delete_objects([str(one["key"]) for one in found])
+        objects += found
+        if not options["json"]:
+            for one in found:
+                command.stdout.write(f"{one['key']}  {one['bytes']}")
+    total = sum(one["bytes"] for one in objects)
+    if options["json"]:
+        told = {"objects": objects, "bytes": total, "deleted": options["delete"]}
+        command.stdout.write(json.dumps(told))
+        return
+    done = "removed" if options["delete"] else "found; --delete removes them"
+    command.stdout.write(f"{counted(len(objects), 'object')}, {total} bytes {done}")
+
+
+def _size(key: str) -> int:
+    """Return an object's size; 0 of one that went in this moment."""
+    try:
+        return default_storage.size(key)
+    except FileNotFoundError:
+        return 0

@@ -11,32 +11,130 @@ import logging
 import os
 import shutil
 import time
+import uuid
 from pathlib import Path
 
 from django.conf import settings
+from django.core.files.storage import default_storage
+from django.db import transaction
 from django.db.models import Q
 
 from synth import transitions
-from synth.book_batches.advance import advance_batches
-from synth.bookshelf.start import start_wanted_books
-from synth.jobs.removal import drop_inline_references
+from synth.audiobooks.start import start_wanted_books
+from synth.batches.turns import advance_batches
+from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
 from synth.jobs.work import Kind, send, send_segments
 from synth.models import (
+    LiveChunk,
     RenderJob,
     WorkerStatus,
 )
+from synth.transitions.files import end_live
 from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
-from voices.objects import collect_clips
+from voices.objects import collect_clips, delete_objects
 from workers.kinds import WORKS, settle_lost
 from workers.process.name_lock import FOLDER, held_if_ended
 from workers.process.status import start_of
-from workers.upkeep import live_cleanup, orphans, retention
+from workers.rendering.live_chunks import LIVE_FOLDER
+from workers.upkeep import orphans
+from workers.upkeep import sweep as live_cleanup
+from workers.upkeep import sweep as retention
 from workers.upkeep.turns import open_turns, postpone_turn
 from workers.upkeep.turns import take_turn as take_turn
+
+ROWS_AT_ONCE = 1000
+
+
+def clean() -> int:
+    """Remove the pieces of jobs that ended and are not listened to; return how many."""
+    end_live(keep_seconds=settings.LIVE_KEEP_SECONDS)
+    count = 0
+    unheard = LiveChunk.objects.filter(segment__job__live_requested_at__isnull=True).order_by()
+    while found := dict(unheard.values_list("pk", "key")[:ROWS_AT_ONCE]):
+        LiveChunk.objects.filter(pk__in=list(found)).delete()
+        delete_objects([key for key in found.values() if key])
+        count += len(found)
+    if count:
+        logger.info("live audio removed: pieces=%d", count)
+    return count
+
+
+def clean_folders() -> int:
+    """Remove objects that no row lists, of jobs that are gone or not listened to; return how many.
+
+    A worker that was killed between the two leaves one behind.
+    """
+    try:
+        folders, _ = default_storage.listdir(LIVE_FOLDER)
+    except FileNotFoundError:
+        return 0
+    names = {job_id: name for name in folders if (job_id := _as_uuid(name)) is not None}
+    heard = set(
+        RenderJob.objects.filter(pk__in=list(names), live_requested_at__isnull=False)
+        .order_by()
+        .values_list("pk", flat=True)
+    )
+    count = 0
+    for job_id in set(names) - heard:
+        folder = f"{LIVE_FOLDER}/{names[job_id]}"
+        with contextlib.suppress(OSError):  # somebody else removes it
+            _, files = default_storage.listdir(folder)
+            delete_objects([f"{folder}/{name}" for name in files])
+            default_storage.delete(folder)
+            count += len(files)
+    return count
+
+
+def _as_uuid(name: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(name)
+    except ValueError:
+        return None
+
+
+MAX_PER_ROUND = 500
+# Deleting must not keep the sweep from freeing what dead workers held; the next round goes on.
+ROUND_SECONDS = 5.0
+
+
+def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = ROUND_SECONDS) -> int:
+    """Delete ended jobs past their `expires_at`, the longest overdue first; return how many.
+
+    Items of a batch go with their batch. A download that runs goes on to its end: its file is open.
+    """
+    until = time.monotonic() + within_seconds
+    expired = RenderJob.objects.filter(
+        expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL, batch=None
+    )
+    count = 0
+    for job_id in list(expired.order_by("expires_at").values_list("pk", flat=True)[:most]):
+        count += _delete_if_expired(job_id)
+        if time.monotonic() > until:
+            break
+    if count:
+        logger.info("expired jobs deleted: jobs=%d", count)
+    return count
+
+
+def _delete_if_expired(job_id: uuid.UUID) -> bool:
+    """Delete one job, unless it was retried, kept longer or deleted in this moment."""
+    still = RenderJob.objects.defer("text").filter(
+        pk=job_id, expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL
+    )
+    batch = still.filter(kind=RenderJob.Kind.BATCH).first()
+    if batch is not None:
+        delete_job(batch)  # in steps of its own: one transaction would hold up all writers
+        return True
+    with transaction.atomic():
+        job = still.first() if lock_jobs(still) else None
+        if job is not None:
+            delete_job(job)
+    return job is not None
+
 
 logger = logging.getLogger(__name__)
 

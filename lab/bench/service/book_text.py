@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from xml.etree import ElementTree
 
 from synth.books.book import BookRejectedError
-from synth.books.documents.archives import open_book_archive
+from synth.books.epub.archive import open_book_archive
 from ttsweb.commands.errors import StepError
 
 FEWEST_WORDS = 50

@@ -22,9 +22,9 @@ from lab.bench.presets import write_preset_checkpoint
 from lab.bench.report import Options, Progress, Report
 from lab.bench.service.book_text import read_chapters
 from lab.bench.service.own_service import own_service
+from synth.card import read_card
 from synth.engine.loading.engine_config import resolve_device
 from ttsweb.commands.errors import StepError
-from ttsweb.pages.card import read_card
 
 COLUMNS = (
     "path",
@@ -65,7 +65,6 @@ def service_settings(options: Options, checkpoint: Path) -> dict[str, str]:
         "TTS_CHECKPOINT": str(checkpoint.resolve()),
         "TTS_DEVICE": options["device"] or settings.DEVICE,
         "TTS_ENGINE_SLOTS": str(options["slots"]),
-        "TTS_TORCH_THREADS": threads,
         "OMP_NUM_THREADS": threads,
         "TTS_DATABASE_URL": options["database"],
         "TTS_REDIS_URL": options["broker"],

@@ -28,10 +28,8 @@ from workers.local.first_run import DEMO_CLIP
 from workers.local.local_worker import LocalWorker
 from workers.local.waiting import wait_encoded
 from workers.process.engine_host import load_engine
-from workers.rendering.codes import CodesLookup
-from workers.rendering.codes_cache import CodesCache
+from workers.rendering.codes import CodesCache, CodesLookup, Counters
 from workers.rendering.render_request import RenderRequest, build_requests
-from workers.upkeep.counters import Counters
 
 POLL_SECONDS = 0.2
 WARM_UP_SEED = 1_000_000

@@ -22,7 +22,7 @@ from django.conf import settings
 
 from lab.bench.report import Progress
 from ttsweb.commands.errors import StepError
-from ttsweb.configuration.dotenv import read_dotenv
+from ttsweb.configuration.env import read_dotenv
 from workers.local.embedded import last_line
 
 GRACE_SECONDS = 30.0  # for the child to stop its worker once this process is gone

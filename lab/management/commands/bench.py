@@ -139,13 +139,11 @@ def load(name: str) -> Any:
 
     The service is measured as its workers are set up; the engine alone as on a machine of its own.
     """
-    from django.conf import settings
-
-    from workers.process.thread_waiting import LONG_SPIN_ROUNDS, set_spinning
+    from workers.process.engine_host import LONG_SPIN_ROUNDS, SPIN_ROUNDS, set_spinning
 
     module = BENCHES[name].module
     is_service = module.startswith("lab.bench.service.")
-    set_spinning(settings.SPIN_ROUNDS if is_service else LONG_SPIN_ROUNDS)
+    set_spinning(SPIN_ROUNDS if is_service else LONG_SPIN_ROUNDS)
     return import_module(module)
 
 

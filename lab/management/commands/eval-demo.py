@@ -30,15 +30,15 @@ class Command(BaseCommand):
         """Evaluate; progress goes to standard error."""
         from django.conf import settings
 
-        from workers.process.thread_waiting import set_spinning
+        from workers.process.engine_host import set_spinning
 
-        set_spinning(settings.SPIN_ROUNDS)
+        set_spinning()
         # torch is imported here so that listing commands does not load it.
         from lab.training.espeak import EspeakMissingError
         from lab.training.evaluation.report import evaluate, table
         from lab.training.evaluation.speaking import SamplingChoice
+        from synth.card import read_card
         from synth.engine import EngineError
-        from ttsweb.pages.card import read_card
 
         checkpoint = options["checkpoint"] or settings.CHECKPOINT
         card = read_card(checkpoint)

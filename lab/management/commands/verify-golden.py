@@ -37,11 +37,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the checks; exit 1 when a case failed, 2 when the folder is no golden folder."""
-        from django.conf import settings
 
-        from workers.process.thread_waiting import set_spinning
+        from workers.process.engine_host import set_spinning
 
-        set_spinning(settings.SPIN_ROUNDS)
+        set_spinning()
         # The engine is imported here so that listing commands does not load torch.
         from lab.golden.case import CaseResult, GoldenFolderError
         from lab.golden.runner import UnknownPathError, render_table, run_golden

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lab.training.espeak import EspeakVoice, espeak
-from lab.training.resample import upsample
-from lab.training.voices import HELD_OUT, VOICES
+from lab.training.espeak import HELD_OUT, VOICES, EspeakVoice, espeak
+from lab.training.synthesis import upsample
 
 VOICES_FILE = "voices.json"
 Wave = npt.NDArray[np.float32]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from lab.training.espeak import EspeakVoice
+from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import MeasuredVoices, clean_wave, control_wave
 from lab.training.evaluation.content import cepstra, distances, log_mel, speech_frames
 from lab.training.evaluation.pitch import median_pitch
@@ -18,7 +18,6 @@ from lab.training.evaluation.sentences import (
     one_word_changed,
 )
 from lab.training.evaluation.speaking import Speaker, Spoken
-from lab.training.voices import REFERENCE_TEXT
 
 EARLY, RUNAWAY = 0.6, 1.6  # of the clean rendering's length
 _TOO_SHORT = 4410  # samples: nothing can be told from less than 0.1 s

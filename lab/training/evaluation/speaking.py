@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from lab.training.espeak import EspeakVoice
+from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import clean_wave
-from lab.training.voices import REFERENCE_TEXT
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine
-from synth.engine.codec import CodecDecoder, load_decoder
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.load import load_decoder
 
 Wave = npt.NDArray[np.float32]
 _FRAMES_PER_LETTER, _FRAMES_MORE = 4, 40  # the cap: about three times what a sentence needs

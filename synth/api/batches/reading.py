@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from io import BytesIO
+from typing import IO, Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 
 from synth.api.batches.requests import (
@@ -18,11 +20,12 @@ from synth.api.batches.requests import (
     file_of,
 )
 from synth.api.jobs.requests import digest_of_body
-from synth.batches.entries import Entry, entries_of_lines, entries_of_list
-from synth.batches.planning import BadItem, BatchOptions, BatchRejectedError
+from synth.batches.entries import BadEntry, Entry, entries_of_lines, entries_of_list
+from synth.batches.texts import BatchOptions, BatchRejectedError
 from synth.models import PRIORITIES
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import check_not_repeated
 
 MAX_TOLD_ERRORS = 100
@@ -115,7 +118,7 @@ def told_errors(error: BatchRejectedError) -> list[dict[str, Any]]:
     return [_told(one, place) for one in error.bad for place in range(len(one.errors))]
 
 
-def _told(bad: BadItem, place: int) -> dict[str, Any]:
+def _told(bad: BadEntry, place: int) -> dict[str, Any]:
     error = bad.errors[place]
     given = bad.entry.fields.get("custom_id")
     named = f" (custom_id {given!r})" if isinstance(given, str) else ""
@@ -129,3 +132,42 @@ def _told(bad: BadItem, place: int) -> dict[str, Any]:
         "index": bad.entry.index,
         "custom_id": given if isinstance(given, str) else None,
     }
+
+
+class BatchJSONParser(BoundedJSONParser):
+    """Parse JSON that may hold the texts of a whole batch."""
+
+    def max_bytes(self) -> int:
+        """Return how long a body with a batch may be."""
+        limit: int = settings.MAX_BATCH_BYTES
+        return limit
+
+
+class JsonLinesParser(BaseParser):
+    """Hand on a body of JSONL; its lines are read, and told apart, by `entries_of_lines`."""
+
+    media_type = "application/x-ndjson"
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Return the bytes.
+
+        Raises:
+            RequestDataTooBig: there are more than a batch may have (a 413).
+        """
+        body = stream.read(settings.MAX_BATCH_BYTES + 1)
+        if len(body) > settings.MAX_BATCH_BYTES:
+            raise RequestDataTooBig(
+                f"The body has more than {settings.MAX_BATCH_BYTES} bytes; split the batch."
+            )
+        return BytesIO(body)
+
+
+class JsonlParser(JsonLinesParser):
+    """The same under its other name."""
+
+    media_type = "application/jsonl"

@@ -145,7 +145,7 @@ class _BatchFields(StrictSerializer):
 class BatchCreateSerializer(_BatchFields):
     """A batch in JSON: a list of items, and the options for all of them."""
 
-    items = ItemsField(help_text="At most TTS_MAX_BATCH_ITEMS items.")
+    items = ItemsField(help_text="At most 10,000 items.")
 
 
 class BatchFormSerializer(_BatchFields):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponseBase
-from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
+from rest_framework import generics, serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,9 +18,14 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
 from synth.accounts.authentication import key_of
-from synth.api.batches.filters import BatchFilterSerializer, ItemFilterSerializer
-from synth.api.batches.parsers import BatchJSONParser, JsonLinesParser, JsonlParser
-from synth.api.batches.reading import digest_of_batch, read_batch, rejected
+from synth.api.batches.reading import (
+    BatchJSONParser,
+    JsonLinesParser,
+    JsonlParser,
+    digest_of_batch,
+    read_batch,
+    rejected,
+)
 from synth.api.batches.requests import (
     ONLY_OF_LINES,
     BatchCreateSerializer,
@@ -30,30 +34,82 @@ from synth.api.batches.requests import (
     BatchOptionsSerializer,
 )
 from synth.api.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
-from synth.api.jobs.filters import WaitSerializer
+from synth.api.jobs.filters import MOMENT_HELP, JobFilterSerializer
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
-from synth.api.jobs.wait import WAIT_HEADER
-from synth.batches.planning import BatchRejectedError
-from synth.batches.retry import retry
-from synth.batches.submit import submit_batch
-from synth.jobs.rejections import SubmitRejectedError
+from synth.batches.actions import retry_texts
+from synth.batches.texts import BatchRejectedError, submit_batch
 from synth.jobs.removal import delete_job
-from synth.jobs.retry import RetryRefusedError
 from synth.models import ApiKey, Export, RenderJob
 from synth.transitions import UNFINISHED, cancel_batch
 from synth.transitions.batches import WITH_AUDIO, ZIP
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import (
+    RANGE,
+    Noun,
+    WaitSerializer,
+    accepted_headers,
+    file_responses,
+    send_stored,
+    without_file,
+)
 from ttsweb.http.pagination import ItemCursorPagination
-from ttsweb.http.query_filters import check_list_query, read_condition
-from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.http.query_filters import (
+    MOMENT,
+    DescribedField,
+    check_list_query,
+    read_choices,
+    read_condition,
+    some_of,
+)
+from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 
-POLL_SECONDS = 2
-_ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
+
+class BatchFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the list of batches, as a condition."""
+
+    status = DescribedField(
+        schema=some_of(RenderJob.Status.values),
+        required=False,
+        help_text="One or more statuses, separated by commas.",
+    )
+    created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
+    created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        return Q(status__in=read_choices(value, RenderJob.Status.values))
+
+    def validate_created_after(self, value: str) -> Q:
+        """Return the condition for what came after a moment."""
+        return JobFilterSerializer().validate_created_after(value)
+
+    def validate_created_before(self, value: str) -> Q:
+        """Return the condition for what came before a moment."""
+        return JobFilterSerializer().validate_created_before(value)
+
+
+class ItemFilterSerializer(serializers.Serializer[Any]):
+    """The filters of a batch's items, as a condition."""
+
+    status = DescribedField(
+        schema=some_of(RenderJob.Status.values),
+        required=False,
+        help_text="One or more statuses, separated by commas.",
+    )
+    custom_id = serializers.CharField(
+        required=False, trim_whitespace=False, help_text="The `custom_id` of one item."
+    )
+
+    def validate_status(self, value: str) -> Q:
+        """Return the condition for statuses."""
+        return Q(status__in=read_choices(value, RenderJob.Status.values))
+
+    def validate_custom_id(self, value: str) -> Q:
+        """Return the condition for a name."""
+        return Q(custom_id=value)
 
 
 class BatchesView(generics.ListAPIView[RenderJob]):
@@ -100,7 +156,7 @@ class BatchesView(generics.ListAPIView[RenderJob]):
                 description=f"{ONLY_OF_LINES} An object in JSON.",
             ),
             IDEMPOTENCY_PARAMETER,
-            *_ACCEPTED_HEADERS,
+            *accepted_headers(200),
         ],
         responses={
             200: BatchSerializer,
@@ -127,12 +183,7 @@ class BatchesView(generics.ListAPIView[RenderJob]):
             )
         except BatchRejectedError as error:
             raise rejected(error) from error
-        except SubmitRejectedError as error:
-            raise ApiProblem(
-                error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
-            ) from error
-        made = _find(request, batch.pk)
-        return _answer(made, status=202 if is_new and made.status in UNFINISHED else 200)
+        return BATCH.answer(request, batch.pk, status=None if is_new else 200)
 
 
 class BatchView(APIView):
@@ -150,16 +201,7 @@ class BatchView(APIView):
 
         With `wait`, the answer comes when the batch has ended or the wait is over.
         """
-        check_query(request, ("wait",))
-        query = WaitSerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        batch = _find(request, batch_id)
-        answer = Response(BatchSerializer(batch).data)
-        if batch.status in UNFINISHED:
-            answer["Retry-After"] = str(POLL_SECONDS)
-            if query.validated_data["wait"] > 0:
-                answer[WAIT_HEADER] = str(query.validated_data["wait"])
-        return conditional(request, answer)
+        return BATCH.poll(request, batch_id)
 
     @extend_schema(operation_id="delete_batch", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
@@ -201,12 +243,8 @@ class BatchResultsView(APIView):
 
     @extend_schema(
         operation_id="get_batch_results",
-        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
-        responses={
-            (200, "application/zip"): OpenApiTypes.BINARY,
-            (206, "application/zip"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
-        },
+        parameters=[RANGE],
+        responses=file_responses("application/zip", 400, 401, 404, 409, 410, 416),
     )
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
         """Return one zip with each item's audio file and a manifest, or a byte range of it."""
@@ -214,7 +252,15 @@ class BatchResultsView(APIView):
         batch = _find(request, batch_id)
         export = batch.exports.filter(format=ZIP, status=Export.Status.DONE).first()
         if batch.status not in WITH_AUDIO or export is None:
-            raise _why_no_results(batch)
+            if batch.status in UNFINISHED:
+                raise ApiProblem(
+                    409,
+                    "batch_not_finished",
+                    "The batch is not finished yet. Ask again after `Retry-After` seconds, or add "
+                    "?wait= to GET /api/v1/batches/{id}.",
+                    retry_after=POLL_SECONDS,
+                )
+            raise without_file(batch, "batch", "batch_without_results")
         stored = StoredObject(
             key=export.key,
             content_type="application/zip",
@@ -222,57 +268,8 @@ class BatchResultsView(APIView):
             etag=export.sha256,
             download=True,
         )
-        try:
-            return object_response(request._request, stored)
-        except ObjectMissingError as error:
-            raise ApiProblem(
-                410,
-                "results_gone",
-                "The zip is no longer stored; retry the batch to make it again.",
-            ) from error
-
-
-class BatchCancelView(APIView):
-    """The cancelling of a batch."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="cancel_batch",
-        request=None,
-        responses={200: BatchSerializer, **problems(400, 401, 404)},
-    )
-    def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Cancel a batch and all its unfinished items; a batch that has ended is not changed."""
-        _check_no_fields(request)
-        cancel_batch(_find(request, batch_id).pk)
-        return Response(BatchSerializer(_find(request, batch_id)).data)
-
-
-class BatchRetryView(APIView):
-    """The retrying of a batch."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="retry_batch",
-        request=None,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: BatchSerializer, **problems(400, 401, 404, 409)},
-    )
-    def post(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Queue incomplete items again; finished items are kept."""
-        _check_no_fields(request)
-        try:
-            retry(_find(request, batch_id), api_key=key_of(request))
-        except RetryRefusedError as error:
-            raise ApiProblem(409, error.code, str(error)) from error
-        return _answer(_find(request, batch_id), status=202)
-
-
-def _check_no_fields(request: Request) -> None:
-    check_query(request, ())
-    NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
+        gone = "The zip is no longer stored; retry the batch to make it again."
+        return send_stored(request, stored, "results_gone", gone)
 
 
 def _find(request: Request, batch_id: uuid.UUID) -> RenderJob:
@@ -283,24 +280,18 @@ def _find(request: Request, batch_id: uuid.UUID) -> RenderJob:
     return with_figures([batch])[0]
 
 
-def _answer(batch: RenderJob, *, status: int | None = None) -> Response:
-    """Return a batch; without a status as work that goes on (202), or as one that ended (200)."""
-    is_open = status == 202 or batch.status in UNFINISHED
-    answer = Response(BatchSerializer(batch).data, status=status or (202 if is_open else 200))
-    answer["Location"] = reverse("batch", args=[batch.pk])
-    if is_open:
-        answer["Retry-After"] = str(POLL_SECONDS)
-    return answer
-
-
-def _why_no_results(batch: RenderJob) -> ApiProblem:
-    if batch.status in UNFINISHED:
-        return ApiProblem(
-            409,
-            "batch_not_finished",
-            "The batch is not finished yet. Ask again after `Retry-After` seconds, or add "
-            "?wait= to GET /api/v1/batches/{id}.",
-            retry_after=POLL_SECONDS,
-        )
-    reason = f": {batch.error_message}" if batch.error_message else "."
-    return ApiProblem(404, "batch_without_results", f"The batch is {batch.status}{reason}")
+BATCH = Noun("batch", BatchSerializer, _find, lambda batch: batch.status in UNFINISHED)
+BATCH_ACTIONS = {
+    "cancel": BATCH.action(
+        "cancel_batch",
+        "Cancel a batch and all its unfinished items; a batch that has ended is not changed.",
+        lambda request, batch, _: cancel_batch(batch.pk),
+    ),
+    "retry": BATCH.action(
+        "retry_batch",
+        "Queue incomplete items again; finished items are kept.",
+        lambda request, batch, _: retry_texts(batch, api_key=key_of(request)),
+        409,
+        is_accepted=True,
+    ),
+}

@@ -18,8 +18,8 @@ from synth.api.book_batches.requests import (
     EntriesCreateSerializer,
     EntriesFormSerializer,
 )
-from synth.batches.entries import Entry
-from synth.book_batches.manifest import entries_of_list, read_manifest
+from synth.batches import entries as limits
+from synth.batches.entries import Entry, entries_of_books, read_manifest
 
 _FORM = "multipart/form-data"
 
@@ -55,12 +55,12 @@ def read_more_entries(request: Request) -> Asked:
 
 
 def _read(request: Request, form: type[Any], plain: type[Any]) -> Asked:
-    most: int = settings.MAX_BATCH_BOOKS
+    most = limits.MAX_BATCH_BOOKS
     if not _is_form(request):
         serializer = plain(data=request.data)
         serializer.is_valid(raise_exception=True)
         attrs = dict(serializer.validated_data)
-        return Asked(attrs, entries_of_list(attrs.pop("entries", []), most=most))
+        return Asked(attrs, entries_of_books(attrs.pop("entries", []), most=most))
     data: Any = request.data
     fields = {name: data[name] for name in data if name != "files"}
     serializer = form(data=fields, context={"is_form": True})

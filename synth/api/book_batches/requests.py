@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.fields import empty
 
 from synth.api.books.options import BookFormSerializer
-from synth.bookshelf.metadata import MetadataField
+from synth.audiobooks.metadata import MetadataField
 from synth.models import PRIORITIES, BookBatch
 from synth.options.fields import JsonField, ListField, StrictBooleanField
 from synth.options.request_fields import NOT_BLANK, StrictTextField, UrlField
@@ -165,7 +165,7 @@ class _BatchFields(StrictSerializer):
 class BookBatchCreateSerializer(_BatchFields):
     """A batch in JSON; the files of its entries are uploaded one by one."""
 
-    entries = EntriesField(required=False, help_text="At most TTS_MAX_BATCH_BOOKS books.")
+    entries = EntriesField(required=False, help_text="At most 1,000 books.")
 
 
 class BookBatchFormSerializer(_BatchFields):

@@ -11,9 +11,15 @@ from rest_framework import serializers
 
 from synth.api.books.serializers import BookProgressSerializer, BookSerializer, with_progress
 from synth.api.jobs.serializers import has_audio
-from synth.book_batches.figures import BatchFigures, priority_of, with_figures
-from synth.book_batches.states import ENDED_STATES, LABELS, STATES, label_of
-from synth.book_batches.summary import STORED, error_of, stored_bytes
+from synth.batches.figures import (
+    STORED,
+    BatchFigures,
+    error_of,
+    priority_of,
+    stored_bytes,
+    with_figures,
+)
+from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.models import PRIORITIES, BookBatch, BookBatchEntry
 
 MOST_TOLD_BOOKS = 20  # that did not become whole, in a webhook

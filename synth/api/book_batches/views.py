@@ -8,8 +8,7 @@ from typing import Any
 from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics, serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -20,10 +19,12 @@ from synth.accounts.access import visible_book_batches
 from synth.accounts.authentication import key_of
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
+    ApproveBooksSerializer,
     BookBatchCreateSerializer,
     BookBatchFormSerializer,
     EntriesCreateSerializer,
     EntriesFormSerializer,
+    PrioritySerializer,
 )
 from synth.api.book_batches.serializers import (
     BookBatchEntrySerializer,
@@ -31,21 +32,19 @@ from synth.api.book_batches.serializers import (
     ReportSerializer,
     with_entry_figures,
 )
-from synth.api.books.upload_limit import BookLimitHandler
-from synth.api.books.views import rejections_as_problems
-from synth.api.jobs.filters import WaitSerializer
+from synth.api.books.options import BookLimitHandler
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
-from synth.api.jobs.wait import WAIT_HEADER
-from synth.book_batches import acting
-from synth.book_batches.figures import with_figures
-from synth.book_batches.joining import find_entry, upload_to_entry
-from synth.book_batches.making import add_entries, digest_of, make_batch
-from synth.book_batches.states import STATES, with_state
+from synth.batches import actions as acting
+from synth.batches.books import add_entries, digest_of, make_batch
+from synth.batches.figures import with_figures
+from synth.batches.states import STATES, with_state
+from synth.batches.uploads import find_entry, upload_to_entry
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry
 from synth.transitions.book_batches import close_batch
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
+from ttsweb.http.nouns import Noun, WaitSerializer, accepted_headers
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import (
@@ -57,6 +56,7 @@ from ttsweb.http.query_filters import (
     some_of,
 )
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 
 
 class EntryFilterSerializer(serializers.Serializer[Any]):
@@ -69,13 +69,6 @@ class EntryFilterSerializer(serializers.Serializer[Any]):
     def validate_state(self, value: str) -> Q:
         """Return the condition for states."""
         return Q(state__in=read_choices(value, list(STATES)))
-
-
-POLL_SECONDS = 2
-ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 201, 202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
 
 
 class _FilesMixin:
@@ -124,7 +117,7 @@ class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
             "application/json": BookBatchCreateSerializer,
             "multipart/form-data": BookBatchFormSerializer,
         },
-        parameters=[IDEMPOTENCY_PARAMETER, *ACCEPTED_HEADERS],
+        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200, 201)],
         responses={
             202: BookBatchSerializer,
             200: BookBatchSerializer,
@@ -139,21 +132,20 @@ class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
         """
         check_query(request, ())
         key = read_idempotency_key(request)
-        with rejections_as_problems():
-            asked = read_new_batch(request)
-            batch, is_new = make_batch(
-                asked.attrs,
-                asked.entries,
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                api_key=key_of(request),
-                idempotency_key=key,
-                body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
-                files=asked.file_names,
-            )
-            is_new |= _take_files(request, batch, asked)
-            if asked.attrs["closed"]:
-                close_batch(batch.pk)
-        return answer(find_batch(request, batch.pk), status=202 if is_new else 200)
+        asked = read_new_batch(request)
+        batch, is_new = make_batch(
+            asked.attrs,
+            asked.entries,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=key_of(request),
+            idempotency_key=key,
+            body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
+            files=asked.file_names,
+        )
+        is_new |= _take_files(request, batch, asked)
+        if asked.attrs["closed"]:
+            close_batch(batch.pk)
+        return BOOK_BATCH.answer(request, batch.pk, status=202 if is_new else 200)
 
 
 class BookBatchView(APIView):
@@ -171,16 +163,7 @@ class BookBatchView(APIView):
 
         With `wait`, the answer comes when the batch has ended or the wait is over.
         """
-        check_query(request, ("wait",))
-        query = WaitSerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        batch = find_batch(request, batch_id)
-        found = Response(BookBatchSerializer(batch).data)
-        if batch.ended_at is None:
-            found["Retry-After"] = str(POLL_SECONDS)
-            if query.validated_data["wait"] > 0:
-                found[WAIT_HEADER] = str(query.validated_data["wait"])
-        return conditional(request, found)
+        return BOOK_BATCH.poll(request, batch_id)
 
     @extend_schema(
         operation_id="delete_book_batch", responses={204: None, **problems(400, 401, 404)}
@@ -235,15 +218,14 @@ class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
         """Add entries to an open batch. With `reject`, all are added or none."""
         check_query(request, ())
         batch = find_batch(request, batch_id)
-        with rejections_as_problems():
-            asked = read_more_entries(request)
-            add_entries(
-                batch,
-                asked.entries,
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                on_error=asked.attrs["on_error"],
-            )
-        return Response(BookBatchSerializer(find_batch(request, batch_id)).data)
+        asked = read_more_entries(request)
+        add_entries(
+            batch,
+            asked.entries,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            on_error=asked.attrs["on_error"],
+        )
+        return BOOK_BATCH.shown(request, batch_id)
 
 
 class BookBatchReportView(APIView):
@@ -277,16 +259,6 @@ def find_batch(request: Request, batch_id: uuid.UUID) -> BookBatch:
     return with_figures([batch])[0]
 
 
-def answer(batch: BookBatch, *, status: int | None = None) -> Response:
-    """Return a batch; without a status as work that goes on (202), or as one that ended (200)."""
-    is_open = status == 202 or batch.ended_at is None
-    found = Response(BookBatchSerializer(batch).data, status=status or (202 if is_open else 200))
-    found["Location"] = reverse("book-batch", args=[batch.pk])
-    if is_open:
-        found["Retry-After"] = str(POLL_SECONDS)
-    return found
-
-
 def _shown(batches: QuerySet[BookBatch]) -> QuerySet[BookBatch]:
     return batches.select_related("owner", "api_key")
 
@@ -309,3 +281,51 @@ def _take_files(request: Request, batch: BookBatch, asked: Asked) -> bool:
         )
         took_some = True
     return took_some
+
+
+BOOK_BATCH = Noun(
+    "book-batch", BookBatchSerializer, find_batch, lambda batch: batch.ended_at is None
+)
+BOOK_BATCH_ACTIONS = {
+    "close": BOOK_BATCH.action(
+        "close_book_batch",
+        "Close a batch, so that it takes no more entries and files.\n\n"
+        "It ends when all its books have ended.",
+        lambda request, batch, _: close_batch(batch.pk),
+    ),
+    "pause": BOOK_BATCH.action(
+        "pause_book_batch",
+        "Pause a batch; a batch that has ended or is paused already is not changed.",
+        lambda request, batch, _: acting.pause(batch),
+    ),
+    "resume": BOOK_BATCH.action(
+        "resume_book_batch",
+        "Resume a paused batch; books that were paused on their own stay paused.",
+        lambda request, batch, _: acting.resume(batch),
+    ),
+    "cancel": BOOK_BATCH.action(
+        "cancel_book_batch",
+        "Cancel the unfinished books of a batch; rendered audio is kept for a retry.",
+        lambda request, batch, _: acting.cancel(batch),
+    ),
+    "retry": BOOK_BATCH.action(
+        "retry_book_batch",
+        "Queue failed and cancelled books again; a batch that had ended runs again.",
+        lambda request, batch, _: acting.retry_batch(batch, api_key=key_of(request)),
+        *(409, 429),
+        is_accepted=True,
+    ),
+    "approve": BOOK_BATCH.action(
+        "approve_book_batch",
+        "Approve samples, so that the rest of their books is rendered.",
+        lambda request, batch, asked: acting.approve(batch, asked.get("books")),
+        409,
+        body=ApproveBooksSerializer,
+    ),
+    "priority": BOOK_BATCH.action(
+        "prioritise_book_batch",
+        "Change the priority of a batch and of its unfinished books.",
+        lambda request, batch, asked: acting.reprioritise(batch, asked["priority"]),
+        body=PrioritySerializer,
+    ),
+}

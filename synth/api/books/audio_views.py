@@ -6,24 +6,24 @@ import uuid
 from typing import Any
 
 from django.http import HttpResponseBase
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from synth.api.books.file_options import MAX_CHAPTER
 from synth.api.books.file_views import content_answer
-from synth.api.books.views import POLL_SECONDS, find_book, started_job
+from synth.api.books.views import find_book, started_job
 from synth.api.jobs.serializers import has_audio
-from synth.bookshelf.files.names import safe_name
-from synth.bookshelf.metadata import title_of
-from synth.formats import BOOK_FORMATS
+from synth.audiobooks.metadata import title_of
+from synth.books.file_names import safe_name
+from synth.formats import BOOK_FORMATS, FORMATS
 from synth.models import BookFile, BookSource, Export, RenderJob
 from synth.options.request_fields import StrictNumberField
 from synth.transitions import UNFINISHED
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
-from ttsweb.http.schema import problems
+from ttsweb.http.nouns import RANGE, file_responses, read_query, send_stored, without_file
+from ttsweb.http.ranged import StoredObject
+from ttsweb.refusals import POLL_SECONDS
 
 MAX_FILE_NAME_CHARS = 100
 
@@ -48,31 +48,27 @@ class BookAudioView(APIView):
 
     @extend_schema(
         operation_id="get_book_audio",
-        parameters=[
-            BookAudioQuerySerializer,
-            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
-        ],
-        responses={
-            (200, "audio/*"): OpenApiTypes.BINARY,
-            (206, "audio/*"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
-        },
+        parameters=[BookAudioQuerySerializer, RANGE],
+        responses=file_responses("audio/*", 400, 401, 404, 409, 410, 416),
     )
     def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
         """Return the audio of a book or of one chapter, or a byte range of it."""
-        check_query(request, ("chapter",))
-        query = BookAudioQuerySerializer(
-            data=request.query_params.dict(), context={"is_form": True}
-        )
-        query.is_valid(raise_exception=True)
+        query = read_query(request, BookAudioQuerySerializer, context={"is_form": True})
         book = find_book(request, book_id)
         job = started_job(book)
-        chapter = query.validated_data.get("chapter")
+        chapter = query.get("chapter")
         if chapter is not None:
             return _chapter_answer(request, book, job, int(chapter))
         export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
         if not has_audio(job) or export is None:
-            raise _why_no_audio(job)
+            if job.status in UNFINISHED:
+                raise ApiProblem(
+                    409,
+                    "book_not_finished",
+                    "The book is not finished yet; ask again after `Retry-After` seconds.",
+                    retry_after=POLL_SECONDS,
+                )
+            raise without_file(job, "book", "book_without_audio")
         name = safe_name(title_of(book)[:MAX_FILE_NAME_CHARS], f"book-{str(book.pk)[:8]}")
         stored = StoredObject(
             key=export.key,
@@ -80,14 +76,8 @@ class BookAudioView(APIView):
             filename=f"{name}.{BOOK_FORMATS[export.format].extension}",
             etag=export.sha256,
         )
-        try:
-            return object_response(request._request, stored)
-        except ObjectMissingError as error:
-            raise ApiProblem(
-                410,
-                "audio_gone",
-                "The book's audio file is no longer stored; start the book again.",
-            ) from error
+        gone = "The book's audio file is no longer stored; start the book again."
+        return send_stored(request, stored, "audio_gone", gone)
 
 
 def _chapter_answer(
@@ -108,13 +98,36 @@ def _chapter_answer(
     return content_answer(request, row, book)
 
 
-def _why_no_audio(job: RenderJob) -> ApiProblem:
-    if job.status in UNFINISHED:
-        return ApiProblem(
-            409,
-            "book_not_finished",
-            "The book is not finished yet; ask again after `Retry-After` seconds.",
-            retry_after=POLL_SECONDS,
+class BookSampleView(APIView):
+    """The sample of a book."""
+
+    @extend_schema(
+        operation_id="get_book_sample",
+        parameters=[RANGE],
+        responses=file_responses("audio/*", 400, 401, 404, 409, 410, 416),
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> HttpResponseBase:
+        """Return the audio of the book's sample, its first rendered chapter, or a byte range."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        job = book.sample_job
+        if job is None:
+            raise ApiProblem(404, "book_without_sample", "This book has no sample.")
+        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+        if not has_audio(job) or export is None:
+            if job.status in UNFINISHED:
+                raise ApiProblem(
+                    409,
+                    "sample_not_ready",
+                    "The sample is not finished yet; ask again after `Retry-After` seconds.",
+                    retry_after=POLL_SECONDS,
+                )
+            raise without_file(job, "sample", "book_without_sample")
+        stored = StoredObject(
+            key=export.key,
+            content_type=FORMATS[export.format].content_type,
+            filename=f"sample-{str(book.pk)[:8]}.{FORMATS[export.format].extension}",
+            etag=export.sha256,
         )
-    reason = f": {job.error_message}" if job.error_message else "."
-    return ApiProblem(404, "book_without_audio", f"The book is {job.status}{reason}")
+        gone = "The sample is no longer stored; its chapter is rendered again with the book."
+        return send_stored(request, stored, "audio_gone", gone)

@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.books.views import find_book, rejections_as_problems
+from synth.api.books.views import find_book
+from synth.audiobooks.changes import read_plan
 from synth.books.plan import PlannedChapter
-from synth.bookshelf.changing import read_plan
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.query_filters import DescribedField, check_not_repeated
 from ttsweb.http.schema import problems
@@ -86,8 +86,7 @@ class ChapterBlocksView(APIView):
         query = BlockQuerySerializer(data=request.query_params.dict())
         query.is_valid(raise_exception=True)
         book = find_book(request, book_id)
-        with rejections_as_problems():
-            plan = read_plan(book)
+        plan = read_plan(book)
         found = next((one for one in plan.chapters if one.id == chapter), None)
         if found is None:
             raise ApiProblem(

@@ -14,9 +14,9 @@ from synth.books.cast import Casting, Role, RoleKind, fold_name
 from synth.books.credits import MAX_CREDITS_CHARS, CreditsError, check_template
 from synth.jobs.rejections import SubmitRejectedError
 from synth.options.fields import JsonField
-from synth.options.language_tags import language_tag
 from synth.options.request_fields import NOT_BLANK, StrictTextField
-from synth.options.voice_choice import find_voice
+from synth.options.voices import find_voice
+from synth.text.languages import language_tag
 from synth.text.normalise import is_speakable
 
 DIALOGUE_CHOICES = ("off", "detect")
@@ -202,7 +202,7 @@ def of_role(error: SubmitRejectedError, role: Role) -> SubmitRejectedError:
         RoleKind.LANGUAGE: (f"The language {role.name}", f"casting.languages.{role.name}"),
     }[role.kind]
     return SubmitRejectedError(
-        error.status, error.code, f"{whose}: {error}", attr=attr, retry_after=error.retry_after
+        error.code, f"{whose}: {error}", attr=attr, retry_after=error.retry_after
     )
 
 

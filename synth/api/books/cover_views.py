@@ -16,12 +16,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.books.serializers import BookSerializer
-from synth.api.books.views import find_book, rejections_as_problems
-from synth.books.stored import StoredBookError
-from synth.bookshelf.changing import book_gone
-from synth.bookshelf.covers import CoverLimitHandler, change_cover
-from synth.bookshelf.facts import told_of
-from synth.bookshelf.metadata import METADATA_FIELDS, MetadataSerializer
+from synth.api.books.views import find_book
+from synth.audiobooks.changes import book_gone
+from synth.audiobooks.covers import CoverLimitHandler, change_cover
+from synth.audiobooks.metadata import METADATA_FIELDS, MetadataSerializer, told_of
+from synth.books.book import StoredBookError
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
@@ -99,8 +98,7 @@ class BookCoverView(APIView):
         book = find_book(request, book_id)
         serializer = CoverFormSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        with rejections_as_problems():
-            change_cover(book, serializer.validated_data["file"].read())
+        change_cover(book, serializer.validated_data["file"].read())
         return Response(BookSerializer(find_book(request, book_id)).data)
 
     @extend_schema(
@@ -109,8 +107,7 @@ class BookCoverView(APIView):
     def delete(self, request: Request, book_id: uuid.UUID) -> Response:
         """Remove a book's cover; files that are made after this show the title."""
         check_query(request, ())
-        with rejections_as_problems():
-            change_cover(find_book(request, book_id), None)
+        change_cover(find_book(request, book_id), None)
         return Response(status=204)
 
 
@@ -125,10 +122,9 @@ class BookMetadataView(APIView):
         """Return a book's metadata: from its file, set by users, and the values in use."""
         check_query(request, ())
         book = find_book(request, book_id)
-        with rejections_as_problems():
-            try:
-                told = told_of(book)
-            except (FileNotFoundError, StoredBookError) as error:
-                raise book_gone() from error
+        try:
+            told = told_of(book)
+        except (FileNotFoundError, StoredBookError) as error:
+            raise book_gone() from error
         said = {name: book.metadata[name] for name in METADATA_FIELDS if name in book.metadata}
         return Response({"file": told, "set": said, "shown": {**told, **said}})

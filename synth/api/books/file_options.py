@@ -232,7 +232,6 @@ def check_loudness(preset: str | None, loudness: float | None) -> None:
     """
     if preset == "acx" and loudness is not None:
         raise SubmitRejectedError(
-            400,
             "loudness_unfit",
             "The preset acx sets an RMS of -20 dBFS, so loudness cannot be chosen. Leave "
             "`loudness` out, or choose the preset standard.",

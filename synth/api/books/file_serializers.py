@@ -9,8 +9,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.books.file_options import BookFileRequestSerializer
-from synth.bookshelf.files.asking import name_of
-from synth.bookshelf.files.keys import shown_options
+from synth.audiobooks.files import name_of, shown_options
 from synth.models import BookFile, BookSource
 from synth.models.books import file_kinds
 

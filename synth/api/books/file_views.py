@@ -24,24 +24,19 @@ from synth.api.books.file_serializers import (
     BookFileRequestSerializer,
     BookFileSerializer,
 )
-from synth.api.books.views import find_book, rejections_as_problems
+from synth.api.books.views import find_book
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.bookshelf.files.asking import (
-    POLL_SECONDS,
-    delete_file,
-    name_of,
-    request_file,
-    with_currency,
-)
-from synth.bookshelf.files.keys import Asking
-from synth.bookshelf.files.names import safe_name
+from synth.audiobooks.files import Asking, delete_file, name_of, request_file, with_currency
+from synth.books.file_names import safe_name
 from synth.models import ApiKey, BookFile, BookSource
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import RANGE, file_responses, send_stored
 from ttsweb.http.query_filters import PAGE_PARAMETERS
-from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 
 _LOW, _HIGH = -80.0, 0.0  # dB, what the axis shows
 _HEIGHT, _LEFT, _TOP, _BOTTOM = 240, 44, 28, 40
@@ -187,15 +182,14 @@ class BookFilesView(generics.ListAPIView[BookFile]):
         serializer = BookFileRequestSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         asked = serializer.validated_data
-        with rejections_as_problems():
-            row, is_repeated = request_file(
-                book,
-                asked["kind"],
-                asked["options"],
-                partial=asked["partial"],
-                api_key=key_of(request),
-                asking=Asking(key, digest_of_body(request.data)) if key else Asking(),
-            )
+        row, is_repeated = request_file(
+            book,
+            asked["kind"],
+            asked["options"],
+            partial=asked["partial"],
+            api_key=key_of(request),
+            asking=Asking(key, digest_of_body(request.data)) if key else Asking(),
+        )
         answer = _answer(row, book)
         if is_repeated:
             answer.status_code = 200
@@ -236,12 +230,8 @@ class BookFileContentView(APIView):
 
     @extend_schema(
         operation_id="get_book_file_content",
-        parameters=[OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
-        responses={
-            (200, "application/octet-stream"): OpenApiTypes.BINARY,
-            (206, "application/octet-stream"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
-        },
+        parameters=[RANGE],
+        responses=file_responses("application/octet-stream", 400, 401, 404, 409, 410, 416),
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
         """Return the file, or a byte range of it."""
@@ -285,12 +275,8 @@ def content_answer(request: Request, row: BookFile, book: BookSource) -> HttpRes
     _check_there(row)
     named = name_of(row, book)
     stored = StoredObject(row.key, named.content_type, named.name, etag=row.sha256)
-    try:
-        return object_response(request._request, stored)
-    except ObjectMissingError as error:
-        raise ApiProblem(
-            410, "audio_gone", "The file is no longer stored; make it again by a POST to `files`."
-        ) from error
+    gone = "The file is no longer stored; make it again by a POST to `files`."
+    return send_stored(request, stored, "audio_gone", gone)
 
 
 def _check_there(row: BookFile) -> None:

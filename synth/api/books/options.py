@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import RequestDataTooBig
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
 from rest_framework import serializers
 
 from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
 from synth.api.books.file_options import PRESETS, check_preset
 from synth.api.jobs.requests import OptionsSerializer
+from synth.audiobooks.metadata import MetadataField
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
-from synth.bookshelf.metadata import MetadataField
 from synth.formats import BOOK_FORMATS
 from synth.models import PRIORITIES, BookSource
 from synth.options.fields import BookPausesField, SpeakersField, StrictBooleanField
 from synth.options.job_options import COLUMNS
 from synth.options.orders import Order
-from synth.options.request_fields import StrictTextField
+from synth.options.request_fields import StrictNumberField, StrictTextField
+from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
 from ttsweb.http.api import StrictSerializer
 
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
@@ -179,3 +184,55 @@ def order_of(book: BookSource, *, voice: str | None = None) -> Order:
     elif voice is not None:
         options["voice"] = voice
     return order_from(options)
+
+
+class BookPausesSerializer(StrictSerializer):
+    """Lengths of pauses in ms.
+
+    Null restores the default, and fields that are left out do not change.
+    """
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return a field for each pause of a book."""
+        return {
+            name: StrictNumberField(
+                low=0, high=MAX_PAUSE_MS, whole=True, required=False, allow_null=True
+            )
+            for name in BOOK_PAUSE_NAMES
+        }
+
+
+class BookPrioritySerializer(StrictSerializer):
+    """A priority."""
+
+    priority = serializers.ChoiceField(choices=list(PRIORITIES))
+
+
+class BookTooLargeError(RequestDataTooBig):
+    """A file of an upload is above `TTS_MAX_BOOK_BYTES`; becomes a 413."""
+
+    code = "book_too_large"
+
+
+class BookLimitHandler(FileUploadHandler):
+    """Count the bytes of the file; the handlers behind this one keep them."""
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
+        """Hand a chunk on.
+
+        Raises:
+            BookTooLargeError: the file has more bytes than a book may have.
+        """
+        if start + len(raw_data) > settings.MAX_BOOK_BYTES:
+            request = self.request
+            for handler in request.upload_handlers if request is not None else ():
+                handler.upload_interrupted()
+            raise BookTooLargeError(
+                f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are "
+                "allowed. TTS_MAX_BOOK_BYTES sets the limit."
+            )
+        return raw_data
+
+    def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
+        """Leave the file to the handlers behind this one."""
+        return None

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -21,34 +19,34 @@ from rest_framework.views import APIView
 from synth.accounts.access import visible_books
 from synth.accounts.authentication import key_of
 from synth.api.books.filters import BookFilterSerializer
-from synth.api.books.options import BookFormSerializer, StartSerializer
-from synth.api.books.plan_answers import plan_answer
-from synth.api.books.plan_serializers import PlanPatchSerializer, PlanSerializer
+from synth.api.books.options import (
+    BookFormSerializer,
+    BookLimitHandler,
+    BookPausesSerializer,
+    BookPrioritySerializer,
+    StartSerializer,
+)
+from synth.api.books.plan_serializers import PlanPatchSerializer, PlanSerializer, plan_answer
 from synth.api.books.serializers import BookSerializer, ProofSerializer, with_progress
-from synth.api.books.upload_limit import BookLimitHandler
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.book_batches.joining import read_upload
+from synth.audiobooks.changes import edit_plan, read_plan, set_pauses, set_priority
+from synth.audiobooks.metadata import BookPatchSerializer
+from synth.audiobooks.proof import proof_of
+from synth.audiobooks.start import start_book
+from synth.audiobooks.uploads import delete_book, upload_book
+from synth.batches import actions as acting
+from synth.batches.uploads import read_upload
 from synth.books.plan import Plan
-from synth.bookshelf.changing import edit_plan, read_plan
-from synth.bookshelf.metadata import BookPatchSerializer
-from synth.bookshelf.proof import proof_of
-from synth.bookshelf.start import start_book
-from synth.bookshelf.uploads import delete_book, made_before, upload_book
-from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.retry import RetryRefusedError, retry
-from synth.models import ApiKey, BookSource, RenderJob
+from synth.jobs.idempotency import find_made
+from synth.jobs.retry import retry
+from synth.models import ApiKey, BookBatchEntry, BookSource, RenderJob
 from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
-from synth.transitions.book_facts import change_metadata
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from synth.transitions.books import change_metadata
+from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
+from ttsweb.http.nouns import Act, Noun, accepted_headers, read_body
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems
-
-POLL_SECONDS = 2
-_ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
 
 
 class BooksView(generics.ListAPIView[BookSource]):
@@ -91,7 +89,7 @@ class BooksView(generics.ListAPIView[BookSource]):
     @extend_schema(
         operation_id="create_book",
         request={"multipart/form-data": BookFormSerializer},
-        parameters=[IDEMPOTENCY_PARAMETER, *_ACCEPTED_HEADERS],
+        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
         responses={
             200: BookSerializer,
             202: BookSerializer,
@@ -105,22 +103,21 @@ class BooksView(generics.ListAPIView[BookSource]):
         """
         check_query(request, ())
         key = read_idempotency_key(request)
-        with rejections_as_problems():
-            digest = digest_of_body(request.data) if key else ""
-            # Before the entry of a batch is looked at, which by then has its file.
-            known = made_before(request.user, key, digest)  # type: ignore[arg-type]  # never anonymous
-            if known is not None:
-                return book_answer(find_book(request, known.pk), status=200)
-            asked, on_saved = read_upload(request)
-            book, is_new = upload_book(
-                asked,
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                api_key=key_of(request),
-                idempotency_key=key,
-                body_digest=digest,
-                on_saved=on_saved,
-            )
-        return book_answer(find_book(request, book.pk), status=202 if is_new else 200)
+        digest = digest_of_body(request.data) if key else ""
+        # Before the entry of a batch is looked at, which by then has its file.
+        known = find_made(BookSource, owner=request.user, key=key, digest=digest)
+        if known is not None:
+            return BOOK.answer(request, known.pk, status=200)
+        asked, on_saved = read_upload(request)
+        book, is_new = upload_book(
+            asked,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=key_of(request),
+            idempotency_key=key,
+            body_digest=digest,
+            on_saved=on_saved,
+        )
+        return BOOK.answer(request, book.pk, status=202 if is_new else 200)
 
 
 class BookView(APIView):
@@ -135,12 +132,7 @@ class BookView(APIView):
     )
     def get(self, request: Request, book_id: uuid.UUID) -> Response:
         """Return a book and its progress."""
-        check_query(request, ())
-        book = find_book(request, book_id)
-        answer = Response(BookSerializer(book).data)
-        if _is_at_work(book):
-            answer["Retry-After"] = str(POLL_SECONDS)
-        return conditional(request, answer)
+        return BOOK.poll(request, book_id, may_wait=False)
 
     @extend_schema(
         operation_id="change_book",
@@ -152,12 +144,9 @@ class BookView(APIView):
 
         Files that are made after this have them.
         """
-        check_query(request, ())
         book = find_book(request, book_id)
-        serializer = BookPatchSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        change_metadata(book.pk, serializer.validated_data["metadata"])
-        return Response(BookSerializer(find_book(request, book_id)).data)
+        change_metadata(book.pk, read_body(request, BookPatchSerializer)["metadata"])
+        return BOOK.shown(request, book_id)
 
     @extend_schema(operation_id="delete_book", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, book_id: uuid.UUID) -> Response:
@@ -180,8 +169,7 @@ class BookPlanView(APIView):
         """Return what will be spoken of a book, and what is skipped and why."""
         check_query(request, ())
         book = find_book(request, book_id)
-        with rejections_as_problems():
-            return _plan_answer(book, read_plan(book))
+        return _plan_answer(book, read_plan(book))
 
     @extend_schema(
         operation_id="change_book_plan",
@@ -190,112 +178,30 @@ class BookPlanView(APIView):
     )
     def patch(self, request: Request, book_id: uuid.UUID) -> Response:
         """Change the plan of a book that was not started; all edits are applied or none."""
-        check_query(request, ())
-        serializer = PlanPatchSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
+        edits = read_body(request, PlanPatchSerializer)
         book = find_book(request, book_id)
-        with rejections_as_problems():
-            plan = edit_plan(book, **serializer.validated_data, user=request.user)  # type: ignore[arg-type]  # never anonymous
+        plan = edit_plan(book, **edits, user=request.user)  # type: ignore[arg-type]  # never anonymous
         return _plan_answer(find_book(request, book_id), plan)
 
 
-class BookStartView(APIView):
-    """The start of a book."""
+class BookPausesView(APIView):
+    """The pauses of a book."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
-        operation_id="start_book",
-        request=StartSerializer,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: BookSerializer, **problems(400, 401, 404, 409, 410, 413, 429)},
+        operation_id="change_book_pauses",
+        request=BookPausesSerializer,
+        responses={200: BookSerializer, 202: BookSerializer, **problems(400, 401, 404, 409)},
     )
-    def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Render a planned book as its plan says; takes that exist already are reused."""
-        check_query(request, ())
-        serializer = StartSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        book = find_book(request, book_id)
-        with rejections_as_problems():
-            start_book(book, voice=serializer.validated_data.get("voice"), api_key=key_of(request))
-        return book_answer(find_book(request, book_id))
+    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Change the pauses of a book.
 
-
-class _BookActionView(APIView):
-    """What can be done with a book's job, without a word more."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    def job_of(self, request: Request, book_id: uuid.UUID) -> RenderJob:
-        """Return the job of a book.
-
-        Raises:
-            ApiProblem: 404 book_not_found, 409 book_not_started.
+        A finished book's file is made again, and nothing is rendered again.
         """
-        check_query(request, ())
-        NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
-        return started_job(find_book(request, book_id))
-
-
-class BookPauseView(_BookActionView):
-    """The pausing of a book."""
-
-    @extend_schema(
-        operation_id="pause_book",
-        request=None,
-        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
-    )
-    def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Pause a book; a book that has ended or is paused already is not changed."""
-        pause_job(self.job_of(request, book_id).pk)
-        return Response(BookSerializer(find_book(request, book_id)).data)
-
-
-class BookResumeView(_BookActionView):
-    """The resuming of a book."""
-
-    @extend_schema(
-        operation_id="resume_book",
-        request=None,
-        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
-    )
-    def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Resume a paused book; any other book is not changed."""
-        resume_job(self.job_of(request, book_id).pk)
-        return Response(BookSerializer(find_book(request, book_id)).data)
-
-
-class BookCancelView(_BookActionView):
-    """The cancelling of a book."""
-
-    @extend_schema(
-        operation_id="cancel_book",
-        request=None,
-        responses={200: BookSerializer, **problems(400, 401, 404, 409)},
-    )
-    def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Cancel a book's job; rendered audio is kept for a retry."""
-        cancel_job(self.job_of(request, book_id).pk)
-        return Response(BookSerializer(find_book(request, book_id)).data)
-
-
-class BookRetryView(_BookActionView):
-    """The retrying of a book."""
-
-    @extend_schema(
-        operation_id="retry_book",
-        request=None,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: BookSerializer, **problems(400, 401, 404, 409, 429)},
-    )
-    def post(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Queue failed and cancelled segments again; finished segments are kept."""
-        job = self.job_of(request, book_id)
-        try:
-            retry(job, api_key=key_of(request))
-        except RetryRefusedError as error:
-            raise ApiProblem(409, error.code, str(error)) from error
-        return book_answer(find_book(request, book_id))
+        book = find_book(request, book_id)
+        set_pauses(book, read_body(request, BookPausesSerializer))
+        return BOOK.answer(request, book_id)
 
 
 class BookProofView(APIView):
@@ -332,17 +238,6 @@ def started_job(book: BookSource) -> RenderJob:
     return book.job
 
 
-@contextmanager
-def rejections_as_problems() -> Iterator[None]:
-    """Answer what is not taken with its status, code and sentence."""
-    try:
-        yield
-    except SubmitRejectedError as error:
-        raise ApiProblem(
-            error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
-        ) from error
-
-
 def _shown(books: QuerySet[BookSource]) -> QuerySet[BookSource]:
     return books.select_related("job", "owner", "api_key").prefetch_related(
         "job__voices__version__voice"
@@ -355,15 +250,72 @@ def _is_at_work(book: BookSource) -> bool:
     return book.job.status in UNFINISHED
 
 
-def book_answer(book: BookSource, *, status: int | None = None) -> Response:
-    """Return a book; without a status as work that goes on (202), or else (200)."""
-    is_open = status == 202 or _is_at_work(book)
-    answer = Response(BookSerializer(book).data, status=status or (202 if is_open else 200))
-    answer["Location"] = reverse("book", args=[book.pk])
-    if is_open:
-        answer["Retry-After"] = str(POLL_SECONDS)
-    return answer
-
-
 def _plan_answer(book: BookSource, plan: Plan) -> Response:
     return Response(PlanSerializer(plan_answer(book, plan)).data)
+
+
+def _approve(request: Request, book: BookSource, _: Mapping[str, Any]) -> None:
+    entry = BookBatchEntry.objects.select_related("batch").filter(book=book).first()
+    if entry is None:
+        raise ApiProblem(409, "book_not_in_batch", "The book does not belong to a batch of books.")
+    acting.approve(entry.batch, [book.pk])
+
+
+BOOK = Noun("book", BookSerializer, find_book, _is_at_work)
+
+
+def _with_job(act: Callable[[RenderJob], object]) -> Act:
+    """Return what does something with the job of a book."""
+    return lambda request, book, _: act(started_job(book))
+
+
+BOOK_ACTIONS = {
+    "start": BOOK.action(
+        "start_book",
+        "Render a planned book as its plan says; takes that exist already are reused.",
+        lambda request, book, asked: start_book(
+            book, voice=asked.get("voice"), api_key=key_of(request)
+        ),
+        *(409, 410, 413, 429),
+        body=StartSerializer,
+        is_accepted=True,
+    ),
+    "pause": BOOK.action(
+        "pause_book",
+        "Pause a book; a book that has ended or is paused already is not changed.",
+        _with_job(lambda job: pause_job(job.pk)),
+        409,
+    ),
+    "resume": BOOK.action(
+        "resume_book",
+        "Resume a paused book; any other book is not changed.",
+        _with_job(lambda job: resume_job(job.pk)),
+        409,
+    ),
+    "cancel": BOOK.action(
+        "cancel_book",
+        "Cancel a book's job; rendered audio is kept for a retry.",
+        _with_job(lambda job: cancel_job(job.pk)),
+        409,
+    ),
+    "retry": BOOK.action(
+        "retry_book",
+        "Queue failed and cancelled segments again; finished segments are kept.",
+        lambda request, book, _: retry(started_job(book), api_key=key_of(request)),
+        *(409, 429),
+        is_accepted=True,
+    ),
+    "priority": BOOK.action(
+        "prioritise_book",
+        "Change the priority of a book that has not ended.",
+        lambda request, book, asked: set_priority(book, asked["priority"]),
+        409,
+        body=BookPrioritySerializer,
+    ),
+    "approve": BOOK.action(
+        "approve_book",
+        "Approve the sample of a book, so that the rest of the book is rendered.",
+        _approve,
+        409,
+    ),
+}

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from synth.api.jobs.serializers import has_audio, progress_of
-from synth.batches.events import read_batches
-from synth.book_batches.events import read_book_batches
+from synth.batches.events import read_batches, read_book_batches
 from synth.jobs.event_ids import CLOSED, SegmentKey
 from synth.jobs.events import ClosedSegment, JobState, Mark, mark_of
 from synth.models import RenderJob, Segment

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import uuid
 from contextlib import suppress
 from typing import Any
 
-from django.conf import settings
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 from rest_framework import serializers
@@ -92,33 +90,6 @@ class JobFilterSerializer(serializers.Serializer[Any]):
     def validate_created_before(self, value: str) -> Q:
         """Return the condition for what came before a moment."""
         return Q(created_at__lt=_read_moment(value))
-
-
-class WaitSerializer(serializers.Serializer[Any]):
-    """How long a poll may wait for the end of the work."""
-
-    wait = DescribedField(
-        schema={"type": "number", "minimum": 0},
-        required=False,
-        help_text=(
-            "How many seconds the answer waits for the end, at most TTS_MAX_WAIT_SECONDS "
-            "(default 30); 0 if left out."
-        ),
-    )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Add that there is no wait where none was asked for."""
-        return {"wait": 0.0} | attrs
-
-    def validate_wait(self, value: str) -> float:
-        """Return the seconds, cut to the most that is allowed."""
-        try:
-            seconds = float(value) if value.isascii() and "_" not in value else math.nan
-        except ValueError:
-            seconds = math.nan
-        if not 0 <= seconds < math.inf:
-            raise serializers.ValidationError("Expected a number of seconds, 0 or more.")
-        return min(seconds, settings.MAX_WAIT_SECONDS)
 
 
 def _read_moment(value: str) -> dt.datetime:

@@ -11,7 +11,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.jobs.requests import EntrySerializer
-from synth.api.lexicons.views import refusals_as_problems
 from synth.jobs.planning import Order
 from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
 from synth.models import ApiKey
@@ -24,7 +23,8 @@ from synth.options.fields import (
 )
 from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from synth.options.request_fields import StrictTextField
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.nouns import read_body
 from ttsweb.http.schema import problems
 
 
@@ -146,14 +146,11 @@ class PreviewView(APIView):
 
         Nothing is rendered or stored.
         """
-        check_query(request, ())
-        serializer = PreviewRequestSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        with refusals_as_problems():
-            shown = preview_order(
-                Order(**serializer.validated_data),
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            )
+        asked = read_body(request, PreviewRequestSerializer)
+        shown = preview_order(
+            Order(**asked),
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+        )
         return Response(
             {
                 "language": shown.language,
@@ -177,16 +174,13 @@ class LexiconPreviewView(APIView):
     )
     def post(self, request: Request) -> Response:
         """Return the segments of a text that one lexicon changes, and how."""
-        check_query(request, ())
-        serializer = LexiconPreviewRequestSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        values = dict(serializer.validated_data)
+        asked = read_body(request, LexiconPreviewRequestSerializer)
+        values = dict(asked)
         named = (values.pop("name"),) if "name" in values else ()
-        with refusals_as_problems():
-            shown = preview_lexicons(
-                Order(**values, lexicons=named),
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-            )
+        shown = preview_lexicons(
+            Order(**values, lexicons=named),
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+        )
         changed = [row for row in segment_rows(shown) if row["changes"]]
         return Response(
             {

@@ -44,7 +44,7 @@ from synth.options.request_fields import (
     StrictTextField,
     UrlField,
 )
-from synth.options.url_references import UrlClip
+from synth.options.voices import UrlClip
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip
@@ -82,9 +82,7 @@ class ReferenceSerializer(StrictSerializer):
         try:
             return NewClip(transcript, content=audio, container=check_clip(audio))
         except ClipRejectedError as error:
-            raise ApiProblem(
-                error.status, error.code, str(error), attr="reference.audio"
-            ) from error
+            raise error.at("reference.audio") from error
 
 
 class EntrySerializer(StrictSerializer):
@@ -302,5 +300,5 @@ def _checked_clip(content: bytes, text: str, filename: str) -> NewClip:
         attr = "reference_text"
         transcript = check_transcript(text)
     except ClipRejectedError as error:
-        raise ApiProblem(error.status, error.code, str(error), attr=attr) from error
+        raise error.at(attr) from error
     return NewClip(transcript, filename, content=content, container=container)

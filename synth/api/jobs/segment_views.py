@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
 from django.http import HttpResponseBase
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,17 +17,24 @@ from rest_framework.views import APIView
 from synth.accounts.access import visible_jobs
 from synth.accounts.authentication import key_of
 from synth.api.jobs.serializers import SegmentSerializer
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.rerender import choose, rerender
-from synth.jobs.retry import RetryRefusedError
 from synth.models import ApiKey, RenderJob, Segment, Take
 from synth.options.request_fields import StrictNumberField, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.http.nouns import (
+    RANGE,
+    accepted_headers,
+    file_responses,
+    read_body,
+    read_query,
+    send_stored,
+    without_file,
+)
+from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 
-POLL_SECONDS = 2
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 
 
@@ -95,35 +99,22 @@ class SegmentAudioView(APIView):
 
     @extend_schema(
         operation_id="get_job_segment_audio",
-        parameters=[
-            TakeQuerySerializer,
-            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
-        ],
-        responses={
-            (200, "audio/flac"): OpenApiTypes.BINARY,
-            (206, "audio/flac"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416),
-        },
+        parameters=[TakeQuerySerializer, RANGE],
+        responses=file_responses("audio/flac", 400, 401, 404, 409, 410, 416),
     )
     def get(self, request: Request, job_id: uuid.UUID, segment_id: int) -> HttpResponseBase:
         """Return the audio of a take, or a byte range of it."""
-        check_query(request, ("take",))
-        query = TakeQuerySerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
+        query = read_query(request, TakeQuerySerializer)
         segment = _find(request, job_id, segment_id)
-        take = _take_of(segment, query.validated_data.get("take"))
+        take = _take_of(segment, query.get("take"))
         stored = StoredObject(
             key=take.audio_key,
             content_type="audio/flac",
             filename=f"segment-{segment.index}.flac",
             etag=f"{take.content_key}-{PurePosixPath(take.audio_key).stem}",  # no two objects'
         )
-        try:
-            return object_response(request._request, stored)
-        except ObjectMissingError as error:
-            raise ApiProblem(
-                410, "audio_gone", "The take is no longer stored; render the segment again."
-            ) from error
+        gone = "The take is no longer stored; render the segment again."
+        return send_stored(request, stored, "audio_gone", gone)
 
 
 class SegmentRenderView(APIView):
@@ -134,10 +125,7 @@ class SegmentRenderView(APIView):
     @extend_schema(
         operation_id="render_job_segment",
         request=RenderAgainSerializer,
-        parameters=[
-            OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202]),
-            OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-        ],
+        parameters=accepted_headers(),
         responses={
             200: SegmentSerializer,
             202: SegmentSerializer,
@@ -149,12 +137,8 @@ class SegmentRenderView(APIView):
 
         The job runs again and its file is made again. The same request sent twice renders once.
         """
-        check_query(request, ())
-        body = RenderAgainSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        segment = _find(request, job_id, segment_id)
-        with _refusals_as_problems():
-            rerender(segment, **body.validated_data, api_key=key_of(request))
+        asked = read_body(request, RenderAgainSerializer)
+        rerender(_find(request, job_id, segment_id), **asked, api_key=key_of(request))
         return _answer(_find(request, job_id, segment_id))
 
 
@@ -170,12 +154,8 @@ class SegmentChooseView(APIView):
     )
     def post(self, request: Request, job_id: uuid.UUID, segment_id: int) -> Response:
         """Choose another take of the segment; nothing is rendered, and the file is made again."""
-        check_query(request, ())
-        body = ChooseSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        segment = _find(request, job_id, segment_id)
-        with _refusals_as_problems():
-            choose(segment, body.validated_data["take"])
+        asked = read_body(request, ChooseSerializer)
+        choose(_find(request, job_id, segment_id), asked["take"])
         return Response(SegmentSerializer(_find(request, job_id, segment_id)).data)
 
 
@@ -208,8 +188,7 @@ def _take_of(segment: Segment, take_id: uuid.UUID | None) -> Take:
             "The segment is not rendered yet; ask again after `Retry-After` seconds.",
             retry_after=POLL_SECONDS,
         )
-    reason = f": {segment.error_message}" if segment.error_message else "."
-    raise ApiProblem(404, "segment_without_audio", f"The segment is {segment.status}{reason}")
+    raise without_file(segment, "segment", "segment_without_audio")
 
 
 def _answer(segment: Segment) -> Response:
@@ -220,18 +199,3 @@ def _answer(segment: Segment) -> Response:
         answer["Location"] = reverse("job-segment", args=[segment.job_id, segment.pk])
         answer["Retry-After"] = str(POLL_SECONDS)
     return answer
-
-
-@contextmanager
-def _refusals_as_problems() -> Iterator[None]:
-    """Answer what cannot be done with its status, code and sentence."""
-    try:
-        yield
-    except RetryRefusedError as error:
-        details: dict[str, Any] = {}
-        if error.code == "segment_unfinished":
-            details["retry_after"] = POLL_SECONDS
-        status = 404 if error.code == "take_not_found" else 409
-        raise ApiProblem(status, error.code, str(error), **details) from error
-    except SubmitRejectedError as error:
-        raise ApiProblem(error.status, error.code, str(error), attr=error.attr) from error

@@ -9,7 +9,6 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.api.jobs.quality_serializers import CandidateSerializer, QualitySerializer, quality_of
 from synth.api.jobs.requests import EntrySerializer
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
@@ -17,6 +16,54 @@ from synth.jobs.queue_places import queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
 from synth.options.fields import BookPausesField, RetentionField
 from synth.options.job_options import OPTIONS, Value
+
+
+class CheckSerializer(serializers.Serializer[Any]):
+    """One value that was measured in a take, and its limit."""
+
+    name = serializers.CharField(help_text="The code of the flag that it sets.")
+    value = serializers.FloatField()
+    limit = serializers.FloatField()
+
+
+class QualitySerializer(serializers.Serializer[Any]):
+    """The result of a take's quality check."""
+
+    score = serializers.FloatField(
+        allow_null=True,
+        help_text="1 is the best, 0 the worst; null if the quality check was off.",
+    )
+    flags = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Codes of the problems that were found; empty if none.",
+    )
+    measures = CheckSerializer(many=True)
+
+
+class CandidateSerializer(QualitySerializer):
+    """One of several takes of a segment, and the result of its quality check."""
+
+    take = serializers.UUIDField()
+    seed = serializers.IntegerField()
+    seconds = serializers.FloatField()
+
+
+def quality_of(segment: Segment) -> dict[str, Any] | None:
+    """Return what was found of the take that a segment keeps; None where it has none.
+
+    What showed only beside the job's other takes stands with the candidate.
+    """
+    if segment.take is None:
+        return None
+    for candidate in segment.candidates:
+        if candidate["take"] == str(segment.take_id):
+            return {name: candidate[name] for name in ("score", "flags", "measures")}
+    take = segment.take
+    return {
+        "score": take.quality_score,
+        "flags": take.quality_flags,
+        "measures": take.measures.get("screen", []),
+    }
 
 
 class FileReportSerializer(serializers.Serializer[Any]):

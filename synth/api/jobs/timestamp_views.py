@@ -23,9 +23,10 @@ from synth.models import Export, ExportCues, RenderJob
 from synth.transitions import UNFINISHED
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import read_query
 from ttsweb.http.schema import problems
+from ttsweb.refusals import POLL_SECONDS
 
-POLL_SECONDS = 2
 SRT, VTT = "application/x-subrip", "text/vtt"
 _SUBTITLES = {"srt": (to_srt, SRT), "vtt": (to_vtt, VTT)}
 
@@ -86,14 +87,12 @@ class JobTimestampsView(APIView):
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
         """Return the times of each segment, as JSON or as subtitles."""
-        check_query(request, ("format",))
-        query = TimestampQuerySerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
+        query = read_query(request, TimestampQuerySerializer)
         job, export = _find_file(request, job_id)
         found = ExportCues.objects.filter(export=export).select_related("export").first()
         if found is None:
             raise _not_kept("times")
-        form = query.validated_data["format"]
+        form = query["format"]
         if form == "json":
             return conditional(request, Response(_as_json(found, export)))
         return _subtitles(request, job, found, form)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.db.models import QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponseBase
-from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import extend_schema
 from rest_framework import generics
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
@@ -21,7 +17,8 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs
 from synth.accounts.authentication import key_of
-from synth.api.jobs.filters import JobFilterSerializer, WaitSerializer
+from synth.api.jobs.filters import JobFilterSerializer
+from synth.api.jobs.live_view import LiveQuerySerializer, live_answer
 from synth.api.jobs.requests import (
     IDEMPOTENCY_PARAMETER,
     JobCreateSerializer,
@@ -37,29 +34,31 @@ from synth.api.jobs.serializers import (
     file_name_of,
     has_audio,
 )
-from synth.api.jobs.wait import WAIT_HEADER
 from synth.formats import BOOK_FORMATS
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import delete_job
-from synth.jobs.retry import RetryRefusedError, retry
+from synth.jobs.retry import retry
 from synth.jobs.submit import submit_job
-from synth.live.live_view import LiveQuerySerializer, live_answer
 from synth.models import ApiKey, Export, RenderJob, Segment
 from synth.transitions import UNFINISHED, cancel_job
-from synth.transitions.changes import ChangeRefusedError, change_job
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
+from synth.transitions.jobs import change_job
+from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import (
+    RANGE,
+    Noun,
+    WaitSerializer,
+    accepted_headers,
+    file_responses,
+    read_body,
+    send_stored,
+    without_file,
+)
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import ClipJSONParser
 from ttsweb.http.query_filters import check_list_query, read_condition
-from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
+from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
-
-POLL_SECONDS = 2
-_ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
+from ttsweb.refusals import POLL_SECONDS
 
 
 class JobsView(generics.ListAPIView[RenderJob]):
@@ -97,7 +96,7 @@ class JobsView(generics.ListAPIView[RenderJob]):
         },
         parameters=[
             IDEMPOTENCY_PARAMETER,
-            *_ACCEPTED_HEADERS,
+            *accepted_headers(200),
         ],
         responses={
             200: JobSerializer,
@@ -113,15 +112,14 @@ class JobsView(generics.ListAPIView[RenderJob]):
         reader = JobFormSerializer if is_form else JobCreateSerializer
         serializer = reader(data=request.data, context={"is_form": is_form})
         serializer.is_valid(raise_exception=True)
-        with _rejections_as_problems():
-            job, is_new = submit_job(
-                serializer.validated_data["order"],
-                owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                api_key=key_of(request),
-                idempotency_key=key,
-                body_digest=digest_of_body(request.data) if key else "",
-            )
-        return _answer(_find(request, job.pk), status=202 if is_new else 200)
+        job, is_new = submit_job(
+            serializer.validated_data["order"],
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=key_of(request),
+            idempotency_key=key,
+            body_digest=digest_of_body(request.data) if key else "",
+        )
+        return JOB.answer(request, job.pk, status=202 if is_new else 200)
 
 
 class JobView(APIView):
@@ -139,16 +137,7 @@ class JobView(APIView):
 
         A request with `If-None-Match` waits for the same time before it is answered with 304.
         """
-        check_query(request, ("wait",))
-        query = WaitSerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        job = _find(request, job_id)
-        answer = Response(JobSerializer(job).data)
-        if job.status in UNFINISHED:
-            answer["Retry-After"] = str(POLL_SECONDS)
-            if query.validated_data["wait"] > 0:
-                answer[WAIT_HEADER] = str(query.validated_data["wait"])
-        return conditional(request, answer)
+        return JOB.poll(request, job_id)
 
     @extend_schema(
         operation_id="change_job",
@@ -160,15 +149,9 @@ class JobView(APIView):
 
         Fields that are left out do not change.
         """
-        check_query(request, ())
         job = _find(request, job_id)
-        serializer = JobPatchSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        try:
-            change_job(job.pk, serializer.validated_data)
-        except ChangeRefusedError as error:
-            raise ApiProblem(409, error.code, str(error)) from error
-        return Response(JobSerializer(_find(request, job_id)).data)
+        change_job(job.pk, read_body(request, JobPatchSerializer))
+        return JOB.shown(request, job_id)
 
     @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, job_id: uuid.UUID) -> Response:
@@ -178,55 +161,13 @@ class JobView(APIView):
         return Response(status=204)
 
 
-class JobCancelView(APIView):
-    """The cancelling of a job."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="cancel_job",
-        request=None,
-        responses={200: JobSerializer, **problems(400, 401, 404)},
-    )
-    def post(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Cancel a job; a job that has ended is not changed."""
-        _check_no_fields(request)
-        cancel_job(_find(request, job_id).pk)
-        return Response(JobSerializer(_find(request, job_id)).data)
-
-
-class JobRetryView(APIView):
-    """The retrying of a job."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="retry_job",
-        request=None,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: JobSerializer, **problems(400, 401, 404, 409)},
-    )
-    def post(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Queue failed and cancelled segments again; finished segments are kept."""
-        _check_no_fields(request)
-        try:
-            retry(_find(request, job_id), api_key=key_of(request))
-        except RetryRefusedError as error:
-            raise ApiProblem(409, error.code, str(error)) from error
-        return _answer(_find(request, job_id), status=202)
-
-
 class JobAudioView(APIView):
     """The file of a job."""
 
     @extend_schema(
         operation_id="get_job_audio",
-        parameters=[LiveQuerySerializer, OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
-        responses={
-            (200, "audio/*"): OpenApiTypes.BINARY,
-            (206, "audio/*"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 409, 410, 416, 503),
-        },
+        parameters=[LiveQuerySerializer, RANGE],
+        responses=file_responses("audio/*", 400, 401, 404, 409, 410, 416, 503),
     )
     def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
         """Return the audio file or a byte range; with `live=1`, send audio while it is rendered."""
@@ -237,19 +178,23 @@ class JobAudioView(APIView):
             return live
         export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
         if not has_audio(job) or export is None:
-            raise _why_no_audio(job)
+            if job.status in UNFINISHED:
+                raise ApiProblem(
+                    409,
+                    "job_not_finished",
+                    "The job is not finished yet. Ask again after `Retry-After` seconds, or add "
+                    "?wait= to GET /api/v1/jobs/{id}.",
+                    retry_after=POLL_SECONDS,
+                )
+            raise without_file(job, "job", "job_without_audio")
         stored = StoredObject(
             key=export.key,
             content_type=BOOK_FORMATS[export.format].content_type,
             filename=file_name_of(job),
             etag=export.sha256,
         )
-        try:
-            return object_response(request._request, stored)
-        except ObjectMissingError as error:
-            raise ApiProblem(
-                410, "audio_gone", "The job's audio file is no longer stored; submit the job again."
-            ) from error
+        gone = "The job's audio file is no longer stored; submit the job again."
+        return send_stored(request, stored, "audio_gone", gone)
 
 
 class JobSegmentsView(generics.ListAPIView[Segment]):
@@ -276,11 +221,6 @@ class JobSegmentsView(generics.ListAPIView[Segment]):
         return conditional(request, super().get(request, *args, **kwargs))
 
 
-def _check_no_fields(request: Request) -> None:
-    check_query(request, ())
-    NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)
-
-
 def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
     """Add what the serializers read beside the row itself."""
     return jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
@@ -294,35 +234,18 @@ def _find(request: Request, job_id: uuid.UUID) -> RenderJob:
     return job
 
 
-def _answer(job: RenderJob, *, status: int | None = None) -> Response:
-    """Return a job; without a status as work that goes on (202), or as one that has ended (200)."""
-    is_open = status == 202 or job.status in UNFINISHED
-    answer = Response(JobSerializer(job).data, status=status or (202 if is_open else 200))
-    answer["Location"] = reverse("job", args=[job.pk])
-    if is_open:
-        answer["Retry-After"] = str(POLL_SECONDS)
-    return answer
-
-
-def _why_no_audio(job: RenderJob) -> ApiProblem:
-    if job.status in UNFINISHED:
-        return ApiProblem(
-            409,
-            "job_not_finished",
-            "The job is not finished yet. Ask again after `Retry-After` seconds, or add "
-            "?wait= to GET /api/v1/jobs/{id}.",
-            retry_after=POLL_SECONDS,
-        )
-    reason = f": {job.error_message}" if job.error_message else "."
-    return ApiProblem(404, "job_without_audio", f"The job is {job.status}{reason}")
-
-
-@contextmanager
-def _rejections_as_problems() -> Iterator[None]:
-    """Answer a job that is not taken with its status, code and sentence."""
-    try:
-        yield
-    except SubmitRejectedError as error:
-        raise ApiProblem(
-            error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
-        ) from error
+JOB = Noun("job", JobSerializer, _find, lambda job: job.status in UNFINISHED)
+JOB_ACTIONS = {
+    "cancel": JOB.action(
+        "cancel_job",
+        "Cancel a job; a job that has ended is not changed.",
+        lambda request, job, _: cancel_job(job.pk),
+    ),
+    "retry": JOB.action(
+        "retry_job",
+        "Queue failed and cancelled segments again; finished segments are kept.",
+        lambda request, job, _: retry(job, api_key=key_of(request)),
+        409,
+        is_accepted=True,
+    ),
+}

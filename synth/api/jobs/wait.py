@@ -21,9 +21,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
-from ttsweb.http.asgi_ask import AsgiApp, Receive, Scope, Send, ask, disconnected
+from ttsweb.http.asgi_ask import WAIT_HEADER, AsgiApp, Receive, Scope, Send, ask, disconnected
 
-WAIT_HEADER = "TTS-Wait"  # set by the view on the answer for an unfinished job; never sent on
 POLL_SECONDS = 0.3  # between two looks; sooner for who has just come, whose job may be short
 FIRST_SECONDS = 0.05
 SHARE_OF_WAIT = 0.2  # of how long the newest one waits: it is kept by so much at most

@@ -7,8 +7,7 @@ from typing import Any
 from django.db.models import Q
 from rest_framework import serializers
 
-from synth.lexicons.access import may_change
-from synth.lexicons.keeping import MAX_INDEX, MODES
+from synth.lexicons.store import MAX_INDEX, MODES, may_change
 from synth.models import Lexicon, LexiconEntry
 from synth.options.fields import LanguageField, StrictBooleanField
 from synth.options.request_fields import (

@@ -23,13 +23,18 @@ from synth.api.lexicons.serializers import (
     ImportFormSerializer,
     ImportQuerySerializer,
 )
-from synth.api.lexicons.views import find_lexicon, find_to_change, refusals_as_problems
-from synth.lexicons.csv_file import write_csv
-from synth.lexicons.files import BadLine, FileRefusedError, max_file_bytes
-from synth.lexicons.importing import BadLinesError, import_entries
-from synth.lexicons.pls_file import write_pls
+from synth.api.lexicons.views import find_lexicon, find_to_change
+from synth.lexicons.files import (
+    BadLine,
+    BadLinesError,
+    import_entries,
+    max_file_bytes,
+    write_csv,
+    write_pls,
+)
 from synth.models import ApiKey, Lexicon
 from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.nouns import read_query
 from ttsweb.http.schema import problems
 
 
@@ -121,10 +126,8 @@ class LexiconExportView(APIView):
     )
     def get(self, request: Request, lexicon_id: uuid.UUID) -> HttpResponse:
         """Return all entries as CSV or PLS."""
-        check_query(request, ("format",))
-        query = ExportQuerySerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
-        return exported(find_lexicon(request, lexicon_id), query.validated_data["format"])
+        query = read_query(request, ExportQuerySerializer)
+        return exported(find_lexicon(request, lexicon_id), query["format"])
 
 
 class LexiconImportView(APIView):
@@ -156,11 +159,7 @@ class LexiconImportView(APIView):
         query.is_valid(raise_exception=True)
         file, mode = _file_of(request, query.validated_data["mode"])
         try:
-            with refusals_as_problems():
-                done = import_entries(lexicon, file.content, mode=mode, format=file.format)
-        except FileRefusedError as error:
-            status = 413 if error.code == "file_too_large" else 400
-            raise ApiProblem(status, error.code, error.message, attr="file") from error
+            done = import_entries(lexicon, file.content, mode=mode, format=file.format)
         except BadLinesError as error:
             raise ValidationError({"lines": _details(error.lines)}) from error
         return Response(ImportedSerializer(done).data)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from django.db.models import Count, QuerySet
@@ -23,14 +21,13 @@ from synth.api.lexicons.serializers import (
     LexiconFilterSerializer,
     LexiconSerializer,
 )
-from synth.jobs.rejections import SubmitRejectedError
-from synth.lexicons import keeping
-from synth.lexicons.access import visible_lexicons
-from synth.lexicons.keeping import LexiconError
+from synth.lexicons import store
+from synth.lexicons.store import find_visible_lexicons
 from synth.models import ApiKey, Lexicon, LexiconEntry
-from synth.options.voice_choice import find_voice
+from synth.options.voices import find_voice
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.nouns import read_body
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems
@@ -49,7 +46,7 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
         if getattr(self, "swagger_fake_view", False):
             return Lexicon.objects.none()
         condition = read_condition(self.request, LexiconFilterSerializer)
-        return _shown(visible_lexicons(self.request.user).filter(condition))
+        return _shown(find_visible_lexicons(self.request.user).filter(condition))
 
     def get_serializer_context(self) -> dict[str, Any]:
         """Return whose view of them it is."""
@@ -73,10 +70,8 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
     )
     def post(self, request: Request) -> Response:
         """Create a lexicon without entries."""
-        check_query(request, ())
-        serializer = LexiconCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        values = dict(serializer.validated_data)
+        asked = read_body(request, LexiconCreateSerializer)
+        values = dict(asked)
         is_shared = values.pop("shared")
         if is_shared and not getattr(request.user, "is_superuser", False):
             raise ApiProblem(
@@ -85,11 +80,10 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
                 "Only an administrator can create a lexicon for all users; leave `shared` out.",
                 attr="shared",
             )
-        with refusals_as_problems():
-            lexicon = keeping.save_lexicon(
-                Lexicon(owner_id=None if is_shared else request.user.pk),
-                _with_voice(request, values),
-            )
+        lexicon = store.save_lexicon(
+            Lexicon(owner_id=None if is_shared else request.user.pk),
+            _with_voice(request, values),
+        )
         answer = Response(_view_of(request, lexicon.pk), status=201)
         answer["Location"] = reverse("lexicon", args=[lexicon.pk])
         return answer
@@ -121,15 +115,14 @@ class LexiconView(APIView):
         lexicon = find_to_change(request, lexicon_id)
         serializer = LexiconChangeSerializer(data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)
-        with refusals_as_problems():
-            keeping.save_lexicon(lexicon, _with_voice(request, serializer.validated_data))
+        store.save_lexicon(lexicon, _with_voice(request, serializer.validated_data))
         return Response(_view_of(request, lexicon.pk))
 
     @extend_schema(operation_id="delete_lexicon", responses={204: None, **problems(400, 401, 404)})
     def delete(self, request: Request, lexicon_id: uuid.UUID) -> Response:
         """Delete a lexicon and its entries; existing jobs are not changed."""
         check_query(request, ())
-        keeping.delete_lexicon(find_to_change(request, lexicon_id))
+        store.delete_lexicon(find_to_change(request, lexicon_id))
         return Response(status=204)
 
 
@@ -168,8 +161,7 @@ class EntriesView(generics.ListAPIView[LexiconEntry]):
         lexicon = find_to_change(request, lexicon_id)
         serializer = EntryChangeSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
-        with refusals_as_problems():
-            entry = keeping.add_entry(lexicon, serializer.validated_data)
+        entry = store.add_entry(lexicon, serializer.validated_data)
         answer = Response(EntryRowSerializer(entry).data, status=201)
         answer["Location"] = reverse("lexicon-entry", args=[lexicon.pk, entry.pk])
         return answer
@@ -191,8 +183,7 @@ class EntryView(APIView):
         entry = _find_entry(request, lexicon_id, entry_id)
         serializer = EntryChangeSerializer(data=request.data, partial=True)
         serializer.is_valid(raise_exception=True)
-        with refusals_as_problems():
-            keeping.change_entry(entry, serializer.validated_data)
+        store.change_entry(entry, serializer.validated_data)
         return Response(EntryRowSerializer(entry).data)
 
     @extend_schema(
@@ -201,42 +192,23 @@ class EntryView(APIView):
     def delete(self, request: Request, lexicon_id: uuid.UUID, entry_id: int) -> Response:
         """Delete an entry."""
         check_query(request, ())
-        with refusals_as_problems():
-            keeping.delete_entry(_find_entry(request, lexicon_id, entry_id))
+        store.delete_entry(_find_entry(request, lexicon_id, entry_id))
         return Response(status=204)
 
 
 def find_lexicon(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
     """Return a lexicon that this user may see, or raise the 404."""
-    lexicon = visible_lexicons(request.user).filter(pk=lexicon_id).first()
+    lexicon = find_visible_lexicons(request.user).filter(pk=lexicon_id).first()
     if lexicon is None:
-        raise _problem(keeping.not_found())
+        raise store.not_found()
     return lexicon
 
 
 def find_to_change(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
     """Return a lexicon that this user may change, or raise the 404 or 403."""
     lexicon = find_lexicon(request, lexicon_id)
-    with refusals_as_problems():
-        keeping.check_may_change(request.user, lexicon)
+    store.check_may_change(request.user, lexicon)
     return lexicon
-
-
-@contextmanager
-def refusals_as_problems() -> Iterator[None]:
-    """Answer a refused change with its status, code and sentence."""
-    try:
-        yield
-    except LexiconError as error:
-        raise _problem(error) from error
-    except SubmitRejectedError as error:
-        raise ApiProblem(
-            error.status, error.code, str(error), attr=error.attr, retry_after=error.retry_after
-        ) from error
-
-
-def _problem(error: LexiconError) -> ApiProblem:
-    return ApiProblem(error.status, error.code, error.message, attr=error.attr)
 
 
 def _find_entry(request: Request, lexicon_id: uuid.UUID, entry_id: int) -> LexiconEntry:
@@ -255,9 +227,9 @@ def _with_voice(request: Request, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _view_of(request: Request, lexicon_id: uuid.UUID) -> Any:
-    lexicon = _shown(visible_lexicons(request.user)).filter(pk=lexicon_id).first()
+    lexicon = _shown(find_visible_lexicons(request.user)).filter(pk=lexicon_id).first()
     if lexicon is None:
-        raise _problem(keeping.not_found())
+        raise store.not_found()
     return LexiconSerializer(lexicon, context={"user": request.user}).data
 
 

@@ -14,10 +14,10 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.api.jobs.quality_serializers import CandidateSerializer
-from synth.models import BookSource, Segment
-from synth.review.flags import FAILED, FLAGGED, REASONS, SHORT, sentence_of
-from synth.transitions.candidates import candidate_of
+from synth.api.jobs.serializers import CandidateSerializer
+from synth.models import Segment
+from synth.review.listing import FAILED, FLAGGED, REASONS, SHORT, books_of, sentence_of
+from synth.transitions.takes import candidate_of
 
 NEIGHBOURS = 2  # on each side, within the chapter
 _SHORT_FLAG = {
@@ -210,17 +210,6 @@ def _is_kept(take: dict[str, Any], segment: Segment) -> bool:
 
 def _audio_url(job_id: uuid.UUID, segment_id: int) -> str:
     return reverse("job-segment-audio", args=[job_id, segment_id])
-
-
-def books_of(job_ids: set[uuid.UUID]) -> dict[uuid.UUID, tuple[uuid.UUID, str]]:
-    """Return id and title of the books of jobs, by the job; a sample's is that of its book."""
-    books = BookSource.objects.filter(Q(job__in=job_ids) | Q(sample_job__in=job_ids))
-    found: dict[uuid.UUID, tuple[uuid.UUID, str]] = {}
-    for pk, title, filename, *jobs in books.values_list(
-        "pk", "title", "filename", "job_id", "sample_job_id"
-    ):
-        found |= {job_id: (pk, title or filename) for job_id in jobs if job_id is not None}
-    return found
 
 
 def _neighbours_of(segments: Sequence[Segment]) -> dict[int, dict[int, dict[str, Any]]]:

@@ -17,10 +17,10 @@ from synth.api.jobs.segment_views import TakeIdField
 from synth.api.review.serializers import ReviewItemSerializer
 from synth.models import ApiKey, Segment
 from synth.options.request_fields import StrictNumberField
-from synth.review.approving import approve
-from synth.review.flags import FLAGS
-from synth.review.listing import reviewable, to_review
+from synth.review.approval import approve
+from synth.review.listing import FLAGS, reviewable, to_review
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.nouns import read_body
 from ttsweb.http.pagination import CreatedCursorPagination
 from ttsweb.http.query_filters import (
     UUID,
@@ -161,7 +161,6 @@ def _read_id(value: str, noun: str) -> uuid.UUID:
         raise serializers.ValidationError(f"Expected the id of a {noun}.") from error
 
 
-POLL_SECONDS = 2
 MAX_APPROVALS = 200
 _MOST_ID = 2**63 - 1
 
@@ -272,14 +271,10 @@ class ReviewApproveView(APIView):
         A book that is `partial` for short takes alone has `succeeded` with the last of them. Sent
         twice, it changes nothing.
         """
-        check_query(request, ())
-        body = ApproveSerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        refused = approve(request.user, {segment_id: body.validated_data["take"]})
+        asked = read_body(request, ApproveSerializer)
+        refused = approve(request.user, {segment_id: asked["take"]})
         for error in refused.values():
-            status = 404 if error.code == "segment_not_found" else 409
-            wait = POLL_SECONDS if error.code == "segment_unfinished" else None
-            raise ApiProblem(status, error.code, str(error), retry_after=wait)
+            raise error
         return _answer(request, segment_id)
 
 
@@ -295,10 +290,8 @@ class ReviewApproveManyView(APIView):
     )
     def post(self, request: Request) -> Response:
         """Approve up to 200 takes; those that are refused are listed with the reason."""
-        check_query(request, ())
-        body = ApproveManySerializer(data=request.data)
-        body.is_valid(raise_exception=True)
-        seen = {one["segment"]: one["take"] for one in body.validated_data["takes"]}
+        asked = read_body(request, ApproveManySerializer)
+        seen = {one["segment"]: one["take"] for one in asked["takes"]}
         refused = approve(request.user, seen)
         return Response(
             {

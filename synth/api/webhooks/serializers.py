@@ -11,11 +11,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from synth.jobs.rejections import SubmitRejectedError
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.options.fields import StrictBooleanField
 from synth.options.request_fields import URL_PATTERN, StrictTextField
 from synth.webhooks.signing import previous_until
-from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from synth.webhooks.urls import check_webhook_url
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.guarded_url import MOST_CHARACTERS
 from ttsweb.http.query_filters import UUID, DescribedField, read_choices, some_of
@@ -38,7 +39,7 @@ class WebhookUrlField(StrictTextField):
         url: str = super().run_validation(data)
         try:
             check_webhook_url(url)
-        except WebhookUrlError as error:
+        except SubmitRejectedError as error:
             raise serializers.ValidationError(str(error), code=error.code) from error
         return url
 

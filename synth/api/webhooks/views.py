@@ -26,15 +26,14 @@ from synth.api.webhooks.serializers import (
 from synth.models import ApiKey, WebhookDelivery, WebhookEndpoint
 from synth.transitions import resend_delivery
 from synth.webhooks.endpoints import (
-    TooManyEndpointsError,
     change_endpoint,
     create_endpoint,
     delete_endpoint,
 )
 from synth.webhooks.events import tell_test
 from synth.webhooks.signing import rotate_secret, secret_of
-from ttsweb.encryption import SecretUnreadableError
-from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
+from ttsweb.http.api import ApiProblem, check_query
+from ttsweb.http.nouns import check_no_fields, read_body
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems
 
@@ -70,10 +69,7 @@ class SecretView(APIView):
     def get(self, request: Request) -> Response:
         """Return the user's secret."""
         check_query(request, ())
-        try:
-            return Response(SecretSerializer(secret_of(_user(request))).data)
-        except SecretUnreadableError as error:
-            raise ApiProblem(503, error.code, str(error)) from error
+        return Response(SecretSerializer(secret_of(_user(request))).data)
 
 
 class SecretRotateView(APIView):
@@ -88,7 +84,7 @@ class SecretRotateView(APIView):
     )
     def post(self, request: Request) -> Response:
         """Make a new secret; for 24 hours, messages are also signed with the previous secret."""
-        _check_no_fields(request)
+        check_no_fields(request)
         return Response(SecretSerializer(rotate_secret(_user(request))).data)
 
 
@@ -119,13 +115,8 @@ class EndpointsView(generics.ListAPIView[WebhookEndpoint]):
     )
     def post(self, request: Request) -> Response:
         """Send the events of all your jobs and voices to a URL."""
-        check_query(request, ())
-        serializer = EndpointCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        try:
-            endpoint = create_endpoint(_user(request), serializer.validated_data)
-        except TooManyEndpointsError as error:
-            raise ApiProblem(409, error.code, str(error)) from error
+        asked = read_body(request, EndpointCreateSerializer)
+        endpoint = create_endpoint(_user(request), asked)
         answer = Response(EndpointSerializer(endpoint).data, status=201)
         answer["Location"] = reverse("webhook-endpoint", args=[endpoint.pk])
         return answer
@@ -182,7 +173,7 @@ class EndpointTestView(APIView):
     )
     def post(self, request: Request, endpoint_id: uuid.UUID) -> Response:
         """Send the event `test` to an endpoint, even if it is off or does not want this event."""
-        _check_no_fields(request)
+        check_no_fields(request)
         return _accepted(tell_test(_endpoint(request, endpoint_id)))
 
 
@@ -235,7 +226,7 @@ class DeliveryResendView(APIView):
     )
     def post(self, request: Request, delivery_id: uuid.UUID) -> Response:
         """Send a delivery again at once, delivered or not, with the same id and body."""
-        _check_no_fields(request)
+        check_no_fields(request)
         if not resend_delivery(_delivery(request, delivery_id).pk):
             raise ApiProblem(
                 409,
@@ -270,8 +261,3 @@ def _delivery(request: Request, delivery_id: uuid.UUID) -> WebhookDelivery:
 
 def _user(request: Request) -> Any:
     return request.user  # permission: never anonymous
-
-
-def _check_no_fields(request: Request) -> None:
-    check_query(request, ())
-    NoFieldsSerializer(data=request.data).is_valid(raise_exception=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from dataclasses import replace
 from xml.parsers.expat import ExpatError
 
@@ -14,10 +13,10 @@ from lxml import etree
 
 from synth.books.book import Book, BookRejectedError, Loss, Metadata, count_chars
 from synth.books.documents import markup
-from synth.books.documents.archives import open_book_archive
+from synth.books.documents.html import book_of_tree, parse_text
 from synth.books.documents.markup import Element
-from synth.books.documents.markup_book import book_of_tree, parse_text
 from synth.books.documents.parsing import parse_xml
+from synth.books.epub.archive import DAMAGE, open_book_archive
 
 MAX_PART_BYTES = 40_000_000  # of one XML part; its tree takes some twenty times as much
 _STYLES = """
@@ -36,19 +35,7 @@ _UNKNOWN = ("fldSimple", "dir", "bdo")
 _ROLES = {"book-title": "titlepage", "contents-list": "toc"}
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 # What a damaged file makes zipfile, expat, lxml and mammoth raise.
-_BROKEN = (
-    zipfile.BadZipFile,
-    ExpatError,
-    etree.XMLSyntaxError,
-    zlib.error,
-    LookupError,
-    ValueError,
-    AttributeError,
-    TypeError,
-    OSError,
-    EOFError,
-    RuntimeError,
-)
+_BROKEN = (*DAMAGE, ExpatError, etree.XMLSyntaxError, LookupError, AttributeError, TypeError)
 _TEXTS = re.compile(r"[^\W_]")
 
 
@@ -63,7 +50,7 @@ def read_docx(raw: bytes, filename: str) -> Book:
             _check_parts(archive)
             metadata = _metadata(archive)
             num_letters = _count_letters(archive)
-            marked = _with_marks(archive)
+            marked = _mark_hidden(archive)
         result = mammoth.convert_to_html(
             marked,
             style_map=_STYLES,
@@ -78,7 +65,7 @@ def read_docx(raw: bytes, filename: str) -> Book:
         ) from error
     root, _ = parse_text(f"<html><body>{result.value}</body></html>")
     _set_roles(root)
-    losses = _losses(root, num_letters)
+    losses = _find_losses(root, num_letters)
     warnings = tuple(loss.why for loss in losses)
     return replace(book_of_tree(root, filename, metadata, warnings=warnings), losses=losses)
 
@@ -145,7 +132,7 @@ def _count_letters(archive: zipfile.ZipFile) -> int:
     return sum(len(_TEXTS.findall(element.text or "")) for element in texts)
 
 
-def _with_marks(archive: zipfile.ZipFile) -> io.BytesIO:
+def _mark_hidden(archive: zipfile.ZipFile) -> io.BytesIO:
     """Return the document, without its pictures, in which hidden text has a style that says so."""
     styles = _hidden_styles(archive)
     made = io.BytesIO()
@@ -155,7 +142,7 @@ def _with_marks(archive: zipfile.ZipFile) -> io.BytesIO:
                 continue
             content = archive.read(part)
             if part.filename.rpartition("/")[0] == "word" and part.filename.endswith(".xml"):
-                content = _marked(content, styles)
+                content = _mark_part(content, styles)
             packed.writestr(part.filename, content)
     made.seek(0)
     return made
@@ -172,8 +159,7 @@ def _hidden_styles(archive: zipfile.ZipFile) -> dict[str, bool]:
     for style in root.iterfind(f"{_W}style"):
         name = style.get(f"{_W}styleId") or ""
         own[name] = _vanish(style.find(f"{_W}rPr"))
-        based = style.find(f"{_W}basedOn")
-        bases[name] = "" if based is None else based.get(f"{_W}val") or ""
+        bases[name] = _value(style, "basedOn")
         if style.get(f"{_W}default") in {"1", "true"} and style.get(f"{_W}type") == "paragraph":
             defaults[""] = own[name] if own[name] is not None else defaults.get("")
     found = {"": bool(defaults.get(""))}
@@ -188,6 +174,12 @@ def _hidden_styles(archive: zipfile.ZipFile) -> dict[str, bool]:
     return found
 
 
+def _value(element: Element | None, path: str) -> str:
+    """Return what an element at a path below another says; empty where there is none."""
+    found = None if element is None else element.find("/".join(f"{_W}{x}" for x in path.split("/")))
+    return "" if found is None else found.get(f"{_W}val") or ""
+
+
 def _vanish(properties: Element | None) -> bool | None:
     """Return whether properties of text hide it; None where they do not say."""
     told = None if properties is None else properties.find(f"{_W}vanish")
@@ -196,7 +188,7 @@ def _vanish(properties: Element | None) -> bool | None:
     return (told.get(f"{_W}val") or "true").lower() not in {"0", "false", "off", "none"}
 
 
-def _marked(content: bytes, styles: dict[str, bool]) -> bytes:
+def _mark_part(content: bytes, styles: dict[str, bool]) -> bytes:
     """Return a part whose hidden runs, and the codes of whose fields, have the style of such."""
     root = parse_xml(content)
     if markup.name_of(root) not in {"document", "footnotes", "endnotes"}:
@@ -228,12 +220,7 @@ def _is_hidden_run(run: Element, styles: dict[str, bool]) -> bool:
     row = next(run.iterancestors(f"{_W}tr"), None)
     if row is not None and row.find(f"{_W}trPr/{_W}hidden") is not None:
         return True
-    names = [
-        None if properties is None else properties.find(f"{_W}rStyle"),
-        None if paragraph is None else paragraph.find(f"{_W}pPr/{_W}pStyle"),
-    ]
-    for found in names:
-        name = "" if found is None else found.get(f"{_W}val") or ""
+    for name in (_value(properties, "rStyle"), _value(paragraph, "pPr/pStyle")):
         if name and name in styles:
             return styles[name]
     return styles.get("", False)
@@ -260,7 +247,7 @@ def _set_roles(root: Element) -> None:
                 element.set("hidden", "hidden")
 
 
-def _losses(root: Element, num_letters: int) -> tuple[Loss, ...]:
+def _find_losses(root: Element, num_letters: int) -> tuple[Loss, ...]:
     read = len(_TEXTS.findall(markup.text_of(root)))
     if read >= num_letters:
         return ()

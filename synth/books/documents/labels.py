@@ -2,9 +2,134 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
-from synth.books.txt.heading_words import is_eastern_label, is_foreign_label
+from synth.books.book import ASIDES, Block, BlockKind
+from synth.books.documents import markup
+from synth.books.rules import title_reason
+from synth.text.spelling.numbers import roman_value
+
+# ruff: noqa: RUF001  # letters of many scripts
+
+
+# Words before a number, by rank; of languages that put the number behind.
+_BEFORE = {
+    "volume": "том|díl|cilt|المجلد",
+    "book": "книга|księga|kniha|boek|bok|bog|kitap|βιβλίο|βιβλιο|الكتاب|ספר|livro|llibre",
+    "part": "часть|частина|част|część|část|deel|kısım|μέρος|μεροσ|الجزء|القسم|חלק|שער",
+    "chapter": "capítulo|capitulo|capitolo|chapitre|kapitel|глава|розділ|раздел|rozdział|kapitola|"
+    "hoofdstuk|kapittel|bölüm|poglavlje|κεφάλαιο|κεφαλαιο|الفصل|الباب|פרק|capítol|capitolul",
+    "act": "действие|дія|dějství|jednání|bedrijf|πράξη|πραξη|الفصل المسرحي|מערכה",
+    "scene": "явление|сцена|ява|výstup|toneel|σκηνή|σκηνη|المشهد|תמונה",
+}
+# Words behind a number or an ordinal: "Første Kapitel", "I LUKU", "II. FEJEZET".
+_BEHIND = {
+    "part": "del|osa|rész|kısım|часть|część|část|deel",
+    "chapter": "kapitel|kapitlet|kapittel|luku|fejezet|bölüm|глава|rozdział|kapitola|hoofdstuk",
+    "act": "akt|näytös|felvonás|действие|jednání|bedrijf",
+    "scene": "kohtaus|jelenet|scen|явление|výstup|toneel",
+}
+_EASTERN = {"part": "卷部集篇編编冊册", "chapter": "章回節节話话", "act": "幕", "scene": "場场折齣"}
+_KOREAN = {"part": "부편권", "chapter": "장화절", "act": "막"}
+_DIGITS = "〇零一二三四五六七八九"
+_NUMERALS = f"[{_DIGITS}十百千两兩廿卅0-9０-９]{{1,9}}"
+_FOREIGN_NUMBER = r"(?:[IVXLCDM]{1,8}|\d{1,4}|[А-ЯЁІЇЄ]|[Α-Ω]{1,2}'?|[א-ת]{1,2}['״׳]?)"
+_WORDS = r"[^\W\d_]+(?:[ -][^\W\d_]+){0,2}"  # "первая", "الثاني عشر"
+# Beginnings of ordinals: "Книга первая" is a heading, "Книга джунглей" is a book.
+_FOREIGN_ORDINAL = re.compile(
+    "перв|втор|трет|четв|пят|шест|седьм|восьм|девят|десят|перш|друг|pierwsz|drug|trzec|czwart|"
+    "první|druh|třet|čtvr|eerste|tweede|derde|vierde|först|andra|tredj|fjärd|først|anden|annen|"
+    "ensim|toine|kolmas|első|második|harmadik|birinci|ikinci|üçüncü|prvi|treć|"
+    "الأول|الثان|الثالث|الرابع|ראשו|שני|שליש|πρώτ|πρωτ|δεύτερ|δευτερ|τρίτ|τριτ",
+    re.IGNORECASE,
+)
+_END = r"(?P<mark>\s*[.:)—–-]*)"
+
+
+def _any(words: dict[str, str]) -> str:
+    return "|".join(words.values())
+
+
+_FIRST = re.compile(
+    rf"(?P<kind>{_any(_BEFORE)})\s+(?:(?P<number>{_FOREIGN_NUMBER})(?![^\W_]){_END}(?P<title>[\s\S]*)"
+    rf"|(?P<words>{_WORDS})\W*)\Z",
+    re.IGNORECASE,
+)
+_LAST = re.compile(
+    rf"(?:(?P<number>{_FOREIGN_NUMBER})\.?|(?P<words>[^\W\d_]+))\s+(?P<kind>{_any(_BEHIND)})"
+    rf"(?![^\W_]){_END}(?P<title>[\s\S]*)\Z",
+    re.IGNORECASE,
+)
+_EAST = re.compile(
+    rf"(?P<label>第\s?{_NUMERALS}\s?(?P<kind>[{''.join(_EASTERN.values())}])"
+    rf"|제\s*\d{{1,4}}\s*(?P<kind2>[{''.join(_KOREAN.values())}]))"
+    r"(?:[\s　:：.、．—-]+(?P<title>\S[^\n。！？]{0,40}))?\s*\Z"
+)
+_EAST_NUMBER = re.compile(rf"(?P<number>[{_DIGITS}十百]{{1,5}})[、．.]?\Z")
+_MAX_WORDS = 40
+
+
+def find_foreign(text: str) -> tuple[str, str, str] | None:
+    """Return (rank, label, title) of a heading, or None.
+
+    Args:
+        text: lines that stand alone, parted by line ends.
+    """
+    found = _EAST.match(text)
+    if found is not None:
+        kind = found["kind"] or found["kind2"]
+        kinds = _EASTERN if found["kind"] else _KOREAN
+        rank = next(rank for rank, words in kinds.items() if kind in words)
+        return rank, found["label"], found["title"] or ""
+    found = _FIRST.match(text) or _LAST.match(text)
+    if found is None or text[:1].islower():
+        return None
+    words = _BEFORE if found.re is _FIRST else _BEHIND
+    rank = next(r for r, kinds in words.items() if found["kind"].lower() in kinds.split("|"))
+    if found["words"] and not _is_ordinal_word(found["words"], rank, text):
+        return None
+    title = found["title"] or ""
+    label = " ".join(text[: len(text) - len(title)].split())
+    is_apart = bool((found["mark"] or "").strip()) or "\n" in text or title.isupper()
+    if title and not is_apart:
+        return None
+    return rank, label, " ".join(title.split())
+
+
+def _is_ordinal_word(words: str, rank: str, text: str) -> bool:
+    if len(text) > _MAX_WORDS:
+        return False
+    return rank == "chapter" or _FOREIGN_ORDINAL.match(words) is not None
+
+
+def is_eastern_label(line: str) -> bool:
+    """Say whether a line is a heading such as "第三章", which needs no blank line around it."""
+    return _EAST.match(line) is not None
+
+
+def eastern_number(text: str) -> int:
+    """Return the value of a Chinese number that stands alone, such as "十二"; 0 for none."""
+    found = _EAST_NUMBER.match(text)
+    if found is None:
+        return 0
+    total, digit = 0, 0
+    for character in found["number"]:
+        if character in _DIGITS:
+            digit = max(_DIGITS.index(character) - 1, 0)
+        else:
+            total += max(digit, 1) * (10 if character == "十" else 100)
+            digit = 0
+    return total + digit
+
+
+def is_foreign_label(text: str) -> bool:
+    """Say whether a text is but a word for a chapter and its number."""
+    found = find_foreign(text.strip())
+    return found is not None and not found[2] and len(text) <= _MAX_WORDS
+
 
 _ROMAN = r"[IVXLCDM]{1,8}|[ivxlcdm]{1,8}"
 _ORDINAL = (
@@ -24,7 +149,7 @@ _KIND = (
 _NUMBER = rf"(?:{_ROMAN}|\d{{1,4}}|{_ORDINAL})"
 _LABEL = re.compile(
     rf"(?:(?:{_KIND})\.?\s+(?:the\s+)?{_NUMBER}|{_ORDINAL}\s+(?:{_KIND})|{_ROMAN}|\d{{1,4}})"
-    r"\s*[.:)—–-]?\Z",  # noqa: RUF001  # dashes
+    r"\s*[.:)—–-]?\Z",  # dashes
     re.IGNORECASE,
 )
 _MAX_LABEL = 40
@@ -49,6 +174,14 @@ def is_label(text: str) -> bool:
     if len(text) > _MAX_LABEL:
         return False
     return bool(_LABEL.match(text.strip())) or is_foreign_label(text)
+
+
+def number_of(word: str) -> int:
+    """Return the number of a label's word: digits, Roman below 400, or 0 for an ordinal."""
+    word = word.strip(". ")
+    if word.isascii() and word.isdigit():
+        return int(word)
+    return roman_value(word) if re.fullmatch("[IVXLC]+", word) else 0
 
 
 def word_number(text: str) -> int:
@@ -76,7 +209,7 @@ def join_titles(parts: list[str]) -> str:
             continue
         if not joined or _words(joined) in _words(part):
             joined = part
-        elif joined[-1] in ".:!?—–…-" or is_eastern_label(joined):  # noqa: RUF001  # dashes
+        elif joined[-1] in ".:!?—–…-" or is_eastern_label(joined):  # dashes
             joined = f"{joined} {part}"
         else:
             joined = f"{joined}{'.' if is_label(joined) else ':'} {part}"
@@ -91,3 +224,69 @@ def says(text: str, words: str) -> bool:
 def _words(text: str) -> str:
     words = re.findall(r"[^\W_]+", text.casefold())
     return f" {' '.join(words)} "
+
+
+_LEVEL = 2
+
+
+def mark_label_headings(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Return the blocks with paragraphs such as "CHAPTER II" as headings.
+
+    A number alone is one where it begins the document, or where such numbers count from 1. Where
+    there are headings, a label is one only directly before a heading, as its number.
+    """
+    told = [at for at, block in enumerate(blocks) if block.kind not in ASIDES]
+    labels = [at for at in told if _is_label(blocks[at])]
+    if any(block.kind is BlockKind.HEADING for block in blocks):
+        return _mark_numbers(blocks, told, frozenset(labels))
+    numbers = [at for at in labels if _is_number_alone(blocks[at].text)]
+    counted = set(numbers) if _count_up(blocks, numbers) else set(told[:1]) & set(numbers)
+    chosen = {at for at in labels if at not in numbers} | counted
+    # A page with nothing but a label is the title of what follows; one of digits is a page number.
+    if len(told) == len(chosen) and any(blocks[at].text.strip(" .").isdigit() for at in told):
+        return blocks
+    return tuple(
+        replace(block, kind=BlockKind.HEADING, level=_LEVEL) if at in chosen else block
+        for at, block in enumerate(blocks)
+    )
+
+
+def _mark_numbers(
+    blocks: tuple[Block, ...], told: Sequence[int], labels: frozenset[int]
+) -> tuple[Block, ...]:
+    changed = list(blocks)
+    before: Block | None = None
+    for at, following in itertools.pairwise(told):
+        heading = blocks[following]
+        # The only line of a list of contents, and the like, counts nothing that follows.
+        is_entry = before is not None and _is_skipped_heading(before)
+        before = blocks[at]
+        if at not in labels or is_entry:
+            continue
+        if heading.kind is BlockKind.HEADING and not is_label(heading.text):
+            changed[at] = replace(blocks[at], kind=BlockKind.HEADING, level=heading.level)
+    return tuple(changed)
+
+
+def _is_skipped_heading(block: Block) -> bool:
+    return block.kind is BlockKind.HEADING and title_reason(block.text) is not None
+
+
+def _is_label(block: Block) -> bool:
+    if block.kind is not BlockKind.PARAGRAPH or block.role == markup.LINK_LIST:
+        return False
+    return is_label(block.text) or word_number(block.text) > 0
+
+
+def _is_number_alone(text: str) -> bool:
+    return is_bare_number(text) or word_number(text) > 0
+
+
+def _count_up(blocks: Sequence[Block], numbers: list[int]) -> bool:
+    values = [_value(blocks[at].text) for at in numbers]
+    return len(values) > 1 and values == list(range(1, len(values) + 1))
+
+
+def _value(text: str) -> int:
+    word = text.strip(" .:)—–-").upper()
+    return number_of(word) or eastern_number(word) or word_number(text)

@@ -14,30 +14,21 @@ from mdit_py_plugins.footnote import footnote_plugin
 from mdit_py_plugins.front_matter import front_matter_plugin
 
 from synth.books.book import Block, BlockKind, Book, Metadata, count_chars
+from synth.books.documents.html import book_of_tree, parse_text
 from synth.books.documents.markup import squeeze
-from synth.books.documents.markup_book import book_of_tree, parse_text
 from synth.books.txt.decoding import decode_text
 
 _ATTRIBUTES = re.compile(r"^(#{1,6}[ \t].*?)[ \t]*\{[#.][^{}\n]*\}[ \t]*#*$", re.MULTILINE)
 _PAIR = re.compile(r"([A-Za-z][\w .-]{0,40}?)\s*:\s*(.*)")
 _KEYS = {
-    "title": "title",
-    "subtitle": "subtitle",
-    "author": "authors",
-    "authors": "authors",
-    "creator": "authors",
+    **{
+        name: name for name in ("title", "subtitle", "language", "publisher", "date", "description")
+    },
+    **{name: name for name in ("rights", "identifier", "series")},
+    **dict.fromkeys(("author", "authors", "creator"), "authors"),
+    **dict.fromkeys(("subject", "keywords", "tags"), "subjects"),
     "lang": "language",
-    "language": "language",
-    "publisher": "publisher",
-    "date": "date",
-    "description": "description",
     "abstract": "description",
-    "rights": "rights",
-    "identifier": "identifier",
-    "series": "series",
-    "subject": "subjects",
-    "keywords": "subjects",
-    "tags": "subjects",
 }
 _LISTS = frozenset({"authors", "subjects"})
 

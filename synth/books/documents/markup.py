@@ -44,27 +44,22 @@ ROLES = MATTER | _words(
     "imprimatur imprint index introduction landmarks link-list loi lot navigation note page-list "
     "part pg-footer pg-header preamble preface prologue seriespage titlepage toc volume"
 )
+HEADINGS = _words("h1 h2 h3 h4 h5 h6")
 SITE = "site"  # the role of what frames a page of the web; a reader of such gives it
+LINK_LIST = "link-list"  # the role of a line that is nothing but links
 _ALIASES = {
     "title-page": "titlepage",
-    "halftitle": "halftitlepage",
-    "half-title-page": "halftitlepage",
+    **dict.fromkeys(("halftitle", "half-title-page"), "halftitlepage"),
+    **dict.fromkeys(("acknowledgements", "acknowledgment"), "acknowledgments"),
+    **dict.fromkeys(("rearnotes", "notes"), "endnotes"),
+    **dict.fromkeys(("loa", "lov"), "loi"),
+    **dict.fromkeys(("pgheader", "pg-start-separator", "pg-machine-header"), "pg-header"),
+    **dict.fromkeys(("pgfooter", "pg-end-separator"), "pg-footer"),
     "copyright": "copyright-page",
-    "acknowledgements": "acknowledgments",
-    "acknowledgment": "acknowledgments",
     "rearnote": "endnote",
-    "rearnotes": "endnotes",
-    "notes": "endnotes",
     "text": "bodymatter",
-    "loa": "loi",
-    "lov": "loi",
     "toc-brief": "toc",
     "other-credits": "credits",
-    "pgheader": "pg-header",
-    "pgfooter": "pg-footer",
-    "pg-start-separator": "pg-header",
-    "pg-end-separator": "pg-footer",
-    "pg-machine-header": "pg-header",
 }
 NOTE_ROLES = frozenset({"footnote", "endnote", "note"})
 NOTE_SECTIONS = frozenset({"footnotes", "endnotes"})

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from synth.books import speakers
 from synth.books.book import Block, BlockKind, Document, count_chars
-from synth.books.documents import markup, note_marks, tables
-from synth.books.documents.display_headings import mark_display_headings
-from synth.books.documents.document_role import document_role
-from synth.books.documents.label_headings import with_label_headings
-from synth.books.documents.labels import is_label
-from synth.books.documents.link_lists import mark_link_lists
+from synth.books.documents import markup, notes, structure
+from synth.books.documents.labels import is_label, mark_label_headings
 from synth.books.documents.markup import Element
 from synth.books.documents.runs import Context, Run, context_in
 
@@ -35,10 +30,10 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
     """
     body = markup.text_root(root)
     language = markup.language_of(body) or markup.language_of(root) or language
-    role = document_role(root, body)
-    mark_link_lists(body, path)
-    mark_display_headings(body)
-    speakers.mark_speakers(body)
+    role = structure.document_role(root, body)
+    structure.mark_link_lists(body, path)
+    structure.mark_display_headings(body)
+    structure.mark_speakers(body)
     walker = _Walker(path, count_chars(markup.text_of(body)))
     walker.walk(body, Context(language=language, role=role), is_root=True)
     if walker.is_all_hidden:  # then it is a chapter of its own, which may be spoken as others are
@@ -49,7 +44,7 @@ def document_of(root: Element, path: str, *, language: str = "") -> Document:
         replace(block, language="" if block.language == language else block.language)
         for block in walker.finished()
     )
-    blocks = with_label_headings(blocks)
+    blocks = mark_label_headings(blocks)
     return Document(path, blocks, walker.num_chars, role=role, language=language)
 
 
@@ -141,12 +136,12 @@ class _Walker:
         self.apart = ""
 
     def _link_role(self, element: Element) -> str:
-        role = note_marks.link_role(element, self.run.before())
+        role = notes.link_role(element, self.run.before())
         return role if markup.is_mark(element) else ""
 
     def _inline(self, element: Element, name: str, context: Context) -> None:
         before = self.run.before()
-        if note_marks.is_raised(element) and self._raised(element, before, context):
+        if notes.is_raised(element) and self._raised(element, before, context):
             return
         is_told_of = context.is_direction or context.role == "dramatis-personae"
         is_elsewhere = context.speaker or context.is_flat or is_told_of or self.run.last
@@ -171,7 +166,7 @@ class _Walker:
         self._children(element, context)
         if marks:
             self.run.add_uncounted(marks[1])
-        if note_marks.is_verse_number(element, markup.squeeze(element.text or ""), before):
+        if notes.is_verse_number(element, markup.squeeze(element.text or ""), before):
             self.run.add_blank()
         self.run.is_initial = markup.is_initial(element) and self.run.last == self.run.before()
 
@@ -190,7 +185,7 @@ class _Walker:
         text = markup.squeeze(markup.text_of(element))
         if any(markup.name_of(inner) == "a" for inner in element.iter()):
             return False
-        if note_marks.is_high_mark(text, before):
+        if notes.is_high_mark(text, before):
             self._aside(element, "noteref")
             return True
         digits = text.lstrip("-–−")  # noqa: RUF001  # signs of minus
@@ -198,7 +193,7 @@ class _Walker:
             return False
         self._anchor_all(element)
         # "10³" is another number than "103".
-        self.run.add(markup.text_of(element).translate(note_marks.HIGH), context.language)
+        self.run.add(markup.text_of(element).translate(notes.HIGH), context.language)
         return True
 
     def _children(self, element: Element, context: Context) -> None:
@@ -226,7 +221,7 @@ class _Walker:
             self.run.add_blank()
             return
         self._flush(context)
-        if context.kind in _SPOKEN_BY and (said := speakers.block_name(element)):
+        if context.kind in _SPOKEN_BY and (said := structure.block_name(element)):
             self._name_speaker(element, said, context)
             return
         inner = self._context_in(element, name, context)
@@ -282,8 +277,8 @@ class _Walker:
 
     def _table(self, table: Element, context: Context) -> None:
         """Read a table as rows, as the speeches of a play, or as text."""
-        use = tables.use_of(table)
-        if use is tables.Use.LAYOUT or context.kind is BlockKind.NOTE:
+        use = structure.use_of(table)
+        if use is structure.Use.LAYOUT or context.kind is BlockKind.NOTE:
             self._children(table, context)
             return
         self._text(table.text, context)
@@ -299,13 +294,13 @@ class _Walker:
                 self._row(child, use, context)
             self._text(child.tail, context)
 
-    def _row(self, row: Element, use: tables.Use, context: Context) -> None:
+    def _row(self, row: Element, use: structure.Use, context: Context) -> None:
         if markup.name_of(row) != "tr" or markup.is_hidden(row):
             self.walk(row, context)
             return
         self._flush(context)
         self._anchor(row)
-        if use is tables.Use.SPEECHES:
+        if use is structure.Use.SPEECHES:
             self._speech(row, context)
             return
         role = markup.role_of(row) or context.role

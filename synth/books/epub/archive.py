@@ -7,12 +7,50 @@ import struct
 import unicodedata
 import zipfile
 import zlib
-from types import TracebackType
-from typing import BinaryIO
+from typing import IO, BinaryIO
 from urllib.parse import unquote
 
 from synth.books.book import BookRejectedError
-from synth.books.documents.archives import LIMITS, open_book_archive
+from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
+
+LIMITS = ZipLimits(
+    entries=10_000,
+    directory_bytes=4 * 1024**2,
+    growth_bytes=128 * 1024**2,  # a long novel has 2 MiB in all
+    ratio=50,
+    ratio_from_bytes=8 * 1024**2,
+)
+_CODES = {
+    "too_large": "book_archive_too_large",
+    "unsafe": "book_archive_unsafe",
+    "encrypted": "book_encrypted",
+}
+_REMEDIES = {
+    "too_large": "Leave out everything that is not part of the book, or split the book.",
+    "unsafe": "Make the file again with another program.",
+    "encrypted": "Send it without a password.",
+}
+
+
+def open_book_archive(
+    source: IO[bytes], what: str, *, damaged: str, limits: ZipLimits = LIMITS
+) -> zipfile.ZipFile:
+    """Open an archive by its directory; none of its entries is read.
+
+    Args:
+        what: what the archive is to be, such as "EPUB".
+        damaged: the code for a file that is no archive, or a damaged one.
+
+    Raises:
+        BookRejectedError: `damaged`, book_archive_too_large, book_archive_unsafe, book_encrypted.
+    """
+    try:
+        return open_zip(source, limits)
+    except ZipRefusedError as error:
+        code = _CODES.get(error.code, damaged)
+        remedy = _REMEDIES.get(error.code, "Send the file again, or save it again first.")
+        raise BookRejectedError(code, f"This {what} {error.why}. {remedy}") from error
+
 
 MAX_ENTRIES = LIMITS.entries
 MAX_ENTRY_BYTES = 16 * 1024**2
@@ -21,7 +59,7 @@ MAX_DIRECTORY_BYTES = LIMITS.directory_bytes
 _CHUNK_BYTES = 256 * 1024
 # What zipfile raises for files that are damaged; NotImplementedError, for a way of packing that it
 # does not know, is a RuntimeError, and a name that is no UTF-8 a ValueError.
-_DAMAGE = (
+DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
@@ -62,16 +100,7 @@ class Archive:
         for name in self.names:
             self._loose.setdefault(loosely(name), name)
 
-    def __enter__(self) -> Archive:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Let the archive go."""
         self._zip.close()
 
@@ -103,7 +132,7 @@ class Archive:
                         raise EntryError(f"it has more than {max_bytes // 1024**2} MiB")
                     chunks.append(chunk)
                     _check_ratio(found, num_bytes, entry.compress_size)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise EntryError(f"it is damaged: {error}") from error
         return b"".join(chunks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
@@ -16,25 +17,19 @@ from synth.books.documents.notes import mark_notes
 from synth.books.documents.parsing import decode, parse_document
 from synth.books.documents.xhtml import document_of
 from synth.books.epub.archive import Archive, EntryError
-from synth.books.epub.contents import read_contents
-from synth.books.epub.links import canonical_paths, linked, mend_contents
-from synth.books.epub.metadata import read_metadata
-from synth.books.epub.package import Package, read_package
+from synth.books.epub.contents import canonical_paths, linked, mend_contents, read_contents
+from synth.books.epub.package import Package, read_metadata, read_package
+from synth.books.images import image_size
 from synth.books.rules import SkipReason, section_reason
-from synth.bookshelf.image_size import image_size
 
 # A page of this kind is not longer: a book of one file says that its start is the title page.
-_MAX_CHARS = {
-    SkipReason.TITLE_PAGE: 3_000,
-    SkipReason.LICENCE: 30_000,
-    SkipReason.CONTENTS: 60_000,
-}
+_MAX_CHARS = {SkipReason.TITLE_PAGE: 3_000, SkipReason.LICENCE: 30_000, SkipReason.CONTENTS: 60_000}
 _MAX_SHARE = 0.5  # of the book's text
 _MIN_LINKS = 5
 _MIN_LINKED_SHARE = 0.8  # of a page's characters: what is all links is a contents list
 
 
-def with_landmarks(
+def apply_landmarks(
     documents: list[Document], landmarks: dict[str, str]
 ) -> tuple[list[Document], list[str]]:
     """Return the documents with the roles that the landmarks give them, and warnings.
@@ -60,7 +55,7 @@ def with_landmarks(
     return chosen, warnings
 
 
-def all_linear(documents: list[Document]) -> tuple[list[Document], list[str]]:
+def ensure_linear(documents: list[Document]) -> tuple[list[Document], list[str]]:
     """Return the documents; if none of them belongs to the order of reading, all do."""
     if any(document.is_linear and document.source_chars for document in documents):
         return documents, []
@@ -242,7 +237,7 @@ def read_epub(source: Path | bytes | BinaryIO) -> Book:
             return read_epub(opened)
     if isinstance(source, bytes):
         return read_epub(io.BytesIO(source))
-    with Archive(source) as archive:
+    with closing(Archive(source)) as archive:
         refuse_drm(archive)
         package = read_package(archive)
         metadata = read_metadata(package.root)
@@ -292,8 +287,8 @@ def _documents(
         if is_contents(parsed.root, document):
             document = replace(document, role="toc")
         documents.append(replace(document, is_linear=place.is_linear))
-    documents, told = with_landmarks(documents, landmarks)
-    documents, told_too = all_linear(documents)
+    documents, told = apply_landmarks(documents, landmarks)
+    documents, told_too = ensure_linear(documents)
     package.warnings += [*told, *told_too]
     return tuple(documents)
 

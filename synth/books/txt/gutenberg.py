@@ -43,29 +43,12 @@ _TITLE_PAGE = re.compile(
     re.IGNORECASE,
 )
 _LANGUAGES = {
-    "english": "en",
-    "french": "fr",
-    "german": "de",
-    "spanish": "es",
-    "italian": "it",
-    "portuguese": "pt",
-    "dutch": "nl",
-    "finnish": "fi",
-    "swedish": "sv",
-    "danish": "da",
-    "norwegian": "no",
-    "polish": "pl",
-    "hungarian": "hu",
-    "russian": "ru",
-    "greek": "el",
-    "latin": "la",
-    "chinese": "zh",
-    "japanese": "ja",
-    "esperanto": "eo",
-    "catalan": "ca",
-    "czech": "cs",
-    "tagalog": "tl",
-}
+    "english": "en", "french": "fr", "german": "de", "spanish": "es", "italian": "it",
+    "portuguese": "pt", "dutch": "nl", "finnish": "fi", "swedish": "sv", "danish": "da",
+    "norwegian": "no", "polish": "pl", "hungarian": "hu", "russian": "ru", "greek": "el",
+    "latin": "la", "chinese": "zh", "japanese": "ja", "esperanto": "eo", "catalan": "ca",
+    "czech": "cs", "tagalog": "tl",
+}  # fmt: skip
 _MAX_TITLE_PAGE = 160
 _MAX_SHORT_TITLE = 55  # characters; a longer title may have been wrapped
 

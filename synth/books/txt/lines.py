@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from synth.books.book import count_chars
+from synth.books.documents.labels import is_eastern_label
 from synth.books.documents.markup import CJK
-from synth.books.txt.heading_words import is_eastern_label
 
 _CJK_END, _CJK_START = re.compile(rf"[{CJK}]\Z"), re.compile(rf"[{CJK}]")
 _STARS = re.compile(r"(?:\*\s*){3,}|⁂")  # between two scenes, with or without blank lines
@@ -52,12 +52,10 @@ class Group:
 
     @property
     def text(self) -> str:
-        """Return the lines, joined by one blank."""
         return " ".join(line.text for line in self.lines)
 
     @property
     def source_chars(self) -> int:
-        """Return the characters that are no blanks."""
         return sum(count_chars(line.text) for line in self.lines)
 
 
@@ -180,10 +178,10 @@ def polish(text: str) -> str:
 
 def polish_line(text: str) -> str:
     """Return `polish` of a single line, whose wider gaps part words whose letters are set apart."""
-    return polish(closed_up(text))
+    return polish(close_up(text))
 
 
-def closed_up(text: str) -> str:
+def close_up(text: str) -> str:
     """Return a line whose letters are set apart, in capitals or as "I n h a l t", as its words."""
     letters = [token for token in text.split() if any(c.isalpha() for c in token)]
     if len(letters) < 3 or not all(_is_letter(token) for token in letters):

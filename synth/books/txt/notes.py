@@ -41,7 +41,7 @@ def split_brackets(groups: Sequence[Group]) -> list[Group]:
                 if _is_closed(" ".join(line.text for line in lines)):
                     group, index = Group(lines, group.blanks), end
                     break
-        parted += _apart(group)
+        parted += _cut_at_brackets(group)
         index += 1
     return parted
 
@@ -50,7 +50,7 @@ def _is_closed(text: str) -> bool:
     return text.count("]") >= text.count("[")
 
 
-def _apart(group: Group) -> list[Group]:
+def _cut_at_brackets(group: Group) -> list[Group]:
     """Cut a group at bracketed lines, so that a picture between two lines is no part of them."""
     parts: list[Group] = []
     is_open = False
@@ -117,11 +117,11 @@ def link_notes(blocks: list[Block]) -> list[Block]:
         elif block.kind in (BlockKind.FURNITURE, BlockKind.BREAK) or not _MARKED.search(block.text):
             linked.append(block)
         else:
-            linked.append(_without_marks(block, index, places, names))
+            linked.append(_remove_marks(block, index, places, names))
     return linked
 
 
-def _without_marks(
+def _remove_marks(
     block: Block, index: int, places: dict[str, list[int]], names: dict[int, str]
 ) -> Block:
     marks: list[str] = []

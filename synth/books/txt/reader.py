@@ -7,23 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
-from synth.books.book import (
-    Block,
-    BlockKind,
-    Book,
-    Document,
-    Metadata,
-    count_chars,
-)
+from synth.books.book import Block, BlockKind, Book, Document, Metadata, count_chars
+from synth.books.chapters import states_rights
+from synth.books.documents.html import check_complete, toc_of
 from synth.books.documents.markup import ROLES, is_ornament
-from synth.books.documents.markup_book import check_complete, toc_of
-from synth.books.documents.section_names import says_rights
 from synth.books.txt import gutenberg as txt_gutenberg
 from synth.books.txt import notes as txt_notes
 from synth.books.txt import plays as txt_plays
-from synth.books.txt.contents import ContentsList, find_contents
 from synth.books.txt.decoding import Decoded, decode_text
-from synth.books.txt.headings import Heading, find_heading, is_title
+from synth.books.txt.headings import ContentsList, Heading, find_contents, find_heading, is_title
 from synth.books.txt.lines import (
     Group,
     Layout,
@@ -120,7 +112,7 @@ class _Reader:
             else:
                 self._add_text(group)
             index += 1
-        return _with_whole_title_page(self.blocks)
+        return _complete_title_page(self.blocks)
 
     def _is_behind_notes(self, group: Group) -> bool:
         """Say whether a group is no note of the transcriber, which a wide gap ends."""
@@ -143,7 +135,7 @@ class _Reader:
                     continue
                 last[heading.rank] = heading.number
             found[index] = heading
-        return _without_lone_numerals(found)
+        return _drop_lone_numerals(found)
 
     def _is_title_page(self, group: Group, index: int, heading: Heading) -> bool:
         is_early = index < _FRONT_GROUPS and bool(self.metadata.title)
@@ -171,7 +163,7 @@ class _Reader:
         ):
             text = " ".join(polish_line(line.text) for line in group.lines)
             block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="titlepage")
-        elif is_before_text and len(group.text) <= _MAX_RIGHTS and says_rights(group.text):
+        elif is_before_text and len(group.text) <= _MAX_RIGHTS and states_rights(group.text):
             text = polish(group.text)
             block = Block(BlockKind.PARAGRAPH, text, group.source_chars, role="copyright-page")
         else:
@@ -263,7 +255,7 @@ class _Reader:
             self.blocks.append(Block(kind, text, count_chars(line.text), role=self.role))
 
 
-def _with_whole_title_page(blocks: list[Block]) -> list[Block]:
+def _complete_title_page(blocks: list[Block]) -> list[Block]:
     """Return the blocks with the short lines between two pieces of a title page as such, too."""
     pieces = [at for at, block in enumerate(blocks[:_FRONT_GROUPS]) if block.role == "titlepage"]
     for one, other in itertools.pairwise(pieces):
@@ -284,7 +276,7 @@ def _levels_of(headings: Sequence[Heading]) -> dict[str, int]:
     return levels | {"named": plain, "titled": plain}
 
 
-def _without_lone_numerals(headings: dict[int, Heading]) -> dict[int, Heading]:
+def _drop_lone_numerals(headings: dict[int, Heading]) -> dict[int, Heading]:
     """Leave out numbers alone of which there is never a second: "I" is also a word."""
     counted = [heading.number for heading in headings.values() if heading.rank == "numeral"]
     if not counted or max(counted) > 1:

@@ -12,17 +12,24 @@ from torch import Tensor, nn
 
 from synth.engine.codec.config import HEAD_DIM
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.decoder_layers import DecoderBlock, DecodingQuantizer, WaveDecoder
-from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d, ConvNeXtBlock
-from synth.engine.codec.quantizer import VectorQuantizer
-from synth.engine.codec.residual import ResidualUnit, Snake
-from synth.engine.codec.transformer import (
+from synth.engine.codec.layers import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    ConvNeXtBlock,
+    ResidualUnit,
+    Snake,
+)
+from synth.engine.codec.stages import (
     NORM_EPS,
     ROPE_ROWS,
+    DecoderBlock,
+    DecodingQuantizer,
     RMSNorm,
     TransformerLayer,
+    VectorQuantizer,
+    WaveDecoder,
 )
-from synth.engine.loading.heap import trim_heap
+from synth.engine.loading.device_memory import trim_heap
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.convolution import (
     Ahead,

@@ -8,10 +8,10 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from synth.engine.codec.batching import group_by_length, pad_right
+from synth.engine.codec.chunks import MAX_PIECE_FRAMES, CompiledLayers, FrameRunner
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder_layers import DecodingQuantizer, WaveDecoder
-from synth.engine.codec.streams.layers import MAX_PIECE_FRAMES, CompiledLayers, FrameRunner
+from synth.engine.codec.layers import group_by_length, pad_right
+from synth.engine.codec.stages import DecodingQuantizer, WaveDecoder
 from synth.engine.errors import InvalidSpecError
 
 # A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
@@ -45,12 +45,10 @@ class CodecDecoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Return the device that the weights are on."""
         return self.quantizer.post_module.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of the weights."""
         return self.quantizer.post_module.norm.weight.dtype
 
     @property
@@ -68,8 +66,28 @@ class CodecDecoder(nn.Module):
         return FrameRunner(self.quantizer, self.decoder)
 
     def check_codes(self, codes: Sequence[Tensor]) -> None:
-        """Raise InvalidSpecError unless each is integers [K, T], none negative."""
-        check_codes(codes, self.config.num_codebooks, by_numpy=self.compiled is not None)
+        """Raise InvalidSpecError unless each is integers [K, T], none negative.
+
+        Waits for the device once at most, where codes are on one.
+        """
+        shape = f"({self.config.num_codebooks}, frames)"
+        for matrix in codes:
+            is_integer = not (matrix.is_floating_point() or matrix.is_complex())
+            is_integer = is_integer and matrix.dtype is not torch.bool
+            if not is_integer or matrix.dim() != 2 or len(matrix) != self.config.num_codebooks:
+                raise InvalidSpecError(
+                    f"Codes must be integers of shape {shape}, not {matrix.dtype} of shape "
+                    f"{tuple(matrix.shape)}."
+                )
+        if self.compiled is not None:  # on the host, without an operation of PyTorch
+            arrays = [matrix.cpu().numpy() for matrix in codes if matrix.numel()]
+            has_negative = any(array.min() < 0 for array in arrays)
+        else:
+            least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
+            together = [number.to(least[0].device) for number in least]
+            has_negative = bool(together) and bool(torch.stack(together).min() < 0)
+        if has_negative:
+            raise InvalidSpecError("Codes must not be negative; these hold one that is.")
 
     @torch.inference_mode()
     def decode(
@@ -120,38 +138,3 @@ class CodecDecoder(nn.Module):
             return samples.float().unbind()
         wave: Tensor = self.decoder(self.quantizer(batch))
         return wave[:, 0].float().unbind()
-
-
-def check_codes(codes: Sequence[Tensor], num_codebooks: int, *, by_numpy: bool = False) -> None:
-    """Raise InvalidSpecError unless each is integers [num_codebooks, T], none negative.
-
-    Waits for the device once at most, where codes are on one.
-
-    Args:
-        by_numpy: look at the numbers on the host, without an operation of PyTorch.
-    """
-    for matrix in codes:
-        if not _is_integer(matrix) or matrix.dim() != 2 or matrix.shape[0] != num_codebooks:
-            raise InvalidSpecError(
-                f"Codes must be integers of shape ({num_codebooks}, frames), not {matrix.dtype} of "
-                f"shape {tuple(matrix.shape)}."
-            )
-    if by_numpy:
-        arrays = [matrix.cpu().numpy() for matrix in codes if matrix.numel()]
-        has_negative = any(array.min() < 0 for array in arrays)
-    else:
-        has_negative = _has_negative(codes)
-    if has_negative:
-        raise InvalidSpecError("Codes must not be negative; these hold one that is.")
-
-
-def _has_negative(codes: Sequence[Tensor]) -> bool:
-    """Return whether any matrix has a number below 0, having waited for the device once."""
-    least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
-    if not least:
-        return False
-    return bool(torch.stack([number.to(least[0].device) for number in least]).min() < 0)
-
-
-def _is_integer(codes: Tensor) -> bool:
-    return not (codes.is_floating_point() or codes.is_complex() or codes.dtype is torch.bool)

@@ -6,7 +6,9 @@ spells it, so that the names a file must hold can be told from the modules.
 
 from __future__ import annotations
 
-from typing import Literal
+import importlib
+from collections.abc import Iterator, Sequence
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +20,8 @@ WeightNorm = Literal["parametrized", "g_and_v"] | None
 # Below so many channels, PyTorch's bfloat16 convolutions (oneDNN's; seen in torch 2.13) give wrong
 # numbers on processors with AMX for some kernels and strides, such as 16 channels, 16 taps, step 8.
 _TRUSTED_CHANNELS = 32
+RESIDUAL_DILATIONS = (1, 3, 9)
+KERNELS = "synth.engine.kernels.snake"  # it imports triton, which is not everywhere
 
 
 class NormedConv1d(nn.Conv1d):
@@ -150,7 +154,6 @@ class ConvNeXtBlock(nn.Module):
         self.gamma = nn.Parameter(torch.empty(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map [B, dim, T] to the same shape."""
         return x + self.mix(self.dwconv(x))
 
     def mix(self, x: Tensor) -> Tensor:
@@ -158,3 +161,121 @@ class ConvNeXtBlock(nn.Module):
         y: Tensor = self.norm(x.transpose(1, 2))  # [B, T, dim]
         y = self.pwconv2(F.gelu(self.pwconv1(y)))
         return (self.gamma * y).transpose(1, 2)
+
+
+def group_by_length(lengths: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """Yield groups of indices, longest first, whose padded size is at most `limit` positions.
+
+    An input longer than `limit` is a group of its own: the limit saves memory, it forbids nothing.
+    """
+    group: list[int] = []
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if group and lengths[group[0]] * (len(group) + 1) > limit:
+            yield group
+            group = []
+        group.append(index)
+    if group:
+        yield group
+
+
+def pad_right(items: Sequence[Tensor], length: int) -> Tensor:
+    """Stack tensors [..., n] into [B, ..., length], with zeros after each one's own end."""
+    return torch.stack([F.pad(item, (0, length - item.shape[-1])) for item in items])
+
+
+class Snake(nn.Module):
+    """Add a periodic bump to each channel: x + sin(alpha x)^2 / alpha.
+
+    `inverse` is set where the work is done by kernels, see `fusing`: 1 / alpha in float32, [dim].
+    """
+
+    inverse: Tensor | None = None
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.empty(1, dim, 1))
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        bias: Tensor | None = None,
+        left: int = 0,
+        context: Tensor | None = None,
+    ) -> Tensor:
+        """Map [B, dim, T] to [B, dim, left + T].
+
+        Args:
+            bias: [dim], added to x first; x may then be written over.
+            left: columns put before x's own, zeros or `context` [B, dim, left].
+        """
+        if self.inverse is None:
+            return self._plain(x, bias, left, context)
+        kernels = importlib.import_module(KERNELS)
+        y: Tensor = kernels.snake(
+            x,
+            self.alpha,
+            self.inverse,
+            bias=bias,
+            left=left,
+            context=context,
+            in_place=bias is not None and not left,
+        )
+        return y
+
+    def _plain(self, x: Tensor, bias: Tensor | None, left: int, context: Tensor | None) -> Tensor:
+        if bias is not None:
+            x = x + bias[:, None]
+        # In place on the one temporary: at full width this tensor is the codec's largest.
+        bump = (x * self.alpha).sin_()
+        bump.mul_(bump)
+        y = torch.addcmul(x, bump, 1 / (self.alpha + 1e-9))
+        if context is not None:
+            return torch.cat([context, y], dim=-1)
+        return F.pad(y, (left, 0)) if left else y
+
+
+class ResidualUnit(nn.Module):
+    """Add to the input: Snake, dilated convolution of 7, Snake, convolution of 1."""
+
+    has_kernels: bool = False  # set together with its Snakes' `inverse`
+
+    def __init__(self, dim: int, dilation: int) -> None:
+        super().__init__()
+        self.block = nn.Sequential(
+            Snake(dim),
+            CausalConv1d(dim, dim, 7, dilation=dilation),
+            Snake(dim),
+            CausalConv1d(dim, dim, 1),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.has_kernels:
+            first, wide, _, _ = self.layers
+            return self.finish(x, first(x, left=wide.left))
+        y: Tensor = x + self.block(x)
+        return y
+
+    @property
+    def layers(self) -> tuple[Snake, CausalConv1d, Snake, CausalConv1d]:
+        return cast("tuple[Snake, CausalConv1d, Snake, CausalConv1d]", tuple(self.block))
+
+    def finish(self, x: Tensor, padded: Tensor) -> Tensor:
+        """Return the unit's output of x [B, dim, T] where kernels do the work.
+
+        Args:
+            padded: what comes of the first Snake, behind what its convolution looks back on.
+        """
+        _, wide, second, narrow = self.layers
+        kernels = importlib.import_module(KERNELS)
+        # Each bias goes with the next pass over its tensor: cuDNN would add it in one of its own.
+        branch = wide.conv(padded, with_bias=False)
+        del padded  # these are the codec's largest tensors
+        branch = second(branch, bias=wide.conv.bias)
+        y: Tensor = kernels.add_branch(x, narrow.conv(branch, with_bias=False), narrow.conv.bias)
+        return y
+
+
+def residual_units(dim: int) -> list[nn.Module]:
+    """Return the three residual units of a block, with growing dilation."""
+    return [ResidualUnit(dim, dilation) for dilation in RESIDUAL_DILATIONS]

@@ -23,6 +23,13 @@ from synth.engine.errors import ReferenceAudioError, ResamplerUnavailableError
 ZERO_CROSSINGS = 6
 ROLLOFF = 0.99
 MAX_PRODUCTS = 1 << 23  # of samples with taps, at once: 32 MiB
+MAX_RATE = 384_000  # Hz; far above any clip, and it bounds a filter's size
+MAX_FILTERS = 8
+# torchaudio keeps all taps of all phases, 15 GB for 44101 -> 44100 Hz; ours the non-zero ones.
+MAX_TORCHAUDIO_TAPS = 1 << 24
+_Resample = Callable[[Tensor], Tensor]
+_filters: OrderedDict[tuple[object, ...], _Resample] = OrderedDict()
+_filters_lock = threading.Lock()
 
 
 def reduced_rates(rate_in: int, rate_out: int) -> tuple[int, int, int]:
@@ -83,16 +90,6 @@ class SincFilter:
         return starts, (sinc * window * (base / self._step)).float()
 
 
-MAX_RATE = 384_000  # Hz; far above any clip, and it bounds a filter's size
-MAX_FILTERS = 8
-# torchaudio keeps all taps of all phases, 15 GB for 44101 -> 44100 Hz; ours the non-zero ones.
-MAX_TORCHAUDIO_TAPS = 1 << 24
-
-_Resample = Callable[[Tensor], Tensor]
-_filters: OrderedDict[tuple[object, ...], _Resample] = OrderedDict()
-_filters_lock = threading.Lock()
-
-
 class ResamplerChoice(enum.StrEnum):
     """Say which resampler to use; `auto` is torchaudio where it imports and fits."""
 
@@ -147,8 +144,8 @@ def chosen_resampler(choice: ResamplerChoice, rate_in: int, rate_out: int) -> st
         return "torchaudio"
     if choice is ResamplerChoice.TORCHAUDIO:
         raise ResamplerUnavailableError(
-            f"TTS_RESAMPLER=torchaudio cannot be used: {problem}. Install a torchaudio that "
-            "fits this torch, or set TTS_RESAMPLER=builtin, which gives the same result."
+            f"torchaudio cannot be used: {problem}. Install a torchaudio that "
+            "fits this torch, or set TTS_ENGINE_WITHOUT=torchaudio, which gives the same result."
         )
     return "builtin"
 

@@ -1,7 +1,9 @@
 """Attend with one query per stream over a cache, in splits of fixed size, merged in their order.
 
-A stream's result depends on its own positions alone: not on its neighbours, not on how many splits
-the cache has room for. Nothing behind a stream's position is read, whatever is there.
+One kernel does what stands between a decode step's projection and the merge: heads are normalised
+and rotated, the new key and value are written and every split attends. A stream's result depends on
+its own positions alone: not on its neighbours, not on how many splits the cache has room for.
+Nothing behind a stream's position is read, whatever is there.
 """
 
 from __future__ import annotations
@@ -10,16 +12,17 @@ from dataclasses import dataclass
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.attention_kernels import attend_splits_kernel, merge_splits_kernel
-from synth.engine.model.attention import SPLIT_POSITIONS
+from synth.engine.kernels.frame_attention import check_cache, write_heads_torch
+from synth.engine.model.layers import SPLIT_POSITIONS
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
 _MERGED_POSITIONS = 2048  # whose splits are added as one sum; fixed, so that every cache's order is
 _USUAL_POSITIONS = 1200  # of a stream: a voice's prefix, a text and half of its speech
 _MULTIPROCESSORS = 132  # of an H100 or H200
-LOG2_E = 1.4426950408889634
+_LOG2_E = 1.4426950408889634
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +39,6 @@ class Parts:
 
     @classmethod
     def allocate(cls, q: Tensor, num_splits: int) -> Parts:
-        """Return room for queries [B, H, D]."""
         shape = (*q.shape[:2], num_splits)
         peaks, weights = torch.empty(2, *shape, device=q.device, dtype=torch.float32)
         mixed = torch.empty(*shape, q.shape[2], device=q.device, dtype=torch.float32)
@@ -55,33 +57,79 @@ def split_for(batch: int, kv_heads: int) -> int:
     return split
 
 
-def decode_attention(
-    q: Tensor, keys: Tensor, values: Tensor, position: Tensor, *, split: int = SPLIT_POSITIONS
+def step_attention(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: Tensor,
+    *,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+    split: int = SPLIT_POSITIONS,
 ) -> Tensor:
-    """Attend with each stream's query over its positions 0 to `position`, that one included.
+    """Write each stream's key and value at its position and attend up to and with it.
 
     The grid depends on shapes alone and the positions are read on the device: one captured graph
     serves every length. Splits behind a stream's position end at once.
 
     Args:
-        q: [B, H, D], D side by side.
-        keys, values: one layer's cache [B, KV, S, D] in q's dtype or float32, H a multiple of KV,
-            with the same strides; D side by side.
+        qkv: [B, (H + 2 * KV) * D], a stream's query heads, key heads and value heads, side by side;
+            D even.
+        rope: the table of all positions, float32 [S or more, D / 2, 2], of cos and sin.
+        keys, values: one layer's cache [B, KV, S, D] in qkv's dtype or float32, with the same
+            strides; D side by side.
         position: int64 [B]; one beyond S - 1 is taken as S - 1.
+        weight: of the norm of every query and key head, [H + KV, D], multiplied before the cast;
+            None means no norm.
         split: positions of a split, a multiple of 64; another number gives other last bits.
 
     Returns:
-        [B, H * D] in q's dtype.
+        [B, H * D] in qkv's dtype.
     """
-    parts = Parts.allocate(q, triton.cdiv(keys.shape[2], split))
-    attend_splits(q, keys, values, position, parts, split=split)
-    return merge_splits(q, position, parts, keys.shape[2], split=split)
+    batch, width = qkv.shape
+    _, kv_heads, length, head_dim = keys.shape
+    heads = width // head_dim - 2 * kv_heads
+    q = qkv.view(batch, -1, head_dim)[:, :heads]
+    check_cache(q, keys, values)
+    assert width == (heads + 2 * kv_heads) * head_dim and heads % kv_heads == 0
+    assert head_dim % 2 == 0 and split % _block_positions(keys) == 0
+    assert rope.is_contiguous() and (weight is None or weight.is_contiguous())
+    assert position.shape == (batch,) and position.is_contiguous()
+    parts = Parts.allocate(q, triton.cdiv(length, split))
+    _step_splits[(kv_heads, batch, triton.cdiv(length, split))](
+        qkv, rope, weight, keys, values, position, parts.mixed, parts.peaks, parts.weights,
+        head_dim**-0.5 * _LOG2_E, eps, length, parts.peaks.shape[2], qkv.stride(0),
+        *keys.stride()[:3], HEADS=heads, GROUP=heads // kv_heads,
+        ROWS=max(triton.next_power_of_2(heads // kv_heads), 16), HEAD_DIM=head_dim,
+        WIDTH=max(triton.next_power_of_2(head_dim), 16), SPLIT=split, BLOCK=_block_positions(keys),
+        WIDE=_needs_wide_products(keys), num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return _merge_splits(q, position, parts, length, split=split)
+
+
+def step_attention_torch(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: Tensor,
+    *,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+    split: int = SPLIT_POSITIONS,
+) -> Tensor:
+    q = write_heads_torch(qkv, rope, keys, values, position, weight=weight, eps=eps)
+    return decode_attention_torch(q, keys, values, position, split=split)
 
 
 def decode_attention_torch(
     q: Tensor, keys: Tensor, values: Tensor, position: Tensor, *, split: int = SPLIT_POSITIONS
 ) -> Tensor:
-    """Specify `decode_attention`: all in float32 to one final cast."""
+    """Attend with each stream's query up to and with its position, all in float32 to one cast.
+
+    The positions are written already; other arguments as for `step_attention`.
+    """
     batch, heads, head_dim = q.shape
     length = keys.shape[2]
     last = position.clamp(max=length - 1)
@@ -106,110 +154,161 @@ def decode_attention_torch(
     return out.to(q.dtype).view(batch, heads * head_dim)
 
 
-def attend_splits(
-    q: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    position: Tensor,
-    parts: Parts,
-    *,
-    split: int,
-    own_from: Tensor | None = None,
-    group: Tensor | None = None,
-    skip: int = 0,
-) -> None:
-    """Fill in the parts of every split that a stream sees, from part `skip` on.
-
-    With `own_from` int64 [P] and `group` int64 [B], a stream of group g sees nothing before
-    position own_from[g]; one of a group below 0 sees everything.
-    """
-    batch, heads, head_dim = q.shape
-    kv_heads, length = keys.shape[1], keys.shape[2]
-    check_cache(q, keys, values)
-    block = block_positions(keys)
-    assert heads % kv_heads == 0 and split % block == 0
-    assert position.shape == (batch,) and position.is_contiguous()
-    attend_splits_kernel[(kv_heads, batch, triton.cdiv(length, split))](
-        q,
-        keys,
-        values,
-        position,
-        own_from,
-        group,
-        parts.mixed,
-        parts.peaks,
-        parts.weights,
-        head_dim**-0.5 * LOG2_E,
-        length,
-        skip,
-        parts.peaks.shape[2],
-        q.stride(0),
-        q.stride(1),
-        *keys.stride()[:3],
-        KV_HEADS=kv_heads,
-        GROUP=heads // kv_heads,
-        ROWS=max(triton.next_power_of_2(heads // kv_heads), 16),
-        HEAD_DIM=head_dim,
-        WIDTH=max(triton.next_power_of_2(head_dim), 16),
-        SPLIT=split,
-        BLOCK=block,
-        WIDE=needs_wide_products(keys),
-        num_warps=4,
-        num_stages=3,
-    )
-
-
-def merge_splits(
-    q: Tensor,
-    position: Tensor,
-    parts: Parts,
-    length: int,
-    *,
-    split: int,
-    own_from: Tensor | None = None,
-    group: Tensor | None = None,
-    skip: int = 0,
-) -> Tensor:
-    """Return what the parts come to, [B, H * D] in q's dtype, added in their order.
-
-    With a group, first the parts of the `own_from[g]` positions that it shares, then, from part
-    `skip` on, the stream's own.
-    """
+def _merge_splits(q: Tensor, position: Tensor, parts: Parts, length: int, *, split: int) -> Tensor:
+    """Return what the parts come to, [B, H * D] in q's dtype, added in their order."""
     batch, heads, head_dim = q.shape
     out = torch.empty(batch, heads * head_dim, device=q.device, dtype=q.dtype)
-    merge_splits_kernel[(heads, batch)](
-        parts.mixed,
-        parts.peaks,
-        parts.weights,
-        position,
-        own_from,
-        group,
-        out,
-        length,
-        skip,
-        parts.peaks.shape[2],
-        HEADS=heads,
-        HEAD_DIM=head_dim,
-        WIDTH=triton.next_power_of_2(head_dim),
-        SPLIT=split,
-        CHUNK=triton.next_power_of_2(triton.cdiv(_MERGED_POSITIONS, split)),
-        num_warps=4,
-    )
+    _merge_kernel[(heads, batch)](
+        parts.mixed, parts.peaks, parts.weights, position, out, length, parts.peaks.shape[2],
+        HEADS=heads, HEAD_DIM=head_dim, WIDTH=triton.next_power_of_2(head_dim), SPLIT=split,
+        CHUNK=triton.next_power_of_2(triton.cdiv(_MERGED_POSITIONS, split)), num_warps=4,
+    )  # fmt: skip
     return out
 
 
-def check_cache(q: Tensor, keys: Tensor, values: Tensor) -> None:
-    """Stop a call whose layout the kernels do not read."""
-    assert keys.shape == values.shape and keys.stride() == values.stride()
-    assert keys.dtype == values.dtype and keys.dtype in (q.dtype, torch.float32)
-    assert q.shape[-1] == keys.shape[-1] and q.stride(-1) == keys.stride(-1) == 1
-
-
-def block_positions(keys: Tensor) -> int:
+def _block_positions(keys: Tensor) -> int:
     """Return how many positions of a cache a program holds at once."""
     return _BLOCK_BYTES // keys.element_size()
 
 
-def needs_wide_products(keys: Tensor) -> bool:
+def _needs_wide_products(keys: Tensor) -> bool:
     """Say whether products must be of float32: Triton's interpreter has none of 16 bits."""
     return keys.dtype == torch.float32 or not keys.is_cuda
+
+
+@triton.jit
+def _turned(heads, weight, angles, dim, mask, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
+    """Return heads [R, D] with their norm, if there is one, and adjacent pairs turned; rounded.
+
+    heads and weight point to the first numbers of each head, [R, 1]; angles to a position's.
+    """
+    x = tl.load(heads + dim[None, :], mask=mask, other=0.0).to(tl.float32)
+    other = tl.load(heads + (dim ^ 1)[None, :], mask=mask, other=0.0).to(tl.float32)
+    if weight is not None:
+        scale = tl.rsqrt(tl.sum(x * x, axis=1) / HEAD_DIM + eps)[:, None]
+        factor = tl.load(weight + dim[None, :], mask=mask, other=0.0).to(tl.float32)
+        other_factor = tl.load(weight + (dim ^ 1)[None, :], mask=mask, other=0.0).to(tl.float32)
+        x = (x * scale * factor).to(dtype).to(tl.float32)
+        other = (other * scale * other_factor).to(dtype).to(tl.float32)
+    cos = tl.load(angles + (dim & -2), mask=dim < HEAD_DIM, other=0.0)[None, :]
+    sin = tl.load(angles + (dim | 1), mask=dim < HEAD_DIM, other=0.0)[None, :]
+    return (x * cos + tl.where(dim % 2 == 0, -other, other) * sin).to(dtype)
+
+
+@triton.jit
+def _dot(a, b, WIDE: tl.constexpr):
+    """Multiply with float32 sums; operands of 16 bits give the same products either way."""
+    if WIDE:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
+    return tl.dot(a, b)
+
+
+@triton.jit
+def _attend_block(query, k, v, seen, scale, peak, weight, mixed, WIDE: tl.constexpr):
+    """Add one block of positions to running results: query [R, D], k and v [N, D], seen [N]."""
+    scores = _dot(query, tl.trans(k), WIDE) * scale
+    scores = tl.where(seen[None, :], scores, float("-inf"))
+    higher = tl.maximum(peak, tl.max(scores, axis=1))
+    carried = tl.exp2(peak - higher)
+    shares = tl.exp2(scores - higher[:, None])
+    weight = weight * carried + tl.sum(shares, axis=1)
+    # A share is rounded to the cache's dtype and what that cut off is added by a second product:
+    # with 16 bits the result is as good as float32's, and the tensor cores are idle anyway.
+    coarse = shares.to(k.dtype)
+    mixed = mixed * carried[:, None] + _dot(coarse, v, WIDE)
+    if k.dtype != tl.float32:
+        mixed += _dot((shares - coarse.to(tl.float32)).to(k.dtype), v, WIDE)
+    return higher, weight, mixed
+
+
+@triton.jit(do_not_specialize=["length", "num_parts"])
+def _step_splits(
+    qkv, rope, weight, keys, values, position, mixed_out, peaks_out, weights_out, scale, eps,
+    length, num_parts, qkv_row, cache_stream, cache_head, cache_position, HEADS: tl.constexpr,
+    GROUP: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr,
+    SPLIT: tl.constexpr, BLOCK: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Attend with the query heads of one key head over one split of one stream per program."""
+    kv_head, split = tl.program_id(0), tl.program_id(2)
+    stream = tl.program_id(1).to(tl.int64)
+    last = tl.minimum(tl.load(position + stream).to(tl.int32), length - 1)
+    first = split * SPLIT
+    if first > last:
+        return
+    dtype = qkv.dtype.element_ty
+    cached = keys.dtype.element_ty
+    row, dim, one = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, 1)
+    in_head = (dim < HEAD_DIM)[None, :]
+    in_query = (row < GROUP)[:, None] & in_head
+    head, key_head = kv_head * GROUP + row, HEADS + kv_head + one
+    source, angles = qkv + stream * qkv_row, rope + last.to(tl.int64) * HEAD_DIM
+    if weight is not None:
+        norms = weight + (head * HEAD_DIM)[:, None]
+        key_norms = weight + (key_head * HEAD_DIM)[:, None]
+    else:
+        norms = None
+        key_norms = None
+    query_at = source + (head * HEAD_DIM)[:, None]
+    query = _turned(query_at, norms, angles, dim, in_query, eps, HEAD_DIM, dtype).to(cached)
+    cache = stream * cache_stream + kv_head * cache_head
+    peak = tl.full((ROWS,), float("-inf"), tl.float32)
+    total = tl.zeros((ROWS,), tl.float32)
+    mixed = tl.zeros((ROWS, WIDTH), tl.float32)
+    end = tl.minimum(last, first + SPLIT)  # what is there already
+    for start in range(first, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        seen = at < end
+        place = cache + at[:, None] * cache_position + dim[None, :]
+        k = tl.load(keys + place, mask=seen[:, None] & in_head, other=0.0)
+        v = tl.load(values + place, mask=seen[:, None] & in_head, other=0.0)
+        peak, total, mixed = _attend_block(query, k, v, seen, scale, peak, total, mixed, WIDE)
+    if last < first + SPLIT:
+        # The new position, from registers: no program may read what another one writes.
+        key_at = source + (key_head * HEAD_DIM)[:, None]
+        value_at = key_at + (HEADS // GROUP) * HEAD_DIM + dim[None, :]
+        key = _turned(key_at, key_norms, angles, dim, in_head, eps, HEAD_DIM, dtype).to(cached)
+        value = tl.load(value_at, mask=in_head, other=0.0).to(cached)
+        place = cache + last * cache_position + dim[None, :]
+        tl.store(keys + place, key, mask=in_head)
+        tl.store(values + place, value, mask=in_head)
+        score = tl.sum(query.to(tl.float32) * key.to(tl.float32), axis=1) * scale
+        higher = tl.maximum(peak, score)
+        carried, share = tl.exp2(peak - higher), tl.exp2(score - higher)
+        total = total * carried + share
+        mixed = mixed * carried[:, None] + share[:, None] * value.to(tl.float32)
+        peak = higher
+    part = (stream * HEADS + head) * num_parts + split
+    tl.store(peaks_out + part, peak, mask=row < GROUP)
+    tl.store(weights_out + part, total, mask=row < GROUP)
+    tl.store(mixed_out + part[:, None] * HEAD_DIM + dim[None, :], mixed, mask=in_query)
+
+
+@triton.jit(do_not_specialize=["length", "num_parts"])
+def _merge_kernel(
+    mixed_in, peaks_in, weights_in, position, out, length, num_parts, HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr, CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Merge the parts of one head of one stream per program, CHUNK at a time."""
+    head = tl.program_id(0)
+    stream = tl.program_id(1).to(tl.int64)
+    live = tl.minimum(tl.load(position + stream).to(tl.int32), length - 1) // SPLIT + 1
+    begin = (stream * HEADS + head) * num_parts
+    dim = tl.arange(0, WIDTH)
+    peak = tl.full((), float("-inf"), tl.float32)
+    weight = tl.zeros((), tl.float32)
+    mixed = tl.zeros((WIDTH,), tl.float32)
+    for start in range(0, live, CHUNK):
+        nth = start + tl.arange(0, CHUNK)
+        there = nth < live
+        part = begin + nth
+        peaks = tl.load(peaks_in + part, mask=there, other=float("-inf"))
+        weights = tl.load(weights_in + part, mask=there, other=0.0)
+        rows = mixed_in + part[:, None] * HEAD_DIM + dim[None, :]
+        values = tl.load(rows, mask=there[:, None] & (dim < HEAD_DIM)[None, :], other=0.0)
+        higher = tl.maximum(peak, tl.max(peaks, axis=0))
+        carried, factor = tl.exp2(peak - higher), tl.exp2(peaks - higher)
+        weight = weight * carried + tl.sum(weights * factor, axis=0)
+        mixed = mixed * carried + tl.sum(values * factor[:, None], axis=0)
+        peak = higher
+    target = out + (stream * HEADS + head) * HEAD_DIM + dim
+    tl.store(target, (mixed / weight).to(out.dtype.element_ty), mask=dim < HEAD_DIM)

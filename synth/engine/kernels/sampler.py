@@ -11,16 +11,17 @@ from dataclasses import dataclass
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 from synth.contract import MAX_TOP_K
-from synth.engine.kernels.sampler_kernels import draw_codes_kernel, draw_tokens_kernel
-from synth.engine.model.noise import CounterFrame
 from synth.engine.model.sampling import (
+    MIN_TEMPERATURE,
     RAS_WINDOW,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
     Candidates,
+    CounterFrame,
     Cut,
     draw,
     probabilities,
@@ -28,6 +29,10 @@ from synth.engine.model.sampling import (
 )
 
 _MOST_ROWS = 1 << 16  # of logits: a row's number is 16 bits of the key it is sorted by
+_MIN_TEMPERATURE = tl.constexpr(MIN_TEMPERATURE)
+_SECOND_TEMPERATURE = tl.constexpr(SECOND_TEMPERATURE)
+_SECOND_TOP_P = tl.constexpr(SECOND_TOP_P)
+_WINDOW = tl.constexpr(RAS_WINDOW)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,22 +99,10 @@ def draw_tokens(
     tokens = torch.empty(4, batch, device=logits.device, dtype=torch.int64)
     finite = torch.empty(batch, device=logits.device, dtype=torch.bool)
     draw_tokens_kernel[(batch,)](
-        logits,
-        inputs.temperature,
-        inputs.top_p,
-        inputs.top_k,
-        inputs.words,
-        inputs.frame,
-        rows.ids,
-        window,
-        chosen,
-        tokens,
-        finite,
-        rows.semantic_begin,
-        rows.semantic_end,
-        *_strides(logits, inputs),
-        **_sizes(logits, inputs.max_top_k),
-    )
+        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.words, inputs.frame,
+        rows.ids, window, chosen, tokens, finite, rows.semantic_begin, rows.semantic_end,
+        *_strides(logits, inputs), **_sizes(logits, inputs.max_top_k),
+    )  # fmt: skip
     first, second, token, code = tokens.unbind()
     return TokenDraw(first, second, token, code, finite)
 
@@ -155,18 +148,9 @@ def draw_codes(logits: Tensor, inputs: DrawInputs, index: int, finite: Tensor) -
     """
     codes = torch.empty(logits.shape[0], device=logits.device, dtype=torch.int64)
     draw_codes_kernel[(logits.shape[0],)](
-        logits,
-        inputs.temperature,
-        inputs.top_p,
-        inputs.top_k,
-        inputs.words,
-        inputs.frame,
-        codes,
-        finite,
-        index,
-        *_strides(logits, inputs),
-        **_sizes(logits, inputs.max_top_k),
-    )
+        logits, inputs.temperature, inputs.top_p, inputs.top_k, inputs.words, inputs.frame, codes,
+        finite, index, *_strides(logits, inputs), **_sizes(logits, inputs.max_top_k),
+    )  # fmt: skip
     return codes
 
 
@@ -222,3 +206,180 @@ def _sizes(logits: Tensor, max_top_k: int) -> dict[str, int]:
         "CANDIDATES": min(max_top_k, num_rows),
         "num_warps": 8 if main > 1024 else 4,
     }
+
+
+@triton.jit
+def _load(logits, row, NUM_ROWS: tl.constexpr):
+    """Return float32 logits, minus infinity behind the last, and whether all are finite."""
+    inside = row < NUM_ROWS
+    x = tl.load(logits + row, mask=inside, other=float("-inf")).to(tl.float32)
+    finite = (tl.abs(x) < float("inf")) | (row >= NUM_ROWS)
+    return x, tl.min(finite.to(tl.int32), axis=0)
+
+
+@triton.jit
+def _keys(x, row, NUM_ROWS: tl.constexpr, WIDE: tl.constexpr):
+    """Return integers in the order of x and, among equal ones, against that of their rows.
+
+    The upper half are the bits of x, the lower are 65,535 less the row; all are different. 16 bits
+    hold a bfloat16, so that 32 will do.
+    """
+    x = tl.where(x == 0.0, 0.0, x)  # one zero, not two
+    bits = x.to(tl.int32, bitcast=True)
+    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # in the order of the numbers also below zero
+    if WIDE:
+        keys = (bits.to(tl.int64) << 32) | (0xFFFF - row).to(tl.int64)
+        lowest = tl.full((1,), -0x7FFFFFFFFFFFFFFF, tl.int64)
+    else:
+        keys = (bits & -0x10000) | (0xFFFF - row)
+        lowest = tl.full((1,), -0x7FFFFFFF, tl.int32)
+    return tl.where(row < NUM_ROWS, keys, lowest)
+
+
+@triton.jit
+def _values(keys, WIDE: tl.constexpr):
+    """Return the numbers and the rows that keys were made of."""
+    row = 0xFFFF - (keys & 0xFFFF).to(tl.int32)
+    if WIDE:  # noqa: SIM108 - a conditional expression would compile both halves
+        bits = (keys >> 32).to(tl.int32)
+    else:
+        bits = tl.where(keys < 0, keys | 0xFFFF, keys & -0x10000)
+    bits = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+    return bits.to(tl.float32, bitcast=True), row
+
+
+@triton.jit
+def _best(
+    logits,
+    NUM_ROWS: tl.constexpr,
+    MAIN: tl.constexpr,
+    TAIL: tl.constexpr,
+    KEEP: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+):
+    """Return the best logits, their rows and cumulative probabilities, and if all were finite."""
+    WIDE: tl.constexpr = logits.dtype.element_ty != tl.bfloat16
+    row = tl.arange(0, MAIN)
+    x, finite = _load(logits, row, NUM_ROWS)
+    top = tl.max(x, axis=0)
+    keys = tl.topk(_keys(x, row, NUM_ROWS, WIDE), KEEP)
+    if TAIL:
+        tail_row = MAIN + tl.arange(0, TAIL)
+        tail, tail_finite = _load(logits, tail_row, NUM_ROWS)
+        finite = tl.minimum(finite, tail_finite)
+        top = tl.maximum(top, tl.max(tail, axis=0))
+        both = tl.join(keys, tl.topk(_keys(tail, tail_row, NUM_ROWS, WIDE), KEEP))
+        keys = tl.topk(tl.reshape(both, [2 * KEEP]), KEEP)
+        total = tl.sum(tl.exp(x - top), axis=0) + tl.sum(tl.exp(tail - top), axis=0)
+    else:
+        total = tl.sum(tl.exp(x - top), axis=0)
+    values, rows = _values(keys, WIDE)
+    shares = tl.exp(values - top) / total
+    shares = tl.where(tl.arange(0, KEEP) < CANDIDATES, shares, 0.0)
+    # Padding has the largest row numbers there are; nothing may be looked up at those.
+    return values, tl.minimum(rows, NUM_ROWS - 1), tl.cumsum(shares, axis=0), finite
+
+
+@triton.jit
+def _scatter(x):
+    """Scatter 32 bits over 32 bits as `synth.engine.model.sampling` does."""
+    x = (x ^ (x >> 16)) * 0x21F0AAAD
+    x = (x ^ (x >> 15)) * 0x735A2D97
+    return x ^ (x >> 15)
+
+
+@triton.jit
+def _share(top_p):
+    """Return what candidates may sum up to: with 1 none is cut, though a sum of floats passes 1."""
+    return tl.where(top_p < 1, top_p, 3.0)
+
+
+@triton.jit
+def _winner(
+    values, cumulative, ids, words, temperature, top_p, top_k, KEEP: tl.constexpr,
+    CANDIDATES: tl.constexpr,
+):  # fmt: skip
+    """Return the id that wins a race with the noise of two words at `words`."""
+    rank = tl.arange(0, KEEP)
+    kept = (rank == 0) | ((rank < top_k) & (cumulative <= top_p) & (rank < CANDIDATES))
+    # Rounded as torch does: a temperature near 0 makes a last bit a large number.
+    scaled = tl.div_rn(values, tl.zeros_like(values) + tl.maximum(temperature, _MIN_TEMPERATURE))
+    scaled = tl.where(kept, scaled, float("-inf"))
+    weights = tl.exp(scaled - tl.max(scaled, axis=0))
+    weights = weights / tl.sum(weights, axis=0)
+    mixed = _scatter(ids.to(tl.uint32) + tl.load(words).to(tl.uint32))
+    mixed = _scatter(mixed ^ tl.load(words + 1).to(tl.uint32))
+    uniform = ((mixed >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07  # 2 ** -23
+    scores = weights / -tl.log(uniform)
+    scores = tl.where(kept & (scores == scores), scores, -1.0)  # NaN has no place in an order
+    winner = tl.argmax(scores, axis=0)
+    return tl.sum(tl.where(rank == winner, ids, 0), axis=0)
+
+
+@triton.jit(do_not_specialize=["semantic_begin", "semantic_end"])
+def draw_tokens_kernel(
+    logits, temperature, top_p, top_k, words, frame, ids, window, chosen, tokens_out, finite_out,
+    semantic_begin, semantic_end, logits_stride, words_stream, words_frame, NUM_ROWS: tl.constexpr,
+    MAIN: tl.constexpr, TAIL: tl.constexpr, KEEP: tl.constexpr, CANDIDATES: tl.constexpr,
+):  # fmt: skip
+    """Draw a stream's two tokens, choose one and let it enter the window."""
+    stream = tl.program_id(0).to(tl.int64)
+    batch = tl.num_programs(0)
+    values, rows, cumulative, finite = _best(
+        logits + stream * logits_stride, NUM_ROWS, MAIN, TAIL, KEEP, CANDIDATES
+    )
+    tokens = tl.load(ids + rows)
+    noise = words + stream * words_stream + tl.load(frame + stream) * words_frame
+    most = tl.load(top_k + stream)
+    warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
+    first = _winner(values, cumulative, tokens, noise, warmth, share, most, KEEP, CANDIDATES)
+    second = _winner(
+        values,
+        cumulative,
+        tokens,
+        noise + 2,
+        _SECOND_TEMPERATURE,
+        _SECOND_TOP_P,
+        most,
+        KEEP,
+        CANDIDATES,
+    )
+    token = first
+    if window is not None:
+        at = tl.arange(0, 16)
+        past = window + stream * _WINDOW + at
+        seen = tl.load(past, mask=at < _WINDOW, other=-1)
+        following = tl.load(past + 1, mask=at < _WINDOW - 1, other=0)
+        repeated = tl.max((seen == first).to(tl.int32), axis=0) > 0
+        repeated &= (first >= semantic_begin) & (first <= semantic_end)
+        token = tl.where(repeated, second, first)
+        tl.debug_barrier()  # all have read the window before any of them writes it
+        rolled = tl.where(at == _WINDOW - 1, token, following)
+        tl.store(past, rolled, mask=(at < _WINDOW) & tl.load(chosen + stream))
+    code = tl.minimum(tl.maximum(token, semantic_begin), semantic_end) - semantic_begin
+    tl.store(tokens_out + stream, first)
+    tl.store(tokens_out + batch + stream, second)
+    tl.store(tokens_out + 2 * batch + stream, token)
+    tl.store(tokens_out + 3 * batch + stream, code)
+    tl.store(finite_out + stream, finite > 0)
+
+
+@triton.jit(do_not_specialize=["index"])
+def draw_codes_kernel(
+    logits, temperature, top_p, top_k, words, frame, codes_out, finite_out, index, logits_stride,
+    words_stream, words_frame, NUM_ROWS: tl.constexpr, MAIN: tl.constexpr, TAIL: tl.constexpr,
+    KEEP: tl.constexpr, CANDIDATES: tl.constexpr,
+):  # fmt: skip
+    """Draw a stream's code; its row is its id."""
+    stream = tl.program_id(0).to(tl.int64)
+    values, rows, cumulative, finite = _best(
+        logits + stream * logits_stride, NUM_ROWS, MAIN, TAIL, KEEP, CANDIDATES
+    )
+    noise = words + stream * words_stream + tl.load(frame + stream) * words_frame + 2 * index
+    most = tl.load(top_k + stream)
+    warmth, share = tl.load(temperature + stream), _share(tl.load(top_p + stream))
+    code = _winner(
+        values, cumulative, rows.to(tl.int64), noise, warmth, share, most, KEEP, CANDIDATES
+    )
+    tl.store(codes_out + stream, code)
+    tl.store(finite_out + stream, tl.load(finite_out + stream) & (finite > 0))

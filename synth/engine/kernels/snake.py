@@ -91,7 +91,6 @@ def add_branch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
 
 
 def add_branch_torch(x: Tensor, branch: Tensor, bias: Tensor) -> Tensor:
-    """Specify `add_branch`."""
     return x + (branch + bias.view(-1, 1))
 
 
@@ -120,28 +119,10 @@ def _tile(channels: int, length: int, is_channel_last: bool) -> tuple[int, int]:
 
 @triton.jit
 def _snake(
-    x,
-    alpha,
-    inverse,
-    bias,
-    edge,
-    out,
-    channels,
-    length,
-    left,
-    x_batch,
-    x_channel,
-    x_column,
-    edge_batch,
-    edge_channel,
-    edge_column,
-    out_batch,
-    out_channel,
-    out_column,
-    HAS_CONTEXT: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-):
+    x, alpha, inverse, bias, edge, out, channels, length, left, x_batch, x_channel, x_column,
+    edge_batch, edge_channel, edge_column, out_batch, out_channel, out_column,
+    HAS_CONTEXT: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_T: tl.constexpr,
+):  # fmt: skip
     """Fill one tile of the result; `bias` may be None."""
     batch = tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)).to(tl.int64)[:, None]
@@ -170,24 +151,10 @@ def _snake(
 
 @triton.jit
 def _add_branch(
-    x,
-    branch,
-    bias,
-    out,
-    channels,
-    length,
-    x_batch,
-    x_channel,
-    x_column,
-    branch_batch,
-    branch_channel,
-    branch_column,
-    out_batch,
-    out_channel,
-    out_column,
-    BLOCK_D: tl.constexpr,
+    x, branch, bias, out, channels, length, x_batch, x_channel, x_column, branch_batch,
+    branch_channel, branch_column, out_batch, out_channel, out_column, BLOCK_D: tl.constexpr,
     BLOCK_T: tl.constexpr,
-):
+):  # fmt: skip
     """Fill one tile of the result."""
     batch = tl.program_id(2).to(tl.int64)
     channel = (tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)).to(tl.int64)[:, None]

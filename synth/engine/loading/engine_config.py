@@ -11,9 +11,9 @@ from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.errors import InvalidSpecError
 from synth.engine.kernels import why_unavailable
 from synth.engine.model.config import LMConfig, matrix_parameters
-from synth.engine.model.linear import LinearForm, Processor, find_processor
+from synth.engine.model.linear import LinearForm
 from synth.engine.native.build import NotCompiledError
-from synth.engine.native.library import native_library
+from synth.engine.native.library import Processor, find_processor, native_library
 
 _CACHE_BYTES = 32 * 2**20  # of matrices that a processor keeps: half the bytes gain nothing there
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -103,8 +103,7 @@ def wants_graphs(name: str, device: torch.device) -> bool:
         raise InvalidSpecError(f"{name!r} is not a setting for graphs; use auto, on or off.")
     if name == "on" and device.type != "cuda":
         raise InvalidSpecError(
-            f"TTS_ENGINE_GRAPHS=on needs a CUDA device, but the engine runs on {device}; "
-            "use auto or off."
+            f"Graphs need a CUDA device, but the engine runs on {device}; use auto or off."
         )
     return name != "off" and device.type == "cuda"
 
@@ -137,7 +136,7 @@ def choose_numbers(
         return Numbers(dtype, LinearForm.PLAIN, reason, _frames_on_cuda(kernels, device))
     numbers = _processor_numbers(name, find_processor(), lm)
     if kernels == "off":
-        return replace(numbers, frames="PyTorch (TTS_ENGINE_KERNELS=off)")
+        return replace(numbers, frames="PyTorch (TTS_ENGINE_WITHOUT=kernels)")
     try:
         library = native_library(cache_dir)
     except NotCompiledError as error:
@@ -149,7 +148,7 @@ def choose_numbers(
 def _frames_on_cuda(kernels: str, device: torch.device) -> str:
     """Say what computes frames there, and why it is not our own kernels."""
     if kernels == "off":
-        return "PyTorch (TTS_ENGINE_KERNELS=off)"
+        return "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
     problem = why_unavailable(device)
     return "Triton's kernels" if problem is None else f"PyTorch, slower: {problem}"
 

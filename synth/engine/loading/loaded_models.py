@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from synth.contract import EngineClass
-from synth.engine.codec import CODECS, CodecDecoder, CodecEncoder, codec_fingerprint
-from synth.engine.codec.files.codec_file import open_codec
-from synth.engine.codec.files.fingerprint import half_digest
-from synth.engine.codec.fusing import uses_kernels, wants_kernels
-from synth.engine.codec.precision import decode_precision, encode_precision
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.fingerprint import codec_fingerprint, half_digest
+from synth.engine.codec.load import (
+    CODECS,
+    decode_precision,
+    encode_precision,
+    uses_kernels,
+    wants_kernels,
+)
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.atomic_file import replace_file
+from synth.engine.loading.digests import files_fingerprint
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
@@ -29,14 +32,12 @@ from synth.engine.loading.engine_config import (
 from synth.engine.loading.weights import find_weight_files, load_dual_ar
 from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.linear import find_processor
 from synth.engine.model.sampling import SAMPLER_VERSION
-from synth.engine.native.library import native_library
+from synth.engine.native.library import find_processor, native_library
 from synth.engine.prompt import PROMPT_VERSION
 from synth.engine.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +57,6 @@ class LoadedModels:
 
     @property
     def sample_rate(self) -> int:
-        """Return the rate of rendered audio in Hz."""
         return self.decoder.config.sample_rate
 
     @property
@@ -86,11 +86,21 @@ def load_models(config: EngineConfig) -> LoadedModels:
     decode = decode_precision(config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = CODECS.encoder(
-        config.checkpoint, device, encode.dtype, tf32=encode.tf32, kernels=config.kernels
+    encoder = CODECS.get(
+        CodecEncoder,
+        config.checkpoint,
+        device,
+        encode.dtype,
+        tf32=encode.tf32,
+        kernels=config.kernels,
     )
-    decoder = CODECS.decoder(
-        config.checkpoint, device, decode.dtype, tf32=decode.tf32, kernels=config.kernels
+    decoder = CODECS.get(
+        CodecDecoder,
+        config.checkpoint,
+        device,
+        decode.dtype,
+        tf32=decode.tf32,
+        kernels=config.kernels,
     )
     _check_fit(dual_ar, encoder)
     codec_rate = encoder.config.sample_rate
@@ -188,50 +198,3 @@ def model_fingerprint(
     return files_fingerprint(
         (checkpoint_dir / name for name in files), salt=prompt_version, cache_dir=cache_dir
     )
-
-
-def files_fingerprint(paths: Iterable[Path], *, salt: str, cache_dir: Path | None = None) -> str:
-    """Return one digest, 64 hex digits, over the names and contents of files, in their order."""
-    total = hashlib.sha256(f"{salt}\n".encode())
-    for path in paths:
-        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
-    return total.hexdigest()
-
-
-def file_digest(path: Path, *, cache_dir: Path | None = None) -> str:
-    """Return the SHA-256 of a file's content; see `model_fingerprint` for the cache."""
-    try:
-        stat = path.stat()
-    except OSError as error:
-        raise CheckpointError(f"{path} is missing or cannot be read.") from error
-    facts: list[str | int] = [str(path.resolve()), stat.st_size, stat.st_mtime_ns]
-    entry = None
-    if cache_dir is not None:
-        entry = cache_dir / f"{hashlib.sha256(str(facts[0]).encode()).hexdigest()}.json"
-        if (known := _cached_digest(entry, facts)) is not None:
-            return known
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK_BYTES):
-            digest.update(block)
-    if entry is not None:
-        _store(entry, {"facts": facts, "sha256": digest.hexdigest()})
-    return digest.hexdigest()
-
-
-def _cached_digest(entry: Path, facts: list[str | int]) -> str | None:
-    """Return the remembered digest, None when there is none for exactly these facts."""
-    try:
-        content = json.loads(entry.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # no entry, or one cut short by a crash: the file is read again
-    if not isinstance(content, dict) or content.get("facts") != facts:
-        return None
-    digest = content.get("sha256")
-    return digest if isinstance(digest, str) else None
-
-
-def _store(entry: Path, content: dict[str, object]) -> None:
-    """Write an entry whole or not at all, whoever else writes it now."""
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(entry, lambda part: part.write_text(json.dumps(content), encoding="utf-8"))

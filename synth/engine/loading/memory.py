@@ -6,21 +6,21 @@ memory of a frame, a prompt and the codec; bytes throughout, GB are 10^9.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import MAX_BATCH_FRAMES as PIECE_FRAMES
 from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.model.config import LMConfig, TransformerConfig
-from synth.engine.model.fast_ar import FastAR
-from synth.engine.model.noise import SLOW_DRAWS
-from synth.engine.model.slow_ar import SlowAR
+from synth.engine.model.dual_ar import FastAR, SlowAR
+from synth.engine.model.linear import Int8Linear
+from synth.engine.model.sampling import SLOW_DRAWS
 
 # What each part of a plan is, in the order of its table. The first ones are weights.
 WEIGHT_PARTS: Mapping[str, str] = MappingProxyType(
@@ -95,12 +95,10 @@ class Demand:
 
     @property
     def weight_bytes(self) -> int:
-        """Return the bytes of everything loaded."""
         return sum(self.weights.values())
 
     @property
     def slot_bytes(self) -> int:
-        """Return the bytes of one slot."""
         return sum(self.slot.values())
 
     def codec_work(self, frames: int) -> int:
@@ -125,7 +123,6 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """Return the bytes of all parts."""
         return sum(self.parts.values())
 
     @property
@@ -278,3 +275,68 @@ def _encode_work(codec: CodecConfig, formats: NumberFormats) -> int:
     """Return the encoder's working memory for a clip, which it takes in pieces."""
     numbers = ENCODER_COPIES * codec.encoder_dim + ENCODER_NUMBERS  # of one sample
     return numbers * codec.hop_length * PIECE_FRAMES * formats.encoder.itemsize
+
+
+def held_bytes(*roots: object) -> int:
+    """Return the bytes of all tensors that objects of the engine hold, each memory once.
+
+    Looks into modules, containers and the engine's own objects, private attributes included;
+    tensors in a library's own layout count with their numbers, without its padding.
+    """
+    seen: set[int] = set()
+    memories: dict[int, int] = {}
+    waiting = list(roots)
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, Tensor):
+            memories.update([_memory(item)])
+        elif isinstance(item, Int8Linear):  # its rows are in an object of the library's
+            memories[id(item)] = item.num_bytes
+        else:
+            waiting.extend(_inside(item))
+    return sum(memories.values())
+
+
+def memory_report(plan: MemoryPlan, device: torch.device, held_at_start: int) -> dict[str, object]:
+    """Return what pages and logs show: bytes predicted by part, and bytes held.
+
+    On CUDA the bytes held are the allocator's, now and at most since the start of the process; on a
+    CPU they are those of the tensors that weights and slots had when the engine started.
+    """
+    report: dict[str, object] = {
+        "slots": plan.slots,
+        "max_positions": plan.max_positions,
+        "codec_frames": plan.codec_frames,
+        "predicted": dict(plan.parts),
+        "predicted_total": plan.total,
+        "predicted_held": plan.held,
+        "held": held_at_start,
+    }
+    if device.type == "cuda":
+        report["held"] = torch.cuda.memory_allocated(device)
+        report["peak"] = torch.cuda.max_memory_allocated(device)
+    return report
+
+
+def _memory(tensor: Tensor) -> tuple[int, int]:
+    """Return where a tensor's numbers are, and how many bytes of memory that is."""
+    if tensor.layout is not torch.strided:
+        return id(tensor), tensor.numel() * tensor.element_size()
+    storage = tensor.untyped_storage()
+    return storage.data_ptr(), storage.nbytes()
+
+
+def _inside(item: object) -> Iterable[object]:
+    """Return what an object holds; nothing for what is not the engine's or a container."""
+    if isinstance(item, dict):
+        return list(item.values())
+    if isinstance(item, list | tuple | set):
+        return list(item)
+    if not isinstance(item, nn.Module) and not type(item).__module__.startswith("synth.engine"):
+        return []
+    names = [name for kind in type(item).__mro__ for name in getattr(kind, "__slots__", ())]
+    slots = [getattr(item, name) for name in names if hasattr(item, name)]
+    return [*slots, *getattr(item, "__dict__", {}).values()]

@@ -15,13 +15,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.heap import trim_heap
+from synth.engine.loading.device_memory import trim_heap
 from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.layers import Block
@@ -83,7 +84,7 @@ def check_dual_ar(checkpoint_dir: Path) -> int:
         model = DualAR(config, Tokenizer.from_checkpoint(checkpoint_dir).special)
     assigner = _Assigner(model, torch.bfloat16)
     for path in find_weight_files(checkpoint_dir):
-        for name, tensor in _read_header(path):
+        for name, tensor in _read_file(path, torch.device("meta")):
             assigner.take(name, tensor)
     assigner.check_complete()
     return sum(parameter.numel() for parameter in model.parameters())
@@ -124,34 +125,23 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def _read_file(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor of a file under its name in memory."""
+    """Yield each tensor of a file under its name in memory; without values on the device meta."""
     if path.name == PICKLE_NAME:
         yield from _read_pickle(path, device)
         return
+    is_meta = device.type == "meta"
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
+        with safe_open(path, framework="pt", device="cpu" if is_meta else str(device)) as file:
             for name in file.keys():  # noqa: SIM118 - the handle is no mapping
-                yield _memory_name(name), file.get_tensor(name)
+                tensor = _without_values(file.get_slice(name)) if is_meta else file.get_tensor(name)
+                yield _memory_name(name), tensor
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}.") from error
 
 
-def _read_header(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield each tensor of a file without its values, under its name in memory."""
-    if path.name == PICKLE_NAME:
-        yield from _read_pickle(path, torch.device("meta"))
-        return
-    try:
-        with safe_open(path, framework="pt") as file:
-            for name in file.keys():  # noqa: SIM118 - the handle is no mapping
-                header = file.get_slice(name)
-                dtype = torch.bfloat16 if header.get_dtype() in _FLOATS else torch.int8
-                yield (
-                    _memory_name(name),
-                    torch.empty(header.get_shape(), dtype=dtype, device="meta"),
-                )
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}.") from error
+def _without_values(header: Any) -> Tensor:
+    dtype = torch.bfloat16 if header.get_dtype() in _FLOATS else torch.int8
+    return torch.empty(header.get_shape(), dtype=dtype, device="meta")
 
 
 def _read_pickle(path: Path, device: torch.device) -> Iterator[tuple[str, Tensor]]:

@@ -114,18 +114,8 @@ def parse_config(content: Mapping[str, Any]) -> LMConfig:
 
 
 def _parse_text(section: _Section) -> TextConfig:
-    dim, n_head = section.size("dim"), section.size("n_head")
     config = TextConfig(
-        vocab_size=section.size("vocab_size"),
-        dim=dim,
-        n_layer=section.size("n_layer"),
-        n_head=n_head,
-        n_local_heads=_local_heads(section, n_head, SAME_AS_QUERY_HEADS),
-        head_dim=section.integer("head_dim", DEFAULT_HEAD_DIM),
-        intermediate_size=section.integer("intermediate_size", _default_intermediate_size(dim)),
-        attention_qk_norm=section.switch("attention_qk_norm", False),
-        attention_qkv_bias=section.switch("attention_qkv_bias", False),
-        attention_o_bias=section.switch("attention_o_bias", False),
+        **_block_sizes(section, None),
         rope_base=section.number("rope_base", DEFAULT_ROPE_BASE),
         norm_eps=section.number("norm_eps", DEFAULT_NORM_EPS),
         max_seq_len=section.integer("max_seq_len", DEFAULT_MAX_SEQ_LEN),
@@ -137,24 +127,36 @@ def _parse_text(section: _Section) -> TextConfig:
 
 def _parse_audio_decoder(section: _Section, text: TextConfig) -> AudioDecoderConfig:
     """Parse the fast AR's section; what it does not name it takes from the text model."""
-    n_head = section.integer("n_head", text.n_head)
     config = AudioDecoderConfig(
-        vocab_size=section.size("vocab_size"),
-        dim=section.integer("dim", text.dim),
-        n_layer=section.size("n_layer"),
-        n_head=n_head,
-        n_local_heads=_local_heads(section, n_head, text.n_local_heads),
-        head_dim=section.integer("head_dim", text.head_dim),
-        intermediate_size=section.integer("intermediate_size", text.intermediate_size),
-        attention_qk_norm=section.switch("attention_qk_norm", text.attention_qk_norm),
-        attention_qkv_bias=section.switch("attention_qkv_bias", text.attention_qkv_bias),
-        attention_o_bias=section.switch("attention_o_bias", text.attention_o_bias),
+        **_block_sizes(section, text),
         num_codebooks=section.size("num_codebooks"),
         # Nothing reads it here; null stays null because "not stated" is no claim about the width.
         text_dim=section.values.get("text_dim", text.dim),
     )
     _check_heads(config, section)
     return config
+
+
+def _block_sizes(section: _Section, base: TextConfig | None) -> dict[str, Any]:
+    """Return the fields of `TransformerConfig`; with a base, missing ones are the base's."""
+
+    def size(key: str, default: int | None = None) -> int:
+        fallback = default if base is None else int(getattr(base, key))
+        return section.size(key) if fallback is None else section.integer(key, fallback)
+
+    dim, n_head = size("dim"), size("n_head")
+    local_heads = SAME_AS_QUERY_HEADS if base is None else base.n_local_heads
+    switches = ("attention_qk_norm", "attention_qkv_bias", "attention_o_bias")
+    return {
+        "vocab_size": section.size("vocab_size"),
+        "dim": dim,
+        "n_layer": section.size("n_layer"),
+        "n_head": n_head,
+        "n_local_heads": _local_heads(section, n_head, local_heads),
+        "head_dim": size("head_dim", DEFAULT_HEAD_DIM),
+        "intermediate_size": size("intermediate_size", _default_intermediate_size(dim)),
+        **{key: section.switch(key, base is not None and getattr(base, key)) for key in switches},
+    }
 
 
 def _local_heads(section: _Section, n_head: int, default: int) -> int:
@@ -233,3 +235,29 @@ class _Section:
     def _error(self, key: str, wanted: str) -> CheckpointError:
         found = repr(self.values[key]) if key in self.values else "missing"
         return CheckpointError(f"config.json: {self.prefix}{key} is {found}; expected {wanted}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Compat:
+    """Switch on, one by one, what the reference does and this engine by default does not.
+
+    Vectors that pin a quirk run with `REFERENCE`; everything else runs with `PRODUCT`.
+    """
+
+    drop_leading_text: bool = False  # text before the first speaker tag is lost
+    live_special_tokens: bool = False  # `<|im_end|>` in user text ends the turn
+    drop_last_frame: bool = False  # the last column never comes back, end frame or speech
+    skip_first_end_test: bool = False  # an end token in frame 1 does not end the generation
+    lenient_limits: bool = False  # top_k 0 acts as 1, max_frames 0 as "until the context is full"
+    ignore_half_voice: bool = False  # a transcript without codes, or the reverse, is dropped
+
+
+PRODUCT = Compat()
+REFERENCE = Compat(
+    drop_leading_text=True,
+    live_special_tokens=True,
+    drop_last_frame=True,
+    skip_first_end_test=True,
+    lenient_limits=True,
+    ignore_half_voice=True,
+)

@@ -12,11 +12,14 @@ from torch import Tensor
 from synth.contract import MAX_TOP_K
 from synth.engine.model.decode_state import ENDED, FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import KERNELS, DualAR
-from synth.engine.model.noise import SLOW_DRAWS, CounterFrame, FrameNoise, NoiseSource
 from synth.engine.model.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
+    SLOW_DRAWS,
+    CounterFrame,
     Cut,
+    FrameNoise,
+    NoiseSource,
     best_candidates,
     draw,
     probabilities,

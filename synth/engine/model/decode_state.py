@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from synth.contract import FinishReason, Sampling
+from synth.engine.device import copy_to
 from synth.engine.errors import InvalidSpecError
-from synth.engine.model.attention import SPLIT_POSITIONS
-from synth.engine.model.compat import PRODUCT, Compat
+from synth.engine.model.config import PRODUCT, Compat
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.frame_cache import FrameCache
-from synth.engine.model.kv_cache import KVCache
-from synth.engine.model.noise import SLOW_DRAWS, draw_words
-from synth.engine.model.sampling import DEFAULT_MAX_TOP_K, RAS_WINDOW, check_sampling
-from synth.engine.transfer import copy_to
+from synth.engine.model.kv_cache import Cache, FrameCache, KVCache
+from synth.engine.model.layers import SPLIT_POSITIONS
+from synth.engine.model.sampling import (
+    DEFAULT_MAX_TOP_K,
+    RAS_WINDOW,
+    SLOW_DRAWS,
+    check_sampling,
+    draw_words,
+)
 
 RUNNING, ENDED, FRAME_LIMIT, CONTEXT_FULL, FAILED = range(5)
 FINISH_REASONS = {
@@ -141,12 +145,10 @@ class DecodeState:
 
     @property
     def num_slots(self) -> int:
-        """Return how many streams there are, free ones included."""
         return self.position.shape[0]
 
     @property
     def max_positions(self) -> int:
-        """Return the positions of each slot."""
         return self.history.shape[1] - 1
 
     @property
@@ -156,16 +158,6 @@ class DecodeState:
         own = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return own + self.cache.num_bytes + self.fast_cache.num_bytes
 
-    @property
-    def is_graph_safe(self) -> bool:
-        """Return whether `step_tensors` over this state may be captured and replayed as a graph.
-
-        It may where the device has graphs: the step then waits for nothing, its shapes depend on
-        `length` alone, and all it reads and writes stays where it is, the noise included. A noise
-        source given besides the state's own is never safe: its generator lives on the host.
-        """
-        return self.columns.is_cuda
-
     def bucket(self, num_slots: int) -> DecodeState:
         """Return the first slots as a state over the same memory; made once for each number."""
         if num_slots == self.num_slots:
@@ -174,7 +166,7 @@ class DecodeState:
             views: dict[str, object] = {
                 name: value[:num_slots] if isinstance(value, Tensor) else value.first(num_slots)
                 for name, value in self._items()
-                if isinstance(value, Tensor | KVCache | FrameCache)
+                if isinstance(value, Tensor | Cache)
             }
             self._buckets[num_slots] = replace(self, **views, _buckets={})  # type: ignore[arg-type]
         return self._buckets[num_slots]
@@ -308,7 +300,6 @@ class SlotRows:
 
     @classmethod
     def allocate(cls, num_slots: int, device: torch.device) -> SlotRows:
-        """Return the rows of free slots."""
         integers = torch.zeros((len(INTEGERS), num_slots), dtype=torch.int64, device=device)
         integers[INTEGERS.index("top_k")] = 1
         return cls(integers, torch.ones((len(FLOATS), num_slots), device=device))
@@ -336,6 +327,5 @@ class SlotRows:
         copy_to(self.floats[:, slot], floats)
 
     def move(self, source: int, target: int) -> None:
-        """Copy a slot's numbers over those of another."""
         self.integers[:, target] = self.integers[:, source]
         self.floats[:, target] = self.floats[:, source]

@@ -1,4 +1,4 @@
-"""Join the slow and the fast AR to one model that is immutable once loaded."""
+"""Run the slow AR along time and the fast AR along codebooks, joined to one immutable model."""
 
 from __future__ import annotations
 
@@ -10,16 +10,300 @@ from torch import nn
 
 from synth.engine.errors import CheckpointError
 from synth.engine.model.config import LMConfig
-from synth.engine.model.fast_ar import FastAR
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.slow_ar import SlowAR
 from synth.engine.tokenizer import SpecialIds
 
 if TYPE_CHECKING:
     from synth.engine.native.frame import NativeFrames
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from torch import Tensor
+
+from synth.engine.device import to_device
+from synth.engine.model.kv_cache import FrameCache, FramePlace, KVCache
+from synth.engine.model.layers import (
+    Block,
+    Embedding,
+    bring_into_form,
+    prefill_attention,
+    prefill_mask,
+    rms_norm,
+    rope_table,
+    split_attention,
+    step_attention,
+    step_mask,
+)
+from synth.engine.model.linear import Linear, make_linear
 
 KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 NATIVE = "synth.engine.native.frame"  # it imports this module
+
+
+class FastAR(nn.Module):
+    """Hold the fast transformer; `finalize` must run once after its weights are assigned.
+
+    One embedding table and one output matrix serve all codebooks. Position 0 of a frame is the slow
+    AR's hidden state, position k the code of codebook k - 1.
+    """
+
+    rope: Tensor
+    _turns: Tensor  # the rotary table as complex numbers
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        text, audio = config.text_config, config.audio_decoder_config
+        self.config = audio
+        self.norm_eps, self.rope_base = text.norm_eps, text.rope_base
+        self.num_codebooks, self.codebook_size = audio.num_codebooks, audio.vocab_size
+        self.project_in: nn.Linear | Linear | None = None
+        if audio.dim != text.dim:
+            self.project_in = nn.Linear(text.dim, audio.dim)
+        self.embeddings = Embedding(audio.vocab_size, audio.dim)
+        self.layers = nn.ModuleList(Block(audio, text.norm_eps) for _ in range(audio.n_layer))
+        self.norm = nn.RMSNorm(audio.dim)
+        self.output: nn.Linear | Linear = nn.Linear(audio.dim, audio.vocab_size, bias=False)
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        return cast("Sequence[Block]", self.layers)
+
+    def finalize(self, form: LinearForm = LinearForm.PLAIN) -> None:
+        """Fuse and pack matrices and build the rotary table of a frame's positions."""
+        for layer in self.blocks:
+            layer.finalize(form)
+        bring_into_form(self, "output", form)
+        bring_into_form(self, "project_in", form)
+        positions = torch.arange(self.num_codebooks, device=self.norm.weight.device)
+        self.rope = rope_table(positions, self.config.head_dim, self.rope_base)
+        self._turns = torch.view_as_complex(self.rope)
+
+    def allocate_cache(self, num_slots: int) -> FrameCache:
+        """Return a cache for one frame of `num_slots` streams; every frame overwrites it."""
+        weight = self.norm.weight
+        return FrameCache.allocate(
+            self.config,
+            num_slots=num_slots,
+            num_positions=self.num_codebooks,
+            device=weight.device,
+            dtype=weight.dtype,
+        )
+
+    def first(self, hidden: Tensor, semantic_code: Tensor, cache: FrameCache) -> Tensor:
+        """Begin a frame with its first two positions in one causal pass.
+
+        Args:
+            hidden: the slow AR's normalised states [B, width]; semantic_code: int64 [B].
+
+        Returns:
+            Logits [B, codebook_size] of codebook 1.
+        """
+        return self.output(self.begin(hidden, semantic_code, cache)[:, 1])
+
+    def begin(self, hidden: Tensor, semantic_code: Tensor, cache: FrameCache) -> Tensor:
+        """Return the normalised states [B, 2, width] of a frame's first two positions.
+
+        Arguments as for `first`; the logits of position 0 mean nothing and are left out there.
+        """
+        start = hidden if self.project_in is None else self.project_in(hidden)
+        x = torch.stack([start, self.embeddings(semantic_code)], dim=1)
+        rope = self._turns[:2].unsqueeze(1)
+        for index, layer in enumerate(self.blocks):
+            q, k, v = layer.project(x, rope)
+            cache.keys[index, :, :, :2] = k.transpose(1, 2)
+            cache.values[index, :, :, :2] = v.transpose(1, 2)
+            mixed = [_attend(q[:, at], cache.places[at][index]) for at in (0, 1)]
+            x = layer.finish(x, torch.stack(mixed, dim=1))
+        return rms_norm(x, self.norm.weight, self.norm_eps)
+
+    def next(self, code: Tensor, position: int, cache: FrameCache) -> Tensor:
+        """Return the logits [B, codebook_size] behind the code int64 [B] of `position` >= 2."""
+        x = self.embeddings(code)
+        rope = self._turns[position : position + 1]
+        for layer, place in zip(self.blocks, cache.places[position], strict=True):
+            q, k, v = layer.project(x, rope)
+            place.key.copy_(k)
+            place.value.copy_(v)
+            x = layer.finish(x, _attend(q, place))
+        return self.output(rms_norm(x, self.norm.weight, self.norm_eps))
+
+
+def _attend(q: Tensor, place: FramePlace) -> Tensor:
+    """Attend with one query per stream, q [B, H, D], up to a place; return [B, H * D] like q.
+
+    Products are computed in the cache's dtype and everything is rounded to q's after every step, as
+    the weights were trained.
+    """
+    batch, heads, head_dim = q.shape
+    wide = place.keys.dtype
+    # Query heads that share a key head are rows of one product.
+    rows = q.to(wide).reshape(place.keys.shape[0], -1, head_dim)
+    scores = torch.bmm(rows, place.keys).to(q.dtype).mul_(head_dim**-0.5)
+    mixed = torch.bmm(scores.softmax(-1).to(wide), place.values)
+    return mixed.to(q.dtype).view(batch, heads * head_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Name a part of a stream: `length` positions behind `start` that its slot's cache holds."""
+
+    slot: int
+    start: int
+    length: int
+
+
+class SlowAR(nn.Module):
+    """Hold the slow transformer; `finalize` must run once after its weights are assigned."""
+
+    head: Linear
+    head_tokens: Tensor
+    codebook_offsets: Tensor
+    rope: Tensor
+
+    def __init__(self, config: LMConfig) -> None:
+        super().__init__()
+        text, audio = config.text_config, config.audio_decoder_config
+        self.norm_eps, self.head_dim, self.rope_base = text.norm_eps, text.head_dim, text.rope_base
+        self.max_seq_len = text.max_seq_len
+        self.num_codebooks, self.codebook_size = audio.num_codebooks, audio.vocab_size
+        self.embeddings = Embedding(text.vocab_size, text.dim)
+        self.codebook_embeddings = Embedding(audio.num_codebooks * audio.vocab_size, text.dim)
+        self.layers = nn.ModuleList(Block(text, text.norm_eps) for _ in range(text.n_layer))
+        self.norm = nn.RMSNorm(text.dim)
+        self.output = (
+            None if text.tie_word_embeddings else nn.Linear(text.dim, text.vocab_size, bias=False)
+        )
+
+    @property
+    def blocks(self) -> Sequence[Block]:
+        return cast("Sequence[Block]", self.layers)
+
+    def finalize(self, special: SpecialIds, form: LinearForm = LinearForm.PLAIN) -> None:
+        """Fuse and pack matrices, keep the rows that may be drawn, build the rotary table.
+
+        `head_tokens` int64 [R] maps a row of the logits to its token id, in ascending order so
+        that equal logits stand in the order they have in the whole vocabulary.
+        """
+        self.special = special
+        for layer in self.blocks:
+            layer.finalize(form)
+        table = self.embeddings if self.output is None else self.output
+        device = table.weight.device
+        ids = sorted({*range(special.semantic_begin, special.semantic_end + 1), special.im_end})
+        self.head_tokens = torch.tensor(ids, device=device)
+        self.head = make_linear(table.weight[self.head_tokens], None, form)
+        self.output = None  # no other row is ever needed
+        codebooks = torch.arange(self.num_codebooks, device=device)
+        self.codebook_offsets = codebooks * self.codebook_size
+        positions = torch.arange(self.max_seq_len, device=device)
+        self.rope = rope_table(positions, self.head_dim, self.rope_base)
+
+    def is_semantic(self, tokens: Tensor) -> Tensor:
+        """Say for each token id whether it is a semantic token, by the id alone."""
+        return (tokens >= self.special.semantic_begin) & (tokens <= self.special.semantic_end)
+
+    def embed(self, columns: Tensor) -> Tensor:
+        """Return the input vectors [..., width] of columns int64 [..., 1 + K].
+
+        Codes count only beside a semantic token; there the sum of all embeddings is scaled.
+        """
+        tokens, codes = columns[..., 0], columns[..., 1:]
+        text: Tensor = self.embeddings(tokens)
+        audio: Tensor = self.codebook_embeddings(codes + self.codebook_offsets).sum(dim=-2)
+        scaled = (text + audio) / math.sqrt(self.num_codebooks + 1)
+        return torch.where(self.is_semantic(tokens).unsqueeze(-1), scaled, text)
+
+    def step(
+        self,
+        columns: Tensor,
+        position: Tensor,
+        cache: KVCache,
+        *,
+        length: int,
+        in_splits: bool = False,
+    ) -> Tensor:
+        """Advance every stream of the cache by one column.
+
+        Args:
+            columns: int64 [B, 1 + K]; position: int64 [B], where each is written.
+            length: attend over the first `length` positions; above every live position.
+            in_splits: attend so that a stream's result does not depend on `length`.
+
+        Returns:
+            The normalised hidden states [B, width].
+        """
+        rope = torch.view_as_complex(self.rope[position]).unsqueeze(1)
+        mask, rows = step_mask(position, length), cache.rows(position)
+        attend = split_attention if in_splits else step_attention
+        x = self.embed(columns)
+        for index, (layer, live) in enumerate(zip(self.blocks, cache.live(length), strict=True)):
+            q, k, v = layer.project(x, rope)
+            cache.write_step(index, rows, k, v)
+            x = layer.finish(x, attend(q, *live, mask))
+        return rms_norm(x, self.norm.weight, self.norm_eps)
+
+    def prefill(
+        self,
+        columns: Tensor,
+        spans: Sequence[Span],
+        cache: KVCache,
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Run parts of several streams through in one pass, unpadded, and fill the cache.
+
+        Every part attends to what its stream's cache holds before it and, causally, to itself.
+
+        Args:
+            columns: int64 [N, 1 + K], those of the first part, then those of the next.
+            spans: the parts, of N columns together, each of another stream.
+            rows: int64 [n], which states are wanted; None means all.
+
+        Returns:
+            The normalised hidden states [N, width], or [n, width].
+        """
+        rope = torch.view_as_complex(self.rope[_positions(spans, columns.device)]).unsqueeze(1)
+        masks = [prefill_mask(span.length, span.start, cache.keys) for span in spans]
+        lengths = [span.length for span in spans]
+        x = self.embed(columns)
+        last = len(self.blocks) - 1
+        for index, layer in enumerate(self.blocks):
+            q, k, v = layer.project(x, rope)
+            parts = zip(
+                spans, masks, *(torch.split(each, lengths) for each in (q, k, v)), strict=True
+            )
+            mixed = torch.cat([self._attend(cache, index, *part) for part in parts])
+            if index == last and rows is not None:
+                x, mixed = x[rows], mixed[rows]
+            x = layer.finish(x, mixed)
+        return rms_norm(x, self.norm.weight, self.norm_eps)
+
+    def _attend(
+        self,
+        cache: KVCache,
+        layer: int,
+        span: Span,
+        mask: Tensor | None,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> Tensor:
+        """Write a part's keys and values and attend with its queries: [S, H, D] to [S, H * D]."""
+        cache.write_prompt(layer, span.slot, span.start, k, v)
+        end = span.start + span.length
+        keys, values = (each[layer, span.slot, :, :end] for each in (cache.keys, cache.values))
+        return prefill_attention(q[None], keys[None], values[None], mask)[0]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits [..., R] of the rows that may be drawn, in the model's dtype."""
+        return self.head(hidden)
+
+
+def _positions(spans: Sequence[Span], device: torch.device) -> Tensor:
+    """Return the position of every column of the parts, int64 [N]."""
+    return to_device(torch.cat([torch.arange(s.start, s.start + s.length) for s in spans]), device)
 
 
 class DualAR(nn.Module):
@@ -40,12 +324,10 @@ class DualAR(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Return the device the weights are on."""
         return self.slow.norm.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the dtype of weights, caches and activations."""
         return self.slow.norm.weight.dtype
 
     @property
@@ -77,7 +359,7 @@ class DualAR(nn.Module):
         frame = importlib.import_module(KERNELS)  # a triton that cannot be imported shows now
         if not frame.can_make_frames(self):
             raise CheckpointError(
-                "There are no kernels for this model's layers; set TTS_ENGINE_KERNELS=off."
+                "There are no kernels for this model's layers; set TTS_ENGINE_WITHOUT=kernels."
             )
         self.has_kernels = True
 

@@ -1,8 +1,10 @@
-"""Keep keys and values of a fixed number of streams, one row of positions per stream."""
+"""Keep keys and values of a fixed number of streams, and of one frame of theirs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -20,17 +22,14 @@ def cache_dtype(device: torch.device, dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if device.type == "cpu" else dtype
 
 
-class KVCache:
+class Cache:
     """Hold keys and values, [L, B, KV, S, D] each; written in place, never replaced.
 
-    A captured graph may point into the two tensors, so they live as long as the cache. Views that
-    every step needs are made once.
+    A captured graph may point into the two tensors, so they live as long as the cache.
     """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         self.keys, self.values = keys, values
-        self._live_length = 0
-        self._live: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def allocate(
@@ -41,35 +40,39 @@ class KVCache:
         num_positions: int,
         device: torch.device,
         dtype: torch.dtype,
-    ) -> KVCache:
+    ) -> Self:
         """Return a cache of zeros for a model of this dtype.
 
         Zeros and not garbage, as a masked NaN still spreads.
         """
         shape = (config.n_layer, num_slots, config.n_local_heads, num_positions, config.head_dim)
-        return cls(
-            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
-            torch.zeros(shape, device=device, dtype=cache_dtype(device, dtype)),
-        )
+        kept = cache_dtype(device, dtype)
+        keys, values = (torch.zeros(shape, device=device, dtype=kept) for _ in range(2))
+        return cls(keys, values)
+
+    @property
+    def num_bytes(self) -> int:
+        return 2 * self.keys.numel() * self.keys.element_size()
+
+    def first(self, num_slots: int) -> Self:
+        return type(self)(self.keys[:, :num_slots], self.values[:, :num_slots])
+
+
+class KVCache(Cache):
+    """Keep all positions of streams. Views that every step needs are made once."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        super().__init__(keys, values)
+        self._live_length = 0
+        self._live: list[tuple[Tensor, Tensor]] = []
 
     @property
     def num_slots(self) -> int:
-        """Return the number of streams."""
         return self.keys.shape[1]
 
     @property
     def num_positions(self) -> int:
-        """Return the positions of each stream."""
         return self.keys.shape[3]
-
-    @property
-    def num_bytes(self) -> int:
-        """Return the memory held, in bytes."""
-        return 2 * self.keys.numel() * self.keys.element_size()
-
-    def first(self, num_slots: int) -> KVCache:
-        """Return the first streams as a cache over the same memory."""
-        return KVCache(self.keys[:, :num_slots], self.values[:, :num_slots])
 
     def rows(self, position: Tensor) -> Tensor:
         """Return where `write_step` writes a position per stream: int64 [B] to int64 [B * KV]."""
@@ -126,3 +129,44 @@ class KVCache:
         """
         self.keys[:, slot].zero_()
         self.values[:, slot].zero_()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FramePlace:
+    """Hold a layer's views at one position of a frame; `key` and `value` are what is written there.
+
+    key, value [B, KV, D]; `keys` [B * KV, D, T] and `values` [B * KV, T, D] are those up to and
+    with the position, laid out for products.
+    """
+
+    key: Tensor
+    value: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+class FrameCache(Cache):
+    """Hold one frame of all streams, S = K; every frame overwrites it.
+
+    A frame has hundreds of small steps, in which making a view takes as long as using it.
+    """
+
+    @cached_property
+    def places(self) -> list[list[FramePlace]]:
+        """Return the views of each position, for each layer."""
+        positions = range(self.keys.shape[3])
+        return [[self._place(layer, position) for layer in self._layers] for position in positions]
+
+    @property
+    def _layers(self) -> range:
+        return range(self.keys.shape[0])
+
+    def _place(self, layer: int, position: int) -> FramePlace:
+        keys, values = self.keys[layer], self.values[layer]
+        upto = slice(0, position + 1)
+        return FramePlace(
+            key=keys[:, :, position],
+            value=values[:, :, position],
+            keys=keys.flatten(0, 1)[:, upto].transpose(1, 2),
+            values=values.flatten(0, 1)[:, upto],
+        )

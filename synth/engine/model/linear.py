@@ -7,25 +7,35 @@
 from __future__ import annotations
 
 import enum
-import importlib
 import math
-import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from ctypes import c_void_p
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from synth.engine.errors import InvalidSpecError
+from synth.engine.native.library import (
+    BFLOAT16,
+    FLOAT32,
+    GATE,
+    INT8,
+    KEEP,
+    LANES,
+    Library,
+    MatrixC,
+    native_library,
+)
 
 Linear = Callable[[Tensor], Tensor]
-NATIVE = "synth.engine.native.matrix"  # it asks this module what the processor can do
+
 
 _ENDS = (-1.0, 1.0)
-_TINY = 1e-30  # the range of a vector of zeros
-_BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10")
+_TINY = 1e-30  # the range of a vector, or of an output, of zeros
+_GROUPS = {FLOAT32: 1, BFLOAT16: 2, INT8: 4}  # numbers of one output that lie side by side
+_STEP = 4  # columns are filled up to a multiple of it
 
 
 class LinearForm(enum.StrEnum):
@@ -39,7 +49,6 @@ class LinearForm(enum.StrEnum):
 
     @property
     def is_int8(self) -> bool:
-        """Return whether matrices have 8 bits."""
         return self in (LinearForm.INT8, LinearForm.NATIVE_INT8)
 
     @property
@@ -48,37 +57,10 @@ class LinearForm(enum.StrEnum):
         return self in (LinearForm.NATIVE, LinearForm.NATIVE_INT8)
 
 
-@dataclass(frozen=True, slots=True)
-class Processor:
-    """Hold what this processor can do as far as PyTorch's libraries are allowed to use it."""
-
-    bf16: bool  # multiplies bfloat16 in hardware
-    packing: bool  # oneDNN is there
-    packs_bf16: bool  # it packs bfloat16 too, in hardware or not
-    simd: str
-
-    @property
-    def cpu_class(self) -> str:
-        """Return bf16 or avx2: which row of published figures this processor belongs to."""
-        return "bf16" if self.bf16 else "avx2"
-
-
-def find_processor() -> Processor:
-    """Look at the processor and at the limits that environment variables put on libraries."""
-    simd = torch.backends.cpu.get_cpu_capability()
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
-    packing = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    wide = simd.startswith("AVX512")
-    bf16 = wide and _has("_is_avx512_bf16_supported") and _allows(limit, _BF16_ISAS)
-    packs_bf16 = packing and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return Processor(bf16=packs_bf16 and bf16, packing=packing, packs_bf16=packs_bf16, simd=simd)
-
-
 def make_linear(weight: Tensor, bias: Tensor | None, form: LinearForm) -> Linear:
     """Return the product with a weight [out, in] (and bias [out]) in a form."""
     if form.is_native:
-        made: Linear = importlib.import_module(NATIVE).NativeLinear(weight, bias, int8=form.is_int8)
-        return made
+        return NativeLinear(weight, bias, int8=form.is_int8)
     if form is LinearForm.PACKED:
         return PackedLinear(weight, bias)
     if form is LinearForm.INT8:
@@ -94,7 +76,6 @@ class PlainLinear:
         self.num_bytes = weight.numel() * weight.element_size()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [..., in] to [..., out]."""
         return F.linear(x, self.weight, self.bias)
 
 
@@ -109,7 +90,6 @@ class PackedLinear:
         self.num_bytes = weight.numel() * weight.element_size()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map [..., in] to [..., out]."""
         out: Tensor = self._multiply(x, self._packed, self._bias, "none", [], "")
         return out
 
@@ -161,17 +141,108 @@ def _pack_int8(weight: Tensor, scale: Tensor) -> object:
             torch.backends.quantized.engine = before
 
 
-def int8_error(weight: Tensor, x: Tensor) -> float:
-    """Return the error of an 8-bit product as a share of the exact product's norm."""
-    exact = F.linear(x.double(), weight.double())
-    found = Int8Linear(weight, None)(x.float())
-    return float((found - exact).norm() / exact.norm())
+class NativeLinear:
+    """Multiply with a weight [out, in] laid out in panels of 16 outputs.
+
+    A bfloat16 or float32 weight keeps its numbers. In int8 each output has a scale of its own, as
+    each row that is multiplied gets one; sums are whole numbers, so that no order matters. What a
+    row gives does not depend, in one bit, on the rows beside it.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, int8: bool = False) -> None:
+        """Lay out a weight; raise NotCompiledError where there is no compiled code."""
+        self.library: Library = native_library()
+        self._lay_out(weight.detach(), bias, int8=int8)
+
+    def _lay_out(self, weight: Tensor, bias: Tensor | None, *, int8: bool) -> None:
+        rows, columns = weight.shape
+        self.dtype = torch.float32 if int8 else weight.dtype
+        kind = INT8 if int8 else BFLOAT16 if weight.dtype == torch.bfloat16 else FLOAT32
+        self.scale = self.sums = None
+        if int8:
+            wide = weight.float()
+            scale = wide.abs().amax(1).clamp_(min=_TINY) / 127
+            weight = (wide / scale.unsqueeze(1)).round_().to(torch.int8)
+            self.scale = _padded(scale)
+            self.sums = _padded(weight.sum(1, dtype=torch.int32))
+        self.weight = _in_panels(weight, _GROUPS[kind])
+        self.bias = None if bias is None else _padded(bias.detach().float())
+        self.rows, self.columns = rows, columns
+        self.num_bytes = self.weight.numel() * self.weight.element_size()
+        self.c = MatrixC(
+            kind=kind,
+            rows=rows,
+            columns=columns,
+            padded=-(-columns // _STEP) * _STEP,
+            weight=self.weight.data_ptr(),
+            scale=_address(self.scale),
+            sums=_address(self.sums),
+            bias=_address(self.bias),
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [..., in] to [..., out], in x's dtype."""
+        return self._multiplied(x, KEEP)[..., : self.rows]
+
+    def _multiplied(self, x: Tensor, use: int) -> Tensor:
+        """Return products of x [..., in] in x's dtype, the outputs filled up to whole panels."""
+        wide = x.reshape(-1, self.columns).to(torch.float32).contiguous()
+        outputs = -(-self.rows // LANES) * LANES // (2 if use == GATE else 1)
+        out = torch.empty(wide.shape[0], outputs)
+        self.library.multiply(
+            self.c,
+            wide.data_ptr(),
+            wide.shape[0],
+            out.data_ptr(),
+            use=use,
+            rounds=self.dtype == torch.bfloat16,
+            threads=torch.get_num_threads(),
+        )
+        return out.to(x.dtype).view(*x.shape[:-1], outputs)
 
 
-def _has(name: str) -> bool:
-    look = getattr(torch.cpu, name, None)  # not part of every PyTorch version
-    return bool(look is not None and look())
+class NativeGate(NativeLinear):
+    """Hold gates and what they let through, [H, in] each, panel by panel in turns.
+
+    `gated` is a feed-forward's inner half: silu(gate) * up, rounded as PyTorch's steps are.
+    """
+
+    def __init__(self, gate: Tensor, up: Tensor, *, int8: bool = False) -> None:
+        """Lay out both matrices together; errors as for NativeLinear."""
+        self.library = native_library()
+        self.hidden = gate.shape[0]
+        columns = gate.shape[1]
+        panels = [_rows_padded(each.detach()).view(-1, LANES, columns) for each in (gate, up)]
+        self._lay_out(torch.stack(panels, dim=1).flatten(0, 2), None, int8=int8)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map [..., in] to [..., 2 * H], the gates first."""
+        both = super().__call__(x)
+        halves = both.view(*both.shape[:-1], -1, 2, LANES).transpose(-2, -3)
+        return halves.flatten(-2)[..., : self.hidden].flatten(-2)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """Map [..., in] to silu(gate) * up, [..., H]."""
+        return self._multiplied(x, GATE)[..., : self.hidden]
 
 
-def _allows(limit: str, isas: tuple[str, ...]) -> bool:
-    return limit in ("ALL", "DEFAULT", "") or limit.startswith(isas)
+def _in_panels(weight: Tensor, group: int) -> Tensor:
+    """Return a weight as [panels, columns / group, 16, group], filled up with zeros."""
+    columns = -(-weight.shape[1] // _STEP) * _STEP
+    if columns != weight.shape[1]:
+        weight = F.pad(weight, (0, columns - weight.shape[1]))
+    panels = _rows_padded(weight).view(-1, LANES, columns // group, group)
+    return panels.permute(0, 2, 1, 3).contiguous()
+
+
+def _rows_padded(weight: Tensor) -> Tensor:
+    missing = -weight.shape[0] % LANES
+    return F.pad(weight, (0, 0, 0, missing)) if missing else weight
+
+
+def _padded(values: Tensor) -> Tensor:
+    return F.pad(values, (0, -values.shape[0] % LANES)).contiguous()
+
+
+def _address(tensor: Tensor | None) -> c_void_p | None:
+    return None if tensor is None else c_void_p(tensor.data_ptr())

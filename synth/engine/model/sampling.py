@@ -1,8 +1,10 @@
-"""Choose tokens from logits: top-p and top-k first, then temperature, then one race per draw."""
+"""Choose tokens from logits: noise, top-p and top-k, then temperature, then one race per draw."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,6 +12,14 @@ from torch import Tensor
 from synth.contract import MAX_TOP_K, SEED, TEMPERATURE, TOP_P, Sampling
 from synth.engine.errors import InvalidSpecError
 
+SLOW_DRAWS = 2  # the draw and the one that may replace it; the fast AR's draws follow
+
+_MASK32 = 0xFFFFFFFF
+_PHILOX_ROUNDS = 10
+_PHILOX_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_PHILOX_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+# Both below 2**31, so that a product with 32 bits stays inside int64.
+_MIX_MULTIPLIERS = (0x21F0AAAD, 0x735A2D97)
 # Goes into the keys of takes. Raise it, and record the new version's draws, when the same logits,
 # seed and frame can give other tokens in any sampler: here, the kernels' torch form, Triton's, C's.
 SAMPLER_VERSION = 2
@@ -19,6 +29,79 @@ RAS_WINDOW = 10
 MIN_TEMPERATURE = 1e-5  # what the logits are divided by at least
 DEFAULT_MAX_TOP_K = MAX_TOP_K
 _NEVER, _ALWAYS = -1.0, 3.0  # limits that every sum of probabilities exceeds, and none
+
+
+class FrameNoise(Protocol):
+    """Give the uniform numbers of one frame of a batch."""
+
+    def uniform(self, draw: int, ids: Tensor) -> Tensor:
+        """Return float32 in [0, 1), shaped like ids int64 [B, k], for the draw's candidates.
+
+        `draw` 0 and 1 are the slow AR's with token ids, draw 1 + k is codebook k's with codes.
+        """
+        ...
+
+
+class NoiseSource(Protocol):
+    """Give the noise of frames; implementations say whether they keep state."""
+
+    def frame(self, seeds: Tensor, frames: Tensor, num_draws: int) -> FrameNoise:
+        """Return the noise of each stream's frame: seeds and frames int64 [B], from 0."""
+        ...
+
+
+def draw_words(seeds: Tensor, frames: Tensor, num_draws: int) -> Tensor:
+    """Return two words below 2**32 for each draw of frames: int64 [B] twice to [B, draws, 2]."""
+    draws = torch.arange(num_draws, device=seeds.device)
+    seed, frame = seeds.unsqueeze(1), frames.unsqueeze(1)
+    zeros = torch.zeros_like(seed) * draws  # also gives every word the full shape
+    counter = (zeros + (frame & _MASK32), zeros + (frame >> 32), zeros + draws, zeros)
+    words = philox(counter, (seed & _MASK32, seed >> 32))
+    return torch.stack(words[:2], dim=-1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterFrame:
+    """Hold the words of one frame of a batch, int64 [B, draws, 2]."""
+
+    words: Tensor
+
+    def uniform(self, draw: int, ids: Tensor) -> Tensor:
+        """Return odd multiples of 2**-24, so neither 0 nor 1 and exact in float32."""
+        words = self.words[:, draw]
+        mixed = _mix((ids + words[:, :1]).bitwise_and_(_MASK32)).bitwise_xor_(words[:, 1:])
+        return _mix(mixed).bitwise_right_shift_(9).to(torch.float32).add_(0.5).mul_(2.0**-23)
+
+
+def philox(counter: Sequence[Tensor], key: tuple[Tensor, Tensor]) -> list[Tensor]:
+    """Return Philox4x32-10 of four counter words and two key words, int64 below 2**32 each.
+
+    Source: Salmon et al., Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+    """
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(_PHILOX_ROUNDS):
+        high0, low0 = _multiply(c0, _PHILOX_MULTIPLIERS[0])
+        high1, low1 = _multiply(c2, _PHILOX_MULTIPLIERS[1])
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0 = (k0 + _PHILOX_KEY_STEPS[0]) & _MASK32
+        k1 = (k1 + _PHILOX_KEY_STEPS[1]) & _MASK32
+    return [c0, c1, c2, c3]
+
+
+def _multiply(a: Tensor, b: int) -> tuple[Tensor, Tensor]:
+    """Return the high and low 32 bits of a * b; in halves, as int64 has no room for 64 bits."""
+    low_part, high_part = a * (b & 0xFFFF), a * (b >> 16)
+    high = (high_part + (low_part >> 16)) >> 16
+    low = (low_part + ((high_part & 0xFFFF) << 16)) & _MASK32
+    return high, low
+
+
+def _mix(x: Tensor) -> Tensor:
+    """Scatter 32 bits over 32 bits, one to one, in place."""
+    x.bitwise_xor_(x >> 16).mul_(_MIX_MULTIPLIERS[0]).bitwise_and_(_MASK32)
+    x.bitwise_xor_(x >> 15).mul_(_MIX_MULTIPLIERS[1]).bitwise_and_(_MASK32)
+    return x.bitwise_xor_(x >> 15)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

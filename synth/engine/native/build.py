@@ -33,7 +33,6 @@ class Target:
 
     @property
     def flags(self) -> list[str]:
-        """Return the compiler's flags."""
         return [f"-m{need.replace('_', '')}" for need in self.needs]
 
 

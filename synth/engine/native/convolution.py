@@ -91,7 +91,6 @@ class NativeWindow:
 
     @property
     def c(self) -> WindowC:
-        """Return it in the compiled code's form."""
         return WindowC(heads=self.heads, size=self.size)
 
 

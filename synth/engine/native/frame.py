@@ -12,12 +12,10 @@ from torch import Tensor
 from synth.contract import MAX_TOP_K
 from synth.engine.model.decode import StepOutput, advance
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.dual_ar import DualAR
-from synth.engine.model.fast_ar import FastAR
-from synth.engine.model.frame_cache import FrameCache
-from synth.engine.model.kv_cache import KVCache
+from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
+from synth.engine.model.kv_cache import Cache
 from synth.engine.model.layers import Block
-from synth.engine.model.slow_ar import SlowAR
+from synth.engine.model.linear import NativeGate, NativeLinear
 from synth.engine.native.library import (
     AttendingC,
     CacheC,
@@ -27,7 +25,6 @@ from synth.engine.native.library import (
     ModelC,
     StackC,
 )
-from synth.engine.native.matrix import NativeGate, NativeLinear
 
 
 class NativeFrames:
@@ -235,7 +232,7 @@ class _BoundState:
         return cls(c, states, [*kept, state.fast_cache.keys, state.fast_cache.values])
 
 
-def _cache(cache: KVCache | FrameCache) -> CacheC:
+def _cache(cache: Cache) -> CacheC:
     """Describe a cache of float32, or raise ValueError."""
     keys, values = cache.keys, cache.values
     if keys.dtype != torch.float32 or keys.stride() != values.stride():

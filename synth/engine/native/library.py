@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_uint8, c_void_p
@@ -12,7 +13,6 @@ from typing import ClassVar
 
 import torch
 
-from synth.engine.model.linear import find_processor
 from synth.engine.native.build import (
     NotCompiledError,
     Target,
@@ -26,207 +26,124 @@ KEEP, _ADD, GATE = range(3)  # what becomes of products
 LANES = 16  # outputs of a panel; what rows are padded to
 _OPENMP = ("libgomp", "libiomp", "libomp")  # all of them have GOMP_parallel
 _FUNCTIONS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_lock = threading.Lock()
+_BF16_ISAS = ("AVX512_CORE_BF16", "AVX512_CORE_FP16", "AVX10")
+
+
+def _fields(kind: type, names: str) -> list[tuple[str, type]]:
+    """Return fields of one kind, their names apart by spaces."""
+    return [(name, kind) for name in names.split()]
+
+
+# Each mirrors the structure of its name in the C code, in the same order; their sizes are compared.
 
 
 class MatrixC(Structure):
-    """Mirror `Matrix`."""
-
     _fields_: ClassVar = [
-        ("kind", c_int32),
-        ("rows", c_int32),
-        ("columns", c_int32),
-        ("padded", c_int32),
-        ("weight", c_void_p),
-        ("scale", c_void_p),
-        ("sums", c_void_p),
-        ("bias", c_void_p),
+        *_fields(c_int32, "kind rows columns padded"),
+        *_fields(c_void_p, "weight scale sums bias"),
     ]
 
 
 class LayerC(Structure):
-    """Mirror `Layer`."""
-
     _fields_: ClassVar = [
-        ("qkv", MatrixC),
-        ("out", MatrixC),
-        ("gate_up", MatrixC),
-        ("down", MatrixC),
-        ("attention_norm", c_void_p),
-        ("ffn_norm", c_void_p),
-        ("head_norm", c_void_p),
+        *_fields(MatrixC, "qkv out gate_up down"),
+        *_fields(c_void_p, "attention_norm ffn_norm head_norm"),
     ]
 
 
 class AttendingC(Structure):
-    """Mirror `Attending`."""
-
     _fields_: ClassVar = [
-        ("heads", c_int32),
-        ("kv_heads", c_int32),
-        ("head_dim", c_int32),
-        ("rounds", c_int32),
-        ("rounds_scores", c_int32),
-        ("eps", c_float),
-        ("rope", c_void_p),
+        *_fields(c_int32, "heads kv_heads head_dim rounds rounds_scores"),
+        *_fields(c_float, "eps"),
+        *_fields(c_void_p, "rope"),
     ]
 
 
 class StackC(Structure):
-    """Mirror `Stack`."""
-
     _fields_: ClassVar = [
-        ("num_layers", c_int32),
-        ("width", c_int32),
-        ("hidden", c_int32),
-        ("attending", AttendingC),
-        ("layers", POINTER(LayerC)),
-        ("norm", c_void_p),
-        ("head", MatrixC),
+        *_fields(c_int32, "num_layers width hidden"),
+        *_fields(AttendingC, "attending"),
+        *_fields(POINTER(LayerC), "layers"),
+        *_fields(c_void_p, "norm"),
+        *_fields(MatrixC, "head"),
     ]
 
 
 class ModelC(Structure):
-    """Mirror `Model`."""
-
     _fields_: ClassVar = [
-        ("slow", POINTER(StackC)),
-        ("fast", POINTER(StackC)),
-        ("project_in", POINTER(MatrixC)),
-        ("token_table", c_void_p),
-        ("columns_table", c_void_p),
-        ("codes_table", c_void_p),
-        ("tokens", c_void_p),
-        ("semantic_begin", c_int64),
-        ("semantic_end", c_int64),
-        ("tables_are_bf16", c_int32),
-        ("num_codebooks", c_int32),
-        ("codebook_size", c_int32),
+        *_fields(POINTER(StackC), "slow fast"),
+        *_fields(POINTER(MatrixC), "project_in"),
+        *_fields(c_void_p, "token_table columns_table codes_table tokens"),
+        *_fields(c_int64, "semantic_begin semantic_end"),
+        *_fields(c_int32, "tables_are_bf16 num_codebooks codebook_size"),
     ]
 
 
 class CacheC(Structure):
-    """Mirror `Cache`."""
-
     _fields_: ClassVar = [
-        ("keys", c_void_p),
-        ("values", c_void_p),
-        ("layer_stride", c_int64),
-        ("stream_stride", c_int64),
-        ("head_stride", c_int64),
+        *_fields(c_void_p, "keys values"),
+        *_fields(c_int64, "layer_stride stream_stride head_stride"),
     ]
 
 
 class FrameC(Structure):
-    """Mirror `Frame`."""
-
     _fields_: ClassVar = [
-        ("model", POINTER(ModelC)),
-        ("streams", c_int32),
-        ("with_slow", c_int32),
-        ("is_first", c_int32),
-        ("threads", c_int32),
-        ("newest", c_void_p),
-        ("x", c_void_p),
-        ("position", c_void_p),
-        ("prefix", c_void_p),
-        ("prefix_positions", c_void_p),
-        ("cache", CacheC),
-        ("frame_cache", CacheC),
-        ("temperature", c_void_p),
-        ("top_p", c_void_p),
-        ("top_k", c_void_p),
-        ("frame", c_void_p),
-        ("window", c_void_p),
-        ("words", c_void_p),
-        ("words_stride", c_int64),
-        ("draws", c_int32),
-        ("states", c_void_p),
-        ("first", c_void_p),
-        ("second", c_void_p),
-        ("columns", c_void_p),
-        ("is_finite", POINTER(c_uint8)),
+        *_fields(POINTER(ModelC), "model"),
+        *_fields(c_int32, "streams with_slow is_first threads"),
+        *_fields(c_void_p, "newest x position prefix prefix_positions"),
+        *_fields(CacheC, "cache frame_cache"),
+        *_fields(c_void_p, "temperature top_p top_k frame window words"),
+        *_fields(c_int64, "words_stride"),
+        *_fields(c_int32, "draws"),
+        *_fields(c_void_p, "states first second columns"),
+        *_fields(POINTER(c_uint8), "is_finite"),
     ]
 
 
 class SnakeC(Structure):
-    """Mirror `Snake`."""
-
-    _fields_: ClassVar = [("alpha", c_void_p), ("inverse", c_void_p)]
+    _fields_: ClassVar = [*_fields(c_void_p, "alpha inverse")]
 
 
 class TapsC(Structure):
-    """Mirror `Taps`."""
-
     _fields_: ClassVar = [
-        ("channels", c_int32),
-        ("outputs", c_int32),
-        ("taps", c_int32),
-        ("step", c_int32),
-        ("weight", c_void_p),
-        ("bias", c_void_p),
+        *_fields(c_int32, "channels outputs taps step"),
+        *_fields(c_void_p, "weight bias"),
     ]
 
 
 class DepthwiseC(Structure):
-    """Mirror `Depthwise`."""
-
-    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("taps", c_int32)]
+    _fields_: ClassVar = [*_fields(c_void_p, "weight bias"), *_fields(c_int32, "taps")]
 
 
 class CodebooksC(Structure):
-    """Mirror `Codebooks`."""
-
-    _fields_: ClassVar = [
-        ("table", c_void_p),
-        ("begins", c_void_p),
-        ("size", c_void_p),
-        ("count", c_int32),
-        ("width", c_int32),
-    ]
+    _fields_: ClassVar = [*_fields(c_void_p, "table begins size"), *_fields(c_int32, "count width")]
 
 
 class WindowC(Structure):
-    """Mirror `Window`."""
-
     _fields_: ClassVar = [
-        ("heads", c_int32),
-        ("size", c_int32),
-        ("frames", c_void_p),
-        ("rope", c_void_p),
-        ("rope_stride", c_int64),
+        *_fields(c_int32, "heads size"),
+        *_fields(c_void_p, "frames rope"),
+        *_fields(c_int64, "rope_stride"),
     ]
 
 
 class NormC(Structure):
-    """Mirror `Norm`."""
-
-    _fields_: ClassVar = [("weight", c_void_p), ("bias", c_void_p), ("eps", c_float)]
+    _fields_: ClassVar = [*_fields(c_void_p, "weight bias"), *_fields(c_float, "eps")]
 
 
 class ConvolutionC(Structure):
-    """Mirror `Convolution`."""
-
     _fields_: ClassVar = [
-        ("first", SnakeC),
-        ("second", SnakeC),
-        ("depthwise", DepthwiseC),
-        ("codebooks", CodebooksC),
-        ("window", WindowC),
-        ("norm", NormC),
-        ("wide", TapsC),
-        ("narrow", TapsC),
-        ("stride", c_int32),
-        ("then", c_int32),
-        ("batch", c_int32),
-        ("threads", c_int32),
-        ("length", c_int64),
-        ("before_stride", c_int64),
-        ("x", c_void_p),
-        ("before", c_void_p),
-        ("added", c_void_p),
-        ("out", c_void_p),
-        ("scratch", c_void_p),
-        ("counts", c_int32 * 2),
+        *_fields(SnakeC, "first second"),
+        *_fields(DepthwiseC, "depthwise"),
+        *_fields(CodebooksC, "codebooks"),
+        *_fields(WindowC, "window"),
+        *_fields(NormC, "norm"),
+        *_fields(TapsC, "wide narrow"),
+        *_fields(c_int32, "stride then batch threads"),
+        *_fields(c_int64, "length before_stride"),
+        *_fields(c_void_p, "x before added out scratch"),
+        *_fields(c_int32 * 2, "counts"),
     ]
 
 
@@ -274,7 +191,6 @@ class Library:
         self._loaded.tts_convolve(steps, len(steps))
 
 
-_lock = threading.Lock()
 _found: dict[str, Library | str] = {}
 
 
@@ -358,3 +274,38 @@ def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
     if list(sizes) != ours:
         raise NotCompiledError(f"compiled structures of {list(sizes)} bytes; Python has {ours}")
     return loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """Hold what this processor can do as far as PyTorch's libraries are allowed to use it."""
+
+    bf16: bool  # multiplies bfloat16 in hardware
+    packing: bool  # oneDNN is there
+    packs_bf16: bool  # it packs bfloat16 too, in hardware or not
+    simd: str
+
+    @property
+    def cpu_class(self) -> str:
+        """Return bf16 or avx2: which row of published figures this processor belongs to."""
+        return "bf16" if self.bf16 else "avx2"
+
+
+def find_processor() -> Processor:
+    """Look at the processor and at the limits that environment variables put on libraries."""
+    simd = torch.backends.cpu.get_cpu_capability()
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    packing = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    wide = simd.startswith("AVX512")
+    bf16 = wide and _has("_is_avx512_bf16_supported") and _allows(limit, _BF16_ISAS)
+    packs_bf16 = packing and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return Processor(bf16=packs_bf16 and bf16, packing=packing, packs_bf16=packs_bf16, simd=simd)
+
+
+def _has(name: str) -> bool:
+    look = getattr(torch.cpu, name, None)  # not part of every PyTorch version
+    return bool(look is not None and look())
+
+
+def _allows(limit: str, isas: tuple[str, ...]) -> bool:
+    return limit in ("ALL", "DEFAULT", "") or limit.startswith(isas)

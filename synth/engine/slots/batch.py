@@ -1,4 +1,4 @@
-"""Keep requests in the slots of a decode state, advance those alone, and see how far they are."""
+"""Keep requests in the slots of a decode state, advance those alone, and read their status."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from synth.engine.device_lane import new_event
+from synth.engine.device import is_out_of_memory, new_event
 from synth.engine.errors import EngineError
 from synth.engine.model.decode_state import RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.graphs import StepRunner
-from synth.engine.model.prefill import SlotStart, start_slots
-from synth.engine.model.prefix_cache import PrefixCache
-from synth.engine.slots.out_of_memory import is_out_of_memory
-from synth.engine.slots.request_queue import SlotRequest
+from synth.engine.model.prefill import PrefixCache, SlotStart, start_slots
+from synth.engine.slots.requests import SlotRequest
 
-LOOK_EVERY = {"cpu": 1, "cuda": 4}  # frames from one look to the next
-_LOOKS_UNDER_WAY = 2
+STATUS_EVERY = {"cpu": 1, "cuda": 4}  # frames from one reading of the status to the next
+_COPIES_UNDER_WAY = 2
 
 
 @dataclass(eq=False)
@@ -57,7 +55,6 @@ class SlotBatch:
 
     @property
     def num_slots(self) -> int:
-        """Return how many requests can have a slot."""
         return len(self._slots)
 
     @property
@@ -67,7 +64,6 @@ class SlotBatch:
 
     @property
     def num_running(self) -> int:
-        """Return how many slots are in use."""
         return len(self._slots) - self._slots.count(None)
 
     def start(self, requests: Sequence[SlotRequest]) -> list[tuple[SlotRequest, Exception]]:
@@ -97,7 +93,6 @@ class SlotBatch:
         return refused
 
     def step(self) -> None:
-        """Advance all slots in use by one frame."""
         self.runner.step(self.bucket)
         self.frames += 1
 
@@ -140,7 +135,11 @@ class SlotBatch:
         self, started: Sequence[RunningSlot]
     ) -> list[tuple[SlotRequest, Exception]]:
         """Run prompts, one by one if they fail together; return those at fault."""
-        starts = [_slot_start(running) for running in started]
+        starts = [
+            SlotStart(one.slot, one.request.own, one.request.prefix, one.request.voice)
+            for one in started
+            if one.slot is not None
+        ]
         try:
             if starts:
                 start_slots(self._model, self.state, starts, self.prefixes)
@@ -161,43 +160,31 @@ class SlotBatch:
         return next(size for size in self.runner.buckets if size >= num_slots)
 
 
-def _slot_start(running: RunningSlot) -> SlotStart:
-    request = running.request
-    assert running.slot is not None
-    return SlotStart(running.slot, request.own, request.prefix, request.voice)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Progress:
-    """Hold what a look found of one request: its slot's status and the frames it has made."""
-
-    running: RunningSlot
-    status: int
-    frames: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Look:
+class StatusCopy:
     """Hold a copy that is on its way, and which request was in which slot when it was begun."""
 
     slots: Sequence[tuple[int, RunningSlot]]
     numbers: Tensor  # int64 [2, B] on the host: status, frame
     ready: torch.cuda.Event | None
 
-    def read(self) -> list[Progress]:
-        """Wait for the copy; return the requests still in a slot that have ended, or are heard."""
+    def read(self) -> list[tuple[RunningSlot, int, int]]:
+        """Wait for the copy; return requests with their slot's status and the frames it has made.
+
+        They are those still in a slot that have ended, or are heard.
+        """
         if self.ready is not None:
             self.ready.synchronize()
         status, frames = self.numbers.tolist()
         return [
-            Progress(running, status[slot], frames[slot])
+            (running, status[slot], frames[slot])
             for slot, running in self.slots
             if (status[slot] != RUNNING or running.request.live) and running.slot is not None
         ]
 
 
-class Looker:
-    """Copy the slots' status and frame counts; at most two looks may be unread at a time."""
+class StatusReader:
+    """Copy the slots' status and frame counts; at most two copies may be unread at a time."""
 
     def __init__(self, state: DecodeState) -> None:
         self._state, self._turn = state, 0
@@ -206,21 +193,21 @@ class Looker:
             shape = (2, state.num_slots)
             self._pinned = [
                 torch.zeros(shape, dtype=torch.int64, pin_memory=True)
-                for _ in range(_LOOKS_UNDER_WAY)
+                for _ in range(_COPIES_UNDER_WAY)
             ]
 
     @property
     def is_async(self) -> bool:
-        """Return whether a look is better read when the next frames are under way."""
+        """Return whether a copy is better read when the next frames are under way."""
         return bool(self._pinned)
 
-    def begin(self, running: Sequence[RunningSlot]) -> Look:
+    def begin(self, running: Sequence[RunningSlot]) -> StatusCopy:
         """Start a copy of what the frames begun so far will leave."""
         slots = [(one.slot, one) for one in running if one.slot is not None]
         numbers = self._state.rows.progress  # frames begun later write over it
         if not self._pinned:
-            return Look(slots, numbers.clone(), None)
-        self._turn = (self._turn + 1) % _LOOKS_UNDER_WAY
+            return StatusCopy(slots, numbers.clone(), None)
+        self._turn = (self._turn + 1) % _COPIES_UNDER_WAY
         host = self._pinned[self._turn]
         host.copy_(numbers, non_blocking=True)
-        return Look(slots, host, new_event())
+        return StatusCopy(slots, host, new_event())

@@ -4,26 +4,226 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from synth.contract import SegmentAudio
-from synth.engine.codec import ChunkSchedule, CodecDecoder
-from synth.engine.codec.capture import Capture, CudaCapture
-from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.streams.graphs import StreamGraphs
-from synth.engine.device_lane import DeviceLane
-from synth.engine.errors import EngineClosedError
-from synth.engine.slots.codec_passes import CodecPasses
-from synth.engine.slots.segment_audio import FinishedCodes, LiveChunk, give
+from synth.contract import AudioArray, SegmentAudio
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.load import uses_kernels
+from synth.engine.codec.streams import (
+    Capture,
+    ChunkSchedule,
+    CodecStream,
+    CudaCapture,
+    StreamGraphs,
+    decode_streams,
+)
+from synth.engine.device import DeviceLane, HostCopy, free_cached_memory, is_out_of_memory
+from synth.engine.errors import EngineClosedError, EngineError
+from synth.engine.slots.requests import FinishedCodes, LiveChunk, resolve, segment_audio
 
+PIECE_FRAMES = 32  # of a segment between which streams get their chunks; 1.5 s of audio
+LEAST_FRAMES = 16  # of a pass, below which memory that runs out ends a request
+GROW_AFTER_PASSES = 16
+_SIMILAR = 0.75  # the shortest of a pass against the longest: padding is computed as well
+
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
 _CLOSED = "The engine was closed before this request was done."
+
+
+class CodecPasses:
+    """Own the decoder's passes; all calls come from one thread.
+
+    After memory ran out passes are smaller for a while. In strict mode every segment is decoded
+    alone and in pieces of one size, so that its samples depend on nothing else.
+    """
+
+    def __init__(
+        self, decoder: CodecDecoder, lane: DeviceLane, *, pass_frames: int, is_strict: bool
+    ) -> None:
+        self._decoder, self._lane, self._is_strict = decoder, lane, is_strict
+        self._host = HostCopy(decoder.device)
+        self.graphs: StreamGraphs | None = None  # recorded chunks of streams
+        self._rate = decoder.config.sample_rate
+        self._most = self._frames = pass_frames
+        self._good_passes = 0
+
+    def choose(self, waiting: Sequence[FinishedCodes], *, in_pieces: bool) -> list[FinishedCodes]:
+        """Return the next pass: of the most urgent class the oldest, and others of its length.
+
+        Args:
+            in_pieces: streams wait for their turn between the pieces of this pass.
+        """
+        urgent = min(item.priority for item in waiting)
+        first, *others = [item for item in waiting if item.priority == urgent]
+        group, shortest, longest = [first], first.num_frames, first.num_frames
+        most = min(self._frames, PIECE_FRAMES) if in_pieces else self._frames
+        for item in [] if self._is_strict else others:
+            low, high = min(shortest, item.num_frames), max(longest, item.num_frames)
+            if high * (len(group) + 1) <= most and low >= _SIMILAR * high:
+                group.append(item)
+                shortest, longest = low, high
+        return group
+
+    def decode(
+        self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
+    ) -> list[SegmentAudio | Exception]:
+        """Return each segment's answer; an error is that of its own segment alone.
+
+        Args:
+            between: called between the pieces of the pass; None takes it in one piece.
+        """
+        answers = self._attempt(partial(self._answers, group, between), len(group))
+        if answers is None:
+            return [answer for item in group for answer in self.decode([item], between)]
+        return [answers] * len(group) if isinstance(answers, Exception) else answers
+
+    def decode_chunks(self, chunks: Sequence[LiveChunk]) -> None:
+        """Decode one chunk of each of several streams; hand on the audio, or what ends a stream."""
+        started_at = time.perf_counter()
+        decoded = self._attempt(partial(self._decoded_chunks, chunks), len(chunks))
+        if decoded is None:
+            for chunk in chunks:
+                self.decode_chunks([chunk])
+        elif isinstance(decoded, Exception):
+            resolve(chunks[0].future, decoded)
+        else:
+            for chunk, (wave, finished) in zip(chunks, decoded, strict=True):
+                self._hand_on(chunk, wave, finished, started_at)
+
+    def _hand_on(
+        self,
+        chunk: LiveChunk,
+        wave: AudioArray,
+        finished: FinishedCodes | None,
+        started_at: float,
+    ) -> None:
+        if wave.size:
+            chunk.live.give(wave)
+        if finished is not None:
+            whole = np.concatenate([np.empty(0, np.float32), *chunk.live.waves])
+            answer = segment_audio(finished, whole, self._rate, codec_started_at=started_at)
+            resolve(chunk.future, answer)
+
+    def _answers(
+        self, group: Sequence[FinishedCodes], between: Callable[[], None] | None
+    ) -> list[SegmentAudio | Exception]:
+        started_at = time.perf_counter()
+        codes = [item.codes for item in group]
+        for item in group:
+            self._lane.wait_for(item.made)
+            self._lane.adopt(item.codes)
+        if between is None and not self._is_strict:
+            waves = self._decoder.decode(codes, max_batch_frames=self._frames)
+        else:
+            waves = self._in_pieces(codes, between)
+        audio, finished = self._on_host(waves, group)
+        return [
+            segment_audio(item, wave, self._rate, codec_started_at=started_at)
+            for item, wave in zip(finished, audio, strict=True)
+        ]
+
+    def _on_host(
+        self, waves: Sequence[Tensor], items: Sequence[FinishedCodes]
+    ) -> tuple[list[AudioArray], list[FinishedCodes]]:
+        """Return samples and segments with their codes on the host, having waited once."""
+        arrays = self._host.take([*waves, *(item.codes for item in items)])
+        codes = [torch.from_numpy(array) for array in arrays[len(waves) :]]
+        finished = [replace(item, codes=own) for item, own in zip(items, codes, strict=True)]
+        return arrays[: len(waves)], finished
+
+    def _in_pieces(
+        self, codes: Sequence[Tensor], between: Callable[[], None] | None
+    ) -> list[Tensor]:
+        """Decode segments piece by piece, their samples side by side until all have ended."""
+        streams = [CodecStream(self._decoder) for _ in codes]
+        waves: list[list[Tensor]] = [[] for _ in codes]
+        graphs = None if self._is_strict else self.graphs
+        for start in range(0, max(matrix.shape[1] for matrix in codes), PIECE_FRAMES):
+            if start and between is not None:
+                between()
+            pieces = [matrix[:, start : start + PIECE_FRAMES] for matrix in codes]
+            decoded = decode_streams(
+                streams, pieces, max_batch_frames=self._piece_limit, graphs=graphs
+            )
+            for parts, wave in zip(waves, decoded, strict=True):
+                parts.append(wave)
+        empty = torch.empty(0, device=self._decoder.device)
+        return [torch.cat(parts) if parts else empty for parts in waves]
+
+    def _decoded_chunks(
+        self, chunks: Sequence[LiveChunk]
+    ) -> list[tuple[AudioArray, FinishedCodes | None]]:
+        """Return each chunk's samples, and on the host what is finished with it."""
+        for chunk in chunks:
+            self._lane.wait_for(chunk.made)
+            self._lane.adopt(chunk.codes)
+        ends = [chunk.finished for chunk in chunks if chunk.finished is not None]
+        for item in ends:
+            self._lane.adopt(item.codes)
+        streams = [self._stream(chunk) for chunk in chunks]
+        marks = [stream.mark() for stream in streams]
+        codes = [chunk.codes for chunk in chunks]
+        waves = decode_streams(streams, codes, max_batch_frames=self._frames, graphs=self.graphs)
+        try:
+            audio, on_host = self._on_host(waves, ends)
+        except Exception:
+            for stream, mark in zip(streams, marks, strict=True):
+                stream.rewind(mark)  # what is tried again begins where this did
+            raise
+        finished = iter(on_host)
+        return [
+            (wave, None if chunk.finished is None else next(finished))
+            for chunk, wave in zip(chunks, audio, strict=True)
+        ]
+
+    def _stream(self, chunk: LiveChunk) -> CodecStream:
+        if chunk.live.codec is None:
+            chunk.live.codec = CodecStream(self._decoder)
+        return chunk.live.codec
+
+    @property
+    def _piece_limit(self) -> int:
+        return PIECE_FRAMES if self._is_strict else self._frames
+
+    def _attempt(self, work: Callable[[], T], size: int) -> T | Exception | None:
+        """Return what `work` returns, its error, or None where smaller passes may succeed.
+
+        Args:
+            size: the requests in it; one that fails alone for another reason than memory is over.
+        """
+        try:
+            result = work()
+        except Exception as error:
+            ran_out = is_out_of_memory(error)
+            can_shrink = ran_out and self._frames > LEAST_FRAMES and not self._is_strict
+            if not isinstance(error, EngineError):
+                logger.warning("a codec pass of %d requests failed", size, exc_info=True)
+            if size == 1 and not can_shrink:
+                return error
+        else:
+            self._grow()
+            return result
+        # Here and not above: the error would keep the memory of what failed.
+        if ran_out:
+            self._frames, self._good_passes = max(self._frames // 2, LEAST_FRAMES), 0
+            free_cached_memory(self._decoder.device)
+        return None
+
+    def _grow(self) -> None:
+        self._good_passes += 1
+        if self._good_passes >= GROW_AFTER_PASSES and self._frames < self._most:
+            self._frames, self._good_passes = min(2 * self._frames, self._most), 0
 
 
 class CodecThread:
@@ -98,7 +298,6 @@ class CodecThread:
         }
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def finish(self, finished: FinishedCodes) -> None:
@@ -148,7 +347,7 @@ class CodecThread:
         unfinished = [item.future for item in self._segments]
         unfinished += [chunk.future for chunk in self._chunks]
         for future in unfinished:
-            give(future, EngineClosedError(_CLOSED))
+            resolve(future, EngineClosedError(_CLOSED))
 
     def _run(self) -> None:
         set_own_threads(self._num_threads)
@@ -178,7 +377,7 @@ class CodecThread:
             except Exception as error:  # these streams' own, whatever it is
                 logger.exception("cannot pass on chunks of audio")
                 for chunk in first:
-                    give(chunk.future, error)
+                    resolve(chunk.future, error)
             self._on_progress()
 
     def _between_pieces(self) -> None:
@@ -207,7 +406,7 @@ class CodecThread:
                 self._in_pass = False
                 self._changed.notify_all()
         for item, answer in zip(group, answers, strict=True):
-            give(item.future, answer)
+            resolve(item.future, answer)
         self._on_progress()
 
 

@@ -10,21 +10,18 @@ from typing import Any, TypeVar
 import torch
 
 from synth.contract import MAX_TOP_K
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.device_lane import DeviceLane
+from synth.engine.codec.streams import ChunkSchedule
+from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
 from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import LoadedModels
 from synth.engine.loading.memory import MemoryPlan
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.graph_capture import find_backend
-from synth.engine.model.graphs import EagerSteps, StepRunner, capture_steps
-from synth.engine.model.prefix_cache import PrefixCache
+from synth.engine.model.graphs import EagerSteps, StepRunner, capture_steps, find_backend
+from synth.engine.model.prefill import PrefixCache
 from synth.engine.slots.batch import SlotBatch
 from synth.engine.slots.codec_thread import CodecThread
-from synth.engine.slots.loop import SlotLoop
-from synth.engine.slots.out_of_memory import free_cached_memory, is_out_of_memory
-from synth.engine.slots.work_counter import WorkCounter
+from synth.engine.slots.loop import SlotLoop, WorkCounter
 
 WAITING_FRAMES_PER_SLOT = 256  # of finished segments, 12 s of audio, before fewer are begun
 T = TypeVar("T")
@@ -69,11 +66,9 @@ class EngineThreads:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a request or an encoding is unfinished."""
         return self.slots.is_busy or self.encoding.is_busy
 
     def start(self) -> None:
-        """Start the threads."""
         self.codec.start()
         self.slots.start()
 
@@ -133,7 +128,6 @@ class EncodeThread:
 
     @property
     def is_busy(self) -> bool:
-        """Return whether a call is unfinished."""
         return self._unfinished > 0
 
     def run(self, encode: Callable[[], T]) -> T:

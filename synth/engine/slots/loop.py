@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from synth.contract import SegmentAudio
-from synth.engine.device_lane import DeviceLane
+from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
 from synth.engine.errors import (
     DeadlineExceededError,
     DeviceOutOfMemoryError,
@@ -21,12 +21,17 @@ from synth.engine.errors import (
 )
 from synth.engine.model.decode_state import ENDED, FAILED, FINISH_REASONS, RUNNING
 from synth.engine.model.prefill import MAX_PACK_POSITIONS
-from synth.engine.slots.batch import LOOK_EVERY, Look, Looker, Progress, RunningSlot, SlotBatch
+from synth.engine.slots.batch import STATUS_EVERY, RunningSlot, SlotBatch, StatusCopy, StatusReader
 from synth.engine.slots.codec_thread import CodecThread
-from synth.engine.slots.out_of_memory import SlotLimit, free_cached_memory, is_out_of_memory
-from synth.engine.slots.request_queue import Deadlines, RequestQueue, SlotRequest
-from synth.engine.slots.segment_audio import FinishedCodes, LiveChunk, give
-from synth.engine.slots.work_counter import WorkCounter
+from synth.engine.slots.requests import (
+    Deadlines,
+    FinishedCodes,
+    LiveChunk,
+    RequestQueue,
+    SlotLimit,
+    SlotRequest,
+    resolve,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +58,9 @@ class SlotLoop:
         self._counter, self._device = counter, device
         self._lane = DeviceLane(device, is_urgent=True)
         self._codec = codec
-        self._looker, self._look_every = Looker(batch.state), LOOK_EVERY[device.type]
-        self._unread: Look | None = None
-        self._looked_at = 0
+        self._status, self._status_every = StatusReader(batch.state), STATUS_EVERY[device.type]
+        self._unread: StatusCopy | None = None
+        self._status_read_at = 0
         self.frames_made = 0  # of all segments, since the start
         self._queue = RequestQueue(patience=PATIENCE_ROUNDS * batch.num_slots)
         self._deadlines = Deadlines()
@@ -63,7 +68,7 @@ class SlotLoop:
         self._starting: list[SlotRequest] = []
         self._posted: list[Callable[[], None]] = []
         self._wake = threading.Condition()
-        self._unfinished, self._any_over, self._closed = 0, False, False
+        self._unfinished, self._any_done, self._closed = 0, False, False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     @property
@@ -73,12 +78,10 @@ class SlotLoop:
 
     @property
     def num_waiting(self) -> int:
-        """Return how many requests wait for a slot."""
         with self._wake:
             return len(self._queue)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def submit(self, request: SlotRequest) -> Future[SegmentAudio]:
@@ -106,7 +109,7 @@ class SlotLoop:
             self._wake.notify()
 
     def wake(self) -> None:
-        """Look again whether there is something to do."""
+        """Have the thread check again whether there is something to do."""
         with self._wake:
             self._wake.notify()
 
@@ -120,7 +123,7 @@ class SlotLoop:
         with self._wake:
             waiting = self._queue.drain()
         for request in [*(slot.request for slot in self.batch.running), *waiting]:
-            give(
+            resolve(
                 request.future,
                 EngineClosedError("The engine was closed before this segment was rendered."),
             )
@@ -129,7 +132,7 @@ class SlotLoop:
         with self._wake:
             self._unfinished -= 1
             if future.cancelled() or future.exception() is not None:
-                self._any_over = True
+                self._any_done = True
                 self._wake.notify()
 
     def _run(self) -> None:
@@ -138,7 +141,7 @@ class SlotLoop:
                 ran_out = False
                 try:
                     self._run_posted()
-                    self._end_over()
+                    self._end_done()
                     self._start_some()
                     self._advance()
                 except Exception as error:
@@ -147,7 +150,7 @@ class SlotLoop:
                         logger.exception("engine step failed")
                         self._fail_all(error)
                 if ran_out:  # here, where the error keeps no memory any more
-                    self._step_down()
+                    self._use_fewer_slots()
 
     def _wait_for_work(self) -> bool:
         """Block until there is something to do; False when the loop shall end."""
@@ -160,7 +163,7 @@ class SlotLoop:
         return bool(
             self.batch.num_running
             or self._posted
-            or self._any_over
+            or self._any_done
             or self._may_start()
             or self._deadlines.seconds_left() == 0
         )
@@ -171,7 +174,7 @@ class SlotLoop:
         for function in posted:
             function()
 
-    def _end_over(self) -> None:
+    def _end_done(self) -> None:
         """Free the slots and places of requests that were cancelled or are too late."""
         with self._wake:
             late = self._deadlines.pop_passed()
@@ -182,14 +185,14 @@ class SlotLoop:
                 if id(request) in in_slots
                 else "while the segment waited"
             )
-            give(
+            resolve(
                 request.future,
                 DeadlineExceededError(seconds=request.deadline_seconds, where=where),
             )
-        if not self._any_over:
+        if not self._any_done:
             return
         with self._wake:
-            self._any_over = False
+            self._any_done = False
             self._queue.drop_done()
         for running in self.batch.running:
             if running.request.future.done():
@@ -205,13 +208,15 @@ class SlotLoop:
         if not self._starting:
             return
         for request, error in self.batch.start(self._starting):
-            give(request.future, error)
+            resolve(request.future, error)
         self._counter.note()
         streams = [request.future for request in self._starting if request.live is not None]
         self._starting = []
         if streams:
             self._codec.watch(streams)
-            self._look(self.batch.running, in_haste=True)  # the first frame came with the prompt
+            self._read_status(
+                self.batch.running, at_once=True
+            )  # the first frame came with the prompt
 
     def _may_start(self) -> bool:
         """Return whether the request that goes next may have a slot now; holds the lock."""
@@ -259,7 +264,7 @@ class SlotLoop:
         return any(request.priority < priority for request in live)
 
     def _advance(self) -> None:
-        """Compute one frame, and look at the slots when it is time."""
+        """Compute one frame, and read the slots' status when it is time."""
         running = self.batch.running
         if not running:
             self._unread = None
@@ -270,52 +275,52 @@ class SlotLoop:
             self.limit.note_frame()
             self.frames_made += len(running)
             self._counter.note()
-        in_haste = not can_go_on or any(_is_unheard(slot) for slot in running)
-        if in_haste or self.batch.frames - self._looked_at >= self._look_every:
-            self._look(running, in_haste=in_haste)
+        at_once = not can_go_on or any(_is_unheard(slot) for slot in running)
+        if at_once or self.batch.frames - self._status_read_at >= self._status_every:
+            self._read_status(running, at_once=at_once)
 
-    def _look(self, running: list[RunningSlot], *, in_haste: bool) -> None:
-        """Begin a look and read the one before, or both where there is nothing to wait for."""
-        look, before = self._looker.begin(running), self._unread
-        self._unread, self._looked_at = look, self.batch.frames
+    def _read_status(self, running: list[RunningSlot], *, at_once: bool) -> None:
+        """Begin a copy and read the one before, or both where there is nothing to wait for."""
+        copy, before = self._status.begin(running), self._unread
+        self._unread, self._status_read_at = copy, self.batch.frames
         if before is not None:
-            self._take_progress(before.read())
-        if in_haste or not self._looker.is_async:
+            self._follow(before)
+        if at_once or not self._status.is_async:
             self._unread = None
-            self._take_progress(look.read())
+            self._follow(copy)
 
-    def _take_progress(self, found: Sequence[Progress]) -> None:
-        """Hand the codec what the slots have made, and free those whose request has ended."""
-        for progress in found:
-            if progress.status != RUNNING:
-                self._retire(progress)
-            elif progress.running.request.live is not None:
-                self._hand_on(progress.running, progress.frames)
+    def _follow(self, copy: StatusCopy) -> None:
+        """Give the codec what the slots have made, and free those whose request has ended."""
+        for running, status, frames in copy.read():
+            if status != RUNNING:
+                self._retire(running, status, frames)
+            elif running.request.live is not None:
+                self._send_chunks(running, frames)
 
-    def _hand_on(self, running: RunningSlot, frames: int) -> None:
+    def _send_chunks(self, running: RunningSlot, frames: int) -> None:
         """Give the codec the chunks of a stream that are complete."""
         live, future = running.request.live, running.request.future
         assert live is not None
         while size := live.next_chunk(frames):
             end = live.num_handed + size
             if running.request.restarts and not live.agrees_with(self.batch.codes(running, 0, end)):
-                give(future, _stream_changed())
+                resolve(future, _stream_changed())
                 return
             codes = self.batch.codes(running, live.num_handed, end)
             live.note_handed(codes)
             self._codec.feed(LiveChunk(live, future, codes, self._lane.mark()))
 
-    def _retire(self, progress: Progress) -> None:
+    def _retire(self, running: RunningSlot, status: int, frames: int) -> None:
         """Free a slot; its codes go to the codec, or its failure to who asked."""
-        running, request = progress.running, progress.running.request
-        running.failed = progress.status == FAILED
-        reason = FINISH_REASONS.get(progress.status)
+        request = running.request
+        running.failed = status == FAILED
+        reason = FINISH_REASONS.get(status)
         if reason is None:
             self.batch.release(running)
-            text = f"The model's logits at frame {progress.frames} are not finite."
-            give(request.future, NonFiniteLogitsError(text))
+            text = f"The model's logits at frame {frames} are not finite."
+            resolve(request.future, NonFiniteLogitsError(text))
             return
-        spoken = progress.frames - (progress.status == ENDED)
+        spoken = frames - (status == ENDED)
         codes = self.batch.codes(running, 0, spoken)
         self.batch.release(running)
         finished = FinishedCodes(
@@ -337,13 +342,13 @@ class SlotLoop:
         live = running.request.live
         assert live is not None
         if running.request.restarts and not live.agrees_with(codes):
-            give(finished.future, _stream_changed())
+            resolve(finished.future, _stream_changed())
             return
         rest = codes[:, live.num_handed :]
         live.note_handed(rest)
         self._codec.feed(LiveChunk(live, finished.future, rest, finished.made, finished))
 
-    def _step_down(self) -> None:
+    def _use_fewer_slots(self) -> None:
         """Use fewer slots: what they held waits again, and begins anew with the same seed.
 
         Requests that were being started wait until others have left; the slots in use are as they
@@ -358,8 +363,8 @@ class SlotLoop:
             self._release_all()
         self.batch.prefixes.clear()
         free_cached_memory(self._device)
-        if not self.limit.step_down(len(affected), still_used=len(running)):
-            give(affected[0].future, MemoryError())
+        if not self.limit.reduce(len(affected), still_used=len(running)):
+            resolve(affected[0].future, MemoryError())
             return
         for request in affected:
             request.restarts += 1
@@ -369,7 +374,7 @@ class SlotLoop:
     def _fail_all(self, error: Exception) -> None:
         """End what is in slots with an error that nobody foresaw."""
         for request in [*(slot.request for slot in self.batch.running), *self._starting]:
-            give(request.future, error)
+            resolve(request.future, error)
         self._release_all()
 
     def _release_all(self) -> None:
@@ -389,3 +394,28 @@ def _stream_changed() -> DeviceOutOfMemoryError:
         "Memory ran out while somebody listened to this stream. The same audio cannot be "
         "continued, so request it again."
     )
+
+
+class WorkCounter:
+    """Grow with everything done: frames, prompts, and every layer of the codec.
+
+    On a slow processor one pass of the codec takes minutes, so its layers count one by one.
+    """
+
+    def __init__(self, halves: Iterable[nn.Module]) -> None:
+        self.count = 0
+        self._hooks = [
+            module.register_forward_pre_hook(self.note)
+            for half in halves
+            for module in half.modules()
+            if not any(module.children())
+        ]
+
+    def note(self, *_: object) -> None:
+        """Count one step; several threads may, and one lost between them does not matter."""
+        self.count += 1
+
+    def close(self) -> None:
+        """Stop counting layers; the codec may live on in another engine."""
+        for hook in self._hooks:
+            hook.remove()

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
+from synth.engine.codec.codec_file import open_codec
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import default_batch_frames
-from synth.engine.codec.files.codec_file import open_codec
-from synth.engine.codec.precision import decode_precision, encode_precision
-from synth.engine.codec.streams.graphs import graph_bytes
+from synth.engine.codec.load import decode_precision, encode_precision
+from synth.engine.codec.streams import graph_bytes
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.loading.device_memory import DeviceMemory, find_memory
 from synth.engine.loading.engine_config import (

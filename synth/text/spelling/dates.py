@@ -8,10 +8,8 @@ from collections.abc import Callable, Iterator
 import regex
 
 from synth.text.spelling import numbers
-from synth.text.spelling.forms import Words
-
-Maker = Callable[["regex.Match[str]"], str | None]
-Pattern = tuple["regex.Pattern[str]", Maker]
+from synth.text.spelling.numbers import Maker, Pattern
+from synth.text.spelling.words import Words
 
 _START, _END = r"(?<![\p{L}\p{N}_])(?<!\d[.,:/\-])", r"(?![\p{L}\p{N}_])(?![.:/\-]\d)"
 # How a language writes a date in digits: what parts it, and whether the month comes first.

@@ -12,7 +12,7 @@ from lab.bench.baseline import BaselineLoop
 from lab.bench.presets import preset_dual_ar
 from lab.bench.stepping import DecodeBatch
 from synth.engine.errors import InvalidSpecError
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from tests.lab.bench.bench_options import run
 
 SMALL = ("--frames", "2", "--windows", "1", "--baseline-frames", "1", "--context", "20")
@@ -103,7 +103,7 @@ def test_slots_have_the_positions_that_are_asked_for() -> None:
 
 
 def test_a_captured_step_is_replayed_for_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    from synth.engine.model import graph_capture
+    from synth.engine.model import graphs as graph_capture
     from tests.synth.engine.stand_in_graphs import StandInGraphs
 
     backend = StandInGraphs()

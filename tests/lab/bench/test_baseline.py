@@ -10,10 +10,10 @@ from lab.bench.baseline import BaselineLoop, sample
 from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset, preset_dual_ar
 from lab.bench.stepping import random_prompt
+from lab.golden.noise import CounterNoise
 from synth.contract import Sampling
 from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.noise import CounterNoise
 from synth.engine.model.prefill import SlotPrompt, prefill
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import torch
 
 from lab.bench import fast
 from lab.bench.presets import preset_dual_ar
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from tests.lab.bench.bench_options import run
 
 

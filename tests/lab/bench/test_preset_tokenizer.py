@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
-from lab.bench.preset_tokenizer import ByteTokenizer, make_tokenizer
+from lab.bench.preset_weights import ByteTokenizer, make_tokenizer
 from lab.bench.presets import preset_models
 from lab.golden.case import GoldenFolder
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from synth.engine.tokenizer import Tokenizer
 
 TEXTS = (

@@ -14,8 +14,9 @@ from lab.bench.preset_weights import codec_half, lm_weights, special_ids
 from lab.bench.presets import preset, preset_models, write_preset_checkpoint
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
-from synth.engine.codec import CodecDecoder, CodecEncoder
-from synth.engine.codec.files.stored_weights import stored_shapes
+from synth.engine.codec.codec_file import stored_shapes
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.loading.device_memory import DeviceMemory
 from synth.engine.model.dual_ar import DualAR

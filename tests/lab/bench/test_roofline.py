@@ -11,7 +11,7 @@ from lab.bench.roofline import (
     position_bytes,
     prefill_flops,
 )
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 FULL_LAYER = 2560 * (32 + 16) * 128 + 4096 * 2560 + 3 * 2560 * 9728
 FULL_WEIGHTS = 36 * FULL_LAYER + 4097 * 2560 + 9 * (4 * FULL_LAYER + 4096 * 2560)

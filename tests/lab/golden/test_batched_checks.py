@@ -15,10 +15,11 @@ from torch import Tensor
 from lab.golden.batched_checks import CHECKS
 from lab.golden.batched_run import StreamNoise
 from lab.golden.case import CaseResult, GoldenFolder
+from lab.golden.noise import CounterNoise, TorchNoise
 from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.dual_ar import SlowAR, Span
 from synth.engine.model.kv_cache import KVCache
-from synth.engine.model.noise import CounterNoise, FrameNoise, TorchNoise
-from synth.engine.model.slow_ar import SlowAR, Span
+from synth.engine.model.sampling import FrameNoise
 
 GENERATIONS = ("greedy", "sampling", "edge", "limits")
 

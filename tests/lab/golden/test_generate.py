@@ -15,7 +15,7 @@ from lab.golden.models import Loaded
 from synth.contract import FinishReason, Sampling
 from synth.engine.errors import InvalidSpecError, NonFiniteLogitsError, PromptTooLongError
 from synth.engine.loading.weights import load_dual_ar
-from synth.engine.model.compat import PRODUCT, REFERENCE
+from synth.engine.model.config import PRODUCT, REFERENCE
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.prompt import VoicePrompt
 

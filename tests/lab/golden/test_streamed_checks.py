@@ -12,7 +12,7 @@ from torch import Tensor
 from lab.golden import codec_checks
 from lab.golden.case import GoldenFolder
 from lab.golden.streamed_checks import CHECKS
-from synth.engine.codec.streams.decoder import CodecStream
+from synth.engine.codec.streams import CodecStream
 
 pytestmark = pytest.mark.thorough
 

@@ -11,7 +11,7 @@ from lab.bench.presets import preset_dual_ar
 from lab.bench.stepping import has_kernels, without_kernels
 from lab.gpu_check.agreement import Forced, forced_steps
 from synth.engine.model.dual_ar import DualAR
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 FRAMES = 6
 

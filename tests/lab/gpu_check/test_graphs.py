@@ -13,7 +13,7 @@ from lab.gpu_check.graphs import compare_runs
 from synth.engine.model.decode import StepOutput
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.graphs import CapturedStep
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from tests.synth.engine.stand_in_graphs import StandInGraphs
 
 

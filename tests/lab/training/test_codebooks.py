@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lab.training.codebooks import Book, encode_latents, fit_books, k_means
-from lab.training.latents import PARTS_FIRST, VOICES_FIRST, LatentSpace, fit_latent_space
+from lab.training.codebooks import (
+    PARTS_FIRST,
+    VOICES_FIRST,
+    Book,
+    LatentSpace,
+    encode_latents,
+    fit_books,
+    fit_latent_space,
+    k_means,
+)
 from tests.lab.training.clips import make_clips
 
 CLIPS = make_clips(40)

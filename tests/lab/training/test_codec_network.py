@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lab.training.codec_network import TrainedSnake, build_decoder, build_encoder, codec_config
-from synth.engine.codec.residual import Snake
+from synth.engine.codec.layers import Snake
 
 CONFIG = codec_config(num_books=3, book_size=8, decoder_dim=32, layers=1)
 
@@ -36,7 +36,7 @@ def test_first_weights_keep_the_signal_s_size() -> None:
 
 
 def test_names_of_weights_are_the_engine_s() -> None:
-    from synth.engine.codec import CodecDecoder
+    from synth.engine.codec.decoder import CodecDecoder
 
     with torch.device("meta"):
         engine = CodecDecoder(CONFIG)

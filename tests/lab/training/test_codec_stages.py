@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from lab.training.codebooks import Book, encode_latents, fit_books
+from lab.training.codebooks import Book, LatentSpace, encode_latents, fit_books, fit_latent_space
 from lab.training.codec_network import build_decoder, build_encoder, codec_config, set_books
 from lab.training.codes_stage import heard_codes
 from lab.training.decoder_stage import DecoderRecipe, DecoderStage
 from lab.training.encoder_stage import EncoderRecipe, EncoderStage, copy_encoder
 from lab.training.export import write_codec
-from lab.training.latents import LatentSpace, fit_latent_space
-from lab.training.resample import upsample
-from lab.training.run_folder import RunFolderError
-from synth.engine.codec import load_encoder
+from lab.training.shards import RunFolderError
+from lab.training.synthesis import upsample
+from synth.engine.codec.load import load_encoder
 from tests.lab.training.clips import make_clip, make_clips
 
 CPU = torch.device("cpu")

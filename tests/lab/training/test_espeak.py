@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from lab.training.espeak import SAMPLE_RATE, Espeak
+from lab.training.espeak import (
+    HELD_OUT,
+    PITCH_GRID_HZ,
+    REFERENCE_TEXT,
+    SAMPLE_RATE,
+    VOICES,
+    Espeak,
+    TrainedVoice,
+)
 from lab.training.evaluation.clean_speech import clean_wave
 from lab.training.evaluation.pitch import median_pitch
-from lab.training.voices import HELD_OUT, PITCH_GRID_HZ, REFERENCE_TEXT, VOICES, TrainedVoice
 
 
 def test_words_and_phones_lie_inside_the_audio(synthesiser: Espeak) -> None:

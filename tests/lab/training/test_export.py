@@ -8,14 +8,13 @@ from typing import cast
 import pytest
 import torch
 
-from lab.training.codebooks import Book, fit_books
+from lab.training.codebooks import Book, fit_books, fit_latent_space
 from lab.training.codec_network import build_decoder, build_encoder, codec_config, set_books
 from lab.training.export import export_checkpoint, unfolded
-from lab.training.latents import fit_latent_space
 from lab.training.lm_network import LMSizes, build_lm
 from synth.engine import Engine, EngineConfig
-from synth.engine.codec import load_decoder, load_encoder
-from synth.engine.codec.quantizer import VectorQuantizer
+from synth.engine.codec.load import load_decoder, load_encoder
+from synth.engine.codec.stages import VectorQuantizer
 from tests.lab.training.clips import make_clips
 
 SIZES = LMSizes(codes=16, num_codebooks=3, dim=32, layers=2, head_dim=16, ffn=48, fast_ffn=32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lab.training.latents import (
+from lab.training.codebooks import (
     LATENT_DIM,
     PARTS_FIRST,
     STATE_DIM,

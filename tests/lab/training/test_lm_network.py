@@ -9,9 +9,8 @@ import torch
 
 from lab.training.lm_network import LMSizes, build_lm, config_json, hidden_states, residual_logits
 from synth.engine.model.config import parse_config
-from synth.engine.model.dual_ar import DualAR
+from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.kv_cache import KVCache
-from synth.engine.model.slow_ar import Span
 
 SIZES = LMSizes(codes=12, num_codebooks=4, dim=32, layers=4, head_dim=16, ffn=48, fast_ffn=32)
 

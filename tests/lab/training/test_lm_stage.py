@@ -12,9 +12,8 @@ from lab.golden.generate import Conversation
 from lab.training.codes_stage import CodedClips, fit_quantizer, load_codes, write_codes
 from lab.training.lm_network import LMSizes
 from lab.training.lm_stage import LMRecipe, LMStage
-from lab.training.lm_vocabulary import make_tokenizer
-from lab.training.run_folder import RunFolder
-from lab.training.shards import ALIGNED, shard_path, write_shard
+from lab.training.shards import ALIGNED, RunFolder, shard_path, write_shard
+from lab.training.texts import make_tokenizer
 from synth.engine.prompt import PromptBuilder, VoicePrompt
 from synth.engine.tokenizer import Tokenizer
 from tests.lab.training.clips import make_clips

@@ -10,9 +10,8 @@ import torch
 
 from lab.training.arguments import PLAN_NAMES, STAGES, add_arguments
 from lab.training.main import has_fallen, minutes_of, run
-from lab.training.plan import PLANS
-from lab.training.run_folder import RunFolder
-from lab.training.stages import GateError, Options, check_gate, run_stage
+from lab.training.shards import RunFolder
+from lab.training.stages import PLANS, GateError, Options, check_gate, run_stage
 
 
 def options(*words: str) -> argparse.Namespace:

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from lab.training.acoustics import NUM_FEATURES
+from lab.training.espeak import VOICES
 from lab.training.evaluation.pitch import median_pitch
 from lab.training.synthesis import CYCLE, ROW_LENGTH, synthesise
-from lab.training.voices import VOICES
 
 
 def steady(voicing: float = 1.0, level: float = -3.0, rows: int = 64) -> torch.Tensor:

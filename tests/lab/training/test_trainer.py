@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lab.training.run_folder import RunFolder
+from lab.training.shards import RunFolder
 from lab.training.trainer import Budget, rate_at, train
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db.models import F
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.book_batches.advance import advance_batch, advance_batches, start_sample
-from synth.bookshelf.start import start_wanted_books
+from synth.audiobooks.start import start_wanted_books
+from synth.batches.turns import advance_batch, advance_batches, start_sample
 from synth.jobs.removal import delete_job
 from synth.models import (
     BookBatch,
@@ -72,9 +71,9 @@ def act(api: APIClient, batch: BookBatch, action: str, **body: Any) -> Any:
 
 
 def test_books_of_a_batch_start_by_turns_and_no_more_at_once_than_is_set(
-    batch_of: MakeBatch, settings: Settings
+    batch_of: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BATCH_BOOKS_AT_WORK = 2
+    monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 2)
     batch = batch_of(3)
 
     go_on(batch)
@@ -178,9 +177,9 @@ def test_samples_wait_for_files_that_an_open_batch_still_lacks(
 
 
 def test_paused_batch_starts_nothing_and_a_book_that_was_paused_before_stays_so(
-    api: APIClient, batch_of: MakeBatch, settings: Settings
+    api: APIClient, batch_of: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BATCH_BOOKS_AT_WORK = 2
+    monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 2)
     batch = batch_of(3)
     go_on(batch)
     mine, other = jobs(batch)
@@ -372,9 +371,9 @@ def test_book_that_cannot_start_fails_alone_and_a_retry_takes_it_again(
 
 
 def test_cancelled_batch_stops_all_and_a_retry_goes_on_with_all(
-    api: APIClient, batch_of: MakeBatch, settings: Settings
+    api: APIClient, batch_of: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BATCH_BOOKS_AT_WORK = 1
+    monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 1)
     batch = batch_of(2)
     go_on(batch)
 
@@ -427,9 +426,9 @@ def test_book_waits_for_a_voice_that_is_being_encoded(api: APIClient, batch_of: 
 
 
 def test_priority_reaches_jobs_books_that_wait_and_later_uploads(
-    api: APIClient, batch_of: MakeBatch, settings: Settings
+    api: APIClient, batch_of: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BATCH_BOOKS_AT_WORK = 1
+    monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 1)
     batch = batch_of(2)
     go_on(batch)
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.api.jobs.event_streams import SEEN_HEADER
-from synth.book_batches.advance import advance_batch
-from synth.book_batches.states import MISSING, STATES
+from synth.batches.states import MISSING, STATES
+from synth.batches.turns import advance_batch
 from synth.jobs.event_ids import ENTRY_STATES
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import end_job
@@ -48,9 +47,9 @@ def test_every_state_of_an_entry_but_the_first_has_a_place_in_the_ids() -> None:
 
 
 def test_batch_is_told_so_far_and_left_open(
-    api: APIClient, batch_of: MakeBatch, settings: Settings
+    api: APIClient, batch_of: MakeBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.BATCH_BOOKS_AT_WORK = 1
+    monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 1)
     batch = batch_of(2, is_closed=False)
     BookBatchEntry.objects.create(batch=batch, index=2, filename="late.epub")
     go_on(batch)
@@ -204,8 +203,7 @@ def test_client_follows_a_batch_on_a_real_server_until_it_has_ended(
                 tts.book_batches.cancel(batch)
                 in_project(
                     tmp_path,
-                    "from synth.book_batches.advance import advance_batch\n"
-                    f"advance_batch('{batch}')",
+                    f"from synth.batches.turns import advance_batch\nadvance_batch('{batch}')",
                 )
         again = list(tts.book_batches.events(batch, last_event_id=found[2]["id"]))
         over = list(tts.book_batches.events(batch, last_event_id=found[-1]["id"]))

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from synth.book_batches.manifest import entries_of_list, read_manifest
+from synth.batches.entries import entries_of_books, read_manifest
 from synth.jobs.rejections import SubmitRejectedError
+from ttsweb.http.statuses import status_of
 
 MOST = 100
 
@@ -105,7 +106,7 @@ def test_manifest_that_cannot_be_read_is_refused_as_a_whole(content: bytes, code
     with pytest.raises(SubmitRejectedError) as refused:
         read_manifest(content, most=MOST)
 
-    assert (refused.value.status, refused.value.code) == (400, code)
+    assert (status_of(refused.value), refused.value.code) == (400, code)
 
 
 def test_more_books_than_a_batch_may_have_are_refused_before_the_rest_is_read() -> None:
@@ -114,7 +115,7 @@ def test_more_books_than_a_batch_may_have_are_refused_before_the_rest_is_read() 
     with pytest.raises(SubmitRejectedError) as of_file:
         read_manifest(lines + b"{broken", most=3)
     with pytest.raises(SubmitRejectedError) as of_list:
-        entries_of_list([{}] * 4, most=3)
+        entries_of_books([{}] * 4, most=3)
 
     for refused in (of_file, of_list):
-        assert (refused.value.status, refused.value.code) == (413, "book_batch_too_many")
+        assert (status_of(refused.value), refused.value.code) == (413, "book_batch_too_many")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
@@ -206,9 +205,9 @@ def test_uploads_that_fit_no_entry_are_refused(api: APIClient) -> None:
 
 
 def test_entries_join_an_open_batch_and_a_closed_one_takes_nothing(
-    api: APIClient, settings: Settings
+    api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAX_BATCH_BOOKS = 4
+    monkeypatch.setattr("synth.batches.entries.MAX_BATCH_BOOKS", 4)
     batch = make(api).json()["id"]
 
     added = api.post(path_of(batch, "/entries"), {"entries": [{"file": "3.txt"}]}, format="json")

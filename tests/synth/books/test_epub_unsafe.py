@@ -8,10 +8,10 @@ import zipfile
 import pytest
 
 from synth.books.book import BookRejectedError
-from synth.books.documents.archives import LIMITS
 from synth.books.epub import archive, read_epub
+from synth.books.epub.archive import LIMITS
 from synth.books.plan import plan_book
-from tests.synth.books.made_epub import Epub, page
+from tests.synth.books.documents import Epub, page
 
 ONE = {"a.xhtml": page("<p>Text.</p>")}
 FONT = "http://www.idpf.org/2008/embedding"

@@ -6,14 +6,14 @@ import pytest
 
 from synth.books.book import Book
 from synth.books.documents.html import read_html
+from synth.books.documents.pdf import read_pdf
 from synth.books.epub import read_epub
-from synth.books.pdf.reader import read_pdf
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import exclude, include
 from synth.books.rules import SkipReason
 from synth.books.txt.reader import read_txt
-from tests.synth.books.made_epub import PROSE, Epub, page
-from tests.synth.books_text.made_pdf import make_pdf, page_of_lines
+from tests.synth.books.documents import PROSE, Epub, page
+from tests.synth.books_text.blocks import make_pdf, page_of_lines
 
 STORY = PROSE * 3
 
@@ -24,7 +24,6 @@ def plan_of(book: Book) -> Plan:
 
 
 def spoken(plan: Plan) -> list[str]:
-    """Return the texts that are spoken."""
     return [block.text for chapter in plan.included for block in chapter.spoken()]
 
 

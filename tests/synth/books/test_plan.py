@@ -4,36 +4,30 @@ import json
 import random
 import time
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from synth.books.book import Book
 from synth.books.cast import Casting
 from synth.books.epub import read_epub
-from synth.books.plan import Plan, PlanIncompleteError, plan_book
+from synth.books.plan import PlanIncompleteError, plan_book
 from synth.books.plan_text import passages_of, text_of
-from synth.books.rules import SENTENCES, AltTexts, Notes, Rules, SkipReason, SpeakerNames, Tables
+from synth.books.rules import AltTexts, Notes, Rules, SkipReason, SpeakerNames, Tables
 from synth.text.segments import cut_text
-from tests.synth.books.made_epub import METADATA, PROSE, Epub, page
+from tests.synth.books.documents import (
+    LONG,
+    METADATA,
+    PROSE,
+    TIME_MACHINE,
+    Epub,
+    left_out,
+    page,
+    plan_of,
+    titles,
+)
 from tests.synth.books.test_xhtml import random_markup
 
-TIME_MACHINE = Path("tests/data/books/the-time-machine_standardebooks.epub")
 ROMANS = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"]
-LONG = f"<p>{PROSE * 40}</p>"
-
-
-def plan_of(epub: Epub, **rules: Any) -> Plan:
-    return plan_book(read_epub(epub.bytes()), Rules(**rules))
-
-
-def titles(plan: Plan) -> list[str]:
-    return [chapter.title for chapter in plan.included]
-
-
-def left_out(plan: Plan) -> dict[str, str]:
-    return {c.title: str(c.reason) for c in plan.chapters if not c.included}
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +309,7 @@ def test_odd_characters_and_unknown_languages_are_told() -> None:
 def test_every_reason_has_a_sentence_and_a_plan_is_json(time_machine: Book) -> None:
     shown = json.loads(json.dumps(plan_book(time_machine).to_json()))
 
-    assert set(SENTENCES) == set(SkipReason)
+    assert all(reason.sentence for reason in SkipReason)
     assert [row["index"] for row in shown["chapters"]] == list(range(18))
     assert shown["totals"]["chapters"] == 13
 

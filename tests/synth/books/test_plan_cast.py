@@ -7,15 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from synth.books.book import (
-    Block,
-    BlockKind,
-    Book,
-    Document,
-    Metadata,
-    TocEntry,
-    count_chars,
-)
+from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry, count_chars
 from synth.books.cast import Casting
 from synth.books.plan import Plan, PlannedChapter, plan_book
 from synth.books.plan_cast import cast_report, unknown_characters

@@ -9,7 +9,7 @@ from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import PlanEditError, apply_edits
 from synth.books.plan_text import text_of
 from synth.books.rules import SkipReason
-from tests.synth.books.made_epub import PROSE, Epub, page
+from tests.synth.books.documents import PROSE, Epub, page
 
 NAMES = ["titlepage", "c1", "c2", "c3"]
 

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from synth.books.book import Block, BlockKind, Document, count_chars
+from synth.books.book import BlockKind, Document, count_chars
 from synth.books.documents.parsing import parse_document
 from synth.books.documents.xhtml import document_of
-from tests.synth.books.made_epub import page
+from tests.synth.books.documents import blocks_of, page, said
 
 
 def read(inner: str, *, kind: str = "", path: str = "text/a.xhtml") -> Document:
@@ -17,14 +17,6 @@ def read(inner: str, *, kind: str = "", path: str = "text/a.xhtml") -> Document:
     )
     assert sum(block.source_chars for block in document.blocks) == document.source_chars
     return document
-
-
-def blocks(inner: str) -> tuple[Block, ...]:
-    return read(inner).blocks
-
-
-def said(inner: str) -> list[tuple[str, str]]:
-    return [(str(block.kind), block.text) for block in blocks(inner)]
 
 
 def test_paragraph_of_a_list_item_is_read_once() -> None:
@@ -98,7 +90,7 @@ def test_speeches_of_a_play_name_who_speaks_and_directions_name_nobody() -> None
         '<tr><td epub:type="z3998:persona">Algernon.</td><td>Well!</td></tr></table>'
     )
 
-    found = [(str(b.kind), b.speaker, b.text, b.source_chars) for b in blocks(table)]
+    found = [(str(b.kind), b.speaker, b.text, b.source_chars) for b in blocks_of(table)]
 
     assert found == [
         ("speech", "Lane", "Yes, sir.", len("Lane") + len("Yes,sir.")),
@@ -116,7 +108,7 @@ def test_a_person_in_a_stage_direction_does_not_speak_it() -> None:
         f"<td>{direction} listens.</span> Oh!</td></tr></table>"
     )
 
-    found = [(str(b.kind), b.speaker, b.text) for b in blocks(table)]
+    found = [(str(b.kind), b.speaker, b.text) for b in blocks_of(table)]
 
     assert found == [("paragraph", "", "Lane goes out."), ("speech", "Jack", "[Lane listens.] Oh!")]
 
@@ -124,7 +116,7 @@ def test_a_person_in_a_stage_direction_does_not_speak_it() -> None:
 def test_a_name_at_the_start_of_a_paragraph_speaks_where_a_mark_follows() -> None:
     name = '<b epub:type="z3998:persona">Nora</b>'
 
-    found = [(b.speaker, b.text) for b in blocks(f"<p>{name}: Yes.</p><p>{name} smiles.</p>")]
+    found = [(b.speaker, b.text) for b in blocks_of(f"<p>{name}: Yes.</p><p>{name} smiles.</p>")]
 
     assert found == [("Nora", "Yes."), ("", "Nora smiles.")]
 
@@ -135,7 +127,7 @@ def test_a_play_is_known_by_its_look_too() -> None:
         f"<tr><td>{name}</td><td>{speech}</td></tr>" for name in ("ANN", "BEN", "ANN", "BEN", "ANN")
     )
 
-    assert {b.speaker for b in blocks(f"<table>{rows}</table>")} == {"ANN", "BEN"}
+    assert {b.speaker for b in blocks_of(f"<table>{rows}</table>")} == {"ANN", "BEN"}
 
 
 def test_lines_of_a_poem_are_blocks_and_stanzas_are_known() -> None:
@@ -144,7 +136,7 @@ def test_lines_of_a_poem_are_blocks_and_stanzas_are_known() -> None:
         "<p><span>three</span><br/><span>four</span></p></blockquote>"
     )
 
-    found = [(str(b.kind), b.text, b.is_stanza_start) for b in blocks(poem)]
+    found = [(str(b.kind), b.text, b.is_stanza_start) for b in blocks_of(poem)]
 
     assert found == [
         ("verse", "One", True),
@@ -170,7 +162,7 @@ def test_a_heading_that_is_a_picture_says_what_the_picture_says() -> None:
 
 
 def test_the_mark_of_a_note_is_no_text_and_leads_to_the_note() -> None:
-    paragraph, mark = blocks('<p>B12 is here.<a epub:type="noteref" href="n.xhtml#n1">1</a></p>')
+    paragraph, mark = blocks_of('<p>B12 is here.<a epub:type="noteref" href="n.xhtml#n1">1</a></p>')
 
     assert paragraph.text == "B12 is here."
     assert paragraph.note_marks == ("text/n.xhtml#n1",)
@@ -179,7 +171,7 @@ def test_the_mark_of_a_note_is_no_text_and_leads_to_the_note() -> None:
 
 @pytest.mark.parametrize("link", ['<sup><a href="#f1">1</a></sup>', '<a href="#f1">[1]</a>'])
 def test_the_mark_of_a_note_is_known_without_a_role(link: str) -> None:
-    assert blocks(f"<p>Word{link}</p>")[0].note_marks == ("text/a.xhtml#f1",)
+    assert blocks_of(f"<p>Word{link}</p>")[0].note_marks == ("text/a.xhtml#f1",)
 
 
 def test_a_link_of_words_is_text() -> None:
@@ -189,7 +181,7 @@ def test_a_link_of_words_is_text() -> None:
 
 
 def test_a_note_has_all_its_paragraphs_under_its_anchor() -> None:
-    found = blocks('<aside epub:type="footnote" id="n1"><p>First.</p><p>Second.</p></aside>')
+    found = blocks_of('<aside epub:type="footnote" id="n1"><p>First.</p><p>Second.</p></aside>')
 
     assert [(b.kind, b.text, b.anchors) for b in found] == [
         (BlockKind.NOTE, "First.", ("n1",)),
@@ -198,7 +190,7 @@ def test_a_note_has_all_its_paragraphs_under_its_anchor() -> None:
 
 
 def test_of_ruby_the_base_is_spoken_and_the_reading_is_counted() -> None:
-    (block,) = blocks("<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rt>じ</rt></ruby></p>")
+    (block,) = blocks_of("<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rt>じ</rt></ruby></p>")
 
     assert (block.text, block.source_chars) == ("漢字", 7)
 
@@ -210,7 +202,7 @@ def test_a_formula_is_what_its_author_says_it_is() -> None:
 
 
 def test_page_numbers_and_hidden_text_are_kept_apart() -> None:
-    found = blocks(
+    found = blocks_of(
         '<p>A <span epub:type="pagebreak" id="p1">12</span>b<span hidden="">secret</span> '
         '<span style="display: none">gone</span>c</p><script>var x;</script>'
     )
@@ -226,13 +218,13 @@ def test_page_numbers_and_hidden_text_are_kept_apart() -> None:
 
 @pytest.mark.parametrize("ornament", ["<hr/>", "<p>* * *</p>", "<p>⁂</p>", "<div>•</div>"])
 def test_ornaments_end_a_scene(ornament: str) -> None:
-    kinds = [block.kind for block in blocks(f"<p>One.</p>{ornament}<p>Two.</p>")]
+    kinds = [block.kind for block in blocks_of(f"<p>One.</p>{ornament}<p>Two.</p>")]
 
     assert kinds == [BlockKind.PARAGRAPH, BlockKind.BREAK, BlockKind.PARAGRAPH]
 
 
 def test_a_language_of_an_element_is_that_of_its_block() -> None:
-    found = blocks('<p>One</p><p xml:lang="fr">Deux</p><p><i lang="de">Drei</i></p>')
+    found = blocks_of('<p>One</p><p xml:lang="fr">Deux</p><p><i lang="de">Drei</i></p>')
 
     assert [block.language for block in found] == ["", "fr", "de"]
 
@@ -244,7 +236,7 @@ def test_the_role_of_a_section_reaches_its_blocks_and_the_document() -> None:
 
 
 def test_an_anchor_before_a_block_leads_to_it() -> None:
-    found = blocks('<p>One</p><a id="two"></a><div id="three"><p>Two</p></div>')
+    found = blocks_of('<p>One</p><a id="two"></a><div id="three"><p>Two</p></div>')
 
     assert [block.anchors for block in found] == [(), ("two", "three")]
 
@@ -307,7 +299,7 @@ def test_documents_are_read_in_the_encoding_that_they_name(encoding: str) -> Non
 def test_a_document_of_many_levels_is_read() -> None:
     deep = "<div>" * 2000 + "deepest" + "</div>" * 2000
 
-    assert "deepest" in " ".join(block.text for block in blocks(f"<p>one</p>{deep}"))
+    assert "deepest" in " ".join(block.text for block in blocks_of(f"<p>one</p>{deep}"))
 
 
 INLINE = ["i", "b", "span", "em", "ruby", "rt", "a", "sup", "math", "q", "small", "code"]

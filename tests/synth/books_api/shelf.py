@@ -10,9 +10,17 @@ from django.contrib.auth.models import User
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry, count_chars
-from synth.books.stored import book_to_json
-from synth.bookshelf.plans import figures_of, plan_of
+from synth.audiobooks.plans import figures_of, plan_of
+from synth.books.book import (
+    Block,
+    BlockKind,
+    Book,
+    Document,
+    Metadata,
+    TocEntry,
+    book_to_json,
+    count_chars,
+)
 from synth.models import BookSource, RenderJob, Segment
 from tests.factories import make_book, make_take
 

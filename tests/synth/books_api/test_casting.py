@@ -15,10 +15,18 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from synth.books.book import Block, BlockKind, Book, Document, Metadata, TocEntry, count_chars
-from synth.books.stored import book_to_json
-from synth.bookshelf.proof import proof_of
-from synth.bookshelf.start import start_book
+from synth.audiobooks.proof import proof_of
+from synth.audiobooks.start import start_book
+from synth.books.book import (
+    Block,
+    BlockKind,
+    Book,
+    Document,
+    Metadata,
+    TocEntry,
+    book_to_json,
+    count_chars,
+)
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
 from synth.text.pauses import DEFAULT_PAUSES

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.bookshelf.start import start_book
+from synth.audiobooks.start import start_book
 from synth.models import BookSource, Export, RenderJob
 from synth.text.pauses import DEFAULT_PAUSES
 from synth.transitions import finish_export

@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from synth.bookshelf.proof import proof_of
-from synth.bookshelf.start import start_book
+from synth.audiobooks.proof import proof_of
+from synth.audiobooks.start import start_book
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob
 from tests.factories import make_voice

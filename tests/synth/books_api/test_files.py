@@ -16,7 +16,7 @@ from django.db.models import Q
 from rest_framework.test import APIClient
 
 from synth import transitions
-from synth.bookshelf.start import start_book
+from synth.audiobooks.start import start_book
 from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
 from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
@@ -193,7 +193,7 @@ def test_file_of_older_takes_is_told_and_made_anew(
 def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
     api: APIClient, book: BookSource
 ) -> None:
-    from synth.bookshelf.files.content import content_of
+    from synth.audiobooks.files import content_of
 
     assert book.job is not None
     row = finish(ask(api, book).json()["id"], content_of(book, book.job).digest())
@@ -215,7 +215,7 @@ def test_file_of_the_takes_of_now_is_there_until_its_object_is_lost(
 def test_file_of_a_chapter_is_of_older_levels_once_another_chapters_takes_change(
     book: BookSource, operator: User
 ) -> None:
-    from synth.bookshelf.files.content import content_of
+    from synth.audiobooks.files import content_of
 
     job = book.job
     assert job is not None

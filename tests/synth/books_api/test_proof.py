@@ -8,8 +8,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from synth import transitions
-from synth.bookshelf.proof import proof_of
-from synth.bookshelf.start import start_book
+from synth.audiobooks.proof import proof_of
+from synth.audiobooks.start import start_book
 from synth.models import BookSource, Export, RenderJob, Segment
 from tests.factories import claim_row, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from synth.bookshelf.start import start_book
+from synth.audiobooks.start import start_book
 from synth.models import BookSource
 from synth.transitions import pause_job
 from tests.factories import make_user, make_voice

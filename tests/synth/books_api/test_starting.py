@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from synth.accounts.keys import create_key
 from synth.accounts.limits import KeyLimitError
-from synth.bookshelf.start import start_book, start_wanted_books
+from synth.audiobooks.start import start_book, start_wanted_books
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
 from synth.text.pauses import DEFAULT_PAUSES
@@ -170,6 +170,6 @@ def test_book_whose_start_breaks_does_not_keep_the_others_from_starting(owner: U
 
 
 def _ids(book: BookSource) -> list[str]:
-    from synth.bookshelf.plans import load_plan
+    from synth.audiobooks.plans import load_plan
 
     return [chapter.id for chapter in load_plan(book).included]

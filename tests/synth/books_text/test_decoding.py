@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from synth.books.book import BookRejectedError
 from synth.books.txt.decoding import decode_text
+from tests.synth.books_text.blocks import refusal_of
 
 WESTERN = "Élise vit l\u2019été à Noël. Die Straße war früh leer. „Nun?“ — sagte er.\n" * 3
 RUSSIAN = "Привет, мир. Это книга о лете и зиме. Она говорила тихо, но все слышали.\n" * 5  # noqa: RUF001
@@ -61,10 +61,7 @@ def test_decomposed_letters_are_composed() -> None:
     "raw", [b"", b" \r\n\t", b"\xef\xbb\xbf", b"\xff\xfe", b"\0\0\0\0", b"\x1a"]
 )
 def test_file_without_a_character_is_refused_as_empty(raw: bytes) -> None:
-    with pytest.raises(BookRejectedError) as refused:
-        decode_text(raw)
-
-    assert refused.value.code == "book_empty"
+    assert refusal_of(decode_text, raw).code == "book_empty"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +75,7 @@ def test_file_without_a_character_is_refused_as_empty(raw: bytes) -> None:
     ],
 )
 def test_what_is_no_text_is_refused(raw: bytes) -> None:
-    with pytest.raises(BookRejectedError) as refused:
-        decode_text(raw)
-
-    assert refused.value.code == "book_not_text"
+    assert refusal_of(decode_text, raw).code == "book_not_text"
 
 
 def test_stray_control_character_is_told_and_read_as_a_blank() -> None:

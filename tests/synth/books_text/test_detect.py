@@ -10,15 +10,13 @@ import pytest
 
 from synth.books.book import BookRejectedError
 from synth.books.detect import detect_format, read_book
-from tests.synth.books_text.made_docx import make_docx, paragraph
-from tests.synth.books_text.made_pdf import Text, make_pdf
+from tests.synth.books_text.blocks import Text, make_docx, make_pdf, paragraph, refusal_of
 
 MACHINE = Path(__file__).parents[2] / "data" / "books" / "the-time-machine_standardebooks.epub"
 HTML = b"\xef\xbb\xbf<?xml version='1.0'?><!-- x --><!DOCTYPE html><html><p>A word.</p></html>"
 
 
 def archive_of(**files: str) -> bytes:
-    """Return an archive of these files."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         for name, content in files.items():
@@ -80,11 +78,10 @@ def test_format_is_found(raw: bytes, filename: str, found: str) -> None:
 def test_what_is_no_book_is_refused_with_a_way_out(
     raw: bytes, filename: str, code: str, words: str
 ) -> None:
-    with pytest.raises(BookRejectedError) as refused:
-        read_book(raw, filename)
+    refused = refusal_of(read_book, raw, filename)
 
-    assert refused.value.code == code
-    assert words in refused.value.message
+    assert refused.code == code
+    assert words in refused.message
 
 
 def test_file_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:

@@ -11,8 +11,14 @@ from synth.books.book import BlockKind, BookRejectedError
 from synth.books.documents import docx
 from synth.books.documents.docx import read_docx
 from synth.books.plan import plan_book
-from tests.synth.books_text.blocks import assert_complete, block_of, texts, with_role
-from tests.synth.books_text.made_docx import make_docx, paragraph
+from tests.synth.books_text.blocks import (
+    assert_complete,
+    block_of,
+    make_docx,
+    paragraph,
+    texts,
+    with_role,
+)
 
 CELLS = "".join(f"<w:tc>{paragraph(text)}</w:tc>" for text in ("Jana", "Mittag"))
 TABLE = f"<w:tbl><w:tr>{CELLS}</w:tr></w:tbl>"
@@ -50,7 +56,6 @@ def test_properties_say_what_the_book_is() -> None:
 
 
 def refusal_of(raw: bytes) -> BookRejectedError:
-    """Return how a document is refused."""
     with pytest.raises(BookRejectedError) as refused:
         read_docx(raw, "a.docx")
     return refused.value
@@ -102,12 +107,10 @@ def test_document_with_odd_markup_is_refused(body: str) -> None:
 
 
 def run(text: str, properties: str = "") -> str:
-    """Return a run of a paragraph."""
     return f'<w:r><w:rPr>{properties}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r>'
 
 
 def with_styles(raw: bytes, styles: str) -> bytes:
-    """Return a document with more styles."""
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(raw)) as old, zipfile.ZipFile(made, "w") as new:
         for name in old.namelist():
@@ -117,7 +120,6 @@ def with_styles(raw: bytes, styles: str) -> bytes:
 
 
 def style(name: str, kind: str, more: str) -> str:
-    """Return a style."""
     start = f'<w:style w:type="{kind}" w:styleId="{name}"><w:name w:val="{name}"/>'
     return f"{start}{more}</w:style>"
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import BlockKind, Book, BookRejectedError
-from synth.books.pdf import reader as pdf
-from synth.books.pdf.reader import read_pdf
+from synth.books.documents import pdf
+from synth.books.documents.pdf import read_pdf
 from synth.books.plan import plan_book
-from tests.synth.books_text.blocks import assert_complete, texts, with_role
-from tests.synth.books_text.made_pdf import Text, make_pdf, page_of_lines
+from tests.synth.books_text.blocks import (
+    Text,
+    assert_complete,
+    make_pdf,
+    page_of_lines,
+    texts,
+    with_role,
+)
 
 FIRST = [
     "\tIt was late in the year when the old clock stopped, and nobody in the whole wide",
@@ -110,7 +116,6 @@ def test_number_in_the_text_is_no_page_number() -> None:
 
 
 def refusal_of(raw: bytes) -> BookRejectedError:
-    """Return how a PDF is refused."""
     with pytest.raises(BookRejectedError) as refused:
         read_pdf(raw, "a.pdf")
     return refused.value

@@ -129,10 +129,7 @@ def test_header_credits_and_licence_are_furniture() -> None:
 
 
 def test_title_page_is_known_by_the_header() -> None:
-    assert with_role(BOOK, "titlepage") == [
-        "ALICE'S ADVENTURES IN WONDERLAND",
-        "by Lewis Carroll",
-    ]
+    assert with_role(BOOK, "titlepage") == ["ALICE'S ADVENTURES IN WONDERLAND", "by Lewis Carroll"]
 
 
 def test_contents_list_is_no_chapter() -> None:

@@ -10,17 +10,14 @@ import pytest
 import torch
 
 from synth.contract import FinishReason, SegmentAudio
-from synth.engine.codec import CodecDecoder
-from synth.engine.codec.capture import keep_eager
-from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.device_lane import DeviceLane
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.load import uses_kernels
+from synth.engine.codec.streams import ChunkSchedule, keep_eager
+from synth.engine.device import DeviceLane, HostCopy
 from synth.engine.errors import DeviceOutOfMemoryError, EngineClosedError, InvalidSpecError
 from synth.engine.loading.loaded_models import load_models
-from synth.engine.slots.codec_passes import CodecPasses, HostCopy
-from synth.engine.slots.codec_thread import CodecThread
-from synth.engine.slots.live_audio import LiveAudio
-from synth.engine.slots.segment_audio import FinishedCodes, LiveChunk
+from synth.engine.slots.codec_thread import CodecPasses, CodecThread
+from synth.engine.slots.requests import FinishedCodes, LiveAudio, LiveChunk
 from tests.synth.engine.codec.conftest import watched_passes
 from tests.synth.engine.engine_runs import CONFIG, wait_until
 

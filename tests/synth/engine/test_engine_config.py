@@ -10,9 +10,10 @@ from synth.engine.errors import InvalidSpecError
 from synth.engine.loading import engine_config
 from synth.engine.loading.engine_config import choose_numbers, wants_graphs
 from synth.engine.model.config import LMConfig, matrix_parameters
-from synth.engine.model.linear import LinearForm, Processor
+from synth.engine.model.linear import LinearForm
 from synth.engine.native.build import NotCompiledError
-from synth.engine.presets.shapes import preset
+from synth.engine.native.library import Processor
+from synth.engine.presets import preset
 
 CPU = torch.device("cpu")
 WITH_BF16 = Processor(bf16=True, packing=True, packs_bf16=True, simd="AVX512")
@@ -46,7 +47,7 @@ def test_the_processor_decides_what_auto_is(
 
     assert (numbers.dtype, numbers.form) == (dtype, form)
     assert numbers.reason
-    assert numbers.frames == "PyTorch (TTS_ENGINE_KERNELS=off)"
+    assert numbers.frames == "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
 
 
 @pytest.mark.compiler
@@ -147,7 +148,7 @@ def test_graphs_are_automatic_with_cuda_alone(name: str, device: str, wanted: bo
     assert wants_graphs(name, torch.device(device)) is wanted
 
 
-@pytest.mark.parametrize(("name", "text"), [("on", "needs a CUDA device"), ("yes", "auto, on or")])
+@pytest.mark.parametrize(("name", "text"), [("on", "need a CUDA device"), ("yes", "auto, on or")])
 def test_graphs_that_cannot_be_had_are_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidSpecError, match=text):
         wants_graphs(name, CPU)

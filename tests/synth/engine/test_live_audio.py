@@ -11,7 +11,7 @@ import torch
 
 from synth.contract import FinishReason
 from synth.engine import Engine
-from synth.engine.codec import ChunkSchedule
+from synth.engine.codec.streams import ChunkSchedule
 from synth.engine.errors import (
     DeadlineExceededError,
     DeviceOutOfMemoryError,
@@ -20,7 +20,7 @@ from synth.engine.errors import (
     RenderCancelledError,
 )
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.slots.live_audio import LiveAudio
+from synth.engine.slots.requests import LiveAudio
 from tests.synth.engine.engine_runs import CONFIG, spec, voice, wait_until, watch_frames
 
 HOP = 2048

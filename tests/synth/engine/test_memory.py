@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from synth.engine import Engine, EngineConfig
-from synth.engine.loading.held_memory import held_bytes
 from synth.engine.loading.loaded_models import load_transformers
 from synth.engine.loading.memory import (
     SLOT_PARTS,
@@ -17,9 +16,10 @@ from synth.engine.loading.memory import (
     NumberFormats,
     find_demand,
     gigabytes,
+    held_bytes,
     plan_memory,
 )
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 TINY = Path(__file__).parents[2] / "data" / "golden" / "tiny-s2"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from synth.engine.device import is_out_of_memory
 from synth.engine.errors import DeviceOutOfMemoryError
 from synth.engine.model.decode_state import DecodeState
 from synth.engine.model.prefill import start_slots
-from synth.engine.slots.out_of_memory import is_out_of_memory
 from tests.synth.engine.engine_runs import Start, spec, wait_until, watch_frames
 
 
@@ -54,7 +54,7 @@ def test_memory_that_runs_out_halves_the_slots_and_loses_nothing(
 def test_more_slots_are_tried_again_after_a_while(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.engine.slots.out_of_memory.GROW_AFTER_FRAMES", 5)
+    monkeypatch.setattr("synth.engine.slots.requests.GROW_AFTER_FRAMES", 5)
     engine = start(slots=4)
     frames = watch_frames(monkeypatch)
     frames.before = fail_above(1)

@@ -8,7 +8,7 @@ import torch
 from lab.golden.generate import Conversation, check_prompt_length, pair_voices
 from lab.golden.models import Loaded
 from synth.engine.errors import InvalidSpecError, PromptTooLongError
-from synth.engine.model.compat import REFERENCE
+from synth.engine.model.config import REFERENCE
 from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
 
 

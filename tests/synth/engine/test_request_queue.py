@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from synth.contract import Sampling
-from synth.engine.codec import ChunkSchedule
-from synth.engine.slots.live_audio import LiveAudio
-from synth.engine.slots.request_queue import RequestQueue, SlotRequest
+from synth.engine.codec.streams import ChunkSchedule
+from synth.engine.slots.requests import LiveAudio, RequestQueue, SlotRequest
 
 
 def request(

@@ -21,14 +21,15 @@ import torch
 from torch import Tensor
 
 from synth.engine.model.decode import _draw_tokens
-from synth.engine.model.noise import CounterFrame, draw_words
 from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
     RAS_WINDOW,
     SAMPLER_VERSION,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
+    CounterFrame,
     Cut,
+    draw_words,
     replace_repeated,
 )
 from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags

@@ -18,7 +18,7 @@ from synth.engine.errors import (
     PromptTooLongError,
 )
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.slots import request_queue
+from synth.engine.slots import requests
 from tests.synth.engine.engine_runs import Start, spec, voice, wait_until, watch_frames
 
 
@@ -35,8 +35,10 @@ def ends(futures: dict[str, Future[SegmentAudio]]) -> list[str]:
 
 def pass_hours(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
     """Let the clock that deadlines are compared with go on by some hours."""
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 3600 * hours)
-    monkeypatch.setattr(request_queue, "time", clock)
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + 3600 * hours, perf_counter=time.perf_counter
+    )
+    monkeypatch.setattr(requests, "time", clock)
 
 
 def test_classes_then_voices_then_lengths_decide_who_is_next(

@@ -12,7 +12,7 @@ from synth.engine import Engine, EngineConfig
 from synth.engine.errors import SlotsDoNotFitError
 from synth.engine.loading.device_memory import DeviceMemory
 from synth.engine.loading.memory import Demand, NumberFormats, find_demand
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 from synth.engine.slots.sizing import MIN_CODEC_FRAMES, plan_slots
 from tests.synth.engine.test_memory import GPU, TINY
 

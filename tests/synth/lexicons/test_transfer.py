@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth.lexicons.csv_file import read_csv, write_csv
-from synth.lexicons.files import FileRefusedError
-from synth.lexicons.pls_file import PLS, read_pls
+from synth.lexicons.files import PLS, FileRefusedError, read_csv, read_pls, write_csv
 from synth.models import Lexicon, LexiconEntry
 from tests.factories import make_lexicon
 
@@ -241,9 +238,9 @@ def test_import_needs_a_file_and_a_mode_that_exists(api: APIClient, lexicon: Lex
 
 
 def test_import_takes_no_more_entries_than_allowed(
-    api: APIClient, lexicon: Lexicon, settings: Settings
+    api: APIClient, lexicon: Lexicon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAX_LEXICON_ENTRIES = 3
+    monkeypatch.setattr("synth.lexicons.store.MAX_LEXICON_ENTRIES", 3)
 
     appended = send(api, lexicon, "find,say\na,b\nc,d\n", "text/csv")
     too_many = send(api, lexicon, "find,say\n" + "a,b\n" * 4, "text/csv", "?mode=replace")
@@ -273,4 +270,4 @@ def test_pls_in_no_namespace_is_named_as_the_fault() -> None:
     with pytest.raises(FileRefusedError) as refused:
         read_pls(b"<lexicon><lexeme/></lexicon>")
 
-    assert PLS in refused.value.message
+    assert PLS in str(refused.value)

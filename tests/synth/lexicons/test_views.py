@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import Lexicon, LexiconEntry
@@ -182,9 +181,9 @@ def test_body_that_is_no_object_is_a_400(body: Any, api: APIClient, lexicon: Lex
 
 
 def test_lexicon_takes_no_more_entries_than_allowed(
-    api: APIClient, lexicon: Lexicon, settings: Settings
+    api: APIClient, lexicon: Lexicon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings.MAX_LEXICON_ENTRIES = 3
+    monkeypatch.setattr("synth.lexicons.store.MAX_LEXICON_ENTRIES", 3)
     path = f"{URL}/{lexicon.pk}/entries"
 
     assert api.post(path, {"find": "a", "say": "b"}).status_code == 201

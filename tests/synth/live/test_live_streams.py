@@ -10,13 +10,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from synth.live import player, watcher
-from synth.live.answer import wav_head
+from synth.live import streams as player
+from synth.live import watcher
 from synth.live.place import Chunk, SegmentState
-from synth.live.player import LivePlayer
-from synth.live.reading import Looked
-from synth.live.streams import LIVE_HEADER, LiveStreams
-from synth.live.watcher import LiveWatcher
+from synth.live.streams import LIVE_HEADER, LivePlayer, LiveStreams, Outcome, wav_head
+from synth.live.watcher import LiveRows, LiveWatcher
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 TAKE = uuid.UUID(int=7)
@@ -36,7 +34,6 @@ class Rows:
         self.failing = False
 
     def write(self, *pieces: bytes, is_whole: bool = False, status: str = "claimed") -> None:
-        """List the pieces of the one segment."""
         self.objects |= {f"key{index}": piece for index, piece in enumerate(pieces)}
         chunks = [
             Chunk(
@@ -47,13 +44,12 @@ class Rows:
         take = TAKE if status == "done" else None
         self.states[1] = SegmentState(status, take, 0, {TAKE: chunks})
 
-    def look_up(self, new: Collection[uuid.UUID], wanted: Collection[int]) -> Looked:
-        """Look as the database would."""
+    def look_up(self, new: Collection[uuid.UUID], wanted: Collection[int]) -> LiveRows:
         self.num_looks += 1
         if self.failing:
             raise OperationalError("away")
         order = [*self.states]
-        return Looked(
+        return LiveRows(
             dict.fromkeys(new, order), {pk: self.states[pk] for pk in wanted if pk in self.states}
         )
 
@@ -85,18 +81,15 @@ class Client:
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         code: int = self.sent[0]["status"]
         return code
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the answer."""
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
     @property
     def body(self) -> bytes:
-        """The body so far."""
         return b"".join(message.get("body", b"") for message in self.sent)
 
     async def until(self, body: bytes) -> None:
@@ -106,18 +99,15 @@ class Client:
                 await asyncio.sleep(0.005)
 
     async def leave(self) -> None:
-        """Close the connection."""
         self.messages.put_nowait({"type": "http.disconnect"})
         await self.end()
 
     async def end(self) -> None:
-        """Return once the answer is over."""
         await asyncio.wait_for(self.serving, 180)
 
 
 @pytest.fixture(autouse=True)
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look often."""
     monkeypatch.setattr(watcher, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(watcher, "HURRY_SECONDS", 0.001)
 
@@ -345,3 +335,40 @@ def test_other_requests_go_through(query: bytes, method: str) -> None:
         assert client.body == b"the view's"
 
     play(rows, scene)
+
+
+def nothing_found(_new: Collection[uuid.UUID], _wanted: Collection[int]) -> LiveRows:
+    """Find no job; listeners are woken by the test alone."""
+    return LiveRows({}, {})
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_a_client_that_leaves_as_news_arrive_ends_its_stream(turns: int) -> None:
+    async def leave() -> Outcome:
+        watcher = LiveWatcher(nothing_found, lambda _: None, note_seconds=60)
+        watcher._watch = asyncio.Event().wait  # type: ignore[method-assign, assignment]  # no looks
+        player = LivePlayer(max_streams=1, watcher=watcher)
+        gone = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_message: Any) -> None:
+            raise AssertionError("nothing is there to be sent")
+
+        stream = asyncio.create_task(
+            player.stream(uuid.uuid4(), "wav", receive, send, start_seconds=60)
+        )
+        await asyncio.sleep(0.01)
+        (listener,) = watcher.listeners
+        for turn in range(9):  # the two meet in every order, one turn of the loop apart
+            if turn == 4:
+                listener.changed.set()
+            if turn == turns:
+                gone.set()
+            await asyncio.sleep(0)
+        async with asyncio.timeout(180):
+            return await stream
+
+    assert asyncio.run(leave()) is Outcome.LEFT

@@ -161,9 +161,11 @@ def test_body_that_is_no_object_is_a_400(api: APIClient, body: str) -> None:
     error_of(answer)
 
 
-def test_text_that_is_too_long_is_sent_to_the_jobs(api: APIClient, settings: Settings) -> None:
+def test_text_that_is_too_long_is_sent_to_the_jobs(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_voice("Ada")
-    settings.OPENAI_MAX_INPUT_CHARS = 5
+    monkeypatch.setattr("synth.openai.speech_views.OPENAI_MAX_INPUT_CHARS", 5)
 
     error = error_of(post(api, input="123456"))
 
@@ -388,9 +390,11 @@ def test_result_of_another_user_is_a_404(
     assert error_of(api.get(f"{URL}/{job.pk}"))["code"] == "job_not_found"
 
 
-def test_without_waiting_the_first_answer_is_the_last(api: APIClient, settings: Settings) -> None:
+def test_without_waiting_the_first_answer_is_the_last(
+    api: APIClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_voice("Ada")
-    settings.OPENAI_WAIT_SECONDS = 0.0
+    monkeypatch.setattr("synth.openai.speech_answer.OPENAI_WAIT_SECONDS", 0.0)
 
     answer = post(api)
 

@@ -8,7 +8,7 @@ from typing import Any
 from django.contrib.auth.models import User
 
 from synth.models import RenderJob, Segment, Take
-from synth.transitions.candidates import candidate_of
+from synth.transitions.takes import candidate_of
 from tests.factories import make_job, make_segment, make_take
 
 SCREEN = [{"name": "too_short", "value": 0.2, "limit": 1.5}]
@@ -31,7 +31,6 @@ def make_spoken_job(owner: User, *scores: float | None, **fields: Any) -> Render
 
 
 def fail(segment: Segment) -> None:
-    """Let a segment have failed."""
     segment.status, segment.error_code = Segment.Status.FAILED, "prompt_too_long"
     segment.error_message = "It is too long."
     segment.save()

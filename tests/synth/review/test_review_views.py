@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob, Segment
-from synth.transitions.candidates import flagged
+from synth.transitions.takes import flagged
 from tests.factories import make_book, make_take, make_user
 from tests.synth.review.rows import keep, make_spoken_job
 

@@ -91,24 +91,10 @@ def test_first_piece_with_nothing_left_joins_the_next_and_changes_stay_at_their_
     assert [piece.text[c.start : c.end] for c in piece.changes] == ["Nguyen"]
 
 
-def test_text_of_which_nothing_is_left_is_refused() -> None:
-    with pytest.raises(TextRejectedError) as refused:
-        spoken("Hello, hello.", Rule("hello", ""))
-
-    assert refused.value.code == "text_unspeakable"
-
-
 def test_blanks_around_what_is_removed_become_one() -> None:
     (piece,) = spoken("He um went um home with all of them um", Rule("um", ""))
 
     assert piece.spoken_text == "He went home with all of them"
-
-
-def test_text_that_would_grow_without_bound_is_refused() -> None:
-    with pytest.raises(TextRejectedError) as refused:
-        spoken("a " * 3000, Rule("a", "bla " * 100))
-
-    assert refused.value.code == "spoken_too_long"
 
 
 def test_time_over_names_the_rule() -> None:
@@ -141,8 +127,17 @@ def test_tag_of_the_speaker_stays_in_the_text_and_each_speaker_has_rules_of_thei
     assert second.text[second.changes[0].start : second.changes[0].end] == "data"
 
 
-def test_lexicon_cannot_put_a_speakers_tag_together() -> None:
+@pytest.mark.parametrize(
+    ("text", "rule", "code"),
+    [
+        ("Hello, hello.", Rule("hello", ""), "text_unspeakable"),
+        ("a " * 3000, Rule("a", "bla " * 100), "spoken_too_long"),
+        ("It is < here.", Rule("(<)", r"\1|speaker:3|>", "regex"), "spoken_invalid"),
+    ],
+    ids=["nothing_is_left", "grows_without_bound", "tag_of_a_speaker"],
+)
+def test_what_cannot_be_spoken_is_refused(text: str, rule: Rule, code: str) -> None:
     with pytest.raises(TextRejectedError) as refused:
-        spoken("It is < here.", Rule("(<)", r"\1|speaker:3|>", "regex"))
+        spoken(text, rule)
 
-    assert refused.value.code == "spoken_invalid"
+    assert refused.value.code == code

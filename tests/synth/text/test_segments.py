@@ -1,7 +1,5 @@
 """Hold the cutting of texts to: nothing lost, doubled or too long, and the right pauses."""
 
-# ruff: noqa: RUF001  # look-alikes of ASCII are part of the data
-
 from __future__ import annotations
 
 import random
@@ -11,10 +9,10 @@ import pytest
 
 from synth.text.normalise import TextRejectedError, clean_text, is_speakable
 from synth.text.pauses import Pauses
-from synth.text.segments import (
-    Piece,
-    cut_text,
-)
+from synth.text.segments import Piece, cut_text
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are part of the data
+
 
 SCRAPS = [
     "Hello there.", "Dr. Who", "e.g. this", "3.14", "http://a.b/c?d=e.f", "“Yes!”", "she said",
@@ -209,3 +207,68 @@ def test_lines_and_speakers_pause_as_sentences_do_unless_told_otherwise() -> Non
 def test_pause_without_a_place_or_out_of_range_is_an_error(lengths: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="no pause"):
         Pauses.of(lengths)
+
+
+# ruff: noqa: RUF001  # look-alikes of ASCII are part of the data
+
+
+@pytest.mark.parametrize(
+    ("given", "cleaned"),
+    [
+        ("one\r\ntwo\rthree\u2028four\x85five", "one\ntwo\nthree\nfour\nfive"),
+        ("page\fpage\u2029page", "page\n\npage\n\npage"),
+        ("e\u0301te\u0301", "\u00e9t\u00e9"),
+        ("\ufeffzero\u200bwidth\u2060 soft\u00adhyphen\u202e", "zerowidth softhyphen"),
+        ("bell\x07 escape\x1b[0m", "bell escape[0m"),
+        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("👩\u200d🚀 flies", "👩\u200d🚀 flies"),
+        ("tab\tstays", "tab\tstays"),
+    ],
+)
+def test_text_is_cleaned_of_what_cannot_be_seen(given: str, cleaned: str) -> None:
+    assert clean_text(given, max_chars=100) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        *((text, "text_empty") for text in
+          ("", " ", "\n\t\r\n", "\u200b\ufeff", "\x01\x02", "\u3000\u00a0")),
+        ("Hello\0 world", "text_not_text"),
+        ("half a pair \ud83d here", "text_not_text"),
+        (bytes(range(256)).decode("latin-1"), "text_not_text"),
+        (bytes(range(128, 256)).decode("utf-8", "replace"), "text_not_text"),
+        ("RIFF" + "\x01\x02\x03\x04" * 20, "text_not_text"),
+        ("\ue000" * 50, "text_not_text"),
+    ],
+)  # fmt: skip
+def test_blanks_controls_and_bytes_that_are_no_text_are_refused(text: str, code: str) -> None:
+    with pytest.raises(TextRejectedError) as caught:
+        clean_text(text, max_chars=10_000)
+
+    assert caught.value.code == code
+
+
+def test_a_stray_unreadable_character_does_not_refuse_a_text() -> None:
+    assert clean_text("Caf\ufffd au lait", max_chars=100) == "Caf\ufffd au lait"
+
+
+def test_text_over_the_limit_is_refused_and_one_at_the_limit_is_not() -> None:
+    assert clean_text("x" * 10, max_chars=10) == "x" * 10
+    with pytest.raises(TextRejectedError) as caught:
+        clean_text("x" * 11, max_chars=10)
+
+    assert caught.value.code == "text_too_long"
+    assert "11" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("a", "7", "é", "か", "٣", "½", "...x"), True),
+        (("", "...", "* * *", "—", "😀", "?!"), False),
+    ],
+    ids=["letters_and_digits_of_any_script", "marks_alone"],
+)
+def test_what_is_speakable(texts: tuple[str, ...], expected: bool) -> None:
+    assert {text: is_speakable(text) for text in texts} == dict.fromkeys(texts, expected)

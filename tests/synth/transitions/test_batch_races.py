@@ -8,8 +8,7 @@ import uuid
 import pytest
 
 from synth.batches.entries import entries_of_list
-from synth.batches.planning import BatchOptions
-from synth.batches.submit import submit_batch
+from synth.batches.texts import BatchOptions, submit_batch
 from synth.jobs.removal import delete_job
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import (

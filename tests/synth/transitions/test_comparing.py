@@ -9,7 +9,7 @@ import pytest
 
 from synth.models import Export, RenderJob, Segment, Take
 from synth.transitions import claim_segments, finish_segment
-from synth.transitions.retakes import retake_segments
+from synth.transitions.segments import retake_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

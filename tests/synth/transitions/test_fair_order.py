@@ -17,8 +17,9 @@ from synth.jobs.planning import Order
 from synth.jobs.retry import retry
 from synth.jobs.submit import submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
-from synth.transitions import Claim, cancel_job, claim_segments, fair_order, finish_segment
-from synth.transitions.segment_claims import SegmentClaim
+from synth.transitions import Claim, cancel_job, claim_segments, finish_segment
+from synth.transitions import claims as fair_order
+from synth.transitions.claims import SegmentClaim
 from tests.factories import (
     CODEC_FINGERPRINT,
     make_ended_job,

@@ -29,8 +29,8 @@ from synth.transitions import (
     free_lost_segments,
     retry_job,
 )
+from synth.transitions.claims import wait_for_takes
 from synth.transitions.jobs import close_cancelled_jobs
-from synth.transitions.segment_claims import wait_for_takes
 from tests.factories import (
     CODEC_FINGERPRINT,
     claim_row,

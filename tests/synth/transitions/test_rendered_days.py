@@ -15,7 +15,7 @@ from synth.transitions import (
     free_lost_segments,
     stop_overdue_jobs,
 )
-from synth.transitions.retakes import retake_segments
+from synth.transitions.segments import retake_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take
 from tests.synth.transitions.test_races import at_once
 from tests.synth.transitions.test_races import database as database

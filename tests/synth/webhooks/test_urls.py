@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from synth.webhooks.urls import WebhookUrlError, check_webhook_url
+from synth.jobs.rejections import SubmitRejectedError
+from synth.webhooks.urls import check_webhook_url
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ from synth.webhooks.urls import WebhookUrlError, check_webhook_url
     ],
 )
 def test_url_that_is_refused(url: str, code: str) -> None:
-    with pytest.raises(WebhookUrlError) as caught:
+    with pytest.raises(SubmitRejectedError) as caught:
         check_webhook_url(url)
 
     assert caught.value.code == code

@@ -20,9 +20,8 @@ import numpy as np
 from synth.contract import AudioArray
 from tests.workers.book_files.made_books import FACTS, RATE, pulses
 from workers.book_files.book_audio import BookAudio, ChapterAudio
-from workers.book_files.chapter_encodes import Encoder, Encoding
+from workers.book_files.chapter_encodes import EncodeCache, Encoder, Encoding
 from workers.book_files.chapter_mastering import STANDARD
-from workers.book_files.encode_cache import EncodeCache
 from workers.book_files.m4b import make_m4b
 
 CHAPTER_MINUTES = 20

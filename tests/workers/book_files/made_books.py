@@ -11,9 +11,8 @@ import numpy as np
 
 from synth.contract import AudioArray
 from workers.book_files.book_audio import BookAudio, BookFacts, ChapterAudio, SegmentSpan
-from workers.book_files.chapter_encodes import Encoder
+from workers.book_files.chapter_encodes import EncodeCache, Encoder
 from workers.book_files.chapter_mastering import STANDARD, Mastering
-from workers.book_files.encode_cache import EncodeCache
 
 RATE = 44_100
 FACTS = BookFacts(

@@ -13,9 +13,13 @@ from synth.formats import CHAPTER_FORMATS
 from tests.workers.book_files.made_books import FACTS, RATE, book, chapter, encoder, probe
 from workers.book_files import chapter_files
 from workers.book_files.chapter_encodes import Encoding
-from workers.book_files.chapter_files import make_chapter_files, make_one_file
+from workers.book_files.chapter_files import (
+    FADE_SECONDS,
+    make_chapter_files,
+    make_one_file,
+    make_sample,
+)
 from workers.book_files.m4b import make_m4b
-from workers.book_files.retail_sample import FADE_SECONDS, make_sample
 
 
 def decoded(path: Path) -> np.ndarray:

@@ -10,12 +10,11 @@ import pytest
 
 from synth.api.books.file_views import report_plot
 from tests.workers.book_files.made_books import RATE, book, chapter, encoder, in_blocks, pulses
-from workers.audio.written_audio import read_blocks
+from workers.audio.writers import read_blocks
 from workers.book_files.book_audio import ChapterAudio, SegmentSpan
 from workers.book_files.chapter_encodes import Encoding
-from workers.book_files.chapter_levels import measure_levels
-from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering, room_tone
-from workers.book_files.report import book_report
+from workers.book_files.chapter_mastering import ACX, STANDARD, Mastering, measure_levels, room_tone
+from workers.book_files.sidecars import book_report
 
 
 @pytest.mark.parametrize("form", ["aac", "mp3", "opus", "flac", "wav"])

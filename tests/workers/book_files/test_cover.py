@@ -11,10 +11,9 @@ import av
 import numpy as np
 import pytest
 
-from synth.bookshelf.image_size import image_size
+from synth.books.images import image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
-from workers.book_files.cover import KEPT_PIXELS, book_cover, checked_cover
-from workers.book_files.cover_drawing import can_write, draw_cover
+from workers.book_files.cover import KEPT_PIXELS, book_cover, can_write, check_cover, draw_cover
 
 
 def encoded(width: int, height: int, codec: str) -> bytes:
@@ -50,11 +49,11 @@ def test_size_is_read_from_the_header(codec: str, form: str) -> None:
 def test_a_cover_of_usual_size_is_kept_as_it_is(codec: str, kind: str) -> None:
     given = encoded(600, 800, codec)
 
-    assert checked_cover(given) == (kind, given)
+    assert check_cover(given) == (kind, given)
 
 
 def test_a_large_cover_is_shrunk_to_a_jpeg() -> None:
-    found = checked_cover(encoded(KEPT_PIXELS + 600, 1200, "png"))
+    found = check_cover(encoded(KEPT_PIXELS + 600, 1200, "png"))
 
     assert found.media_type == "image/jpeg"
     assert image_size(found.content) == ("jpeg", 2400, 800)
@@ -66,7 +65,7 @@ def test_a_picture_of_30000_pixels_is_refused_before_it_is_decoded(
     monkeypatch.setattr("workers.book_files.cover.av", None)  # nothing of it may be asked
 
     with pytest.raises(BookFileError) as caught:
-        checked_cover(huge_png(30_000, 30_000))
+        check_cover(huge_png(30_000, 30_000))
 
     assert caught.value.code == "cover_too_large"
     assert "30000 x 30000" in caught.value.message
@@ -80,7 +79,7 @@ def test_a_picture_of_30000_pixels_is_refused_before_it_is_decoded(
 )  # fmt: skip
 def test_what_cannot_be_decoded_is_refused(content: bytes) -> None:
     with pytest.raises(BookFileError) as caught:
-        checked_cover(content)
+        check_cover(content)
 
     assert caught.value.code == "cover_unreadable"
 
@@ -89,7 +88,7 @@ def test_a_made_cover_is_a_jpeg_with_the_title() -> None:
     found = book_cover(None, BookFacts("Ça ira: Œuvre d'été", authors=("É. Zola",)))
 
     assert image_size(found.content) == ("jpeg", 1400, 1400)
-    assert checked_cover(found.content) == found
+    assert check_cover(found.content) == found
 
 
 def test_titles_differ_in_what_is_drawn() -> None:

@@ -14,7 +14,7 @@ from tests.workers.book_files.made_books import book, encoder
 from workers.book_files.chapter_encodes import Encoding
 from workers.book_files.chapter_files import make_chapter_files, make_one_file
 from workers.book_files.m4b import make_m4b
-from workers.read_along.made import make_read_along
+from workers.book_files.read_along import make_read_along
 
 MAKERS: dict[str, Callable[[Path], object]] = {
     "m4b": lambda at: make_m4b(at / "book.m4b", book(2), encoder(at)),

@@ -16,8 +16,8 @@ from tests.workers.book_files.epubs import check, small_epub
 from tests.workers.book_files.made_books import RATE, book, chapter, encoder, probe
 from workers.book_files.book_audio import BookAudio, BookFileError, ChapterAudio, SegmentSpan
 from workers.book_files.m4b import make_m4b
-from workers.read_along.made import make_read_along
-from workers.read_along.source import make_read_along_of
+from workers.book_files.read_along import make_read_along
+from workers.book_files.read_along_source import make_read_along_of
 
 BOOKS = Path(__file__).resolve().parents[2] / "data" / "books"
 

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from synth.bookshelf.files.names import numbered_name, safe_name
+from synth.books.file_names import numbered_name, safe_name
 from tests.workers.book_files.made_books import FACTS, RATE, book, encoder
 from workers.book_files.book_audio import BookFacts
 from workers.book_files.cover import book_cover
 from workers.book_files.m4b import make_m4b
-from workers.book_files.shelf import put_on_shelf, shelf_folder
-from workers.book_files.subtitles import write_book_subtitles, write_chapter_subtitles
+from workers.book_files.sidecars import (
+    put_on_shelf,
+    shelf_folder,
+    write_book_subtitles,
+    write_chapter_subtitles,
+)
 
 
 def test_folders_name_author_series_and_title() -> None:

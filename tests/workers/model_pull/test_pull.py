@@ -13,12 +13,11 @@ from types import SimpleNamespace
 import pytest
 from huggingface_hub import constants, file_download
 
+from synth.card import read_card
 from tests.workers.model_pull.conftest import CODEC, WEIGHTS
 from tests.workers.model_pull.hub import GOOD_TOKEN, OTHER_COMMIT, Hub
 from ttsweb.commands.errors import StepError
-from ttsweb.pages.card import read_card
-from workers.model_pull.download import drawn_bar
-from workers.model_pull.pull import pull
+from workers.model_pull.pull import drawn_bar, pull
 from workers.model_pull.source import ModelSource
 
 pytestmark = pytest.mark.usefixtures("hub_url")

@@ -11,14 +11,13 @@ from typing import Any, cast
 
 from synth.formats import FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client
-from ttsweb.client.batches import Batch, BatchOptions
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.client.types import JobOptions
+from ttsweb.client.types import Batch, BatchOptions, JobOptions
 from ttsweb.commands.errors import StepError
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.counted import counted
 from ttsweb.management.commands.jobs import count
-from ttsweb.terminal.batch_bar import BatchBar, ended
+from ttsweb.terminal.bars import BatchBar, ended
 from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20

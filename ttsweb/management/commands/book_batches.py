@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ttsweb.client import Client
-from ttsweb.client.book_batches import BookBatch
+from ttsweb.client.types import BookBatch
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.commands.render_books import add_layout_argument, come_back, follow_books
 from ttsweb.counted import counted
 from ttsweb.management.commands.jobs import count
-from ttsweb.terminal.book_batch_bars import told_of_batch
+from ttsweb.terminal.bars import told_of_batch
 from ttsweb.terminal.plain_table import length, one_line, table
 
 LISTED = 20

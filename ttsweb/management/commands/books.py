@@ -10,14 +10,13 @@ from typing import Any, get_args
 
 from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
-from ttsweb.client.book_files import BookFileKind
-from ttsweb.client.books import Book
 from ttsweb.client.http import WAIT_RETRIES
+from ttsweb.client.types import Book, BookFileKind
 from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.plan_switches import add_switches, edits_of, left_out_lines
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.management.commands.jobs import count
-from ttsweb.terminal.book_bars import BookBars, speed_of
+from ttsweb.terminal.bars import BookBars, speed_of
 from ttsweb.terminal.plain_table import one_line, table
 
 LISTED = 20

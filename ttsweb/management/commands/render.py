@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from synth.formats import FORMATS
 from ttsweb.client import ApiError, Client, Job
-from ttsweb.commands.casting_arguments import add_casting_arguments, casting_flags_of
 from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.following import Followed, outcome, submit
-from ttsweb.commands.job_arguments import add_job_arguments, options_of, voices_of
-from ttsweb.commands.plan_command import add_plan_arguments, print_plan
+from ttsweb.commands.job_arguments import (
+    add_casting_arguments,
+    add_job_arguments,
+    casting_flags_of,
+    options_of,
+    voices_of,
+)
+from ttsweb.commands.plan_switches import add_plan_arguments
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.commands.render_book import is_book, render_book
 from ttsweb.commands.render_books import (
@@ -72,7 +78,7 @@ class Command(RemoteCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the plan of a book, for which no server is needed, or render."""
         if options["plan"]:
-            print_plan(self, Namespace(**options))
+            import_module("ttsweb.commands.plan_command").print_plan(self, Namespace(**options))
             return
         check_batch_arguments(Namespace(**options))
         if not options["voice"] and not options["manifest"]:

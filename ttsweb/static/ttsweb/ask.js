@@ -34,6 +34,39 @@
     throw Object.assign(new Error(ttsweb.explain(found || {}, answer.status)), { code: found?.code, status: answer.status });
   };
 
+  /* Return a job once it has ended; `show` gets each state of it, and null while the server is away. */
+  ttsweb.followJob = async (url, job, show, seconds = 2) => {
+    let now = job;
+    while (["queued", "running"].includes(now.status)) {
+      try {
+        now = await ttsweb.ask(`${url}?wait=${seconds}`);
+        show(now);
+      } catch (error) {
+        if (error.status && error.status < 500) throw error;
+        show(null);
+        await new Promise((resolve) => setTimeout(resolve, 1000 * seconds));
+      }
+    }
+    return now;
+  };
+
+  /* Let files be dropped on an element, which is lit while they hang over it. */
+  ttsweb.acceptDrops = (zone, take, lit = zone) => {
+    const over = (event) => {
+      event.preventDefault();
+      lit.classList.add("tts-dragging");
+    };
+    for (const kind of ["dragenter", "dragover"]) zone.addEventListener(kind, over);
+    zone.addEventListener("dragleave", (event) => {
+      if (!zone.contains(event.relatedTarget)) lit.classList.remove("tts-dragging");
+    });
+    zone.addEventListener("drop", (event) => {
+      event.preventDefault();
+      lit.classList.remove("tts-dragging");
+      take(event.dataTransfer.files, event);
+    });
+  };
+
   ttsweb.hours = (seconds) => {
     if (seconds < 90) return `${Math.round(seconds)} s`;
     if (seconds < 5400) return `${Math.round(seconds / 60)} min`;

@@ -58,13 +58,13 @@
   };
 
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-play], [data-page]");
-    if (!button) return;
-    if ("play" in button.dataset) play(button);
-    else {
-      const details = button.closest("details");
-      load(details, details.dataset.url + button.dataset.page);
-    }
+    const button = event.target.closest("[data-play]");
+    if (button) play(button);
+    const link = event.target.closest("[data-segments] a[href^='?']");
+    if (!link) return;
+    event.preventDefault();
+    const details = link.closest("details");
+    load(details, details.dataset.url + link.getAttribute("href"));
   });
   document.addEventListener("toggle", (event) => {
     if (event.target.matches?.("details[data-url]") && event.target.open) load(event.target);

@@ -229,17 +229,7 @@
       upload.add(input.files);
       input.value = "";
     });
-    for (const kind of ["dragenter", "dragover"]) {
-      drop.addEventListener(kind, (event) => {
-        event.preventDefault();
-        drop.parentElement.classList.add("tts-dragging");
-      });
-    }
-    for (const kind of ["dragleave", "drop"]) drop.addEventListener(kind, () => drop.parentElement.classList.remove("tts-dragging"));
-    drop.addEventListener("drop", (event) => {
-      event.preventDefault();
-      upload.add(event.dataTransfer.files);
-    });
+    ttsweb.acceptDrops(drop, (files) => upload.add(files), drop.parentElement);
     form.elements.start.addEventListener("change", () => upload.fit());
     form.addEventListener("submit", (event) => {
       event.preventDefault();

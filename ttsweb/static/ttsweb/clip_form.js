@@ -3,14 +3,8 @@
 
 (() => {
   const ttsweb = window.ttsweb;
+  const { make } = ttsweb;
   const IS_CLIP = /^clips-\d+-audio$/;
-
-  const make = (tag, attributes, text) => {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) node.setAttribute(name, value);
-    if (text) node.textContent = text;
-    return node;
-  };
 
   const settings = () => {
     const { shortest, longest, bytes } = document.getElementById("tts-clip-limits").dataset;
@@ -39,7 +33,7 @@
     if (!file) return;
     if (box.heard) URL.revokeObjectURL(box.heard);
     box.heard = URL.createObjectURL(file);
-    const player = make("audio", { controls: "", preload: "metadata", src: box.heard, "aria-label": `Play ${file.name}` });
+    const player = make("audio", { controls: true, preload: "metadata", src: box.heard, "aria-label": `Play ${file.name}` });
     const line = make("p", { class: "tts-quiet" }, "Measuring…");
     box.append(player, line);
     const remark = (isRefused, text) =>
@@ -63,7 +57,7 @@
   const recordButton = (input, zone) => {
     const button = make("button", { type: "button", class: "tts-button" }, "Record");
     const state = make("span", { class: "tts-quiet", "aria-live": "polite" });
-    const meter = make("meter", { min: 0, max: 1, high: 0.95, value: 0, class: "tts-meter", hidden: "", "aria-label": "Level of the recording" });
+    const meter = make("meter", { min: 0, max: 1, high: 0.95, value: 0, class: "tts-meter", hidden: true, "aria-label": "Level of the recording" });
     if (!ttsweb.canRecord()) {
       button.disabled = true;
       state.textContent = "Recording works only over HTTPS or on localhost.";
@@ -142,19 +136,10 @@
     for (const input of inputs()) setUp(input);
     document.addEventListener("formset:added", () => inputs().forEach(setUp));
     const rowOf = (event) => event.target.closest(".inline-related, [data-inline-formset-row]");
-    group.addEventListener("dragover", (event) => {
-      event.preventDefault();
-      group.classList.add("tts-dragging");
-    });
-    group.addEventListener("dragleave", (event) => {
-      if (!group.contains(event.relatedTarget)) group.classList.remove("tts-dragging");
-    });
-    group.addEventListener("drop", (event) => {
-      event.preventDefault();
-      group.classList.remove("tts-dragging");
+    ttsweb.acceptDrops(group, (files, event) => {
       const row = rowOf(event);
       const input = row && [...row.querySelectorAll('input[type="file"]')].find((one) => IS_CLIP.test(one.name));
-      take(event.dataTransfer.files, event.dataTransfer.files.length === 1 ? input : null);
+      take(files, files.length === 1 ? input : null);
     });
   });
 })();

@@ -16,14 +16,7 @@
     button.disabled = true;
     state.textContent = `Sending ${file.name}…`;
     try {
-      const answer = await fetch(form.dataset.url, {
-        method: "POST",
-        credentials: "same-origin",
-        headers: { "X-CSRFToken": form.elements.csrfmiddlewaretoken.value },
-        body,
-      });
-      const found = await answer.json();
-      if (!answer.ok) throw new Error(found.detail || found.title || `HTTP ${answer.status}`);
+      const found = await ttsweb.ask(form.dataset.url, { method: "POST", body });
       window.location.assign(form.dataset.page.replace("00000000-0000-0000-0000-000000000000", found.id));
     } catch (error) {
       state.textContent = error.message;

@@ -8,7 +8,6 @@
   const NEAR_THE_END = 5; // rows left when the next page is asked for
   const part = (name) => root.querySelector(`[data-${name}]`);
   const button = (name) => root.querySelector(`[data-do="${name}"]`);
-  const token = root.querySelector("input[name=csrfmiddlewaretoken]").value;
   const items = []; // as the API has them, with `note`: what became of each here
   const sound = new Audio();
   let at = -1;
@@ -19,27 +18,11 @@
   let queue = []; // what is still to be played in context
 
   // --- talking to the server and to the person -------------------------------------------------
-  const ask = async (url, body) => {
-    const options = { credentials: "same-origin", headers: { Accept: "application/json" } };
-    if (body) {
-      options.method = "POST";
-      options.headers = { ...options.headers, "Content-Type": "application/json", "X-CSRFToken": token };
-      options.body = JSON.stringify(body);
-    }
-    const answer = await fetch(url, options);
-    const found = await answer.json().catch(() => ({}));
-    if (answer.ok) return found;
-    throw new Error(found.detail || found.title || `The server answered with the status ${answer.status}.`);
-  };
+  const ask = (url, body) => ttsweb.ask(url, body && { method: "POST", body });
   const say = (words) => {
     part("said").textContent = words;
   };
-  const make = (tag, words = "", classes = "") => {
-    const element = document.createElement(tag);
-    element.textContent = words;
-    if (classes) element.className = classes;
-    return element;
-  };
+  const make = (tag, words = "", classes = "", more = {}) => ttsweb.make(tag, { class: classes, ...more }, words);
   const current = () => items[at];
   const segmentUrl = (item, action) => `/api/v1/jobs/${item.job}/segments/${item.id}/${action}`;
   const isOpen = (item) => item.status === "queued" || item.status === "claimed";
@@ -62,10 +45,7 @@
   };
   const drawRow = (item, index) => {
     const row = make("li");
-    const link = make("button", "", "tts-review-row");
-    link.type = "button";
-    link.dataset.go = index;
-    if (index === at) link.setAttribute("aria-current", "true");
+    const link = make("button", "", "tts-review-row", { type: "button", "data-go": index, "aria-current": index === at && "true" });
     link.append(badge(item), make("span", item.title, "tts-review-title"));
     link.append(make("span", item.text, "tts-review-start"));
     row.append(link);
@@ -79,17 +59,11 @@
   };
   const drawTake = (item, take, number) => {
     const row = make("li", "", take.is_kept ? "tts-kept" : "");
-    const player = make("audio");
-    player.controls = true;
-    player.preload = "none";
-    player.src = take.audio_url;
-    player.setAttribute("aria-label", `Take ${number}`);
+    const player = make("audio", "", "", { controls: true, preload: "none", src: take.audio_url, "aria-label": `Take ${number}` });
     const score = take.score === null ? "not checked" : `score ${take.score.toFixed(2)}`;
     const told = [`${take.seconds.toFixed(1)} s`, score, ...take.flags].join(" · ");
-    const keep = make("button", take.is_kept ? `Take ${number} is chosen` : `Choose take ${number}`, "tts-button");
-    keep.type = "button";
-    keep.dataset.keep = number;
-    keep.disabled = isOpen(item);
+    const words = take.is_kept ? `Take ${number} is chosen` : `Choose take ${number}`;
+    const keep = make("button", words, "tts-button", { type: "button", "data-keep": number, disabled: isOpen(item) });
     row.append(player, keep, make("span", told, "tts-quiet"));
     if (take.heard !== null) row.append(make("span", `Heard: ${take.heard}`, "tts-quiet"));
     return row;

@@ -2,8 +2,6 @@
 "use strict";
 
 (() => {
-  const OPEN = ["queued", "running"];
-  const WAIT_SECONDS = 2;
   const MOST_SEED = 2 ** 48; // a number that JSON, shells and people copy whole
 
   document.addEventListener("DOMContentLoaded", () => {
@@ -148,20 +146,15 @@
       one.place.append(cancel);
       const notice = document.querySelector("[data-notice]");
       say(one, notice ? `Queued. ${notice.textContent}` : "Queued…");
-      let now = job;
-      while (OPEN.includes(now.status)) {
-        try {
-          now = await ttsweb.ask(`${page.dataset.jobs}/${job.id}?wait=${WAIT_SECONDS}`);
-        } catch (error) {
-          if (error.status && error.status < 500) throw error;
+      const now = await ttsweb.followJob(`${page.dataset.jobs}/${job.id}`, job, (seen) => {
+        if (!seen) {
           say(one, "The server cannot be reached. The job continues; this page asks again.");
-          await new Promise((resolve) => setTimeout(resolve, 1000 * WAIT_SECONDS));
-          continue;
+          return;
         }
-        show(one, now);
-        if (now.status === "queued" && now.queue_position) say(one, `Queued, at position ${now.queue_position}`);
-        if (now.status === "running" && !one.item.dataset.sound) say(one, "Rendering…");
-      }
+        show(one, seen);
+        if (seen.status === "queued" && seen.queue_position) say(one, `Queued, at position ${seen.queue_position}`);
+        if (seen.status === "running" && !one.item.dataset.sound) say(one, "Rendering…");
+      });
       cancel.remove();
       finish(one, now, body);
     };

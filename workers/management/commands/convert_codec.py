@@ -28,7 +28,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Convert and say what was written; a codec that is refused ends in exit code 1."""
         # Here and not above: listing the commands must not load torch.
-        from synth.engine.codec.files.convert import convert_codec
+        from synth.engine.codec.fingerprint import convert_codec
         from synth.engine.errors import EngineError
 
         try:

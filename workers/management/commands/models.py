@@ -14,15 +14,17 @@ from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError, StepError, errors_told
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
-from workers.model_pull.declaration import (
-    FILE_NAME,
+from workers.model_pull.source import (
+    DECLARATION_NAME,
+    S2_PRO,
+    SOURCES,
     USES,
     Declaration,
+    Listing,
+    ModelSource,
     read_declaration,
     write_declaration,
 )
-from workers.model_pull.listing import Listing
-from workers.model_pull.source import S2_PRO, SOURCES, ModelSource
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 
@@ -136,7 +138,7 @@ class Command(BaseCommand):
             f"{source.title} is under the {source.licence}. Research and non-commercial use "
             "are free. A hosted service or API, internal business use and any revenue need "
             "a written licence from the publisher. Your declaration is stored in "
-            f"{FILE_NAME}."
+            f"{DECLARATION_NAME}."
         )
         answers = dict(zip("12", USES, strict=True))
         for number, use in answers.items():
@@ -155,7 +157,7 @@ class Command(BaseCommand):
     def _list(self, *, as_json: bool) -> None:
         from django.conf import settings
 
-        from workers.model_pull.found import find_models
+        from workers.model_pull.pull import find_models
 
         found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
         if as_json:

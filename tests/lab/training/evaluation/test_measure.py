@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from lab.training.espeak import Espeak, EspeakVoice
+from lab.training.espeak import HELD_OUT, VOICES, Espeak, EspeakVoice
 from lab.training.evaluation.clean_speech import (
     VOICES_FILE,
     MeasuredVoices,
@@ -19,7 +19,6 @@ from lab.training.evaluation.clean_speech import (
 from lab.training.evaluation.measure import Evaluation, Figures
 from lab.training.evaluation.sentences import evaluation_sentences
 from lab.training.evaluation.speaking import Speaker, Spoken, Wave
-from lab.training.voices import HELD_OUT, VOICES
 
 MEASURED = MeasuredVoices({voice.name: voice.espeak for voice in VOICES[::2]}, HELD_OUT.espeak)
 

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
+from synth.engine.codec.codec_file import expected_shapes
 from synth.engine.codec.config import CodecConfig, TransformerConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.files.codec_file import expected_shapes
-from synth.engine.codec.files.load import load_decoder, load_encoder
+from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.native.library import ConvolutionC, Library
 
-GOLDEN = Path(__file__).resolve().parents[3] / "data" / "golden"
 State = dict[str, Tensor]
+WriteCodec = Callable[..., Path]
 
 
 def make_config(**changes: object) -> CodecConfig:
@@ -77,6 +77,12 @@ def watched_passes(decoder: CodecDecoder) -> Iterator[list[tuple[int, int]]]:
 
 
 @pytest.fixture
+def encoder(checkpoint: Path) -> CodecEncoder:
+    """Return the small codec's encoding half."""
+    return load_encoder(checkpoint, "cpu")
+
+
+@pytest.fixture
 def config() -> CodecConfig:
     """Return the sizes of a small codec."""
     return make_config()
@@ -89,7 +95,7 @@ def state(config: CodecConfig) -> State:
 
 
 @pytest.fixture
-def write_codec(tmp_path: Path) -> Callable[..., Path]:
+def write_codec(tmp_path: Path) -> WriteCodec:
     """Return a function that writes an object as codec.pth into a fresh folder."""
 
     def write(content: object, folder: str = "checkpoint") -> Path:
@@ -102,15 +108,9 @@ def write_codec(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def checkpoint(write_codec: Callable[..., Path], state: State) -> Path:
+def checkpoint(write_codec: WriteCodec, state: State) -> Path:
     """Return a folder that holds the small codec."""
     return write_codec(state)
-
-
-@pytest.fixture(scope="session")
-def golden() -> GoldenFolder:
-    """Return the golden folder that comes with the project."""
-    return GoldenFolder(GOLDEN)
 
 
 @pytest.fixture(scope="session")

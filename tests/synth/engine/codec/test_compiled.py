@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from synth.engine.codec import compiled
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.files.load import load_decoder
-from synth.engine.codec.fusing import uses_kernels
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.load import load_decoder, uses_kernels
+from synth.engine.codec.streams import CodecStream, decode_streams
 from synth.engine.native import convolution
 from synth.engine.native.build import NotCompiledError
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lab.golden.case import GoldenFolder
 from synth.engine.codec.decoder import CodecDecoder, default_batch_frames
-from synth.engine.codec.files.load import load_decoder
+from synth.engine.codec.load import load_decoder
 from synth.engine.errors import InvalidSpecError
 from tests.synth.engine.codec.conftest import watched_passes
 

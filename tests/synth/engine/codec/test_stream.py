@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from ctypes import Array
 from dataclasses import replace
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,8 @@ from torch import Tensor
 
 from synth.engine.codec.config import CodecConfig
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.files.load import load_decoder
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.load import load_decoder
+from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
 from synth.engine.native.library import ConvolutionC, Library
 from tests.synth.engine.codec.conftest import make_config, watched_passes
@@ -266,3 +266,46 @@ def test_calls_that_mix_streams_up_are_refused(
     with pytest.raises(ValueError, match="different decoders"):
         decode_streams([stream, CodecStream(small)], [codes, codes])
     assert decode_streams([], []) == []
+
+
+def test_chunks_double_from_the_first_to_the_largest() -> None:
+    assert list(islice(ChunkSchedule().sizes(), 6)) == [4, 8, 16, 32, 32, 32]
+    assert list(islice(ChunkSchedule(first=1, largest=10).sizes(), 6)) == [1, 2, 4, 8, 10, 10]
+    assert list(islice(ChunkSchedule(first=3, largest=3).sizes(), 3)) == [3, 3, 3]
+
+
+@pytest.mark.parametrize("num_frames", [0, 1, 4, 5, 12, 100])
+def test_split_covers_every_frame_once_and_only_its_last_chunk_is_cut(num_frames: int) -> None:
+    sizes = list(ChunkSchedule().split(num_frames))
+
+    assert sum(sizes) == num_frames
+    whole = list(islice(ChunkSchedule().sizes(), len(sizes)))
+    assert sizes[:-1] == whole[:-1]
+    assert all(0 < size <= limit for size, limit in zip(sizes, whole, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("first", "largest", "words"),
+    [
+        (0, 32, "1 to 4 frames, not 0"),
+        (5, 32, "1 to 4 frames, not 5"),
+        (4, 3, "4 .* to 256 frames, not 3"),
+        (1, 257, "not 257"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(first: int, largest: int, words: str) -> None:
+    with pytest.raises(InvalidSpecError, match=words):
+        ChunkSchedule(first=first, largest=largest)
+
+
+@pytest.mark.parametrize(
+    ("first", "largest", "sizes"),
+    [(1, 32, (1, 2, 4, 8, 16, 32)), (3, 10, (3, 6, 10)), (4, 4, (4,)), (2, 5, (2, 4, 5))],
+)
+def test_distinct_sizes_are_those_that_chunks_have(
+    first: int, largest: int, sizes: tuple[int, ...]
+) -> None:
+    schedule = ChunkSchedule(first=first, largest=largest)
+
+    assert schedule.distinct_sizes() == sizes
+    assert set(schedule.split(sum(sizes) + 3 * largest)) == set(sizes)

@@ -5,18 +5,27 @@ Every replay finds its output and everything that no stream was put into poisone
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.capture import CudaCapture, Work, keep_eager
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.streams.chunk_schedule import ChunkSchedule
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
-from synth.engine.codec.streams.graphs import MOST_FRAMES, StreamGraphs, graph_bytes
-from synth.engine.codec.transformer import MAX_KEPT_POSITIONS
+from synth.engine.codec.stages import MAX_KEPT_POSITIONS
+from synth.engine.codec.streams import (
+    MOST_FRAMES,
+    WARM_UP_RUNS,
+    ChunkSchedule,
+    CodecStream,
+    CudaCapture,
+    StreamGraphs,
+    Work,
+    decode_streams,
+    graph_bytes,
+    keep_eager,
+)
 from tests.synth.engine.codec.test_stream import EXACT, random_codes, whole
 
 SIZES = ChunkSchedule(first=1, largest=8).distinct_sizes()
@@ -159,8 +168,8 @@ def test_a_stream_longer_than_the_kept_positions_goes_on_eagerly(
     golden_decoder: CodecDecoder, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twelve minutes are too long for a test: the bound is put at eight frames."""
-    monkeypatch.setattr("synth.engine.codec.streams.graphs.MAX_KEPT_POSITIONS", 8)
-    monkeypatch.setattr("synth.engine.codec.streams.layers.MAX_KEPT_POSITIONS", 8)
+    monkeypatch.setattr("synth.engine.codec.streams.MAX_KEPT_POSITIONS", 8)
+    monkeypatch.setattr("synth.engine.codec.chunks.MAX_KEPT_POSITIONS", 8)
     codes = [random_codes(golden_decoder.config, 12)]
     recording.replays.clear()
 
@@ -241,8 +250,8 @@ def test_the_memory_of_recordings_is_known_from_sizes_alone(
 
 @pytest.mark.gpu
 def test_a_cuda_graph_gives_the_eager_samples(golden_decoder: CodecDecoder) -> None:
-    from synth.engine.codec.files.load import load_decoder
-    from tests.synth.engine.codec.conftest import GOLDEN
+    from synth.engine.codec.load import load_decoder
+    from tests.synth.engine.conftest import GOLDEN
 
     device = torch.device("cuda")
     decoder = load_decoder(GOLDEN / "tiny-s2", device)
@@ -262,3 +271,75 @@ def test_a_cuda_graph_gives_the_eager_samples(golden_decoder: CodecDecoder) -> N
     found = torch.cat(parts, dim=1).cpu()
     for audio, matrix in zip(found, codes, strict=True):
         torch.testing.assert_close(audio, whole(golden_decoder, matrix.cpu()), atol=1e-3, rtol=0)
+
+
+class FakeGraph:
+    """Note what is asked, and fail at the end where something failed before, as CUDA does."""
+
+    asked: list[object]  # of all graphs
+
+    def capture_begin(self, **options: Any) -> None:
+        self.asked.append(("begin", options["pool"], options["capture_error_mode"]))
+
+    def capture_end(self) -> None:
+        self.asked.append("end")
+        if "failed" in self.asked:
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    def replay(self) -> None:
+        self.asked.append("replay")
+
+
+class FakeStream:
+    def synchronize(self) -> None:
+        FakeGraph.asked.append("synchronize")
+
+
+@pytest.fixture
+def capture(monkeypatch: pytest.MonkeyPatch) -> CudaCapture:
+    handles: Iterator[tuple[int, int]] = ((0, number) for number in range(9))
+    FakeGraph.asked = []
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: FakeStream())
+    return CudaCapture(torch.device("cuda:0"))
+
+
+def test_work_is_warmed_up_recorded_and_replayed(capture: CudaCapture) -> None:
+    replay = capture(lambda: FakeGraph.asked.append("work"))
+    replay()
+
+    recorded = [("begin", (0, 0), "thread_local"), "work", "end", "replay"]
+    assert FakeGraph.asked == ["work"] * WARM_UP_RUNS + ["synchronize", *recorded]
+
+
+def test_all_graphs_share_one_pool(capture: CudaCapture) -> None:
+    for _ in range(3):
+        capture(lambda: None)
+
+    assert [item[1] for item in FakeGraph.asked if isinstance(item, tuple)] == [(0, 0)] * 3
+
+
+def test_an_error_of_the_work_goes_on_and_the_pool_is_not_used_again(capture: CudaCapture) -> None:
+    runs: list[int] = []
+
+    def fail() -> None:
+        runs.append(1)
+        if len(runs) > WARM_UP_RUNS:
+            FakeGraph.asked.append("failed")
+            raise torch.OutOfMemoryError("no memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        capture(fail)
+
+    assert FakeGraph.asked[-1] == "end"
+    FakeGraph.asked.clear()
+    capture(lambda: None)
+    assert ("begin", (0, 1), "thread_local") in FakeGraph.asked
+
+
+def test_without_graphs_the_work_is_its_own_replay() -> None:
+    def work() -> None:
+        pass
+
+    assert keep_eager(work) is work

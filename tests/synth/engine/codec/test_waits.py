@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.files.reference import encode_reference
+from synth.engine.codec.encoder import CodecEncoder, encode_reference
 from synth.engine.codec.resample import ResamplerChoice
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.streams import CodecStream, decode_streams
 from tests.synth.engine.codec.conftest import watched_passes
 from tests.synth.engine.codec.test_stream import random_codes
 

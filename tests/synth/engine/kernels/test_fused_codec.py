@@ -14,8 +14,8 @@ pytest.importorskip("triton", reason="triton is not installed")
 from synth.engine.codec.config import CodecConfig, TransformerConfig
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.encoder import CodecEncoder
-from synth.engine.codec.fusing import use_kernels, uses_kernels
-from synth.engine.codec.streams.decoder import CodecStream, decode_streams
+from synth.engine.codec.load import use_kernels, uses_kernels
+from synth.engine.codec.streams import CodecStream, decode_streams
 
 Half = TypeVar("Half", bound=nn.Module)
 CONFIG = CodecConfig(

@@ -14,7 +14,7 @@ import torch
 
 from synth.engine.kernels import is_available, launch, why_unavailable
 from synth.engine.loading.engine_config import choose_numbers
-from synth.engine.presets.shapes import preset
+from synth.engine.presets import preset
 
 CPU = torch.device("cpu")
 
@@ -136,7 +136,7 @@ def test_frames_on_cuda_are_said_with_why_they_are_slow(
 
     assert numbers.frames.startswith("PyTorch, slower: Triton finds no C compiler")
     assert choose_numbers("auto", cuda, preset("tiny").config, kernels="off").frames == (
-        "PyTorch (TTS_ENGINE_KERNELS=off)"
+        "PyTorch (TTS_ENGINE_WITHOUT=kernels)"
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
 from lab.golden.models import Loaded
+from lab.golden.noise import CounterNoise
 from synth.contract import Sampling
 from synth.engine.kernels.sampler import (
     DrawInputs,
@@ -24,14 +25,16 @@ from synth.engine.kernels.sampler import (
 )
 from synth.engine.model.decode import _are_finite, _draw_codes, _draw_tokens
 from synth.engine.model.decode_state import DecodeState
-from synth.engine.model.noise import SLOW_DRAWS, CounterFrame, CounterNoise, draw_words
 from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
     RAS_WINDOW,
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
+    SLOW_DRAWS,
+    CounterFrame,
     Cut,
     best_candidates,
+    draw_words,
     replace_repeated,
 )
 from tests.synth.engine.kernels.quick_interpreter import hasten

@@ -11,7 +11,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="triton is not installed")
 
 from lab.gpu_check.kernel_cases import snake_cases
-from synth.engine.codec.residual import Snake
+from synth.engine.codec.layers import Snake
 from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
 
 DTYPES = (torch.float32, torch.bfloat16)

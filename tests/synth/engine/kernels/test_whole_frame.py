@@ -82,7 +82,7 @@ def test_model_of_another_form_is_refused(loaded: Loaded) -> None:
     weight = matrix.weight
     matrix.weight = nn.Parameter(weight.T.contiguous().T, requires_grad=False)
 
-    with pytest.raises(CheckpointError, match="TTS_ENGINE_KERNELS=off"):
+    with pytest.raises(CheckpointError, match="TTS_ENGINE_WITHOUT=kernels"):
         loaded.model.use_kernels()
     matrix.weight = weight
     assert not loaded.model.has_kernels

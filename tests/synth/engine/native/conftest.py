@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.native import convolution, matrix
+from synth.engine.model import linear as matrix
+from synth.engine.native import convolution
 from synth.engine.native.build import TARGETS, Target, cache_folders, processor_flags
 from synth.engine.native.library import Library, load_library
 

@@ -16,8 +16,7 @@ from synth.engine.model.decode import decode_step
 from synth.engine.model.decode_state import FAILED, RUNNING, DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.linear import LinearForm
-from synth.engine.model.prefill import SlotPrompt, SlotStart, prefill, start_slots
-from synth.engine.model.prefix_cache import PrefixCache
+from synth.engine.model.prefill import PrefixCache, SlotPrompt, SlotStart, prefill, start_slots
 from synth.engine.native.frame import NativeFrames
 from synth.engine.native.library import Library
 from tests.synth.engine.random_checkpoint import write_checkpoint

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from synth.engine.model.linear import int8_error
+from synth.engine.model.linear import NativeGate, NativeLinear
 from synth.engine.native.library import Library
-from synth.engine.native.matrix import NativeGate, NativeLinear
+from tests.synth.engine.test_linear import int8_error
 
 pytestmark = pytest.mark.compiler
 

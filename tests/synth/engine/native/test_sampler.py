@@ -10,8 +10,14 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from synth.engine.model.noise import CounterFrame, draw_words
-from synth.engine.model.sampling import Candidates, Cut, draw, probabilities
+from synth.engine.model.sampling import (
+    Candidates,
+    CounterFrame,
+    Cut,
+    draw,
+    draw_words,
+    probabilities,
+)
 from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
 
 pytestmark = pytest.mark.compiler

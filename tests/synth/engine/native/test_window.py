@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from synth.engine.codec.chunks import rope_at
 from synth.engine.codec.config import HEAD_DIM
-from synth.engine.codec.streams.layers import rope_at
-from synth.engine.codec.transformer import ROPE_ROWS, windowed_attention
+from synth.engine.codec.stages import ROPE_ROWS, windowed_attention
 from synth.engine.native.convolution import (
     Ahead,
     NativeCodebooks,

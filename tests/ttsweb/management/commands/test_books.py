@@ -10,7 +10,7 @@ import av
 import pytest
 
 from tests.ttsweb.management.commands.conftest import Live
-from tests.workers.test_book_jobs import epub
+from tests.workers.books.test_book_jobs import epub
 
 TITLES = ("Oxen of the Plain", "Oxen of the Hill", "Oxen of the Sea")
 TIMEOUT = 240

@@ -10,7 +10,7 @@ import av
 import pytest
 
 from tests.ttsweb.management.commands.conftest import Live
-from tests.workers.test_book_jobs import epub
+from tests.workers.books.test_book_jobs import epub
 
 CHAPTERS = (
     ("The Garden", "The old gate was open again.\nNobody had closed it."),

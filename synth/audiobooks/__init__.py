@@ -1,0 +1,1 @@
+"""Books as audiobooks: uploaded, planned, cast, started, proven to be whole, made into files."""

@@ -1,0 +1,209 @@
+"""Change a book's plan before its start, and its pauses and priority at any time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from synth.api.books.cast_fields import check_voices
+from synth.api.books.plan_serializers import MAX_EDITS
+from synth.audiobooks.plans import figures_of, load_book, load_plan, plan_of
+from synth.audiobooks.start import PLAN_UNFIT, character_unknown, check_startable
+from synth.books.book import StoredBookError
+from synth.books.cast import Casting
+from synth.books.plan import Plan
+from synth.books.plan_cast import unknown_characters
+from synth.books.plan_edits import PlanEditError
+from synth.jobs.rejections import SubmitRejectedError
+from synth.models import PRIORITIES, BookSource, RenderJob, Segment
+from synth.options.voices import find_voice
+from synth.text.pauses import Pauses, pause_lengths
+from synth.transitions.books import change_options, change_pauses, change_plan
+from synth.transitions.jobs import change_job
+
+
+def read_plan(book: BookSource) -> Plan:
+    """Return the plan of a book.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_failed, book_gone.
+    """
+    if book.state != BookSource.State.PLANNED:
+        check_startable(book)
+    try:
+        return load_plan(book)
+    except PlanEditError as error:  # another version of the program reads the book otherwise
+        raise SubmitRejectedError(
+            error.code,
+            f"The edits of the plan no longer fit the book; send `reset` to remove them. {error}",
+            case=PLAN_UNFIT,
+        ) from error
+    except (FileNotFoundError, StoredBookError) as error:
+        raise book_gone() from error
+
+
+def edit_plan(
+    book: BookSource,
+    edits: Sequence[Mapping[str, Any]],
+    *,
+    reset: bool = False,
+    plan_number: int | None = None,
+    casting: Mapping[str, Any] | None = None,
+    opening_credits: str | None = None,
+    closing_credits: str | None = None,
+    user: AbstractBaseUser,
+) -> Plan:
+    """Apply edits after the earlier ones, or in place of them, and return the plan.
+
+    Args:
+        plan_number: of the plan that was looked at.
+        casting: as `CastingField` returns it, in place of the one so far; None keeps that.
+        opening_credits, closing_credits: templates; empty for none, None keeps what there is.
+        user: whose voices may be named.
+
+    Raises:
+        SubmitRejectedError: book_not_planned, book_failed, book_started, book_gone, plan_changed,
+            too_many_edits, voice_not_found, voice_ambiguous_name, and those of `PlanEditError`.
+    """
+    check_startable(book)
+    if plan_number is not None and plan_number != book.plan_number:
+        raise _changed()
+    both = [*([] if reset else book.edits), *edits]
+    if len(both) > MAX_EDITS:
+        raise SubmitRejectedError(
+            "too_many_edits",
+            f"The plan would have {len(both)} edits, and at most {MAX_EDITS} are allowed. "
+            "Send `reset` to start again without edits.",
+            attr="edits",
+        )
+    try:
+        source = load_book(book)
+        plan = plan_of(source, book.policies, both)
+    except PlanEditError as error:
+        raise SubmitRejectedError(error.code, error.message, attr="edits") from error
+    except (FileNotFoundError, StoredBookError) as error:
+        raise book_gone() from error
+    for edit in edits:
+        if edit["edit"] == "voice" and edit["voice"]:
+            try:
+                find_voice(user, edit["voice"])
+            except SubmitRejectedError as error:
+                raise error.at("edits") from error
+    if casting is not None:
+        check_voices(user, casting)
+        if unknown := unknown_characters(plan, Casting.of(casting)):
+            raise character_unknown(unknown[0])
+    credits_given = {"opening_credits": opening_credits, "closing_credits": closing_credits}
+    production = {**book.production, **{k: v for k, v in credits_given.items() if v is not None}}
+    changed = change_plan(
+        book,
+        edits=both,
+        figures=figures_of(plan),
+        casting=book.casting if casting is None else casting,
+        production={name: value for name, value in production.items() if value},
+    )
+    if not changed:
+        found = BookSource.objects.filter(pk=book.pk).first()
+        if found is not None:
+            check_startable(found)
+        raise _changed()
+    return plan
+
+
+def book_gone() -> SubmitRejectedError:
+    """Return the error for a book whose stored parts cannot be read any more."""
+    return SubmitRejectedError(
+        "book_gone", "The text of this book is no longer stored; upload the book again."
+    )
+
+
+def _changed() -> SubmitRejectedError:
+    return SubmitRejectedError(
+        "plan_changed",
+        "Somebody else changed the plan meanwhile; get the plan again, then repeat your change.",
+    )
+
+
+_CHUNK = 2000
+
+
+def set_pauses(book: BookSource, changes: Mapping[str, int | None]) -> None:
+    """Change some of a book's pauses; nothing is rendered, a file that is there is made again.
+
+    Args:
+        changes: lengths in ms by name; None is the usual one, what is left out stays.
+
+    Raises:
+        SubmitRejectedError: pauses_unknown.
+    """
+    job = book.job
+    if job is None:
+        if change_options(book.pk, lambda options: _with_pauses(options, changes)):
+            return
+        job = RenderJob.objects.filter(book=book.pk).first()  # it was started in this moment
+        if job is None:
+            return
+        book.refresh_from_db(fields=["started"])
+    while True:
+        pauses = _with_changes(job.pauses, changes)
+        if pauses == job.pauses:
+            return
+        lengths = _lengths(book, job, pause_lengths(Pauses.of(pauses)))
+        if change_pauses(job.pk, pauses, lengths, before=job.pauses):
+            return
+        found = RenderJob.objects.filter(pk=job.pk).first()  # somebody else was faster
+        if found is None:
+            return
+        job = found
+
+
+def _with_pauses(options: Mapping[str, Any], changes: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return the options that the job will get."""
+    pauses = _with_changes(options.get("pauses", {}), changes)
+    rest = {name: value for name, value in options.items() if name != "pauses"}
+    return rest | ({"pauses": pauses} if pauses else {})
+
+
+def _lengths(book: BookSource, job: RenderJob, by_kind: tuple[int, ...]) -> dict[int, list[int]]:
+    """Return the segments whose pause changes, by its new length.
+
+    Raises:
+        SubmitRejectedError: pauses_unknown.
+    """
+    kinds = [chapter.get("pauses", "") for chapter in book.started.get("chapters", [])]
+    rows = Segment.objects.filter(job=job.pk).order_by()
+    names = ("pk", "chapter__index", "index", "pause_after_ms")
+    found: dict[int, list[int]] = defaultdict(list)
+    for pk, chapter, index, so_far in rows.values_list(*names).iterator(chunk_size=_CHUNK):
+        known = kinds[chapter] if chapter < len(kinds) else ""
+        if index >= len(known):
+            raise SubmitRejectedError(
+                "pauses_unknown",
+                "This book was started by an earlier version that did not record its "
+                "pauses. Upload the book again; audio that was rendered is reused.",
+            )
+        length = by_kind[int(known[index])]
+        if length != so_far:
+            found[length].append(pk)
+    return found
+
+
+def _with_changes(pauses: Mapping[str, int], changes: Mapping[str, int | None]) -> dict[str, int]:
+    both = {**pauses, **changes}
+    return {name: length for name, length in both.items() if length is not None}
+
+
+def set_priority(book: BookSource, priority: str) -> None:
+    """Give a book, or the job that it has, a class of priority by its name.
+
+    Raises:
+        ChangeRefusedError: job_ended.
+    """
+    job_id = book.job_id
+    if job_id is None and not change_options(book.pk, lambda one: one | {"priority": priority}):
+        job_id = BookSource.objects.filter(pk=book.pk).values_list("job_id", flat=True).first()
+    if job_id is not None:
+        change_job(job_id, {"priority": PRIORITIES[priority]})

@@ -1,0 +1,216 @@
+"""Change batches of books on request, and retry batches of texts and of books."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.db.models import Q, Sum
+from django.db.models.functions import Length
+
+from synth.accounts.limits import KeyLimitError, check_job
+from synth.audiobooks.uploads import delete_book
+from synth.batches.figures import kept_of
+from synth.batches.states import SAMPLED, jobs_of, with_state
+from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.retry import RetryRefusedError, retry
+from synth.models import (
+    PRIORITIES,
+    ApiKey,
+    BookBatch,
+    BookBatchEntry,
+    BookSource,
+    Export,
+    RenderJob,
+    Segment,
+)
+from synth.transitions import UNFINISHED
+from synth.transitions import book_batches as transitions
+from synth.transitions.batches import WITH_AUDIO, ZIP, retryable_items
+from synth.transitions.batches import retry_batch as reopen_texts
+
+_AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)
+
+
+def pause(batch: BookBatch) -> None:
+    """Pause a batch; what is being rendered at this moment is kept."""
+    transitions.pause_batch(batch.pk, _jobs(batch))
+
+
+def resume(batch: BookBatch) -> None:
+    """Go on with a paused batch; books that somebody paused before stay paused."""
+    transitions.resume_batch(batch.pk, _jobs(batch))
+
+
+def cancel(batch: BookBatch) -> None:
+    """Cancel a batch and what of its books has not ended; what is rendered is kept."""
+    if transitions.cancel_book_batch(batch.pk):
+        transitions.cancel_jobs(_jobs(batch))
+
+
+def reprioritise(batch: BookBatch, priority: str) -> None:
+    """Give a batch and its unfinished books another priority."""
+    transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], _jobs(batch))
+
+
+def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
+    """Approve samples, so that the rest of their books is rendered.
+
+    Raises:
+        SubmitRejectedError: book_batch_without_hold, book_not_in_batch, sample_not_ready.
+    """
+    if batch.sample != BookBatch.Sample.HOLD:
+        raise SubmitRejectedError(
+            "book_batch_without_hold",
+            "The batch does not wait for approval: its `sample` is not `hold`.",
+        )
+    if book_ids is None:
+        transitions.approve_batch(batch.pk)
+        return
+    entries = BookBatchEntry.objects.filter(batch=batch, book__in=list(book_ids))
+    states = dict(with_state(entries).values_list("book", "state"))
+    others = [one for one in book_ids if one not in states]
+    if others:
+        raise SubmitRejectedError(
+            "book_not_in_batch",
+            f"This batch has no book with the id {others[0]}.",
+            attr="books",
+        )
+    early = [one for one in book_ids if states[one] in ("importing", "waiting", "sampling")]
+    if early:
+        raise SubmitRejectedError(
+            "sample_not_ready",
+            f"The sample of the book {early[0]} is not rendered yet; listen to it first, "
+            "then approve it.",
+            attr="books",
+            retry_after=5,
+        )
+    held = [one for one in book_ids if states[one] == SAMPLED]
+    transitions.approve_books(batch.pk, held)
+
+
+def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
+    """Queue what of a batch's books failed or was cancelled once more; return for how many books.
+
+    Raises:
+        KeyLimitError: the key would have too much in the queue; what was queued before stays.
+        RetryRefusedError: nothing_to_retry, or why the first of the books cannot be.
+    """
+    count = transitions.forget_failed_starts(batch.pk)
+    refused: RetryRefusedError | None = None
+    jobs = RenderJob.objects.filter(book__batch_entry__batch=batch, status__in=_AGAIN)
+    try:
+        for job in jobs.defer("text").order_by("book__batch_entry__index"):
+            try:
+                retry(job, api_key=api_key)
+                count += 1
+            except RetryRefusedError as error:
+                refused = refused or error
+    except KeyLimitError:
+        if not count:
+            raise
+    if batch.cancelled_at is not None:
+        count += _number_never_started(batch)
+    if count:
+        _reopen(batch.pk)
+        return count
+    raise refused or RetryRefusedError(
+        "nothing_to_retry",
+        "There is nothing to retry: the books of this batch that failed would fail again.",
+    )
+
+
+def delete(batch: BookBatch) -> None:
+    """Delete a batch in any state, its books, their jobs and all files.
+
+    Broken off, the same call goes on: the batch goes last.
+    """
+    transitions.cancel_book_batch(batch.pk)
+    books = BookSource.objects.filter(batch_entry__batch=batch).order_by("pk")
+    for book_id in list(books.values_list("pk", flat=True)):
+        found = BookSource.objects.filter(pk=book_id).first()
+        if found is not None:
+            delete_book(found)
+    with transaction.atomic():
+        BookBatch.objects.filter(pk=batch.pk).delete()
+
+
+def _reopen(batch_id: uuid.UUID) -> None:
+    with transaction.atomic():
+        found = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        if found is not None:
+            transitions.reopen_batch(batch_id)
+            BookBatch.objects.filter(pk=batch_id).update(report=kept_of(found.report))
+
+
+def _number_never_started(batch: BookBatch) -> int:
+    entries = BookBatchEntry.objects.filter(batch=batch, book__job__isnull=True)
+    return with_state(entries).filter(state="cancelled").count()
+
+
+def _jobs(batch: BookBatch) -> list[uuid.UUID]:
+    return list(jobs_of(batch.pk).order_by().values_list("pk", flat=True))
+
+
+def retry_texts(batch: RenderJob, *, api_key: ApiKey | None = None) -> int:
+    """Queue the items again that failed, are whole only in part, or were cancelled.
+
+    Where nothing of them can be done again but the zip is missing, that is made.
+
+    Args:
+        api_key: the key that asks for it; the items count towards its limits from now on.
+
+    Returns:
+        How many items were queued.
+
+    Raises:
+        KeyLimitError: the key would have too much in the queue.
+        RetryRefusedError: batch_not_ended, voice_deleted, nothing_to_retry.
+    """
+    if batch.status in UNFINISHED:
+        raise RetryRefusedError(
+            "batch_not_ended", "The batch is still running; cancel it before you retry it."
+        )
+    items = retryable_items(batch.pk)
+    count = items.count()
+    if not count and not _is_zip_missing(batch):
+        raise _refusal(batch)
+    with transaction.atomic():
+        if api_key is not None and count:
+            unspoken = Segment.objects.filter(job__in=items.values("pk"))
+            unspoken = unspoken.exclude(status=Segment.Status.DONE)
+            chars = unspoken.aggregate(chars=Sum(Length("text")))["chars"] or 0
+            check_job(api_key, Q(batch=batch.pk), chars=chars, jobs=count)
+            items.update(api_key=api_key)
+        return reopen_texts(batch.pk)
+
+
+def may_retry_texts(batch: RenderJob) -> bool:
+    """Say whether a retry of a batch would be taken."""
+    if batch.status in UNFINISHED:
+        return False
+    return retryable_items(batch.pk).exists() or _is_zip_missing(batch)
+
+
+def _is_zip_missing(batch: RenderJob) -> bool:
+    """Say whether there should be a zip, and is none."""
+    if not batch.items.filter(status__in=WITH_AUDIO).exists():
+        return False
+    done = batch.exports.filter(format=ZIP, status=Export.Status.DONE).first()
+    return done is None or not default_storage.exists(done.key)
+
+
+def _refusal(batch: RenderJob) -> RetryRefusedError:
+    left = batch.items.exclude(status=RenderJob.Status.SUCCEEDED).filter(segments_total__gt=0)
+    if left.exists():
+        return RetryRefusedError(
+            "voice_deleted",
+            "The voices of the incomplete items were deleted or could not be encoded. "
+            "Submit their texts in a new batch with another voice.",
+        )
+    return RetryRefusedError(
+        "nothing_to_retry",
+        "There is nothing to retry: every item whose text can be spoken is complete.",
+    )

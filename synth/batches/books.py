@@ -1,0 +1,349 @@
+"""Check the entries of a batch of books, then write all of them in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
+from django.db.models import Max
+
+from synth.api.book_batches.requests import SKIP, ManifestEntrySerializer, last_part
+from synth.api.books.options import BookFormSerializer, order_from
+from synth.batches import entries as limits
+from synth.batches.entries import (
+    BadEntry,
+    BadEntryError,
+    Entry,
+    ItemError,
+    errors_of,
+    read_fields,
+    too_many,
+    with_defaults,
+)
+from synth.jobs.idempotency import make_once
+from synth.jobs.rejections import SubmitRejectedError
+from synth.models import ApiKey, BookBatch, BookBatchEntry
+from synth.options.orders import check_options, speakers_of
+from synth.options.voices import find_voice
+from synth.transitions.book_batches import advance_on_commit
+from synth.webhooks.urls import check_webhook_url
+from ttsweb import leases
+from ttsweb.counted import counted
+from ttsweb.http.api import ApiProblem
+
+MAX_TOLD_ERRORS = 100
+
+
+@dataclass(frozen=True)
+class GoodEntry:
+    """Hold an entry that may be made: its file, its options as they were sent, its metadata."""
+
+    index: int
+    line: int | None
+    filename: str
+    options: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+@dataclass
+class CheckedEntries:
+    """Hold what the entries of a request have become."""
+
+    good: list[GoodEntry] = field(default_factory=list)
+    bad: list[BadEntry] = field(default_factory=list)
+
+
+def check_entries(
+    entries: Sequence[Entry],
+    defaults: Mapping[str, Any],
+    *,
+    owner: AbstractBaseUser,
+    taken: Sequence[str] = (),
+) -> CheckedEntries:
+    """Sort entries into good ones and bad ones.
+
+    Args:
+        taken: names of files that the batch has already.
+    """
+    checker = _Checker(defaults, owner, taken)
+    found = CheckedEntries()
+    for entry in entries:
+        try:
+            if entry.error is not None:
+                raise BadEntryError([entry.error])
+            found.good.append(checker.check(entry))
+        except (SubmitRejectedError, BadEntryError) as error:
+            found.bad.append(BadEntry(entry, errors_of(error)))
+    return found
+
+
+def rejected(bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
+    """Return the answer that names what is wrong with which entries, up to a hundred errors."""
+    told = told_errors(bad)
+    few = (
+        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
+        if len(told) > MAX_TOLD_ERRORS
+        else ""
+    )
+    return ApiProblem(
+        400,
+        "book_batch_entries_invalid",
+        f"{len(bad)} of {counted(num_entries, 'entry', 'entries')} are invalid, so nothing "
+        f"was created; {told[0]['detail']}{few} Correct these entries, or send "
+        "on_error=skip to create the others.",
+        errors=told[:MAX_TOLD_ERRORS],
+    )
+
+
+def told_errors(bad: Sequence[BadEntry]) -> list[dict[str, Any]]:
+    """Return every error of every bad entry, with its place."""
+    return [_told(one.entry, error) for one in bad for error in one.errors]
+
+
+def _told(entry: Entry, error: ItemError) -> dict[str, Any]:
+    given = entry.fields.get("file")
+    named = f" (file {given[:200]!r})" if isinstance(given, str) else ""
+    place = f"entry {entry.index}" if entry.line is None else f"line {entry.line}"
+    at = f"entries.{entry.index}"
+    said = f"{error.attr}: " if error.attr else ""
+    return {
+        "attr": f"{at}.{error.attr}" if error.attr else at,
+        "code": error.code,
+        "detail": f"{place}{named}: {said}{error.detail}",
+        "line": entry.line,
+        "index": entry.index,
+    }
+
+
+class _Checker:
+    """Check entries of one request; a voice is looked up once."""
+
+    def __init__(
+        self, defaults: Mapping[str, Any], owner: AbstractBaseUser, taken: Sequence[str]
+    ) -> None:
+        self._defaults, self._owner = defaults, owner
+        self._reader = ManifestEntrySerializer()
+        self._places: dict[str, str] = dict.fromkeys(taken, "an earlier entry")
+        self._voices: dict[str, SubmitRejectedError | None] = {}
+
+    def check(self, entry: Entry) -> GoodEntry:
+        """Return an entry that may be made.
+
+        Raises:
+            BadEntryError, SubmitRejectedError: with all that is wrong with it.
+        """
+        read = read_fields(self._reader, with_defaults(self._defaults, entry.fields))
+        self._check_order(read)
+        filename = read["file"]
+        if filename in self._places:
+            sentence = (
+                f"The file is named by {self._places[filename]} already; name each file once."
+            )
+            raise BadEntryError([ItemError("file", "file_duplicate", sentence)])
+        self._places[filename] = (
+            f"entry {entry.index}" if entry.line is None else f"line {entry.line}"
+        )
+        options = {k: v for k, v in entry.fields.items() if k not in ("file", "metadata")}
+        metadata = {k: v for k, v in read.get("metadata", {}).items() if v is not None}
+        return GoodEntry(entry.index, entry.line, filename, options, metadata)
+
+    def _check_order(self, read: dict[str, Any]) -> None:
+        """Refuse now what would be refused when the book is started."""
+        asked = BookFormSerializer.validate(
+            self._reader, {**_without(read, "metadata"), "file": None, "start": False}
+        )
+        order = order_from(asked["options"])
+        check_options(order)
+        if not (order.voice or order.voices):
+            raise SubmitRejectedError(
+                "voice_required",
+                "Give the voice that reads the book, here or in `defaults`.",
+                attr="voice",
+            )
+        for voice in speakers_of(order)[0].values():
+            self._check_voice(str(voice))
+
+    def _check_voice(self, name: str) -> None:
+        if name not in self._voices:
+            try:
+                find_voice(self._owner, name)
+                self._voices[name] = None
+            except SubmitRejectedError as error:
+                self._voices[name] = error
+        refused = self._voices[name]
+        if refused is not None:
+            raise refused
+
+
+def _without(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+ENTRIES_AT_ONCE = 500
+MOST_SKIPPED = 200  # that the summary names
+
+
+def make_batch(
+    attrs: Mapping[str, Any],
+    entries: Sequence[Entry],
+    *,
+    owner: AbstractBaseUser,
+    api_key: ApiKey | None = None,
+    idempotency_key: str = "",
+    body_digest: str = "",
+    files: Sequence[str] = (),
+) -> tuple[BookBatch, bool]:
+    """Make a batch with its entries, or return the one that this owner's key has made before.
+
+    Args:
+        attrs: what `BookBatchCreateSerializer` has read, without its entries.
+        files: names of the files that come with the request.
+
+    Returns:
+        The batch, and whether it was made by this call.
+
+    Raises:
+        ApiProblem: book_batch_entries_invalid.
+        SubmitRejectedError: idempotency_key_reused, webhook_*, book_batch_empty.
+    """
+
+    def make() -> BookBatch:
+        checked = _check_new(attrs, entries, owner, files)
+        batch = BookBatch(
+            owner_id=owner.pk,
+            api_key=api_key,
+            name=attrs.get("name", ""),
+            defaults=attrs.get("defaults", {}),
+            sample=attrs["sample"],
+            webhook_url=attrs.get("webhook", ""),
+            report=_skipped({}, checked),
+            idempotency_key=idempotency_key,
+            body_digest=body_digest,
+        )
+        with transaction.atomic():
+            batch.save(force_insert=True)
+            _write(batch, checked, first=0)
+        return batch
+
+    return make_once(BookBatch, make, owner=owner, key=idempotency_key, digest=body_digest)
+
+
+def add_entries(
+    batch: BookBatch, entries: Sequence[Entry], *, owner: AbstractBaseUser, on_error: str
+) -> CheckedEntries:
+    """Add entries to a batch that was not closed.
+
+    Raises:
+        ApiProblem: book_batch_entries_invalid; nothing is added.
+        SubmitRejectedError: book_batch_closed; 413 book_batch_too_many.
+    """
+    with transaction.atomic():
+        locked = BookBatch.objects.select_for_update().filter(pk=batch.pk).first()
+        if locked is None:
+            raise SubmitRejectedError(
+                "book_batch_not_found", "No batch of books that you may see has this id."
+            )
+        check_takes_more(locked)
+        rows = BookBatchEntry.objects.filter(batch=batch)
+        taken = list(rows.values_list("filename", flat=True))
+        most = limits.MAX_BATCH_BOOKS
+        if len(taken) + len(entries) > most:
+            raise too_many(f"{len(taken) + len(entries)} entries", most)
+        checked = check_entries(entries, locked.defaults, owner=owner, taken=taken)
+        if checked.bad and on_error != SKIP:
+            raise rejected(checked.bad, len(entries))
+        last = rows.aggregate(last=Max("index"))["last"]
+        _write(locked, checked, first=0 if last is None else last + 1)
+        BookBatch.objects.filter(pk=batch.pk).update(
+            report=_skipped(locked.report, checked), updated_at=leases.database_now()
+        )
+    return checked
+
+
+def check_takes_more(batch: BookBatch) -> None:
+    """Refuse entries and files of a batch that was closed or cancelled.
+
+    Raises:
+        SubmitRejectedError: book_batch_closed.
+    """
+    if batch.closed_at is None and batch.cancelled_at is None and batch.ended_at is None:
+        return
+    was = "cancelled" if batch.cancelled_at is not None else "closed"
+    raise SubmitRejectedError(
+        "book_batch_closed",
+        f"The batch was {was} and takes no more entries or files. Create another batch.",
+    )
+
+
+def digest_of(said: Mapping[str, Any], entries: Sequence[Entry], files: Sequence[str]) -> str:
+    """Return the sha256 of what a request says, without the bytes of its books."""
+    read = [{"line": one.line, **one.fields} for one in entries]
+    text = json.dumps([dict(said), read, sorted(files)], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _check_new(
+    attrs: Mapping[str, Any],
+    entries: Sequence[Entry],
+    owner: AbstractBaseUser,
+    files: Sequence[str],
+) -> CheckedEntries:
+    """Return the entries that a new batch gets."""
+    if attrs.get("webhook"):
+        check_webhook_url(attrs["webhook"])
+    checked = check_entries(entries, attrs.get("defaults", {}), owner=owner)
+    if checked.bad and attrs["on_error"] != SKIP:
+        raise rejected(checked.bad, len(entries))
+    if attrs["closed"]:
+        _check_closed(checked, files)
+    return checked
+
+
+def _check_closed(checked: CheckedEntries, files: Sequence[str]) -> None:
+    """Refuse a batch that is closed before files of its entries could come."""
+    there = {last_part(name) for name in files}
+    missing = [one.filename for one in checked.good if last_part(one.filename) not in there]
+    if missing:
+        raise SubmitRejectedError(
+            "book_batch_file_missing",
+            f"The request closes the batch without the file {missing[0][:200]!r}. Leave out "
+            "`closed`, upload all files, then close the batch.",
+            attr="closed",
+        )
+
+
+def _write(batch: BookBatch, checked: CheckedEntries, *, first: int) -> None:
+    BookBatchEntry.objects.bulk_create(
+        (
+            BookBatchEntry(
+                batch=batch,
+                index=first + place,
+                filename=one.filename,
+                options=one.options,
+                metadata=one.metadata,
+            )
+            for place, one in enumerate(checked.good)
+        ),
+        batch_size=ENTRIES_AT_ONCE,
+    )
+    advance_on_commit(batch.pk)
+
+
+def _skipped(report: Mapping[str, Any], checked: CheckedEntries) -> dict[str, Any]:
+    """Return what the summary keeps of entries that were not taken."""
+    skipped = [*report.get("skipped", []), *told_errors(checked.bad)]
+    kept = [
+        {name: _writable(value) for name, value in one.items()} for one in skipped[:MOST_SKIPPED]
+    ]
+    return {**report, "skipped": kept} if kept else dict(report)
+
+
+def _writable(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "").encode("utf-8", "replace").decode()

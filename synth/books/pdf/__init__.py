@@ -1,1 +1,0 @@
-"""Read PDF files with embedded text as books."""

@@ -1,0 +1,300 @@
+"""Run the codec's stages on the next frames alone, with what earlier frames left behind.
+
+The weights are those of the whole half: every module is run as it is, but for the three kinds
+that look back. A convolution gets the inputs that its zeros stand for at the start, a transposed
+one the inputs whose tails still change its first outputs, an attention its newest keys and values.
+
+Nothing here waits for the device or depends on its numbers, so that a graph can hold a chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Protocol, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from synth.engine.codec.config import HEAD_DIM
+from synth.engine.codec.layers import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    ConvNeXtBlock,
+    ResidualUnit,
+    Snake,
+)
+from synth.engine.codec.stages import (
+    MAX_KEPT_POSITIONS,
+    ROPE_ROWS,
+    Attention,
+    DecoderBlock,
+    DecodingQuantizer,
+    EncoderBlock,
+    TransformerLayer,
+    WaveDecoder,
+    WaveEncoder,
+    WindowedTransformer,
+)
+
+Carried = Mapping[nn.Module, tuple[Tensor, ...]]
+MAX_PIECE_FRAMES = 128  # more at once is no faster and only takes memory
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamState:
+    """Hold what B streams carry from chunk to chunk.
+
+    `rows` [B, numbers] are cut up by a `StateLayout`; `frames`, int64 [B] on the same device, and
+    `counts` on the host both count each stream's frames so far.
+    """
+
+    rows: Tensor
+    frames: Tensor
+    counts: tuple[int, ...]
+
+    def copy(self) -> StreamState:
+        return StreamState(self.rows.clone(), self.frames.clone(), self.counts)
+
+    def split(self) -> list[StreamState]:
+        return [
+            StreamState(self.rows[row : row + 1], self.frames[row : row + 1], (count,))
+            for row, count in enumerate(self.counts)
+        ]
+
+
+def join(states: Sequence[StreamState]) -> StreamState:
+    """Return the state of several streams of one decoder as one batch, in this order, copied."""
+    if len(states) == 1:
+        return states[0].copy()
+    return StreamState(
+        torch.cat([state.rows for state in states]),
+        torch.cat([state.frames for state in states]),
+        tuple(count for state in states for count in state.counts),
+    )
+
+
+class StateLayout:
+    """Say which numbers of a stream's row are which module's.
+
+    Of a convolution they are its newest inputs [D, context]; of an attention its newest keys and
+    values [H, window - 1, head_dim] each; zeros before a stream's start, as the convolutions pad.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        self._shapes = {module: shapes for module in modules if (shapes := _shapes(module))}
+        self._sizes = [math.prod(shape) for shapes in self._shapes.values() for shape in shapes]
+        parts = [sum(map(math.prod, shapes)) for shapes in self._shapes.values()]
+        begins = accumulate(parts, initial=0)
+        self.offsets = dict(zip(self._shapes, begins, strict=False))  # of each module's first part
+
+    @property
+    def size(self) -> int:
+        """Return the numbers of one stream's row."""
+        return sum(self._sizes)
+
+    def views(self, rows: Tensor) -> Carried:
+        """Return each module's part of rows [B, size], in place: each [B, ...]."""
+        parts = iter(torch.split(rows, self._sizes, dim=1))
+        return {
+            module: tuple(next(parts).view(rows.shape[0], *shape) for shape in shapes)
+            for module, shapes in self._shapes.items()
+        }
+
+    def initial(self, like: Tensor) -> StreamState:
+        """Return the state of one stream that has had no frame, as `like` is in dtype and place."""
+        frames = torch.zeros(1, dtype=torch.int64, device=like.device)
+        return StreamState(like.new_zeros(1, self.size), frames, (0,))
+
+
+def context_of(module: CausalConv1d | CausalConvTranspose1d) -> int:
+    """Return how many inputs before the next one its first outputs depend on."""
+    if isinstance(module, CausalConv1d):
+        return module.left
+    return (module.conv.kernel_size[0] - 1) // module.stride
+
+
+def _shapes(module: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes that a module carries, none where it looks at no earlier input."""
+    if isinstance(module, (CausalConv1d, CausalConvTranspose1d)):
+        context = context_of(module)
+        return ((module.conv.in_channels, context),) if context else ()
+    if isinstance(module, Attention):
+        shape = (module.wo.in_features // HEAD_DIM, module.window - 1, HEAD_DIM)
+        return (shape, shape)
+    return ()
+
+
+class CompiledLayers(Protocol):
+    """Run a decoder's layers in PyTorch's place, see `compiled`."""
+
+    def each(self, codes: Sequence[Tensor]) -> list[Tensor]:
+        """Map several codes [K, T], of different T, to samples [hop_length * T] each."""
+
+    def on_the_way(self, codes: Tensor) -> dict[str, Tensor]:
+        """Return what stages map codes [K, T] to, see `CompiledDecoder`."""
+
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Do as `FrameRunner.advance`, all but counting the frames."""
+
+
+class FrameRunner:
+    """Run both stages of a decoder frame by frame; it holds no state of any stream."""
+
+    def __init__(self, quantizer: DecodingQuantizer, decoder: WaveDecoder) -> None:
+        self._quantizer, self._decoder = quantizer, decoder
+        self.compiled: CompiledLayers | None = None  # does it where it is set
+        self.layout = StateLayout((*quantizer.modules(), *decoder.modules()))
+
+    def initial_state(self) -> StreamState:
+        return self.layout.initial(self._quantizer.post_module.norm.weight)
+
+    def run(self, codes: Tensor, state: StreamState, piece: int) -> tuple[Tensor, StreamState]:
+        """Return the samples of the next frames, and the state after them.
+
+        Args:
+            codes: int64 [B, K, n] on the model's device, n at least 1.
+            state: of these B streams; written over, so give a copy where it is still needed.
+            piece: frames that go through the layers at once.
+
+        Returns:
+            The samples [B, hop_length * n] in the model's dtype, and the new state.
+        """
+        length, waves = codes.shape[-1], []
+        for start, stop in pairwise([*range(0, length, piece), length]):
+            rope = _rope(state, stop - start)
+            waves.append(self.advance(codes[..., start:stop], state.rows, state.frames, rope))
+            counts = tuple(count + stop - start for count in state.counts)
+            state = StreamState(state.rows, state.frames, counts)
+        return (waves[0] if len(waves) == 1 else torch.cat(waves, dim=-1)), state
+
+    def advance(self, codes: Tensor, rows: Tensor, frames: Tensor, rope: Tensor) -> Tensor:
+        """Return the samples of the next frames, and move a state's tensors on in place.
+
+        Args:
+            codes: int64 [B, K, n]; rows, frames: as in `StreamState`.
+            rope: rotary numbers of these frames, float32 [B, n, head_dim / 2, 2].
+        """
+        if self.compiled is not None:
+            wave = self.compiled.advance(codes, rows, frames, rope)
+        else:
+            chunk = Chunk(self.layout.views(rows), frames, rope)
+            latents = chunk.run(self._quantizer.post_module, self._quantizer.lookup(codes))
+            wave = chunk.run(self._decoder, chunk.run(self._quantizer.upsample, latents))[:, 0]
+        frames += codes.shape[-1]
+        return wave
+
+
+def rope_at(table: Tensor, frames: Tensor, length: int) -> Tensor:
+    """Return the table's rows of `length` positions from each stream's next frame on."""
+    return table[frames[:, None] + torch.arange(length, device=frames.device)]
+
+
+def _rope(state: StreamState, length: int) -> Tensor:
+    stop, device = max(state.counts) + length, state.rows.device
+    if stop <= MAX_KEPT_POSITIONS:
+        return rope_at(ROPE_ROWS.rows(0, stop, device), state.frames, length)
+    return torch.stack([ROPE_ROWS.rows(count, count + length, device) for count in state.counts])
+
+
+class Chunk:
+    """Run modules on columns behind a state, and put the state after them in its place."""
+
+    def __init__(self, carried: Carried, positions: Tensor, rope: Tensor) -> None:
+        """Take the state of B streams and where the transformers' columns are in each.
+
+        Args:
+            carried: [B, ...] of each module that looks back.
+            positions: int64 [B] or [1], how many columns came before.
+            rope: rotary numbers of the columns, float32 [B or 1, n, head_dim / 2, 2].
+        """
+        self._carried, self._positions = carried, positions
+        self._rope, self._length = rope[:, None], rope.shape[1]
+
+    def run(self, module: nn.Module, x: Tensor) -> Tensor:
+        """Map x [B, D, T] as the module does where x goes on from the state.
+
+        What a convolution with a stride gets is a whole number of its strides.
+        """
+        match module:
+            case nn.Sequential():
+                for child in module:
+                    x = self.run(child, x)
+                return x
+            case Snake() | nn.Tanh():
+                y: Tensor = module(x)
+                return y
+            case CausalConv1d():
+                return self._conv(module, x)
+            case CausalConvTranspose1d():
+                return self._transposed(module, x)
+            case ResidualUnit():
+                return self._residual(module, x)
+            case ConvNeXtBlock():
+                return x + module.mix(self._conv(module.dwconv, x))
+            case WindowedTransformer():
+                return self._transformer(module, x)
+            case EncoderBlock() | WaveEncoder() | DecoderBlock():
+                return self.run(module.block, x)
+            case WaveDecoder():
+                return self.run(module.model, x)
+        # Running it as it is would forget what came before.
+        raise TypeError(f"{type(module).__name__} cannot be run in chunks")
+
+    def _residual(self, unit: ResidualUnit, x: Tensor) -> Tensor:
+        if not unit.has_kernels:
+            return x + self.run(unit.block, x)
+        first, wide, _, _ = unit.layers
+        (before,) = self._carried[wide]
+        padded = first(x, left=wide.left, context=before)
+        self._keep(before, padded)
+        return unit.finish(x, padded)
+
+    def _with_context(self, module: CausalConv1d | CausalConvTranspose1d, x: Tensor) -> Tensor:
+        """Put the inputs before x in front of it, and keep the newest ones."""
+        if module not in self._carried:
+            return x
+        (before,) = self._carried[module]
+        x = torch.cat([before, x], dim=-1)
+        self._keep(before, x)
+        return x
+
+    def _keep(self, before: Tensor, x: Tensor) -> None:
+        before.copy_(x[..., x.shape[-1] - before.shape[-1] :])
+
+    def _conv(self, conv: CausalConv1d, x: Tensor) -> Tensor:
+        y: Tensor = conv.conv(self._with_context(conv, x))
+        return y
+
+    def _transposed(self, conv: CausalConvTranspose1d, x: Tensor) -> Tensor:
+        start = conv.stride * context_of(conv)  # outputs that the chunks before have given
+        y: Tensor = conv.conv(self._with_context(conv, x))
+        return y[..., start : start + conv.stride * x.shape[-1]]
+
+    def _transformer(self, module: WindowedTransformer, x: Tensor) -> Tensor:
+        hidden, seen = x.transpose(1, 2), self._visible(module)
+        for layer in cast("Iterable[TransformerLayer]", module.layers):
+            attended = self._attend(layer.attention, layer.attention_norm(hidden), seen)
+            hidden = layer.finish(hidden, attended)
+        y: Tensor = module.norm(hidden).transpose(1, 2)
+        return y
+
+    def _attend(self, attention: Attention, x: Tensor, seen: Tensor) -> Tensor:
+        q, k, v = attention.project(x, self._rope)
+        keys, values = self._carried[attention]
+        k, v = torch.cat([keys, k], dim=2), torch.cat([values, v], dim=2)
+        keys.copy_(k[:, :, self._length :])
+        values.copy_(v[:, :, self._length :])
+        return attention.merge(F.scaled_dot_product_attention(q, k, v, attn_mask=seen))
+
+    def _visible(self, module: WindowedTransformer) -> Tensor:
+        """Return which keys each query sees, bool [B, 1, n, window - 1 + n]."""
+        window, device = module.window, self._positions.device
+        query = torch.arange(self._length, device=device)[:, None]
+        key = torch.arange(window - 1 + self._length, device=device)
+        # The carried keys are right-aligned: those before a stream's first frame are only zeros.
+        unused = (window - 1 - self._positions).clamp(min=0)[:, None, None, None]
+        return (key >= query) & (key < query + window) & (key >= unused)

@@ -1,0 +1,309 @@
+"""Open a checkpoint's codec file, hold it to its sizes, and know what it was converted from."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from synth.engine.codec.config import CodecConfig, apply_config_file, config_from_shapes
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, WeightNorm
+from synth.engine.errors import CheckpointError
+from synth.engine.loading.digests import file_identity, file_sha256, replace_file
+
+PICKLE_NAME = "codec.pth"
+SAFETENSORS_NAME = "codec.safetensors"
+WEIGHT_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+NAMED_AT_MOST = 8  # names that one message lists
+
+# Rotary tables and masks follow from the sizes; some exports saved them beside the weights.
+_DERIVED = re.compile(
+    r"(encoder\.block\.\d+\.block\.5|quantizer\.(pre|post)_module)\.(freqs_cis|causal_mask)"
+)
+# The two spellings of one thing: weight = norm * direction / |direction|.
+_SPELLINGS: dict[WeightNorm, tuple[str, str]] = {
+    "parametrized": ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+    "g_and_v": ("weight_g", "weight_v"),
+}
+SOURCE_DIGEST_KEY = "source_sha256"  # in the metadata of the safetensors file
+
+
+@dataclass(frozen=True, slots=True)
+class CodecFile:
+    """Hold an opened and checked codec: names, shapes and sizes are right, no value is read yet.
+
+    `tensors` are backed by the mapped file, on the CPU in the file's dtypes: copy what is kept.
+    `identity` is the file's path, size and time of change (ns), taken before it was opened.
+    """
+
+    path: Path
+    identity: str
+    config: CodecConfig
+    tensors: Mapping[str, Tensor]
+
+
+def codec_path(checkpoint_dir: Path) -> Path:
+    """Return the codec file to read: the converted one where it exists, else `codec.pth`.
+
+    Raises:
+        CheckpointError: there is neither, or the converted one was made from another `codec.pth`.
+    """
+    converted, original = checkpoint_dir / SAFETENSORS_NAME, checkpoint_dir / PICKLE_NAME
+    if not converted.is_file():
+        if not original.is_file():
+            raise CheckpointError(
+                f"{checkpoint_dir} contains neither {SAFETENSORS_NAME} nor {PICKLE_NAME}; "
+                "set TTS_CHECKPOINT to the folder of a complete checkpoint."
+            )
+        return original
+    if original.is_file():
+        check_source_unchanged(converted, original)
+    return converted
+
+
+def open_codec(checkpoint_dir: Path) -> CodecFile:
+    """Open the codec of a checkpoint folder.
+
+    Raises:
+        CheckpointError: no file, one that cannot be read, or one whose tensors are not exactly
+            those of a codec; the text names them.
+    """
+    return open_codec_file(codec_path(checkpoint_dir))
+
+
+def open_codec_file(path: Path) -> CodecFile:
+    """Open this codec file, with the `codec_config.json` beside it if there is one."""
+    identity = file_identity(path)
+    tensors = read_safetensors(path) if path.suffix == ".safetensors" else read_pickle(path)
+    tensors = {name: tensor for name, tensor in tensors.items() if not _DERIVED.fullmatch(name)}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    config = checked_config(path, shapes)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in WEIGHT_DTYPES:
+            raise CheckpointError(f"{path}: {name} is {tensor.dtype}, which is not a float type.")
+    return CodecFile(path, identity, config, tensors)
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """Map a safetensors file; the values are read when they are used."""
+    try:
+        with safe_open(path, "pt") as opened:
+            return {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  # no mapping
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} cannot be read as safetensors: {error}.") from error
+
+
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """Map a torch pickle that holds weights only, and unwrap the accepted variants.
+
+    These are a flat state dict, one under the key `state_dict`, and either with `generator.` in
+    its names; one such name drops all names without.
+    """
+    try:
+        # Only the zip layout of newer files can be mapped.
+        loaded: Any = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as a torch file of weights only: {_first_line(error)}."
+        ) from error
+    if isinstance(loaded, Mapping) and isinstance(loaded.get("state_dict"), Mapping):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, Mapping) or not loaded:
+        raise CheckpointError(
+            f"{path} does not contain a state dict; download the checkpoint again."
+        )
+    if any("generator" in str(name) for name in loaded):
+        loaded = {
+            str(name).replace("generator.", ""): value
+            for name, value in loaded.items()
+            if "generator." in str(name)
+        }
+    strays = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
+    if strays:
+        raise CheckpointError(
+            f"{path} contains {_listed(strays)}, which is not a tensor; a flat state dict is "
+            "needed."
+        )
+    return {str(name): value for name, value in loaded.items()}
+
+
+def checked_config(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> CodecConfig:
+    """Return the sizes that these names and shapes of `path` show, once they all fit.
+
+    Raises:
+        CheckpointError: a tensor is missing, unknown or misshapen; the text names it.
+    """
+    config = apply_config_file(config_from_shapes(shapes), path.parent)
+    problems = _misfits(shapes, expected_shapes(config))
+    if problems:
+        raise CheckpointError(f"{path} is not a codec of this model: {'; '.join(problems)}.")
+    return config
+
+
+@lru_cache(maxsize=4)
+def expected_shapes(config: CodecConfig) -> Mapping[str, tuple[int, ...]]:
+    """Return the name and shape of every tensor that a codec of these sizes has in its file."""
+    with torch.device("meta"):
+        halves: tuple[nn.Module, ...] = (CodecEncoder(config), CodecDecoder(config))
+    shapes = {name: shape for half in halves for name, shape in stored_shapes(half).items()}
+    return MappingProxyType(shapes)
+
+
+def _misfits(
+    shapes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+) -> list[str]:
+    wrong = [
+        f"{name} is {shapes[name]} instead of {shape}"
+        for name, shape in expected.items()
+        if name in shapes and shapes[name] != shape
+    ]
+    return [
+        f"{title} {_listed(names)}"
+        for title, names in (
+            ("it lacks", sorted(expected.keys() - shapes.keys())),
+            ("it has the unknown", sorted(shapes.keys() - expected.keys())),
+            ("of another shape:", wrong),
+        )
+        if names
+    ]
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - NAMED_AT_MOST
+    return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+def stored_shapes(half: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the name and shape of each tensor that a file holds for `half`, norms unfolded."""
+    normed = _normed_weights(half)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, parameter in half.named_parameters():
+        if name not in normed:
+            shapes[name] = tuple(parameter.shape)
+            continue
+        norm, direction = normed[name]
+        shapes[norm] = (parameter.shape[0], *([1] * (parameter.dim() - 1)))
+        shapes[direction] = tuple(parameter.shape)
+    return shapes
+
+
+def folded_weights(half: nn.Module, stored: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Yield each parameter of `half` in float32 on the CPU, from the tensors of `stored_shapes`.
+
+    Raises:
+        CheckpointError: a tensor holds a value that is not finite, or a direction of length zero.
+    """
+    normed = _normed_weights(half)
+    for name, _ in half.named_parameters():
+        if name not in normed:
+            yield name, _finite(stored, name)
+            continue
+        norm_name, direction_name = normed[name]
+        norm, direction = _finite(stored, norm_name), _finite(stored, direction_name)
+        # Over all axes but 0, for transposed convolutions too, where axis 0 is the input channel.
+        length = torch.linalg.vector_norm(direction.flatten(1), dim=1).view_as(norm)
+        if bool((length == 0).any()):
+            raise CheckpointError(f"{direction_name} in the codec file holds a filter of zeros.")
+        yield name, direction * (norm / length)
+
+
+def _normed_weights(half: nn.Module) -> dict[str, tuple[str, str]]:
+    """Return, for each weight with a norm, the names of its norm and its direction in a file."""
+    return {
+        f"{name}.weight": (f"{name}.{spelling[0]}", f"{name}.{spelling[1]}")
+        for name, module in half.named_modules()
+        if isinstance(module, NormedConv1d | NormedConvTranspose1d)
+        and (spelling := _SPELLINGS.get(module.weight_norm))
+    }
+
+
+def _finite(stored: Mapping[str, Tensor], name: str) -> Tensor:
+    tensor = stored[name].float()
+    if not bool(tensor.isfinite().all()):
+        raise CheckpointError(f"{name} in the codec file holds values that are not finite.")
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ConversionRecord:
+    """Hold what the converted file was made from; size in bytes, time in nanoseconds."""
+
+    source: str
+    source_sha256: str
+    source_size: int
+    source_mtime_ns: int
+    codec_fingerprint: str  # of encoding in float32, for people who compare checkpoints
+
+
+def record_path(converted: Path) -> Path:
+    """Return the path of the record beside a converted file."""
+    return converted.with_name(f"{converted.name}.json")
+
+
+def write_record(converted: Path, record: ConversionRecord) -> None:
+    """Write the record beside the converted file, in one step."""
+    text = json.dumps(asdict(record), indent=2) + "\n"
+    replace_file(record_path(converted), lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def check_source_unchanged(converted: Path, original: Path) -> None:
+    """Make sure that `converted` holds the weights of `original`.
+
+    Size and time of the original are compared with the record; where they differ, or there is no
+    record, its content is hashed and compared with the digest inside the converted file.
+
+    Raises:
+        CheckpointError: the original is another one, or the converted file does not say.
+    """
+    digest = _source_digest(converted)
+    if digest is None:
+        raise CheckpointError(
+            f"{converted} does not record which {original.name} it was made from. Keep only "
+            "one of the two files, or convert again with ./tts convert_codec "
+            f"{converted.parent}."
+        )
+    found, record = original.stat(), _read_record(converted)
+    untouched = record is not None and (
+        (record.source_sha256, record.source_size, record.source_mtime_ns)
+        == (digest, found.st_size, found.st_mtime_ns)
+    )
+    if not untouched and file_sha256(original) != digest:
+        raise CheckpointError(
+            f"{original} changed after {converted.name} was made from it; convert it again "
+            f"with ./tts convert_codec {converted.parent}."
+        )
+
+
+def _source_digest(converted: Path) -> str | None:
+    try:
+        with safe_open(converted, "pt") as opened:
+            return (opened.metadata() or {}).get(SOURCE_DIGEST_KEY)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{converted} cannot be read as safetensors: {error}.") from error
+
+
+def _read_record(converted: Path) -> ConversionRecord | None:
+    """Return the record, or None where there is no readable one: the content then decides."""
+    try:
+        return ConversionRecord(**json.loads(record_path(converted).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None

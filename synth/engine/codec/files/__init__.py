@@ -1,1 +1,0 @@
-"""Codec weights in files: published, converted, loaded, named."""

@@ -1,0 +1,181 @@
+"""Name what a codec computes by its content, and convert `codec.pth` to `codec.safetensors`."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from synth.engine.codec.codec_file import (
+    PICKLE_NAME,
+    SAFETENSORS_NAME,
+    SOURCE_DIGEST_KEY,
+    CodecFile,
+    ConversionRecord,
+    open_codec,
+    open_codec_file,
+    record_path,
+    stored_shapes,
+    write_record,
+)
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.errors import CheckpointError
+from synth.engine.loading.digests import file_sha256, remembered_digest, replace_file
+
+# Counts up when a waveform would be prepared otherwise (mixing, resampling, padding): codes made
+# before are then stale.
+PREPROCESSING_VERSION = 1
+
+
+def codec_fingerprint(
+    checkpoint_dir: Path,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
+    cache_dir: Path | None = None,
+) -> str:
+    """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
+
+    It covers the weights used to encode, the sizes that no tensor shows, the encoder's dtype and
+    the preprocessing version; not the container, nor the dtype the file stores its weights in.
+
+    Args:
+        dtype: that of the encoder, float32 or bfloat16.
+        tf32: whether its convolutions take TF32.
+        cache_dir: where the weights' digest is kept, so that a restart need not read them all.
+
+    Raises:
+        CheckpointError: the codec cannot be read.
+    """
+    return fingerprint_of(open_codec(checkpoint_dir), dtype, tf32=tf32, cache_dir=cache_dir)
+
+
+def fingerprint_of(
+    opened: CodecFile,
+    dtype: torch.dtype = torch.float32,
+    *,
+    tf32: bool = False,
+    cache_dir: Path | None = None,
+) -> str:
+    """Return `codec_fingerprint` of a codec file that is open already."""
+    numbers = "tf32" if tf32 else str(dtype)
+    weights = half_digest(opened, CodecEncoder, cache_dir=cache_dir)
+    return _sha256_of(
+        "encode", weights, numbers, str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)
+    )
+
+
+def half_digest(
+    opened: CodecFile,
+    half: type[CodecEncoder] | type[CodecDecoder],
+    *,
+    cache_dir: Path | None = None,
+) -> str:
+    """Return the sha256 of the weights that one half uses, remembered by the file's identity."""
+
+    def compute() -> str:
+        with torch.device("meta"):
+            names = stored_shapes(half(opened.config))
+        return weights_digest({name: opened.tensors[name] for name in names})
+
+    return remembered_digest(f"{half.__name__}|{opened.identity}", compute, cache_dir)
+
+
+def weights_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 over names, shapes and values as little-endian float32, sorted by name."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name}{tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().float().contiguous().numpy().astype("<f4", copy=False).data)
+    return digest.hexdigest()
+
+
+def _hidden_sizes(config: CodecConfig) -> str:
+    windows = (config.encoder_transformer.window, config.pre_module.window)
+    return f"{config.sample_rate} {windows}"
+
+
+def _sha256_of(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertResult:
+    """Hold what a conversion wrote; the fingerprint is that of encoding in float32."""
+
+    path: Path
+    record: Path
+    num_tensors: int
+    num_bytes: int
+    source_sha256: str
+    codec_fingerprint: str
+
+
+def convert_codec(checkpoint_dir: Path) -> ConvertResult:
+    """Write `codec.safetensors` beside `codec.pth`, with the same tensors under plain names.
+
+    An existing conversion is replaced. The original stays and is not needed any more.
+
+    Raises:
+        CheckpointError: there is no `codec.pth`, it is not exactly a codec of this model, it
+            changed meanwhile, or the folder cannot be written to.
+    """
+    source, target = checkpoint_dir / PICKLE_NAME, checkpoint_dir / SAFETENSORS_NAME
+    if not source.is_file():
+        raise CheckpointError(f"{source} does not exist, so there is nothing to convert.")
+    before = source.stat()
+    opened = open_codec_file(source)
+    digest = file_sha256(source)
+    if _changed_since(source, before):
+        raise CheckpointError(f"{source} changed while it was read; convert it again.")
+    fingerprint = fingerprint_of(opened)
+    metadata = {
+        "format": "pt",
+        SOURCE_DIGEST_KEY: digest,
+        "codec_fingerprint": fingerprint,
+        "encoder_sha256": half_digest(opened, CodecEncoder),
+        "decoder_sha256": half_digest(opened, CodecDecoder),
+    }
+    tensors = _apart(opened.tensors)
+    try:
+        replace_file(target, lambda path: save_file(tensors, path, metadata=metadata))
+        write_record(
+            target,
+            ConversionRecord(source.name, digest, before.st_size, before.st_mtime_ns, fingerprint),
+        )
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{target} cannot be written: {error}.") from error
+    return ConvertResult(
+        path=target,
+        record=record_path(target),
+        num_tensors=len(tensors),
+        num_bytes=target.stat().st_size,
+        source_sha256=digest,
+        codec_fingerprint=fingerprint,
+    )
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors with a storage each, as safetensors wants them; most have one already."""
+    taken: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        storage = tensor.untyped_storage().data_ptr()
+        apart[name] = tensor.clone() if storage in taken else tensor.contiguous()
+        taken.add(storage)
+    return apart
+
+
+def _changed_since(path: Path, before: os.stat_result) -> bool:
+    now = path.stat()
+    return (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns)

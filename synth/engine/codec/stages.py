@@ -1,0 +1,383 @@
+"""Build the codec's transformers, quantizers and both halves' stages, as its file names them."""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from synth.engine.codec.config import HEAD_DIM, CodecConfig, TransformerConfig
+from synth.engine.codec.layers import (
+    CausalConv1d,
+    CausalConvTranspose1d,
+    ConvNeXtBlock,
+    NormedConv1d,
+    Snake,
+    residual_units,
+)
+from synth.engine.model.layers import apply_rope, rms_norm, rope_table
+
+ROPE_BASE = 10000.0
+NORM_EPS = 1e-5
+MIN_KEPT_POSITIONS, MAX_KEPT_POSITIONS = 512, 16384  # rotary rows; 16384 take 4 MB
+
+
+def windowed_attention(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
+    """Attend causally, each query to the `window` keys up to its own; all [B, H, S, head_dim].
+
+    Longer inputs go in blocks of `window` queries, so memory grows with S and not with its square.
+    """
+    length = q.shape[2]
+    if length <= window:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    blocks = []
+    for start in range(0, length, window):
+        stop, oldest = min(start + window, length), max(0, start - window + 1)
+        query = torch.arange(start, stop, device=q.device)[:, None]
+        key = torch.arange(oldest, stop, device=q.device)[None, :]
+        seen = (key <= query) & (key > query - window)
+        blocks.append(
+            F.scaled_dot_product_attention(
+                q[:, :, start:stop], k[:, :, oldest:stop], v[:, :, oldest:stop], attn_mask=seen
+            )
+        )
+    return torch.cat(blocks, dim=2)
+
+
+class RopeRows:
+    """Keep the rotary numbers of the first positions by device; all codec transformers share them.
+
+    Copying them there for every chunk would make the host wait for the device each time. Of each
+    device at most MAX_KEPT_POSITIONS are kept.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[torch.device, Tensor] = {}
+
+    def rows(self, start: int, stop: int, device: torch.device) -> Tensor:
+        """Return the numbers of positions start to stop - 1, float32 [S, head_dim / 2, 2]."""
+        if stop > MAX_KEPT_POSITIONS:
+            return rope_table(torch.arange(start, stop, device=device), HEAD_DIM, ROPE_BASE)
+        table = self._tables.get(device)
+        if table is None or table.shape[0] < stop:
+            length = max(MIN_KEPT_POSITIONS, 1 << (stop - 1).bit_length())
+            # An ordinary tensor, so that training may use what a measurement before it left here.
+            with torch.inference_mode(False):
+                table = rope_table(torch.arange(length, device=device), HEAD_DIM, ROPE_BASE)
+            self._tables[device] = table  # of two threads' tables either is right
+        return table[start:stop]
+
+
+ROPE_ROWS = RopeRows()  # this process's; empty until something is asked of it
+
+
+class RMSNorm(nn.Module):
+    """Divide by the root mean square over channels; the weight comes after the cast back."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x, self.weight, NORM_EPS)
+
+
+class LayerScale(nn.Module):
+    """Multiply each channel by a learnt number."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class Attention(nn.Module):
+    """Attend over a causal window with rotary positions; every head has its own keys."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        inner = config.num_heads * HEAD_DIM
+        self.window = config.window
+        self.wqkv = nn.Linear(config.dim, 3 * inner, bias=False)
+        self.wo = nn.Linear(inner, config.dim, bias=False)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        """Map [B, S, dim] to the same shape; `table` holds the rotary numbers of S positions."""
+        return self.merge(windowed_attention(*self.project(x, table), self.window))
+
+    def project(self, x: Tensor, table: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of x [B, S, dim], each [B, H, S, head_dim], rotated."""
+        heads = self.wqkv(x).unflatten(-1, (3, -1, HEAD_DIM)).transpose(1, 3)
+        q, k, v = heads.unbind(2)
+        return apply_rope(q, table), apply_rope(k, table), v
+
+    def merge(self, mixed: Tensor) -> Tensor:
+        """Map what the heads attended to, [B, H, S, head_dim], to [B, S, dim]."""
+        y: Tensor = self.wo(mixed.transpose(1, 2).flatten(2))
+        return y
+
+
+class FeedForward(nn.Module):
+    """Map each position through a SwiGLU of `ffn_dim`."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.w1 = nn.Linear(config.dim, config.ffn_dim, bias=False)
+        self.w3 = nn.Linear(config.dim, config.ffn_dim, bias=False)
+        self.w2 = nn.Linear(config.ffn_dim, config.dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return y
+
+
+class TransformerLayer(nn.Module):
+    """Add attention, then feed-forward, each on a normed input and scaled per channel."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.feed_forward = FeedForward(config)
+        self.attention_norm = RMSNorm(config.dim)
+        self.ffn_norm = RMSNorm(config.dim)
+        self.attention_layer_scale = LayerScale(config.dim)
+        self.ffn_layer_scale = LayerScale(config.dim)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        return self.finish(x, self.attention(self.attention_norm(x), table))
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Add the attention's output and then the feed-forward's to x, all [B, S, dim]."""
+        x = x + self.attention_layer_scale(attended)
+        y: Tensor = x + self.ffn_layer_scale(self.feed_forward(self.ffn_norm(x)))
+        return y
+
+
+class WindowedTransformer(nn.Module):
+    """Run the layers and a last norm, channel-first outside; positions count from 0."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.window = config.window
+        self.layers = nn.ModuleList(TransformerLayer(config) for _ in range(config.num_layers))
+        self.norm = RMSNorm(config.dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        table = ROPE_ROWS.rows(0, x.shape[-1], x.device)
+        hidden = x.transpose(1, 2)
+        for layer in self.layers:
+            hidden = layer(hidden, table)
+        y: Tensor = self.norm(hidden).transpose(1, 2)
+        return y
+
+
+class Codebook(nn.Module):
+    """Hold a table of vectors; unlike nn.Embedding it draws no first values, not even on meta."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(size, dim))
+
+
+class VectorQuantizer(nn.Module):
+    """Project to a few numbers, take the codebook row nearest in direction, project back."""
+
+    def __init__(self, latent_dim: int, codebook_dim: int, codebook_size: int) -> None:
+        super().__init__()
+        self.in_proj = NormedConv1d(latent_dim, codebook_dim, 1)
+        self.out_proj = NormedConv1d(codebook_dim, latent_dim, 1)
+        self.in_proj.weight_norm = self.out_proj.weight_norm = "g_and_v"
+        self.codebook = Codebook(codebook_size, codebook_dim)
+
+    def search(self, z: Tensor) -> Tensor:
+        """Return the codes of latents [B, D, T], int64 [B, T]; the first row wins a tie."""
+        # Both sides on the unit sphere, where the squared distance orders rows as the cosine does;
+        # in float32 whatever the weights are, for near ties decide which voice is stored.
+        points = F.normalize(self.in_proj(z).float().transpose(1, 2), dim=-1)  # [B, T, numbers]
+        rows = F.normalize(self.codebook.weight.float(), dim=-1)
+        lengths = points.square().sum(-1, keepdim=True), rows.square().sum(-1)
+        return (lengths[0] - 2 * points @ rows.t() + lengths[1]).argmin(-1)
+
+    def lookup(self, codes: Tensor) -> Tensor:
+        """Return the latents of codes [B, T], [B, D, T], from the rows as they are stored."""
+        y: Tensor = self.out_proj(F.embedding(codes, self.codebook.weight).transpose(1, 2))
+        return y
+
+
+class QuantizerStack(nn.Module):
+    """Quantize in steps, each taking what the steps before left over."""
+
+    def __init__(self, count: int, latent_dim: int, codebook_dim: int, codebook_size: int) -> None:
+        super().__init__()
+        self.quantizers = nn.ModuleList(
+            VectorQuantizer(latent_dim, codebook_dim, codebook_size) for _ in range(count)
+        )
+        self.codebook_size = codebook_size
+
+    def encode(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the codes of latents [B, D, T], int64 [B, count, T], and their sum, [B, D, T]."""
+        codes, total, left = [], torch.zeros_like(z), z
+        for quantizer in self.steps:
+            chosen = quantizer.search(left)
+            vector = quantizer.lookup(chosen)
+            codes.append(chosen)
+            total, left = total + vector, left - vector
+        return torch.stack(codes, dim=1), total
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """Return the sum of all steps' latents, [B, D, T], for codes [B, count, T].
+
+        Codes above the codebook mean its last row; the tensor given is left as it is.
+        """
+        rows = codes.clamp(max=self.codebook_size - 1).unbind(1)
+        vectors = (step.lookup(row) for step, row in zip(self.steps, rows, strict=True))
+        return functools.reduce(torch.add, vectors)
+
+    @property
+    def steps(self) -> list[VectorQuantizer]:
+        return [cast("VectorQuantizer", step) for step in self.quantizers]
+
+
+def semantic_stack(config: CodecConfig) -> QuantizerStack:
+    """Build the one semantic quantizer, row 0 of the codes."""
+    return QuantizerStack(1, config.latent_dim, config.codebook_dim, config.semantic_codebook_size)
+
+
+def residual_stack(config: CodecConfig) -> QuantizerStack:
+    """Build the residual quantizers, the rows after the first."""
+    return QuantizerStack(
+        config.num_residual_codebooks,
+        config.latent_dim,
+        config.codebook_dim,
+        config.residual_codebook_size,
+    )
+
+
+class EncoderBlock(nn.Module):
+    """Refine at one width, then double the width and shorten by `stride`."""
+
+    def __init__(self, dim: int, stride: int, *tail: nn.Module) -> None:
+        super().__init__()
+        widen = CausalConv1d(dim, 2 * dim, 2 * stride, stride=stride)
+        self.block = nn.Sequential(*residual_units(dim), Snake(dim), widen, *tail)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, dim, T] to [B, 2 dim, T / stride]."""
+        y: Tensor = self.block(x)
+        return y
+
+
+class WaveEncoder(nn.Module):
+    """Map samples to latents, four for each frame of codes at full size."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        dim = config.encoder_dim
+        blocks: list[nn.Module] = [CausalConv1d(1, dim, 7)]
+        last = len(config.encoder_strides) - 1
+        for index, stride in enumerate(config.encoder_strides):
+            tail = [WindowedTransformer(config.encoder_transformer)] if index == last else []
+            blocks.append(EncoderBlock(dim, stride, *tail))
+            dim *= 2
+        self.block = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, config.latent_dim, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, 1, N] to [B, latent_dim, N / prod(strides)]."""
+        y: Tensor = self.block(x)
+        return y
+
+
+class EncodingQuantizer(nn.Module):
+    """Shorten latents to the frame rate, put them in context, and choose the codes."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        dim = config.latent_dim
+        self.downsample = nn.Sequential(
+            *(
+                nn.Sequential(
+                    CausalConv1d(dim, dim, factor, stride=factor, weight_norm=None),
+                    ConvNeXtBlock(dim),
+                )
+                for factor in config.downsample_factors
+            )
+        )
+        self.pre_module = WindowedTransformer(config.pre_module)
+        self.semantic_quantizer = semantic_stack(config)
+        self.quantizer = residual_stack(config)
+
+    def forward(self, latents: Tensor) -> Tensor:
+        """Map [B, latent_dim, S] to codes, int64 [B, K, T]."""
+        return self.choose(self.pre_module(self.downsample(latents)))
+
+    def choose(self, z: Tensor) -> Tensor:
+        """Return the codes of latents in context [B, latent_dim, T]; each frame is on its own."""
+        semantic_codes, semantic = self.semantic_quantizer.encode(z)
+        residual_codes, _ = self.quantizer.encode(z - semantic)
+        return torch.cat((semantic_codes, residual_codes), dim=1)
+
+
+class DecoderBlock(nn.Module):
+    """Lengthen by `rate` and halve the width, then refine."""
+
+    def __init__(self, dim: int, rate: int) -> None:
+        super().__init__()
+        narrow = CausalConvTranspose1d(dim, dim // 2, 2 * rate, stride=rate)
+        self.block = nn.Sequential(Snake(dim), narrow, *residual_units(dim // 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, dim, T] to [B, dim / 2, T * rate]."""
+        y: Tensor = self.block(x)
+        return y
+
+
+class WaveDecoder(nn.Module):
+    """Map latents to samples between -1 and 1."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        dim = config.decoder_dim
+        blocks: list[nn.Module] = [CausalConv1d(config.latent_dim, dim, 7)]
+        for rate in config.decoder_rates:
+            blocks.append(DecoderBlock(dim, rate))
+            dim //= 2
+        self.model = nn.Sequential(*blocks, Snake(dim), CausalConv1d(dim, 1, 7), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map [B, latent_dim, T] to [B, 1, T * prod(rates)]."""
+        y: Tensor = self.model(x)
+        return y
+
+
+class DecodingQuantizer(nn.Module):
+    """Look the codes up, put them in context, and lengthen to the decoder's rate."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        dim = config.latent_dim
+        self.semantic_quantizer = semantic_stack(config)
+        self.quantizer = residual_stack(config)
+        self.post_module = WindowedTransformer(config.post_module)
+        self.upsample = nn.Sequential(
+            *(
+                nn.Sequential(
+                    CausalConvTranspose1d(dim, dim, factor, stride=factor, weight_norm=None),
+                    ConvNeXtBlock(dim),
+                )
+                for factor in config.upsample_factors
+            )
+        )
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Map codes, int64 [B, K, T], to latents [B, latent_dim, T * prod(factors)]."""
+        y: Tensor = self.upsample(self.post_module(self.lookup(codes)))
+        return y
+
+    def lookup(self, codes: Tensor) -> Tensor:
+        """Return the sum of the codes' vectors, [B, latent_dim, T]; each frame is on its own."""
+        return self.semantic_quantizer.decode(codes[:, :1]) + self.quantizer.decode(codes[:, 1:])

@@ -1,1 +1,0 @@
-"""Decode codes while they come: chunks with the state between them."""

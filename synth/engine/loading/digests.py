@@ -1,0 +1,107 @@
+"""Name files by their content, and remember digests so that a restart need not read all weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from synth.engine.errors import CheckpointError
+
+CACHE_NAME = "digests.json"
+MAX_ENTRIES = 64  # in memory and in the file
+
+_memo: OrderedDict[str, str] = OrderedDict()
+_memo_lock = threading.Lock()
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file in the same folder, then put it in the place of `path`.
+
+    Readers see the old file or the whole new one. When `write` fails, as on a full disk, the
+    temporary file is removed and `path` is untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    temporary.touch(exist_ok=False)  # with the mode that the process's umask leaves
+    try:
+        write(temporary)
+        with temporary.open("rb+") as opened:
+            os.fsync(opened.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def file_identity(path: Path) -> str:
+    """Return path, size and time of change (ns); CheckpointError for a file that is not there."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise CheckpointError(f"{path} is missing or cannot be read: {error}.") from error
+    return f"{path.resolve()}|{found.st_size}|{found.st_mtime_ns}"
+
+
+def files_fingerprint(paths: Iterable[Path], *, salt: str, cache_dir: Path | None = None) -> str:
+    """Return one digest, 64 hex digits, over the names and contents of files, in their order.
+
+    A file that kept path, size and modification time is not read again. Raises CheckpointError for
+    a missing file.
+    """
+    total = hashlib.sha256(f"{salt}\n".encode())
+    for path in paths:
+        total.update(f"{path.name} {file_digest(path, cache_dir=cache_dir)}\n".encode())
+    return total.hexdigest()
+
+
+def file_digest(path: Path, *, cache_dir: Path | None = None) -> str:
+    """Return the SHA-256 of a file's content; see `files_fingerprint`."""
+    return remembered_digest(file_identity(path), lambda: file_sha256(path), cache_dir)
+
+
+def remembered_digest(key: str, compute: Callable[[], str], cache_dir: Path | None) -> str:
+    """Return the digest kept under a key in this process or in a folder, or compute and keep it."""
+    with _memo_lock:
+        digest = _memo.get(key)
+    if digest is None and cache_dir is not None:
+        digest = _read_cache(cache_dir / CACHE_NAME).get(key)
+    if digest is not None:
+        return digest
+    digest = compute()
+    with _memo_lock:
+        _memo[key] = digest
+        while len(_memo) > MAX_ENTRIES:
+            _memo.popitem(last=False)
+    if cache_dir is not None:
+        _write_cache(cache_dir / CACHE_NAME, key, digest)
+    return digest
+
+
+def _write_cache(path: Path, key: str, digest: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries = list(_read_cache(path).items())[1 - MAX_ENTRIES :]
+    text = json.dumps(dict([*entries, (key, digest)]), indent=1)
+    # Two processes that write at once lose one entry, which is then computed again.
+    replace_file(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def _read_cache(path: Path) -> dict[str, str]:
+    """Return the kept digests; none where the file is missing or damaged: they are made again."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(kept, dict):
+        return {}
+    return {str(key): value for key, value in kept.items() if isinstance(value, str)}

@@ -1,1 +1,0 @@
-"""Models with random weights, for tests and measurements."""

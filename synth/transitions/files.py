@@ -1,0 +1,295 @@
+"""Move the files of jobs and of books, and note which jobs are listened to meanwhile."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from synth.audiobooks.proof import gap_of
+from synth.jobs import work
+from synth.jobs.removal import lock_jobs, update_jobs
+from synth.jobs.work import Kind
+from synth.models import BookFile, Export, ExportCues, RenderJob
+from synth.transitions.batches import finish_batch
+from synth.transitions.enqueue import enqueue
+from synth.transitions.jobs import (
+    STOPPING,
+    JobStatus,
+    end_job,
+    end_whole_jobs,
+    telling_failure,
+)
+from ttsweb import leases
+from ttsweb.counted import counted
+from ttsweb.leases import Claim
+from voices.objects import delete_objects_on_commit
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What is known of a file beside its bytes.
+
+    `report` is what was measured of it, `peaks` its waveform, at most 1,000 values of 0 to 255;
+    `cues` holds (segment id, first sample, sample after the last) at `sample_rate`.
+    """
+
+    report: dict[str, Any] = field(default_factory=dict)
+    peaks: Sequence[int] = ()
+    cues: Sequence[tuple[int, int, int]] = ()
+    sample_rate: int = 0
+
+
+def claimable_exports() -> QuerySet[Export]:
+    """Return the exports that wait for a CPU worker now, oldest first."""
+    return leases.claimable(Export).order_by("job__priority", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A job's file that is in the storage: its object, and what is known of it."""
+
+    key: str
+    size_bytes: int
+    sha256: str
+    duration_seconds: float
+    facts: FileFacts = field(default_factory=FileFacts)
+
+
+def finish_export(claim: Claim, **file: Any) -> bool:
+    """Publish a job's file, a `StoredFile`, and end the job; False when the claim is gone."""
+    return bool(finish_exports({claim: StoredFile(**file)}))
+
+
+def finish_exports(files: Mapping[Claim, StoredFile]) -> set[Claim]:
+    """Publish the files of many jobs and end the jobs, in one transaction.
+
+    Returns:
+        The claims that were settled; the others are gone, and nothing was changed for them.
+    """
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(exports__in=[claim.pk for claim in files]))
+        done = {claim: file for claim, file in files.items() if _publish(claim, file)}
+        cues = {claim.pk: file.facts for claim, file in done.items() if file.facts.cues}
+        ExportCues.objects.bulk_create(
+            [
+                ExportCues(export_id=pk, sample_rate=facts.sample_rate, cues=list(facts.cues))
+                for pk, facts in cues.items()
+            ],
+            update_conflicts=True,
+            unique_fields=["export"],
+            update_fields=["sample_rate", "cues"],
+        )
+        seconds = {claim.pk: file.duration_seconds for claim, file in done.items()}
+        made = dict(Export.objects.filter(pk__in=seconds).values_list("job", "pk"))
+        jobs = list(RenderJob.objects.defer("text").filter(pk__in=made))
+        end_whole_jobs({job.pk: seconds[made[job.pk]] for job in jobs if _is_plain(job)})
+        for job in jobs:
+            if not _is_plain(job):
+                _end_with_file(job, seconds[made[job.pk]])
+    return set(done)
+
+
+def _publish(claim: Claim, file: StoredFile) -> bool:
+    return leases.end(
+        Export,
+        claim,
+        Export.Status.DONE,
+        key=file.key,
+        size_bytes=file.size_bytes,
+        sha256=file.sha256,
+        duration_seconds=file.duration_seconds,
+        report=file.facts.report,
+        peaks=list(file.facts.peaks),
+    )
+
+
+def _is_plain(job: RenderJob) -> bool:
+    """Say whether a job needs only its file to have succeeded."""
+    return job.kind == RenderJob.Kind.SPEECH and job.segments_failed == 0
+
+
+def _end_with_file(job: RenderJob, seconds: float) -> None:
+    """End a job whose file is there: as succeeded, or as partial with why something is missing."""
+    if job.kind == RenderJob.Kind.BATCH:
+        finish_batch(job, audio_seconds=seconds)
+        return
+    failure = telling_failure(job)
+    gap = gap_of(job) if failure is None and job.kind == RenderJob.Kind.BOOK else None
+    if gap is not None:
+        end_job(
+            job.pk,
+            JobStatus.PARTIAL,
+            audio_seconds=seconds,
+            error_code=gap.code,
+            error_message=gap.message,
+        )
+        return
+    if failure is None:
+        end_job(job.pk, JobStatus.SUCCEEDED, audio_seconds=seconds)
+        return
+    missing = (
+        f"{job.segments_failed} of {counted(job.segments_total, 'segment')} "
+        f"{'has' if job.segments_failed == 1 else 'have'} no audio"
+    )
+    if failure.error_code in STOPPING:
+        code, message = failure.error_code, f"{missing}: {failure.error_message}"
+    else:
+        code = "segments_failed"
+        message = f"{missing}; the first is number {failure.index}: {failure.error_message}"
+    end_job(
+        job.pk, JobStatus.PARTIAL, audio_seconds=seconds, error_code=code, error_message=message
+    )
+
+
+def fail_export(claim: Claim, *, code: str, message: str) -> bool:
+    """Move CLAIMED -> FAILED and end the job; a retry makes the file again from the takes."""
+    with transaction.atomic():
+        lock_jobs(RenderJob.objects.filter(exports=claim.pk))
+        failed = leases.fail(Export, claim, code=code, message=message)
+        if failed:
+            job_id = Export.objects.values_list("job_id", flat=True).get(pk=claim.pk)
+            end_job(job_id, JobStatus.FAILED, error_code=code, error_message=message)
+    return failed
+
+
+Status = BookFile.Status
+MOST_FILES = 1000  # of one book
+_OPEN = (Status.QUEUED, Status.CLAIMED)
+_UNMADE: Mapping[str, Any] = {
+    "key": "",
+    "size_bytes": 0,
+    "sha256": "",
+    "duration_seconds": 0.0,
+    "report": {},
+    "content_digest": "",
+    "error_code": "",
+    "error_message": "",
+    "finished_at": None,
+}
+
+
+class TooManyFilesError(Exception):
+    """A book has as many files as one may have."""
+
+
+def ask_for_file(
+    job_id: uuid.UUID,
+    kind: str,
+    options: Mapping[str, Any],
+    *,
+    options_digest: str,
+    content_digest: str,
+    is_partial: bool,
+    gone: uuid.UUID | None = None,
+) -> BookFile | None:
+    """Return the row of a file, which is made unless it is there and of the takes of now.
+
+    Args:
+        content_digest: of what the file would be made of now.
+        is_partial: it may be made of the chapters that are complete.
+        gone: the file whose object the storage has lost.
+
+    Returns:
+        The row; None when there is no such job any more.
+
+    Raises:
+        TooManyFilesError: one more is not kept.
+    """
+    with transaction.atomic():
+        if not lock_jobs(RenderJob.objects.filter(pk=job_id)):
+            return None
+        files = BookFile.objects.filter(job=job_id)
+        row = files.filter(kind=kind, options_digest=options_digest).first()
+        if row is None:
+            if files.count() >= MOST_FILES:
+                raise TooManyFilesError
+            row = BookFile.objects.create(
+                job_id=job_id,
+                kind=kind,
+                options=dict(options),
+                options_digest=options_digest,
+                is_partial=is_partial,
+            )
+            enqueue(Kind.BOOK_FILE, row.pk)
+        elif row.status in _OPEN:
+            files.filter(pk=row.pk, status__in=_OPEN).update(is_partial=is_partial)
+        elif (
+            row.status == Status.FAILED
+            or row.content_digest != content_digest
+            or row.pk == gone
+        ):  # fmt: skip
+            _make_again(row, is_partial=is_partial)
+        row.refresh_from_db()
+    return row
+
+
+def _make_again(row: BookFile, *, is_partial: bool) -> None:
+    """Move DONE or FAILED -> QUEUED; the file so far goes."""
+    moved = BookFile.objects.filter(pk=row.pk, status=row.status).update(
+        status=Status.QUEUED,
+        is_partial=is_partial,
+        **leases.untried(),
+        **_UNMADE,
+    )
+    if moved:
+        delete_objects_on_commit([row.key] if row.key else [])
+        enqueue(Kind.BOOK_FILE, row.pk)
+
+
+def claimable_book_files() -> QuerySet[BookFile]:
+    """Return the files that wait for a CPU worker now, those of urgent books first."""
+    return leases.claimable(BookFile).order_by("job__priority", "created_at")
+
+
+def finish_book_file(claim: Claim, facts: Mapping[str, Any]) -> bool:
+    """Publish a file: CLAIMED -> DONE; False when the claim is gone.
+
+    Args:
+        facts: key, size_bytes, sha256, duration_seconds, report, content_digest, is_partial.
+    """
+    return leases.end(BookFile, claim, Status.DONE, error_code="", error_message="", **facts)
+
+
+FRESH = dt.timedelta(seconds=30)  # a request that follows so soon changes nothing
+
+
+def request_live(job_id: uuid.UUID) -> bool:
+    """Have pieces of the job's audio written from now on, and those of what is done already.
+
+    Returns:
+        Whether anything was changed: False for a job that is gone or was asked for a moment ago.
+    """
+    now = leases.database_now()
+    stale = Q(live_requested_at__isnull=True) | Q(live_requested_at__lt=now - FRESH)
+    changed = RenderJob.objects.filter(stale, pk=job_id).update(live_requested_at=now)
+    if changed:
+        transaction.on_commit(partial(work.send_to_cpu, work.FILL_LIVE, job_id))
+    return bool(changed)
+
+
+def keep_live(job_ids: Collection[uuid.UUID]) -> int:
+    """Note that somebody still listens to these jobs; return how many are there."""
+    rows = RenderJob.objects.filter(pk__in=list(job_ids), live_requested_at__isnull=False)
+    return update_jobs(rows, live_requested_at=leases.database_now())
+
+
+def end_live(*, keep_seconds: float, limit: int = 100) -> int:
+    """Forget ended jobs that nobody has listened to for so long; their pieces may go.
+
+    Returns:
+        How many jobs.
+    """
+    cutoff = leases.database_now() - dt.timedelta(seconds=keep_seconds)
+    over = RenderJob.objects.filter(
+        status__in=RenderJob.FINAL, live_requested_at__lt=cutoff, finished_at__lt=cutoff
+    )
+    # Chosen first, as an UPDATE has no limit; the condition is repeated, as one may listen again.
+    chosen = list(over.order_by().values_list("pk", flat=True)[:limit])
+    return update_jobs(over.filter(pk__in=chosen), live_requested_at=None) if chosen else 0

@@ -1,0 +1,270 @@
+"""Change segments at a person's wish: render one again, keep another take, or approve takes.
+
+The job is opened again and its file made anew; no other segment moves. An approval makes no file.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import transaction
+from django.db.models import F, Q, Sum
+
+from synth.audiobooks.proof import gap_of
+from synth.jobs.removal import drop_exports, lock_jobs
+from synth.models import BookBatchEntry, Export, RenderJob, Segment, Take
+from synth.signals import job_approved, job_reopened
+from synth.transitions.enqueue import enqueue_segments
+from synth.transitions.jobs import JobStatus, complete_job
+from synth.transitions.segments import reopen_segments
+from synth.transitions.takes import approved, next_seed, with_candidate
+from ttsweb import leases
+from voices.objects import delete_objects_on_commit
+
+CHANGEABLE = (Segment.Status.DONE, Segment.Status.FAILED)
+
+
+def render_again(segment_id: int, *, seed: int | None = None) -> bool:
+    """Move DONE or FAILED -> QUEUED, to be rendered with another seed.
+
+    The take so far stays a candidate.
+
+    Args:
+        seed: in [0, 2**63); None takes the next of the segment's series.
+
+    Returns:
+        False when the segment is in another state or its job is cancelled; nothing was changed.
+    """
+    with transaction.atomic():
+        segment = _lock(segment_id)
+        if segment is None:
+            return False
+        candidates = segment.candidates
+        if segment.take is not None:
+            candidates = with_candidate(candidates, segment.take, segment.seed)
+            segment.candidate_takes.add(segment.take)
+        chosen = next_seed(segment.seed, candidates) if seed is None else seed
+        _queue(segment, seed=chosen, candidates=candidates, is_hand_picked=True)
+    return True
+
+
+def say_otherwise(segment_id: int, *, spoken_text: str, seed: int, is_hand_picked: bool) -> bool:
+    """Move DONE or FAILED -> QUEUED, to be rendered as another text; the takes so far go.
+
+    Args:
+        is_hand_picked: a person asked for this seed, so that its take is kept as it comes.
+
+    Returns:
+        False when the segment is in another state or its job is cancelled; nothing was changed.
+    """
+    with transaction.atomic():
+        segment = _lock(segment_id)
+        if segment is None:
+            return False
+        takes = set(segment.candidate_takes.values_list("pk", flat=True))
+        if segment.take is not None:
+            takes.add(segment.take.pk)
+        segment.candidate_takes.clear()
+        _queue(
+            segment,
+            spoken_text=spoken_text,
+            seed=seed,
+            is_hand_picked=is_hand_picked,
+            candidates=[],
+            retakes=0,
+        )
+        unused = Take.objects.filter(pk__in=takes, segments__isnull=True, candidate_of__isnull=True)
+        keys = [key for pair in unused.values_list("codes_key", "audio_key") for key in pair]
+        unused.delete()
+        delete_objects_on_commit(keys)
+    return True
+
+
+def choose_take(segment_id: int, take_id: uuid.UUID) -> bool:
+    """Keep another one of a segment's takes; the job's file is made again, nothing is rendered.
+
+    The one that it keeps already is approved, and the file stays.
+
+    Returns False when the segment is being rendered, its job is cancelled, or it has no such take.
+    """
+    with transaction.atomic():
+        segment = _lock(segment_id)
+        if segment is None:
+            return False
+        if segment.take_id == take_id:
+            return bool(approve_takes({segment_id: take_id}))
+        take = segment.candidate_takes.filter(pk=take_id).first()
+        known = [one["seed"] for one in segment.candidates if one["take"] == str(take_id)]
+        if take is None or not known:
+            return False
+        candidates = segment.candidates
+        if segment.take is not None:
+            candidates = with_candidate(candidates, segment.take, segment.seed)
+            segment.candidate_takes.add(segment.take)
+        Segment.objects.filter(pk=segment_id).update(
+            status=Segment.Status.DONE,
+            take=take,
+            seed=known[0],
+            candidates=approved(candidates, take),
+            is_hand_picked=True,
+            error_code="",
+            error_message="",
+            finished_at=leases.database_now(),
+        )
+        was_done = segment.status == Segment.Status.DONE
+        _reopen(segment.job_id, None if was_done else "segments_failed", done=int(not was_done))
+        complete_job(segment.job_id)
+    return True
+
+
+def render_lost_again(segment_ids: Sequence[int]) -> bool:
+    """Move DONE -> QUEUED where the audio of takes is gone, of a job that may have ended.
+
+    Returns False when the job is cancelled: nothing of it is rendered until it is retried.
+    """
+    with transaction.atomic():
+        jobs = Segment.objects.filter(pk__in=segment_ids).order_by().values("job")
+        locked = lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        open_jobs = RenderJob.objects.filter(pk__in=locked, cancel_requested=False)
+        if open_jobs.exclude(status=JobStatus.CANCELLED).count() < len(locked) or not locked:
+            return False
+        for job_id in locked:
+            _reopen(job_id, None)
+        reopen_segments(segment_ids)
+        enqueue_segments(segment_ids)
+    return True
+
+
+def _lock(segment_id: int) -> Segment | None:
+    """Lock a segment that may be changed, after its job; None where it may not."""
+    lock_jobs(RenderJob.objects.filter(segments=segment_id))
+    rows = Segment.objects.select_for_update(of=("self",)).filter(
+        ~Q(job__status=JobStatus.CANCELLED),
+        pk=segment_id,
+        status__in=CHANGEABLE,
+        job__cancel_requested=False,
+    )
+    segment = rows.first()
+    if segment is not None and segment.take_id is not None:
+        segment.take = Take.objects.filter(pk=segment.take_id).first()
+    return segment
+
+
+def _queue(segment: Segment, **changes: Any) -> None:
+    Segment.objects.filter(pk=segment.pk).update(
+        status=Segment.Status.QUEUED,
+        take=None,
+        error_code="",
+        error_message="",
+        finished_at=None,
+        content_key="",
+        **leases.untried(),
+        **changes,
+    )
+    was_done = segment.status == Segment.Status.DONE
+    _reopen(segment.job_id, "segments_done" if was_done else "segments_failed")
+    enqueue_segments([segment.pk])
+
+
+def _reopen(job_id: uuid.UUID, left: str | None, *, done: int = 0) -> None:
+    """Open an ended job again, let its file go, and count its segments as they are now."""
+    now = leases.database_now()
+    ended = RenderJob.objects.filter(pk=job_id, status__in=RenderJob.FINAL).update(
+        status=JobStatus.RUNNING,
+        started_at=now,
+        finished_at=None,
+        expires_at=None,
+        deadline_at=None,  # it may have passed
+        error_code="",
+        error_message="",
+    )
+    drop_exports(Export.objects.filter(job_id=job_id))
+    spoken = Segment.objects.filter(job_id=job_id, status=Segment.Status.DONE)
+    sums = spoken.aggregate(pauses=Sum("pause_after_ms"), seconds=Sum("take__audio_seconds"))
+    changes: dict[str, Any] = {"segments_done": F("segments_done") + done}
+    if left is not None:
+        changes[left] = changes.get(left, F(left)) - 1
+    RenderJob.objects.filter(pk=job_id).update(
+        audio_seconds=(sums["pauses"] or 0) / 1000 + (sums["seconds"] or 0.0),
+        updated_at=now,
+        **changes,
+    )
+    if ended:
+        job_reopened.send(RenderJob, job_id=job_id)
+
+
+BOOK_SEGMENTS_SHORT = "book_segments_short"
+
+
+def approve_takes(seen: Mapping[int, uuid.UUID]) -> set[int]:
+    """Keep takes as good; a book that was partial for short takes alone succeeds after the last.
+
+    Once more it changes nothing.
+
+    Args:
+        seen: by segment, the take that was listened to.
+
+    Returns:
+        The segments that are approved; the others keep another take by now, have none, or belong
+        to a cancelled job, and nothing was changed of them.
+    """
+    with transaction.atomic():
+        jobs = Segment.objects.filter(pk__in=seen).values("job")
+        lock_jobs(RenderJob.objects.filter(pk__in=jobs))
+        rows = Segment.objects.select_for_update(of=("self",)).filter(
+            ~Q(job__status=JobStatus.CANCELLED),
+            pk__in=seen,
+            status=Segment.Status.DONE,
+            job__cancel_requested=False,
+        )
+        found = [row for row in rows.order_by("pk") if row.take_id == seen[row.pk]]
+        takes = Take.objects.in_bulk({row.take_id for row in found if row.take_id is not None})
+        for segment in found:
+            _approve(segment, takes[seen[segment.pk]])
+        for job_id in sorted({segment.job_id for segment in found}):
+            end_as_whole(job_id)
+    return {segment.pk for segment in found}
+
+
+def end_as_whole(job_id: uuid.UUID) -> bool:
+    """Move a book PARTIAL -> SUCCEEDED whose short takes are all approved by now.
+
+    Its file is there and stays: no take of it changed; the summary of a batch that has ended says
+    so as well. Call it with the job's row locked.
+    """
+    partial = RenderJob.objects.filter(
+        pk=job_id, status=JobStatus.PARTIAL, error_code=BOOK_SEGMENTS_SHORT
+    )
+    job = partial.defer("text").first()
+    if job is None:
+        return False
+    gap, now = gap_of(job), leases.database_now()
+    if gap is not None:
+        partial.update(error_code=gap.code, error_message=gap.message, updated_at=now)
+        return False
+    moved = partial.update(
+        status=JobStatus.SUCCEEDED, error_code="", error_message="", updated_at=now
+    )
+    if moved:
+        job_approved.send(RenderJob, job=job)
+        _correct_summary_of(job_id)
+    return bool(moved)
+
+
+def _correct_summary_of(job_id: uuid.UUID) -> None:
+    """Have the summary of an ended batch of books say that this one is whole."""
+    from synth.batches.figures import correct_report  # it imports the transitions
+
+    entries = BookBatchEntry.objects.filter(book__job=job_id)
+    for batch_id in entries.values_list("batch", flat=True):
+        correct_report(batch_id, job_id=job_id)
+
+
+def _approve(segment: Segment, take: Take) -> None:
+    candidates = approved(with_candidate(segment.candidates, take, segment.seed), take)
+    if segment.is_hand_picked and candidates == segment.candidates:
+        return
+    segment.candidate_takes.add(take)
+    Segment.objects.filter(pk=segment.pk).update(is_hand_picked=True, candidates=candidates)

@@ -1,0 +1,106 @@
+"""Test that a file is replaced whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from synth.engine.errors import CheckpointError
+from synth.engine.loading import digests
+from synth.engine.loading.digests import file_digest, replace_file
+from synth.engine.loading.loaded_models import model_fingerprint
+from tests.synth.engine.random_checkpoint import write_checkpoint
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_the_new_content_takes_the_place_of_the_old(
+    tmp_path: Path, umask: int, mode: int, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old", encoding="utf-8")
+    request.addfinalizer(partial(os.umask, os.umask(umask)))
+
+    replace_file(path, lambda part: part.write_text("new", encoding="utf-8"))
+
+    assert path.read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    path.write_text("old", encoding="utf-8")
+
+    def fail(part: Path) -> None:
+        part.write_text("ne", encoding="utf-8")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        replace_file(path, fail)
+
+    assert path.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    write_checkpoint(tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_changed_byte_in_any_file_changes_the_fingerprint(checkpoint: Path, name: str) -> None:
+    before = model_fingerprint(checkpoint, "1")
+
+    content = bytearray((checkpoint / name).read_bytes())
+    content[-1] ^= 1
+    (checkpoint / name).write_bytes(content)
+
+    assert model_fingerprint(checkpoint, "1") != before
+
+
+def test_another_layout_of_prompts_changes_the_fingerprint(checkpoint: Path) -> None:
+    assert model_fingerprint(checkpoint, "1") != model_fingerprint(checkpoint, "2")
+
+
+def test_a_copy_elsewhere_has_the_same_fingerprint(checkpoint: Path, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "copy")
+
+    assert model_fingerprint(tmp_path / "copy", "1") == model_fingerprint(checkpoint, "1")
+
+
+def test_a_cached_digest_is_used_until_the_file_changes(tmp_path: Path) -> None:
+    file, cache = tmp_path / "weights", tmp_path / "cache"
+    file.write_bytes(b"one")
+    first = file_digest(file, cache_dir=cache)
+    (entry,) = cache.iterdir()
+    entry.write_text(entry.read_text(encoding="utf-8").replace(first, "f" * 64), encoding="utf-8")
+    digests._memo.clear()  # as a restart does
+
+    remembered = file_digest(file, cache_dir=cache)
+    os.utime(file, ns=(1, 1))
+    read_leniently = file_digest(file, cache_dir=cache)
+
+    assert remembered == "f" * 64
+    assert read_leniently == first == file_digest(file)
+
+
+def test_a_broken_cache_entry_is_read_over(tmp_path: Path) -> None:
+    file, cache = tmp_path / "weights", tmp_path / "cache"
+    file.write_bytes(b"one")
+    file_digest(file, cache_dir=cache)
+    (entry,) = cache.iterdir()
+    entry.write_text("{", encoding="utf-8")
+    digests._memo.clear()
+
+    assert file_digest(file, cache_dir=cache) == file_digest(file)
+
+
+def test_a_missing_file_is_named(checkpoint: Path) -> None:
+    (checkpoint / "tokenizer.json").unlink()
+
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
+        model_fingerprint(checkpoint, "1")

@@ -1,0 +1,130 @@
+"""What nobody caught is a problem below /api/, OpenAI's error below /v1/, a page elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
+from pytest_django import Settings
+
+from ttsweb.http import error_pages
+
+requests = RequestFactory()
+
+
+@pytest.mark.parametrize("path", ["/api/", "/api/v1/nothing", "/api/v1/voices/", "/api/v2/jobs"])
+def test_an_api_address_that_leads_nowhere_is_a_problem(path: str) -> None:
+    response = Client().get(path)
+
+    assert response.status_code == 404
+    assert response["Content-Type"] == "application/problem+json"
+    assert response.json()["code"] == "not_found"
+
+
+def test_another_address_that_leads_nowhere_is_a_page() -> None:
+    response = Client().get("/nothing")
+
+    assert response.status_code == 404
+    assert response["Content-Type"].startswith("text/html")
+    assert "There is nothing at this address." in response.content.decode()
+
+
+def test_a_host_that_is_not_allowed_is_told_the_setting(settings: Settings) -> None:
+    settings.ALLOWED_HOSTS = ["localhost"]
+
+    for path in ("/api/v1/jobs", "/v1/models", "/about"):
+        text = Client().get(path, headers={"host": "tts.lan:8000"}).content.decode()
+        assert "TTS_ALLOWED_HOSTS=localhost,tts.lan" in text, path
+    problem = Client().get("/api/v1/jobs", headers={"host": "[fe80::1]"})
+    assert (problem.status_code, problem.json()["code"]) == (400, "host_not_allowed")
+    assert "TTS_ALLOWED_HOSTS=localhost,[fe80::1] " in problem.json()["detail"]
+    for odd in ("<b>", "a b", "x" * 5000):
+        page = Client().get("/about", headers={"host": odd})
+        assert page.status_code == 400
+        assert "<b>" not in page.content.decode() and len(page.content) < 5000
+
+
+def test_a_program_in_a_container_reaches_a_server_that_nobody_has_configured() -> None:
+    code = "import django; django.setup()\nfrom django.test import Client\n"
+    code += (
+        "print(Client().get('/about', headers={'host': 'host.docker.internal:8000'}).status_code)"
+    )
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "ttsweb.settings"}
+    environment.pop("TTS_ALLOWED_HOSTS", None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split() == ["200"]
+
+
+def test_a_page_that_fails_says_where_more_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("ttsweb.pages.about.render", fail)
+    response = Client(raise_request_exception=False).get("/licences")
+
+    page = response.content.decode()
+    assert response.status_code == 500
+    assert "log has the details" in page and "secret" not in page
+
+
+def test_a_form_without_its_token_says_what_to_do() -> None:
+    response = Client(enforce_csrf_checks=True).post("/admin/login/", {"username": "x"})
+
+    assert response.status_code == 403
+    assert "load the page again" in response.content.decode()
+
+
+def test_a_failure_of_ours_is_a_problem_that_tells_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("ttsweb.pages.overview.StatsView.initial", fail)
+    response = Client(raise_request_exception=False).get("/api/v1/stats")
+
+    assert (response.status_code, response.json()["code"]) == (500, "server_error")
+    assert "secret" not in response.content.decode()
+
+
+def test_a_wrong_host_is_a_problem() -> None:
+    response = Client().get("/api/v1/stats", HTTP_HOST="evil.example")
+
+    assert (response.status_code, response.json()["code"]) == (400, "host_not_allowed")
+
+
+def test_a_wrong_host_is_an_error_of_openais_form_below_v1() -> None:
+    response = Client().get("/v1/models", HTTP_HOST="evil.example")
+
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "host_not_allowed")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(RequestDataTooBig("Too big."), 413), (SuspiciousOperation("x"), 400)]
+)
+def test_a_refused_request_has_its_status_on_both_sides(error: Exception, status: int) -> None:
+    for path in ("/api/v1/voices", "/admin/"):
+        assert error_pages.bad_request(requests.get(path), error).status_code == status
+
+
+def test_a_forbidden_request_is_a_problem_or_a_page() -> None:
+    error = PermissionError("secret")
+
+    api = error_pages.permission_denied(requests.get("/api/v1/x"), error)
+    page = error_pages.permission_denied(requests.get("/admin/"), error)
+
+    assert (api.status_code, page.status_code) == (403, 403)
+    assert api["Content-Type"] == "application/problem+json"
+    assert page["Content-Type"].startswith("text/html")
+    assert isinstance(page, HttpResponse)
+    assert "no permission for this page" in page.content.decode()

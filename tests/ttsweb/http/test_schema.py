@@ -1,0 +1,74 @@
+"""The committed description of the API is the one that the code gives, without a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from django.core.management import call_command
+from django.test import Client
+
+COMMITTED = Path(__file__).resolve().parents[3] / "openapi.yaml"
+
+
+@pytest.fixture(scope="module")
+def schema(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the schema as it is generated now; a warning fails."""
+    file = tmp_path_factory.mktemp("schema") / "openapi.yaml"
+    call_command("spectacular", "--validate", "--fail-on-warn", "--file", str(file))
+    return file.read_text()
+
+
+def test_the_committed_schema_is_the_generated_one(schema: str) -> None:
+    command = "./tts spectacular --validate --fail-on-warn --file openapi.yaml"
+
+    assert COMMITTED.read_text() == schema, f"run: {command}"
+
+
+def test_every_operation_answers_errors_as_problems(schema: str) -> None:
+    for path, operations in yaml.safe_load(schema)["paths"].items():
+        for method, operation in operations.items():
+            default = operation["responses"]["default"]
+            content: dict[str, Any] = default["content"]["application/problem+json"]
+            assert content["schema"]["$ref"].endswith("/Problem"), (path, method)
+
+
+def test_operations_are_named_by_what_they_do(schema: str) -> None:
+    paths = yaml.safe_load(schema)["paths"]
+    names = [operation["operationId"] for item in paths.values() for operation in item.values()]
+
+    assert len(names) == len(set(names))
+    assert not [name for name in names if "api_v1" in name]
+    assert paths["/api/v1/voices"]["post"]["operationId"] == "create_voice"
+
+
+def test_the_schema_is_served_without_a_key() -> None:
+    response = Client().get("/api/v1/schema")
+
+    assert response.status_code == 200
+    assert b"openapi: 3." in response.content
+
+
+@pytest.mark.parametrize("accept", ["image/png", "text/html", "application/problem+json"])
+def test_an_accept_that_cannot_be_met_is_told_what_can_be_had(accept: str) -> None:
+    response = Client().get("/api/v1/schema", headers={"accept": accept})
+
+    problem = response.json()  # whatever the view has besides, a problem is JSON
+    assert (response.status_code, problem["code"]) == (406, "not_acceptable")
+    assert response["Content-Type"] == "application/problem+json"
+    assert "application/yaml" in problem["detail"]
+    assert " or application/json." in problem["detail"]
+    for offered in ("application/yaml", "application/json"):
+        found = Client().get("/api/v1/schema", headers={"accept": offered})
+        assert found.status_code == 200
+        assert found["Content-Type"].startswith(offered)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/schema", "/api/v1/docs"])
+def test_errors_of_views_that_answer_otherwise_are_json(path: str) -> None:
+    response = Client().delete(path, headers={"accept": "application/yaml, text/html"})
+
+    assert response["Content-Type"] == "application/problem+json"
+    assert (response.status_code, response.json()["code"]) == (405, "method_not_allowed")

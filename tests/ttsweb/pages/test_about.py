@@ -1,0 +1,190 @@
+"""The public pages: about this server, what is owed for which weights, and the API to try."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support import expected_conditions as expected
+from selenium.webdriver.support.wait import WebDriverWait
+
+from tests.browser.pages import console_errors
+from tests.factories import logged_in
+from ttsweb.configuration.env import PROJECT_DIR
+from ttsweb.pages.about import is_fish_audio
+
+DOCS = "/api/v1/docs"
+BUILT_WITH = "Built with Fish Audio"
+S2_CONFIG = {"model_type": "fish_qwen3_omni"}
+
+
+def make_checkpoint(folder: Path, config: object, card: object = None) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    if card is not None:
+        (folder / "card.json").write_text(json.dumps(card))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("card", "is_theirs"),
+    [
+        (None, True),
+        ({"name": "Fish Audio S2 Pro", "licence": "Fish Audio Research License"}, True),
+        ({"name": "mine", "licence": "fish audio, written licence of 2026"}, True),
+        ({"name": "mine", "licence": "Apache-2.0"}, False),
+        ({"licence": 5}, True),  # a card that says nothing cannot free the weights
+    ],
+)
+def test_whose_weights_they_are_is_told_by_card_then_by_the_type_of_model(
+    tmp_path: Path, card: object, is_theirs: bool
+) -> None:
+    assert is_fish_audio(make_checkpoint(tmp_path, S2_CONFIG, card)) is is_theirs
+
+
+@pytest.mark.parametrize("config", [{"model_type": "other"}, [], "{"])
+def test_another_model_without_a_card_is_not_theirs(tmp_path: Path, config: object) -> None:
+    assert not is_fish_audio(make_checkpoint(tmp_path, config))
+
+
+def test_a_folder_that_is_missing_is_not_theirs(tmp_path: Path) -> None:
+    assert not is_fish_audio(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("path", ["/about", "/licences"])
+def test_their_weights_are_named_on_both_public_pages(
+    settings: Settings, tmp_path: Path, path: str
+) -> None:
+    settings.CHECKPOINT = make_checkpoint(tmp_path, S2_CONFIG)
+
+    response = Client().get(path)
+
+    assert response.status_code == 200
+    assert BUILT_WITH in response.content.decode()
+
+
+@pytest.mark.parametrize("path", ["/about", "/licences"])
+def test_with_the_built_in_model_no_page_speaks_of_fish_audio_s_licence(
+    settings: Settings, path: str
+) -> None:
+    settings.CHECKPOINT = PROJECT_DIR / "synth" / "demo"
+
+    text = Client().get(path).content.decode()
+
+    assert BUILT_WITH not in text
+    assert "Research License" not in text
+
+
+def test_parts_are_listed_with_licences_under_the_strict_policy() -> None:
+    response = Client().get("/licences")
+
+    text = response.content.decode()
+    assert "FFmpeg with x264 and x265" in text
+    assert "Django</th><td>BSD-3-Clause" in text
+    assert "<script" not in text
+    assert "style=" not in text
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+
+
+def test_a_card_that_cannot_be_read_leaves_the_page_whole(
+    settings: Settings, tmp_path: Path
+) -> None:
+    settings.CHECKPOINT = make_checkpoint(tmp_path, S2_CONFIG)
+    (tmp_path / "card.json").write_text("{")
+
+    response = Client().get("/licences")
+
+    assert response.status_code == 200
+    assert "cannot be read" in response.content.decode()
+
+
+def test_it_is_only_read() -> None:
+    assert Client().post("/licences").status_code == 405
+
+
+@pytest.mark.django_db
+def test_every_page_of_the_site_leads_to_it() -> None:
+    page = logged_in()
+
+    for path in ("/about", "/admin/", "/studio"):
+        assert 'href="/licences"' in page.get(path).content.decode()
+
+
+def test_the_page_leads_to_the_admin_and_the_schema_without_a_script() -> None:
+    text = Client().get("/about").content.decode()
+
+    for path in ("/admin/", "/studio", "/api/v1/schema", "/api/v1/docs"):
+        assert f'href="{path}"' in text
+    assert "<script" not in text
+    assert "style=" not in text
+
+
+def test_the_page_shows_the_card_as_text(settings: Settings, tmp_path: Path) -> None:
+    settings.CHECKPOINT = tmp_path
+    (tmp_path / "card.json").write_text(
+        '{"name": "<b>Tiny</b>", "licence": "Apache-2.0", "description": "Robotic."}'
+    )
+
+    text = Client().get("/about").content.decode()
+
+    assert "&lt;b&gt;Tiny&lt;/b&gt;" in text
+    assert "Apache-2.0" in text
+    assert "Robotic." in text
+
+
+@pytest.mark.parametrize("card", ["{", "[]", '{"name": 1}'])
+def test_a_card_that_cannot_be_read_is_said_and_not_guessed(
+    settings: Settings, tmp_path: Path, card: str
+) -> None:
+    settings.CHECKPOINT = tmp_path
+    (tmp_path / "card.json").write_text(card)
+
+    response = Client().get("/about")
+
+    assert response.status_code == 200
+    assert "cannot be read" in response.content.decode()
+
+
+def test_the_page_names_files_of_this_site_alone() -> None:
+    client = Client()
+    text = client.get(DOCS).content.decode()
+
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', text)
+    assert len(addresses) >= 5
+    for address in addresses:
+        assert address.startswith("/") and not address.startswith("//")
+        assert client.get(address.replace("&amp;", "&"), follow=True).status_code == 200, address
+    assert "<style" not in text
+    assert re.search(r"<script(?![^>]*src=)", text) is None
+
+
+def test_its_script_reads_the_description() -> None:
+    response = Client().get(f"{DOCS}?script=")
+
+    assert response.headers["Content-Type"].startswith("application/javascript")
+    assert "schema" in response.content.decode()
+
+
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+def test_a_browser_shows_the_operations_without_a_violation_or_a_request_elsewhere(
+    browser: webdriver.Chrome, live_server: LiveServer
+) -> None:
+    wait = WebDriverWait(browser, 60)
+
+    browser.get(f"{live_server.url}{DOCS}")
+    wait.until(expected.presence_of_element_located((By.ID, "operations-jobs-create_job")))
+    browser.find_element(By.CSS_SELECTOR, "#operations-jobs-create_job button").click()
+    wait.until(expected.visibility_of_element_located((By.CLASS_NAME, "try-out__btn"))).click()
+
+    assert console_errors(browser) == []
+    script = "return performance.getEntriesByType('resource').map(entry => entry.name)"
+    urls: list[str] = browser.execute_script(script)
+    assert len(urls) >= 5
+    assert [url for url in urls if not url.startswith((live_server.url, "data:"))] == []

@@ -1,0 +1,191 @@
+"""Each kind of file of a book, asked for over REST, made by a worker, read by other readers."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from django.contrib.auth.models import User
+from lxml import etree
+from pytest_django import Settings
+
+from tests.factories import make_user, make_voice
+from tests.workers.books.spoken_book import CHAPTERS, SpokenBook, speak, start, store_epub
+from tests.workers.conftest import MiniatureProcess
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TITLES = [title for title, _ in CHAPTERS]
+SMIL = "{http://www.w3.org/ns/SMIL}"
+
+
+@pytest.fixture
+def owner(settings: Settings, tmp_path: Path) -> User:
+    """A user with a voice; messages go to a folder that nobody reads."""
+    folder = tmp_path / "messages"
+    for name in ("in", "done"):
+        (folder / name).mkdir(parents=True)
+    make_voice("Ada", shared=True)
+    return make_user("owner")
+
+
+@pytest.fixture
+def worker() -> MiniatureProcess:
+    """A worker of files, without an engine."""
+    return MiniatureProcess(None, role="cpu")
+
+
+@pytest.fixture
+def spoken(owner: User, worker: MiniatureProcess, tmp_path: Path) -> SpokenBook:
+    """A book that is spoken to its end and has its M4B."""
+    book = start(store_epub(owner, tmp_path), owner, worker)
+    speak()
+    book.work()
+    assert book.job.status == "succeeded", book.job.error_message
+    return book
+
+
+def opened(content: bytes, form: str | None = None) -> Any:
+    return av.open(io.BytesIO(content), format=form)
+
+
+def packed(content: bytes) -> zipfile.ZipFile:
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    assert archive.testzip() is None
+    return archive
+
+
+def test_m4b_is_put_together_of_what_the_main_file_encoded(spoken: SpokenBook) -> None:
+    export = spoken.job.exports.get()
+
+    told = spoken.made("m4b")
+
+    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
+    assert told["sha256"] == export.sha256
+    assert (told["filename"], told["content_type"]) == ("Cattle.m4b", "audio/mp4")
+    assert 0 < len(export.peaks) <= 1000
+    assert max(export.peaks) > 100
+    with opened(spoken.content(told)) as book:
+        assert [one["metadata"]["title"] for one in book.chapters()] == TITLES
+    again = spoken.ask("m4b")
+    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+
+
+def test_chapters_are_mp3_of_a_constant_rate_with_tags_and_their_numbers(
+    spoken: SpokenBook,
+) -> None:
+    told = spoken.made("chapters")
+
+    archive = packed(spoken.content(told))
+    names = archive.namelist()
+    assert names == [f"{n:02d} - {title}.mp3" for n, title in enumerate(TITLES, 1)]
+    for number, name in enumerate(names, 1):
+        with opened(archive.read(name), "mp3") as chapter:
+            assert chapter.streams.audio[0].bit_rate == 192_000
+            assert chapter.metadata["title"] == TITLES[number - 1]
+            assert chapter.metadata["track"] == f"{number}/3"
+            assert chapter.metadata["album"] == "Cattle"
+
+
+@pytest.mark.parametrize(("kind", "codec"), [("mp3", "mp3"), ("opus", "opus"), ("flac", "flac")])
+def test_one_file_holds_all_chapters(spoken: SpokenBook, kind: str, codec: str) -> None:
+    told = spoken.made(kind)
+
+    with opened(spoken.content(told)) as book:
+        assert book.streams.audio[0].codec_context.name.startswith(codec)
+        assert len(book.chapters()) == 3
+        assert book.duration / 1e6 == pytest.approx(told["duration_seconds"], abs=0.2)
+    rows = told["report"]["chapters"]
+    assert [row["title"] for row in rows] == TITLES
+    assert all(abs(row["loudness_lufs"] + 18) < 1 for row in rows)
+    assert all(row["true_peak_dbtp"] < 0 for row in rows)
+
+
+def test_read_along_is_the_own_epub_with_times(spoken: SpokenBook) -> None:
+    told = spoken.made("read_along")
+
+    archive = packed(spoken.content(told))
+    assert archive.namelist()[0] == "mimetype"
+    assert told["report"]["unplaced_segments"] == 0
+    overlays = [name for name in archive.namelist() if name.endswith(".smil")]
+    assert len(overlays) == 3
+    clips = 0
+    for name in overlays:
+        for par in etree.fromstring(archive.read(name)).iter(f"{SMIL}par"):
+            source = par.find(f"{SMIL}text").get("src")
+            audio = par.find(f"{SMIL}audio").get("src")
+            document, _, fragment = source.partition("#")
+            page = etree.fromstring(archive.read(document.removeprefix("../")))
+            assert page.xpath(f"//*[@id='{fragment}']")
+            assert f"read-along/{audio}" in archive.namelist()
+            clips += 1
+    assert clips == spoken.job.segments_total
+    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
+    made = spoken.made("read_along", format="made")
+    assert "OEBPS/package.opf" in packed(spoken.content(made)).namelist()
+
+
+def test_shelf_has_folders_cover_and_chapters(spoken: SpokenBook) -> None:
+    told = spoken.made("shelf")
+
+    names = packed(spoken.content(told)).namelist()
+    folder = "A. Drover/Cattle {Ada}/"
+    assert sorted(names) == [f"{folder}Cattle.m4b", f"{folder}cover.jpg", f"{folder}metadata.json"]
+    sidecar = json.loads(packed(spoken.content(told)).read(f"{folder}metadata.json"))
+    assert [one["title"] for one in sidecar["chapters"]] == TITLES
+
+
+def test_subtitles_follow_one_another_through_the_book(spoken: SpokenBook) -> None:
+    srt, vtt = spoken.made("srt"), spoken.made("vtt", chapter=1)
+
+    text = spoken.content(srt).decode()
+    assert text.count("-->") == spoken.job.segments_total
+    assert "The last ox has gone away." in text
+    assert spoken.content(vtt).decode().startswith("WEBVTT")
+    assert spoken.content(vtt).decode().count("-->") == 2
+    assert vtt["filename"] == "Cattle - 02 - Oxen of the Hill.vtt"
+
+
+def test_sample_ends_within_its_time_after_a_sentence(spoken: SpokenBook) -> None:
+    told = spoken.made("sample", minutes=0.1, chapter=0)
+
+    with opened(spoken.content(told), "mp3") as sample:
+        assert sample.duration / 1e6 <= 6.1
+        assert sample.streams.audio[0].bit_rate == 192_000
+    assert told["duration_seconds"] <= 6.0
+
+
+def test_report_says_of_each_chapter_whether_it_is_as_the_shop_asks(spoken: SpokenBook) -> None:
+    told = spoken.made("report", preset="acx")
+
+    report = json.loads(spoken.content(told))
+    assert told["options"]["format"] == "mp3"
+    assert report["mastering"]["name"] == "acx"
+    assert [row["title"] for row in report["chapters"]] == TITLES
+    assert all(-23 <= row["rms_dbfs"] <= -18 for row in report["chapters"])
+    assert all(row["true_peak_dbtp"] <= -3 for row in report["chapters"])
+    assert all(row["passed"] for row in report["chapters"]), report
+    assert report["assembly_realtime"] > 0
+    plot = spoken.api.get(told["plot_url"])
+    assert plot["Content-Type"] == "image/svg+xml"
+    assert len(etree.fromstring(plot.content).findall(".//{*}g")) == 3
+
+
+def test_one_chapter_is_had_by_itself(spoken: SpokenBook) -> None:
+    early = spoken.api.get(f"{spoken.path}/audio?chapter=1")
+    told = spoken.made("chapters", chapter=1)
+
+    late: Any = spoken.api.get(f"{spoken.path}/audio?chapter=1")
+
+    assert (early.status_code, early.json()["code"]) == (404, "chapter_not_made")
+    assert late["Content-Type"] == "audio/mpeg"
+    content = b"".join(late.streaming_content)
+    assert content == spoken.content(told)
+    with opened(content, "mp3") as chapter:
+        assert chapter.metadata["track"] == "2/3"
+    part = spoken.api.get(told["content_url"], headers={"Range": "bytes=0-9"})
+    assert (part.status_code, part["Content-Range"]) == (206, f"bytes 0-9/{len(content)}")

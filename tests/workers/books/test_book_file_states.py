@@ -1,0 +1,268 @@
+"""Files of books through what goes wrong and what changes: nothing is lost, nothing is stale."""
+
+from __future__ import annotations
+
+import errno
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from django.core.files.storage import default_storage
+from django.db.models import Q
+
+from synth.audiobooks.files import request_file
+from synth.audiobooks.start import start_book
+from synth.models import BookFile, JobVoice, RenderJob, Segment
+from synth.transitions.segment_edits import choose_take, render_again
+from tests.factories import make_user, make_voice
+from tests.workers.books.spoken_book import SpokenBook, speak, start, store_epub
+from tests.workers.books.test_book_file_jobs import opened, owner, packed, spoken, worker
+from tests.workers.books.test_book_jobs import epub, upload, wait_read
+from tests.workers.conftest import MiniatureProcess
+from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for
+from workers.process.claiming import take
+from workers.process.held_claims import Kind
+from workers.upkeep.sweep import free_lost
+
+pytestmark = pytest.mark.django_db(transaction=True)
+__all__ = ["owner", "spoken", "worker"]  # fixtures
+
+
+def test_chapters_that_are_complete_make_a_partial_file_and_later_the_whole_one(
+    owner: Any, worker: MiniatureProcess, tmp_path: Path
+) -> None:
+    book = start(store_epub(owner, tmp_path), owner, worker)
+    speak(4)  # the first chapter and a part of the second
+
+    refused = book.ask("chapters")
+    told = book.made("chapters", partial=True)
+    names = packed(book.content(told)).namelist()
+    speak()
+    book.work()
+    stale = book.api.get(f"{book.path}/files/{told['id']}").json()
+    whole = book.made("chapters")
+
+    assert (refused.status_code, refused.json()["code"]) == (409, "book_not_finished")
+    assert told["is_partial"]
+    assert names == ["01 - Oxen of the Plain.mp3"]
+    assert [one["index"] for one in told["report"]["chapters_missing"]] == [1, 2]
+    assert (stale["is_current"], stale["status"]) == (False, "done")
+    assert (whole["id"], whole["is_partial"]) == (told["id"], False)
+    assert len(packed(book.content(whole)).namelist()) == 3
+    assert (whole["report"]["chapters_encoded"], whole["report"]["chapters_reused"]) == (2, 1)
+
+
+def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: SpokenBook) -> None:
+    told = spoken.made("m4b")
+    segment = spoken.job.segments.order_by("chapter__index", "index")[1]
+    first = segment.take_id
+    assert render_again(segment.pk)
+    waits = spoken.ask("m4b")
+    speak()
+    spoken.work()
+
+    stale = spoken.api.get(f"{spoken.path}/files/{told['id']}").json()
+    newer = spoken.made("m4b")
+    assert first is not None
+    assert choose_take(segment.pk, first)
+    spoken.work()
+    older = spoken.made("m4b")
+
+    assert (waits.status_code, waits.json()["code"]) == (409, "book_not_finished")
+    assert not stale["is_current"]
+    assert newer["sha256"] != told["sha256"] == older["sha256"]
+    assert older["report"]["chapters_encoded"] == 0
+    assert not [one for one in stored() if newer["sha256"] in one]
+    assert BookFile.objects.count() == 1
+
+
+def test_other_tags_and_another_cover_encode_nothing(spoken: SpokenBook) -> None:
+    before = spoken.made("m4b")
+    said = {"title": "Kine", "narrators": ["Somebody"], "series": "Herds", "series_index": "2"}
+    spoken.api.patch(spoken.path, {"metadata": said}, format="json")
+
+    told = spoken.made("m4b")
+
+    assert told["id"] == before["id"]
+    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
+    assert told["filename"] == "Kine.m4b"
+    with opened(spoken.content(told)) as book:
+        assert book.metadata["title"] == "Kine"
+        assert book.metadata["composer"] == "Somebody"
+    shelf = packed(spoken.content(spoken.made("shelf"))).namelist()
+    assert "A. Drover/Herds/2 - Kine {Somebody}/Kine.m4b" in shelf
+
+
+def test_full_disk_waits_without_spending_an_attempt(
+    spoken: SpokenBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = spoken.ask("srt").json()
+
+    def full(*_: Any, **__: Any) -> str:
+        raise OSError(errno.ENOSPC, "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(default_storage, "save", full)
+        spoken.work()
+    waiting = spoken.row(asked)
+    assert (waiting.status, waiting.attempts, waiting.key) == ("queued", 0, "")
+    assert not spoken.process.may_claim
+    assert list(spoken.process.scratch.iterdir()) == []
+    BookFile.objects.update(not_before=waiting.created_at)
+    spoken.process._paused_until = 0.0
+    spoken.work()
+
+    assert spoken.row(asked).status == "done"
+
+
+def test_file_of_a_killed_worker_is_made_by_another_one(spoken: SpokenBook) -> None:
+    asked = spoken.ask("srt").json()
+    dead = MiniatureProcess(None, name="dead", role="cpu")
+    assert take(dead, Kind.BOOK_FILE) == 1  # and nothing more: it was killed
+    assert take(spoken.process, Kind.BOOK_FILE) == 0
+
+    assert free_lost(Q(claimed_by="dead")) == 1
+    spoken.work()
+    done = spoken.row(asked)
+    dead.run_all()  # it was only slow
+
+    assert (done.status, done.attempts, done.losses) == ("done", 1, 1)
+    assert spoken.row(asked).key == done.key
+    assert default_storage.exists(done.key)
+
+
+def test_file_that_is_deleted_while_it_is_made_leaves_no_object(spoken: SpokenBook) -> None:
+    asked = spoken.ask("srt").json()
+    assert take(spoken.process, Kind.BOOK_FILE) == 1
+    before = stored()
+    spoken.api.delete(f"{spoken.path}/files/{asked['id']}")
+
+    spoken.process.run_all()
+
+    assert stored() == before
+
+
+def test_take_whose_audio_is_lost_is_rendered_again_and_the_file_waits(
+    spoken: SpokenBook,
+) -> None:
+    segment = spoken.job.segments.select_related("take").first()
+    assert segment is not None
+    assert segment.take is not None
+    default_storage.delete(segment.take.audio_key)
+
+    asked = spoken.ask("flac").json()
+    spoken.work()
+    waiting = spoken.row(asked)
+    assert waiting.status == "queued"
+    assert spoken.job.status == "running"
+    assert Segment.objects.get(pk=segment.pk).status == "queued"
+    BookFile.objects.update(not_before=waiting.created_at)
+    spoken.work()
+    assert spoken.row(asked).status == "queued"  # its chapter is still to come
+    assert speak() == 1
+    BookFile.objects.update(not_before=waiting.created_at)
+    spoken.work()
+    spoken.work()
+
+    assert spoken.row(asked).status == "done"
+    assert spoken.job.status == "succeeded"
+
+
+def test_cancelled_book_has_files_of_its_complete_chapters_alone(
+    owner: Any, worker: MiniatureProcess, tmp_path: Path
+) -> None:
+    book = start(store_epub(owner, tmp_path), owner, worker)
+    speak(4)
+    book.api.post(f"{book.path}/cancel")
+
+    whole = book.ask("srt")
+    told = book.made("srt", partial=True)
+
+    assert (whole.status_code, whole.json()["code"]) == (409, "book_not_finished")
+    assert "Retry-After" not in whole
+    assert "Retry" in whole.json()["detail"]
+    assert told["is_partial"]
+    assert len(told["report"]["chapters"]) == 1
+
+
+def test_quiet_voice_is_brought_to_the_narrator_s_level(
+    owner: Any, worker: MiniatureProcess, tmp_path: Path
+) -> None:
+    make_voice("Bob", shared=True)
+    source = store_epub(owner, tmp_path)
+    from synth.audiobooks.plans import load_plan
+
+    chapter = load_plan(source).included[1].id
+    source.edits = [{"edit": "voice", "chapter": chapter, "voice": "Bob"}]
+    source.save()
+    book = start(source, owner, worker)
+    assert JobVoice.objects.filter(job=book.job.pk).count() == 2
+    speak(quiet_speakers=[1])
+    book.work()
+
+    report = book.job.exports.get().report
+    told = book.made("m4b")
+
+    levels = {row["voice"]: row for row in report["voices"]}
+    assert levels["Ada"]["gain_db"] == 0
+    difference = levels["Ada"]["loudness_lufs"] - levels["Bob"]["loudness_lufs"]
+    assert levels["Bob"]["gain_db"] == pytest.approx(difference, abs=0.26)
+    assert difference == pytest.approx(6, abs=1)
+    assert told["report"]["voices"] == report["voices"]
+    assert told["report"]["chapters_encoded"] == 0
+
+
+def test_preset_of_the_book_holds_for_its_main_file_and_for_the_others(
+    owner: Any, worker: MiniatureProcess, tmp_path: Path
+) -> None:
+    source = store_epub(owner, tmp_path, options={"format": "mp3"}, production={"preset": "acx"})
+    book = start(source, owner, worker)
+    speak()
+    book.work()
+
+    export = book.job.exports.get()
+    assert export.report["preset"] == "acx"
+    assert all(row["passed"] for row in export.report["chapters"]), export.report
+    assert len(export.cues.cues) == book.job.segments_total
+    with default_storage.open(export.key) as file:
+        content = file.read()
+    with av.open(io.BytesIO(content)) as audio:
+        assert len(audio.chapters()) == 3
+    told = book.made("chapters")
+    assert told["options"]["preset"] == "acx"
+    assert told["report"]["passed"], told["report"]
+    assert RenderJob.objects.count() == 1
+
+
+def stored() -> list[str]:
+    root = Path(default_storage.path(""))
+    return sorted(str(path) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.thorough
+def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(
+    pair: Pair,
+) -> None:
+    pair.start_worker().wait_ready()
+    wait_encoded(new_voice("Ada"))
+    user = make_user("owner")
+    source = wait_read(upload(user, epub(("Oxen", "Ox one. Ox two.")), format="wav"))
+    job = start_book(source)
+    wait_ended(job)
+    source.refresh_from_db()
+
+    row, _ = request_file(source, "chapters", {"format": "flac"})
+    rows = BookFile.objects.filter(pk=row.pk)
+    wait_for(lambda: rows.get().status != "queued", what="a worker has the file")
+    pair.workers[-1].kill()
+    pair.start_worker(name="second").wait_ready()
+    wait_for(lambda: rows.get().status in ("done", "failed"), what="the file is there")
+
+    made = rows.get()
+    assert (made.status, made.error_message) == ("done", "")
+    path = pair.data_dir / "storage" / made.key
+    with zipfile.ZipFile(path) as packed_files:
+        assert packed_files.namelist() == ["01 - Oxen.flac"]

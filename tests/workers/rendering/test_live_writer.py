@@ -1,0 +1,186 @@
+"""What is rendered for a listener is listed in small pieces while it is made, and only then."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+from django.db import OperationalError
+
+from synth.jobs.removal import delete_job
+from synth.models import LiveChunk, RenderJob, Segment
+from synth.transitions.files import request_live
+from tests.workers.conftest import MiniatureProcess
+from tests.workers.pairs import submit, wait_for
+from tests.workers.rendering.heard import listed_samples, take_samples
+from voices.models import Voice
+from workers.process.claiming import take, take_segments
+from workers.process.held_claims import Kind
+from workers.rendering import live_chunks, live_writer
+from workers.rendering.live_chunks import Cutter, piece_samples
+from workers.rendering.live_writer import fill_missing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+RATE = 44_100
+
+
+@pytest.fixture
+def ready(process: MiniatureProcess, voice: Voice) -> Voice:
+    """A voice that is encoded."""
+    take(process, Kind.VERSION)
+    process.run_all()
+    return voice
+
+
+def render(process: MiniatureProcess) -> None:
+    """Render everything that can be claimed, and let the writer come to its end."""
+    take_segments(process)
+    process.run_all()
+    wait_for(lambda: not process.live._is_running, what="the writer has written all")
+
+
+def test_heard_segment_is_listed_as_its_take(process: MiniatureProcess, ready: Voice) -> None:
+    job = submit(ready, text="Ox one.\n\nOx two.")
+    request_live(job.pk)
+
+    render(process)
+
+    for segment in Segment.objects.filter(job=job).select_related("take"):
+        rows = list(LiveChunk.objects.filter(segment=segment).order_by("index"))
+        heard, take = listed_samples(segment), take_samples(segment)
+        assert {row.attempt for row in rows} == {segment.take_id}
+        assert [row.is_last for row in rows] == [False] * (len(rows) - 1) + [True]
+        assert len(heard) == len(take) > RATE
+        assert np.abs(heard - take).max() <= 1
+        lengths = [row.num_samples for row in rows[:-1]]
+        assert lengths == [piece_samples(index, RATE) for index in range(len(lengths))]
+        assert lengths[0] < lengths[1] < lengths[2] == RATE // 2
+
+
+def test_nothing_is_written_where_nobody_asked(process: MiniatureProcess, ready: Voice) -> None:
+    submit(ready, text="Ox.")
+
+    render(process)
+
+    assert Segment.objects.get().take is not None
+    assert not LiveChunk.objects.exists()
+    assert process.live._waiting == []
+
+
+def test_piece_that_cannot_be_stored_leaves_the_rest_to_the_take(
+    process: MiniatureProcess, ready: Voice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(ready, text="Ox.")
+    request_live(job.pk)
+    store, calls = live_chunks.store_object, []
+
+    def full(piece: Any) -> LiveChunk:
+        calls.append(piece.index)
+        if piece.index == 2:
+            raise OSError(errno.ENOSPC, "full")
+        return store(piece)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(live_writer, "store_object", full)
+        render(process)
+
+    segment = Segment.objects.select_related("take").get()
+    assert calls == [0, 1, 2]
+    assert LiveChunk.objects.count() == 2
+    Segment.objects.update(finished_at="2020-01-01T00:00:00Z")
+    assert fill_missing(process.stopping) == 1
+    assert np.abs(listed_samples(segment) - take_samples(segment)).max() <= 1
+    assert LiveChunk.objects.filter(is_last=True).count() == 1
+
+
+@pytest.mark.parametrize("num_away", [2, 10**6])
+def test_database_away_for_a_moment_costs_no_piece_and_for_longer_the_rest_alone(
+    num_away: int,
+    process: MiniatureProcess,
+    ready: Voice,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Any,
+) -> None:
+    job = submit(ready, text="Ox.")
+    request_live(job.pk)
+    write, calls = live_chunks._list, []
+
+    def away(rows: Any) -> set[str]:
+        calls.append(len(rows))
+        if 2 <= len(calls) < 2 + num_away:
+            raise OperationalError("database table is locked")
+        return write(rows)
+
+    monkeypatch.setattr(live_chunks, "_list", away)
+    monkeypatch.setattr(live_chunks, "PATIENCE_SECONDS", 5.0 if num_away == 2 else 0.0)
+    monkeypatch.setattr(live_writer, "ROWS_AT_ONCE", 1)
+    render(process)
+
+    segment = Segment.objects.select_related("take").get()
+    stored = [path for path in (settings.STORAGE_DIR / "live").rglob("*") if path.is_file()]
+    if num_away == 2:
+        assert np.abs(listed_samples(segment) - take_samples(segment)).max() <= 1
+        assert len(stored) == LiveChunk.objects.count() > 2
+    else:
+        # No hole: what follows a piece that could not be listed is not listed either.
+        assert (LiveChunk.objects.count(), len(stored), calls) == (1, 1, [1, 1])
+
+
+def test_job_deleted_while_it_is_heard_leaves_nothing(
+    process: MiniatureProcess, ready: Voice, settings: Any
+) -> None:
+    job = submit(ready, text="Ox.")
+    request_live(job.pk)
+    render(process)
+    segment = Segment.objects.get()
+    late = Cutter(job_id=job.pk, segment_id=segment.pk, attempt=uuid.uuid4(), sample_rate=RATE)
+    late.push(np.zeros(100, np.float32))
+
+    delete_job(RenderJob.objects.get())
+    live_chunks.add_rows([live_chunks.store_object(late.end())])
+
+    left = [path for path in (settings.STORAGE_DIR / "live").rglob("*") if path.is_file()]
+    assert (LiveChunk.objects.count(), left) == (0, [])
+
+
+def test_cuts_do_not_depend_on_how_the_samples_come(rng: np.random.Generator) -> None:
+    samples = rng.uniform(-1, 1, 100_000).astype(np.float32)
+    job_id, attempt = uuid.uuid4(), uuid.uuid4()
+
+    def cut(block: int) -> list[Any]:
+        cutter = Cutter(job_id=job_id, segment_id=1, attempt=attempt, sample_rate=RATE)
+        pieces = [
+            piece
+            for start in range(0, len(samples), block)
+            for piece in cutter.push(samples[start : start + block])
+        ]
+        return [*pieces, cutter.end()]
+
+    once, often = cut(100_000), cut(777)
+    assert [len(piece.samples) for piece in once] == [len(piece.samples) for piece in often]
+    assert [piece.is_last for piece in once] == [False] * (len(once) - 1) + [True]
+    assert np.array_equal(np.concatenate([piece.samples for piece in often]), samples)
+
+
+@pytest.mark.parametrize("order", [{"format": "pcm"}, {"sample_rate": 24_000}])
+def test_job_of_another_rate_is_heard_at_it_whether_while_or_after_it_was_rendered(
+    process: MiniatureProcess, ready: Voice, order: dict[str, Any]
+) -> None:
+    job = submit(ready, text="Ox.", **order)
+    request_live(job.pk)
+    render(process)
+    segment = Segment.objects.select_related("take").get()
+    rows = LiveChunk.objects.filter(segment=segment)
+    assert set(rows.values_list("sample_rate", flat=True)) == {24_000}
+    while_rendered = listed_samples(segment)
+
+    rows.delete()
+    Segment.objects.update(finished_at="2020-01-01T00:00:00Z")
+    assert fill_missing(process.stopping) == 1
+
+    assert segment.take is not None
+    assert len(while_rendered) == round(segment.take.audio_seconds * 24_000)
+    assert np.abs(listed_samples(segment) - while_rendered).max() <= 1

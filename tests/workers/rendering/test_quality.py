@@ -1,0 +1,198 @@
+"""The screen lets ordinary speech of the built-in model through and finds each bad take."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from synth.contract import FinishReason, Reference, RenderSpec, Sampling, SegmentAudio
+from synth.engine import Engine, EngineConfig
+from workers.rendering.quality import Check, screen
+
+DEMO = Path(__file__).resolve().parents[3] / "synth" / "demo"
+TRANSCRIPT = "The thing had a strange look in the lamp light."
+SENTENCES = (
+    "A storm came over the hill at night.",
+    "I looked at the white stone by the door.",
+    "There was nothing left but the sound of water.",
+    "He took the lamp and went down.",
+    "We saw the old machine in the garden.",
+    "Hello there.",
+)
+Bad = Callable[[SegmentAudio], SegmentAudio]
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Iterator[list[tuple[RenderSpec, SegmentAudio]]]:
+    """Sentences as the built-in model speaks them."""
+    engine = Engine.load(EngineConfig(checkpoint=DEMO, device="cpu", slots=4, threads=1))
+    try:
+        waveform, rate = soundfile.read(DEMO / "clips" / "ref_f2.wav", dtype="float32")
+        reference = Reference(TRANSCRIPT, engine.encode_reference(waveform, rate))
+        asked: list[tuple[RenderSpec, Future[SegmentAudio]]] = []
+        for number, text in enumerate(SENTENCES):
+            sampling = Sampling(seed=number, temperature=0.7, max_frames=400)
+            spec = RenderSpec(text, reference, sampling)
+            asked.append((spec, engine.submit(spec)))
+        yield [(spec, future.result()) for spec, future in asked]
+    finally:
+        engine.close()
+
+
+def of(rendered: SegmentAudio, codes: object, audio: object) -> SegmentAudio:
+    return dataclasses.replace(
+        rendered,
+        codes=np.ascontiguousarray(codes, dtype=np.int16),
+        audio=np.ascontiguousarray(audio, dtype=np.float32),
+    )
+
+
+def part(rendered: SegmentAudio, first: int, last: int) -> SegmentAudio:
+    """Return the frames from first up to last, with their audio."""
+    hop = len(rendered.audio) // rendered.codes.shape[1]
+    return of(rendered, rendered.codes[:, first:last], rendered.audio[first * hop : last * hop])
+
+
+def joined(*parts: SegmentAudio) -> SegmentAudio:
+    codes = np.concatenate([one.codes for one in parts], axis=1)
+    return of(parts[0], codes, np.concatenate([one.audio for one in parts]))
+
+
+def quiet(rendered: SegmentAudio, *, seconds: float) -> SegmentAudio:
+    """Return so much digital silence, in frames that are all alike."""
+    hop = len(rendered.audio) // rendered.codes.shape[1]
+    frames = round(seconds * rendered.sample_rate / hop)
+    codes = np.repeat(rendered.codes[:, :1], frames, axis=1)
+    return of(rendered, codes, np.zeros(frames * hop))
+
+
+def noise(rendered: SegmentAudio) -> SegmentAudio:
+    rng = np.random.default_rng(1)
+    codes = rng.integers(0, 256, rendered.codes.shape)
+    return of(rendered, codes, rng.normal(0, 0.1, len(rendered.audio)))
+
+
+def stuck(rendered: SegmentAudio) -> SegmentAudio:
+    """Return a sentence that stays at one sound for a second and a half in its middle."""
+    middle = rendered.codes.shape[1] // 2
+    level = np.abs(rendered.audio).reshape(rendered.codes.shape[1], -1).max(axis=1)
+    loud = middle - 5 + int(level[middle - 5 : middle + 5].argmax())
+    held = part(rendered, loud, loud + 1)
+    return joined(part(rendered, 0, loud), *[held] * 32, part(rendered, loud, 10_000))
+
+
+BAD: dict[str, Bad] = {
+    "silent": lambda one: of(one, one.codes, one.audio * 1e-4),
+    "mostly_silence": lambda one: joined(part(one, 0, 20), quiet(one, seconds=2.5)),
+    "too_short": lambda one: part(one, 0, one.codes.shape[1] // 3),
+    "too_long": lambda one: joined(*[one] * 4),
+    "leading_silence": lambda one: joined(quiet(one, seconds=1.5), one),
+    "trailing_silence": lambda one: joined(one, quiet(one, seconds=1.5)),
+    "long_pause": lambda one: joined(part(one, 0, 20), quiet(one, seconds=2), part(one, 20, 999)),
+    "clipping": lambda one: of(one, one.codes, np.clip(one.audio * 10, -1, 1)),
+    "noise": noise,
+    "repetition": lambda one: joined(part(one, 0, 20), *[part(one, 20, 30)] * 5),
+    "stuck": stuck,
+    "frame_limit": lambda one: dataclasses.replace(one, finish_reason=FinishReason.FRAME_LIMIT),
+}
+
+
+def test_ordinary_speech_is_not_suspicious(spoken: list[tuple[RenderSpec, SegmentAudio]]) -> None:
+    for spec, rendered in spoken:
+        found = screen(spec, rendered)
+
+        assert (found.score, found.flags) == (1.0, []), spec.text
+
+
+@pytest.mark.parametrize("flag", BAD)
+def test_each_kind_of_bad_take_is_found(
+    flag: str, spoken: list[tuple[RenderSpec, SegmentAudio]]
+) -> None:
+    for spec, rendered in spoken[:2]:
+        found = screen(spec, BAD[flag](rendered))
+
+        assert flag in found.flags, spec.text
+        assert 0 <= found.score < 1
+
+
+def test_more_of_the_same_fault_has_a_lower_score(
+    spoken: list[tuple[RenderSpec, SegmentAudio]],
+) -> None:
+    spec, rendered = spoken[2]
+    frames = rendered.codes.shape[1]
+
+    scores = [screen(spec, part(rendered, 0, frames // share)).score for share in (1, 3, 6, 12)]
+
+    assert scores == sorted(scores, reverse=True)
+    assert len(set(scores)) == 4
+
+
+def test_every_check_is_told_with_its_value_and_limit(
+    spoken: list[tuple[RenderSpec, SegmentAudio]],
+) -> None:
+    spec, rendered = spoken[0]
+
+    found = screen(spec, BAD["trailing_silence"](rendered))
+
+    checks = {one["name"]: (one["value"], one["limit"]) for one in found.measures["screen"]}
+    value, limit = checks["trailing_silence"]
+    assert set(BAD) - {"frame_limit"} == set(checks)
+    assert value == pytest.approx(1.5, abs=0.1)
+    assert value > limit
+
+
+def test_cue_in_the_text_makes_room_for_itself(
+    spoken: list[tuple[RenderSpec, SegmentAudio]],
+) -> None:
+    spec, rendered = spoken[0]
+    paused = BAD["long_pause"](rendered)
+
+    with_cue = dataclasses.replace(spec, text=f"[long pause] {spec.text}")
+
+    assert "long_pause" in screen(spec, paused).flags
+    assert screen(with_cue, paused).flags == []
+
+
+def test_words_that_the_text_repeats_are_no_loop(
+    spoken: list[tuple[RenderSpec, SegmentAudio]],
+) -> None:
+    spec, rendered = spoken[0]
+    looped = BAD["repetition"](rendered)
+    text = "Storm, storm, storm, storm, storm came over the hill at night."
+
+    assert "repetition" in screen(spec, looped).flags
+    assert "repetition" not in screen(dataclasses.replace(spec, text=text), looped).flags
+
+
+@pytest.mark.parametrize("frames", [0, 1, 2])
+def test_take_of_hardly_a_frame_is_judged_as_well(
+    frames: int, spoken: list[tuple[RenderSpec, SegmentAudio]]
+) -> None:
+    spec, rendered = spoken[0]
+
+    found = screen(spec, part(rendered, 0, frames))
+
+    assert "too_short" in found.flags
+
+
+@pytest.mark.parametrize(
+    ("check", "is_flagged", "factor"),
+    [
+        (Check("x", 1.0, 1.0), False, 1.0),
+        (Check("x", 2.0, 1.0), True, 0.4),
+        (Check("x", 0.5, 1.0, is_least=True), True, 0.4),
+        (Check("x", 0.0, 1.0, is_least=True), True, 0.01),
+        (Check("x", 1.0, 1.0, is_least=True), False, 1.0),
+    ],
+)
+def test_check_takes_the_more_from_the_score_the_farther_it_is_off(
+    check: Check, is_flagged: bool, factor: float
+) -> None:
+    assert check.is_flagged is is_flagged
+    assert check.factor == pytest.approx(factor)

@@ -1,0 +1,256 @@
+"""The demo's work: a warm worker, an encoded voice, a rendered text and its file, then the site."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shlex
+import socket
+import sys
+import textwrap
+import time
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db.models import Sum
+from django.utils import timezone
+
+from synth.accounts.keys import create_key
+from synth.card import read_card
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError, errors_told
+from ttsweb.configuration.env import SETTINGS
+from ttsweb.counted import counted
+from ttsweb.http import listen
+from ttsweb.leases import database_now
+from ttsweb.migration import migrate_once
+from ttsweb.terminal.progress import Progress
+from voices.models import ClipCodes, VoiceVersion
+from workers.local.embedded import open_standard_streams, signals_interrupt
+from workers.local.first_run import (
+    DEMO_CLIP,
+    MORE_DEMO_CLIPS,
+    ClipSource,
+    find_or_make_admin,
+    find_or_make_voice,
+    newest_version,
+)
+from workers.local.local_worker import LocalWorker
+from workers.local.site import Site
+from workers.local.speak import check_text, submit_text
+from workers.local.waiting import save_audio, summary, wait_encoded, wait_ended
+from workers.management.commands.serve import AUTO
+
+KEY_DAYS = 30
+LOG_NAME = "demo.log"
+LINE_WIDTH = 88
+EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
+DEFAULT_TEXT = (
+    "The machine stood in the long room. I saw the pale light of the lamp. "
+    "Then the sound of the wind came back."
+)
+FORMAT = "wav"
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What a run of the demo made, and how often the encoder ran for it."""
+
+    path: Path
+    audio_seconds: float
+    encoder_runs: int
+    voice_name: str
+
+
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Return after the file or, when serving, after a signal."""
+    open_standard_streams()
+    Demo(command, Namespace(**options)).run()
+
+
+class Demo:
+    """One run of the command."""
+
+    def __init__(self, command: BaseCommand, chosen: Namespace) -> None:
+        self.stdout, self._chosen, self._is_serving = command.stdout, chosen, False
+        # With --json, standard output is for the object alone.
+        self._lines = sys.stderr if chosen.json else sys.stdout
+
+    def run(self) -> None:
+        """Render and serve; a signal ends it."""
+        chosen = self._chosen
+        source = clip_source(chosen)
+        try:
+            with errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
+                if chosen.no_serve:
+                    self._run(chosen, source, None)
+                else:
+                    # Before anything is rendered: a port that is taken is told at once.
+                    with open_socket(chosen) as listening:
+                        self._run(chosen, source, listening)
+        except KeyboardInterrupt:
+            self._say("Stopped.")
+            if not self._is_serving:
+                sys.exit(EXIT_INTERRUPTED)
+
+    def _run(self, chosen: Namespace, source: ClipSource, listening: socket.socket | None) -> None:
+        started = time.monotonic()
+        progress = Progress(sys.stderr)
+        progress.begin("Database", "looking for missing migrations")
+        applied = migrate_once(settings.DATA_DIR)
+        progress.end(f"ready, {counted(applied, 'migration')} applied" if applied else "ready")
+        user, password = find_or_make_admin()
+        if password:
+            self._say(f"Admin       user {user}, password {password} (shown once)")
+        worker = LocalWorker(log_path=settings.DATA_DIR / "logs" / LOG_NAME)
+        try:
+            text = DEFAULT_TEXT if chosen.text is None else chosen.text
+            result = render_demo(source, text, user, worker, progress)
+            self._tell(result, time.monotonic() - started, as_json=chosen.json)
+            if listening is not None:
+                _, key = create_key(
+                    user, "demo", expires_at=timezone.now() + dt.timedelta(days=KEY_DAYS)
+                )
+                self._serve(listening, worker, key, result)
+        finally:
+            progress.leave()
+            worker.stop()
+
+    def _tell(self, result: DemoResult, wall_seconds: float, *, as_json: bool) -> None:
+        card = read_card(settings.CHECKPOINT)
+        if as_json:
+            answer = {
+                "audio_path": str(result.path),
+                "audio_seconds": round(result.audio_seconds, 3),
+                "wall_seconds": round(wall_seconds, 3),
+                "encoder_runs": result.encoder_runs,
+                "checkpoint": card.name,
+                "licence": card.licence,
+            }
+            self.stdout.write(json.dumps(answer))
+            self.stdout.flush()
+        else:
+            length = f"{result.audio_seconds:.1f} s of audio after {wall_seconds:.1f} s"
+            self._say(f"Audio       {shown(result.path)}  ({length})")
+            self._say(f"Model       {card.name}, licence {card.licence}")
+            self._say(textwrap.indent(textwrap.fill(card.description, LINE_WIDTH), " " * 12))
+
+    def _serve(
+        self, listening: socket.socket, worker: LocalWorker, key: str, result: DemoResult
+    ) -> None:
+        site = Site(listening, worker, log=worker.log)
+        try:
+            site.wait_answering()
+            self._say(f"Serving     {site.url}/  admin: {site.url}/admin/")
+            self._say(f"API key     {key} (valid for {KEY_DAYS} days)")
+            self._say(f"Try         {curl_line(site.url, key, result)}")
+            self._say("Stop with Ctrl-C.")
+            self._is_serving = True
+            site.run()
+        finally:
+            site.stop()
+
+    def _say(self, line: str) -> None:
+        self._lines.write(f"{line}\n")
+        self._lines.flush()
+
+
+def clip_source(chosen: Namespace) -> ClipSource:
+    """Return the clip of the demo's voice: ours, or the one that was given with all it needs.
+
+    Raises:
+        CommandError: with exit code 2, when a part of it is missing.
+    """
+    given = (chosen.voice_clip, chosen.transcript, chosen.consent)
+    if not any(given):
+        return DEMO_CLIP
+    if not all(given):
+        raise CommandError(
+            "--voice-clip, --transcript (the words that are spoken in the clip) and "
+            "--consent (how the speaker gave consent) must be given together",
+            returncode=2,
+        )
+    clip: Path = chosen.voice_clip
+    name = f"demo {clip.stem}"[:100]
+    return ClipSource(clip, chosen.transcript, voice_name=name, consent=chosen.consent)
+
+
+def open_socket(chosen: Namespace) -> socket.socket:
+    """Return the socket to serve on: on the port that was asked for, by option or by setting.
+
+    The port that nobody chose may be another one, if it is taken.
+
+    Raises:
+        ListenError: as `check_address` and `open_socket` of ttsweb.http.listen raise it.
+    """
+    host = chosen.host or settings.HOST
+    listen.check_address(host, settings.ALLOWED_HOSTS)
+    is_chosen = chosen.port is not None or str(settings.PORT) != SETTINGS["TTS_PORT"].default
+    return listen.open_socket(
+        host,
+        chosen.port or settings.PORT,
+        or_next=not is_chosen or chosen.port == AUTO,
+    )
+
+
+def shown(path: Path) -> Path:
+    """Return a path as it is typed in the current folder, if that is shorter."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def curl_line(url: str, key: str, result: DemoResult) -> str:
+    """Return a line for a shell that submits a job with the demo's voice."""
+    body = json.dumps({"text": "I came back to the long room.", "voice": result.voice_name})
+    return (
+        f"curl -s {url}/api/v1/jobs -H 'Authorization: Bearer {key}' "
+        f"-H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    )
+
+
+def render_demo(
+    source: ClipSource, text: str, user: User, worker: LocalWorker, progress: Progress
+) -> DemoResult:
+    """Speak `text` with the voice of `source`, through the queue and the worker process.
+
+    Raises:
+        StepError: with the code and sentence of the step that failed.
+    """
+    check_text(text)
+    started_at = database_now()
+    voice = find_or_make_voice(source, user)
+    others = [
+        find_or_make_voice(clip, user) for clip in (MORE_DEMO_CLIPS if source is DEMO_CLIP else ())
+    ]
+    progress.begin("Worker", "warming up")
+    worker.wait_ready(progress)
+    progress.end("ready")
+    progress.begin("Voice", f"encoding {source.path.name}")
+    version = wait_encoded(newest_version(voice).pk, worker, progress)
+    for other in others:
+        wait_encoded(newest_version(other).pk, worker, progress)
+    runs = _encoder_runs(version, started_at)
+    how = "encoded" if runs else "the codes of an earlier run are reused"
+    names = ", ".join([source.voice_name, *(other.name for other in others)])
+    progress.end(f"{names} ready, {how}")
+
+    progress.begin("Rendering", f"{len(text)} characters")
+    submitted = submit_text(text, voice, owner=user, audio_format=FORMAT)
+    job = wait_ended(submitted.pk, worker, progress)
+    path = settings.DATA_DIR / "out" / f"{source.voice_name.replace('/', '_')}.{FORMAT}"
+    save_audio(job, path)
+    progress.end(summary(job))
+    seconds = job.exports.aggregate(seconds=Sum("duration_seconds"))["seconds"] or 0.0
+    return DemoResult(path, seconds, _encoder_runs(version, started_at), voice.name)
+
+
+def _encoder_runs(version: VoiceVersion, since: dt.datetime) -> int:
+    """Count the clips of a version that were encoded since then."""
+    return (
+        ClipCodes.objects.filter(clip__uses__version=version, encoded_at__gte=since)
+        .distinct()
+        .count()
+    )
