@@ -286,6 +286,7 @@ MAX_LIVE_STREAMS = 100  # listeners of one web process, each of whom holds a sec
 LIVE_START_SECONDS = 50.0  # that a listener waits for first audio: also less than a proxy's 60
 LIVE_KEEP_SECONDS = 600.0  # that audio pieces outlive the job and the last listener, to come back
 MAX_ATTEMPTS = 3  # of one piece of work: a fault of the moment does not come three times
+MIN_FREE_BYTES = 200_000_000  # on the storage's disk; no worker starts work with less
 DRAIN_SECONDS = 20.0  # that a stopping worker may use: with what follows, less than Docker's 40
 CODEC_ENCODE_DTYPE = "float32"  # part of the codec's fingerprint: another encodes all voices anew
 

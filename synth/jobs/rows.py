@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # Django's own class takes no type arguments while running
 ROWS_AT_ONCE = 1000  # that one INSERT writes
 WAKING_SEGMENTS = 64  # messages for these wake the workers; their pumps find the rest
 _PLAIN = frozenset({str, int, float, bool, type(None)})  # every database takes these as they are
+_CONVERTED = frozenset({"JSONField", "FloatField"})  # an array must not mix int and float
 _SEGMENT_COLUMNS = (
     "job_id", "chapter_id", "index", "text", "spoken_text", "speaker", "seed", "pause_after_ms",
 )  # fmt: skip
@@ -220,13 +221,9 @@ def _default_of(field: _Field) -> Any:
 
 
 def _prepared(field: _Field, value: Any) -> Any:
-    if type(value) in _PLAIN and not _is_json(field):
+    if type(value) in _PLAIN and field.get_internal_type() not in _CONVERTED:
         return value
     return field.get_db_prep_save(value, connection)
-
-
-def _is_json(field: _Field) -> bool:
-    return field.get_internal_type() == "JSONField"
 
 
 def _insert_each(

@@ -67,7 +67,7 @@ def engine() -> Iterator[Engine]:
 
 
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(tmp_path: Path, settings: Settings) -> None:
     """Give each test folders of its own; workers that it starts get them by `pair`."""
     settings.DATA_DIR = tmp_path / "data"
     settings.STORAGE_DIR = tmp_path / "data" / "storage"
@@ -78,7 +78,7 @@ def own_folders(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPa
         }
     }
     settings.CHECKPOINT = TINY
-    monkeypatch.setattr("workers.process.pump.MIN_FREE_BYTES", 0)
+    settings.MIN_FREE_BYTES = 0
 
 
 @pytest.fixture

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 from ttsweb.refusals import RefusedError
+
+logger = logging.getLogger(__name__)
 
 _CODES = {
     400: """
@@ -34,7 +38,8 @@ _CODES = {
         book_not_planned book_not_started book_nothing_to_speak book_started
         clip_gone codec_unknown codes_of_other_codec consent_withdrawn credits_incomplete
         entry_ambiguous entry_has_file item_of_batch job_cancelled job_ended job_not_ended
-        lexicon_disabled lexicon_name_taken nothing_to_retry pauses_unknown plan_changed
+        lexicon_disabled lexicon_name_taken nothing_to_retry options_invalid pauses_unknown
+        plan_changed
         reference_gone sample_not_ready segment_cancelled segment_unfinished segment_without_audio
         take_changed too_many_book_files too_many_endpoints
         voice_ambiguous_name voice_deleted voice_failed voice_name_taken voice_not_ready
@@ -58,4 +63,7 @@ STATUSES = {code: status for status, codes in _CODES.items() for code in codes.s
 
 def status_of(error: RefusedError) -> int:
     """Return the HTTP status that says what an error says."""
-    return STATUSES[error.case or error.code]
+    code = error.case or error.code
+    if code not in STATUSES:
+        logger.error("no status is known for the code %s; 400 is answered", code)
+    return STATUSES.get(code, 400)

@@ -29,7 +29,6 @@ from ttsweb.commands.base import BaseCommand
 from ttsweb.http.listen import ListenError, check_address, open_socket
 from ttsweb.leases import database_now
 from ttsweb.migration import missing_migrations
-from workers.process.pump import MIN_FREE_BYTES
 from workers.rendering.transcriber import TranscriberError, find_factory
 
 Level = Literal["ok", "warn", "fail"]
@@ -197,7 +196,7 @@ def look_at_storage() -> Finding:
             "storage",
             f"{text}: the data that was read differs from the data that was written",
         )
-    if free < MIN_FREE_BYTES:
+    if free < settings.MIN_FREE_BYTES:
         return Finding(
             "fail", "storage", text, "free some disk space; until then workers start no new work"
         )

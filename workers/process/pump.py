@@ -22,7 +22,6 @@ from workers.process.worker_process import WorkerProcess
 from workers.upkeep.sweep import free_ended
 
 # Free bytes that the storage's disk must have: with less, workers start no new work.
-MIN_FREE_BYTES = 200_000_000
 BEATS_PER_LEASE = 4
 # In beats, not seconds: a process that was suspended must not take that for a hung engine.
 STILL_BEATS = BEATS_PER_LEASE  # one step of the engine may take as long as a lease
@@ -214,10 +213,10 @@ def watch_disk(process: WorkerProcess) -> None:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if free < MIN_FREE_BYTES:
+    if free < settings.MIN_FREE_BYTES:
         process.pause_claims(
             f"No new work is started: the storage's disk has {free / 1000000.0:.0f} MB "
-            f"left, and it needs {MIN_FREE_BYTES / 1000000.0:.0f} MB. "
+            f"left, and it needs {settings.MIN_FREE_BYTES / 1000000.0:.0f} MB. "
             "Free some space; the worker then continues by itself."
         )
     elif process.pause_is_over and process.status.trouble("disk"):

@@ -92,7 +92,7 @@ def test_a_beginning_that_leaves_a_stream_no_column_of_its_own_is_refused() -> N
 
 
 def test_a_graph_is_refused_where_there_is_none() -> None:
-    with pytest.raises(InvalidSpecError, match="needs a CUDA device"):
+    with pytest.raises(InvalidSpecError, match="need a CUDA device"):
         run(ar, *SMALL, "--graphs", "on")
 
 

@@ -111,8 +111,8 @@ def objects(disk: Path) -> list[Path]:
 
 
 def start(pair: Pair, role: str) -> RunningWorker:
-    """Start a worker that keeps its claims on a busy machine, too."""
-    return pair.start_worker(role, role=role, TTS_LEASE_SECONDS=60)
+    """Start a worker that keeps its claims on a busy machine and works on a small disk, too."""
+    return pair.start_worker(role, role=role, TTS_LEASE_SECONDS=60, MIN_FREE_BYTES=0)
 
 
 @pytest.mark.parametrize("pair", ["files"], indirect=True)

@@ -126,8 +126,8 @@ def test_folder_that_cannot_be_made_fails(tmp_path: Path, settings: Settings) ->
     assert "TTS_STORAGE_DIR" in found.remedy
 
 
-def test_disk_under_the_floor_of_free_space_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.doctor.system.MIN_FREE_BYTES", 10**18)
+def test_disk_under_the_floor_of_free_space_fails(settings: Settings) -> None:
+    settings.MIN_FREE_BYTES = 10**18
 
     found = system.look_at_storage()
 

@@ -53,17 +53,17 @@ def test_status_row_says_what_is_in_flight(process: MiniatureProcess) -> None:
 
 
 def test_nearly_full_disk_stops_claiming_and_says_so_until_there_is_room(
-    process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
+    process: MiniatureProcess, settings: Settings
 ) -> None:
     make_ready_job(process)
-    monkeypatch.setattr("workers.process.pump.MIN_FREE_BYTES", 10**15)
+    settings.MIN_FREE_BYTES = 10**15
     pump = make_pump(process)
 
     pump.step()
     assert Segment.objects.get().status == "queued"
     assert "and it needs" in WorkerStatus.objects.get(pk="mini").detail
 
-    monkeypatch.setattr("workers.process.pump.MIN_FREE_BYTES", 0)
+    settings.MIN_FREE_BYTES = 0
     process._paused_until = 0
     watch_disk(process)
     make_pump(process).step()
