@@ -79,9 +79,7 @@ def test_misspelt_requirement_stops_the_run(tmp_path: Path) -> None:
     assert "postgers is none of redis, postgres, browser" in run.stderr
 
 
-def test_unreachable_postgres_is_told_without_its_password(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unreachable_postgres_is_told_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_TEST_POSTGRES_URL", "postgresql://u:topsecret@127.0.0.1:1/x")
 
     reason = services.why_no_postgres()

@@ -38,9 +38,5 @@ class RefusedError(Exception):
         Subclasses take the same arguments.
         """
         return type(self)(
-            self.code,
-            message or str(self),
-            attr=attr,
-            retry_after=self.retry_after,
-            case=self.case,
+            self.code, message or str(self), attr=attr, retry_after=self.retry_after, case=self.case
         )

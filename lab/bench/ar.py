@@ -15,11 +15,7 @@ from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_wind
 from lab.bench.preset_weights import lm_weights, special_ids
 from lab.bench.presets import preset_dual_ar
 from lab.bench.report import Options, Plot, Progress, Report
-from lab.bench.roofline import (
-    floor_seconds,
-    frame_cost,
-    kv_dtype_name,
-)
+from lab.bench.roofline import floor_seconds, frame_cost, kv_dtype_name
 from lab.bench.stepping import (
     Agreement,
     DecodeBatch,
@@ -215,11 +211,7 @@ class _Bench:
         return contenders
 
     def _row(
-        self,
-        contender: Ours,
-        series: Series,
-        base: tuple[str, Series] | None,
-        weight_dtype: str,
+        self, contender: Ours, series: Series, base: tuple[str, Series] | None, weight_dtype: str
     ) -> dict[str, Any]:
         batch, speed, codec = contender.batch.batch, spread(series.rates), self.shape.codec
         kv_dtype = kv_dtype_name(contender.batch.state)

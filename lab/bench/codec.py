@@ -10,12 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import (
-    CodecSource,
-    count_flops,
-    source_name,
-    weight_bytes,
-)
+from lab.bench.codec_source import CodecSource, count_flops, source_name, weight_bytes
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
@@ -119,11 +114,7 @@ class _Case:
 
 
 def _rows(
-    source: CodecSource,
-    precision: str,
-    options: Options,
-    facts: dict[str, Any],
-    progress: Progress,
+    source: CodecSource, precision: str, options: Options, facts: dict[str, Any], progress: Progress
 ) -> Iterator[dict[str, Any]]:
     decoder = source.decoder(precision, kernels=options["kernels"])
     is_exact = precision == "float32" and not uses_kernels(decoder)

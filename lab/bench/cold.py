@@ -20,14 +20,7 @@ from synth.engine.errors import InvalidSpecError
 from synth.engine.loading.engine_config import resolve_device
 from synth.engine.presets import preset
 
-COLUMNS = (
-    "part",
-    "seconds",
-    "seconds_low",
-    "seconds_high",
-    "until_seconds",
-    "peak_megabytes",
-)
+COLUMNS = ("part", "seconds", "seconds_low", "seconds_high", "until_seconds", "peak_megabytes")
 ALL = "all"
 CHILD_SECONDS = 600
 _ROOT = Path(__file__).resolve().parents[2]

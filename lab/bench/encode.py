@@ -13,13 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import (
-    PRECISIONS,
-    CodecSource,
-    count_flops,
-    source_name,
-    weight_bytes,
-)
+from lab.bench.codec_source import PRECISIONS, CodecSource, count_flops, source_name, weight_bytes
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds

@@ -75,11 +75,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def run_windows(
-    contenders: Sequence[Contender],
-    *,
-    windows: int,
-    device: torch.device,
-    progress: Progress,
+    contenders: Sequence[Contender], *, windows: int, device: torch.device, progress: Progress
 ) -> list[Series]:
     """Give every contender one warm-up and then one window after the other, in turns."""
     series = [Series() for _ in contenders]

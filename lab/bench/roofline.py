@@ -48,13 +48,7 @@ def kv_dtype_name(state: DecodeState) -> str:
 
 
 def frame_cost(
-    config: LMConfig,
-    *,
-    weight_dtype: str,
-    kv_dtype: str,
-    batch: int,
-    context: int,
-    shared: int = 0,
+    config: LMConfig, *, weight_dtype: str, kv_dtype: str, batch: int, context: int, shared: int = 0
 ) -> FrameCost:
     """Return the cost of one step of `batch` streams that attend to `context` positions each.
 

@@ -138,10 +138,7 @@ def _encode_stages(encoder: CodecEncoder, samples: Tensor) -> dict[str, Tensor]:
 
 def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
     """Return everything that the vectors know of a decoding, from one pass through `decode`."""
-    modules = {
-        "post_module": decoder.quantizer.post_module,
-        "upsample": decoder.quantizer.upsample,
-    }
+    modules = {"post_module": decoder.quantizer.post_module, "upsample": decoder.quantizer.upsample}
     before = codes.clone()
     with _captured(modules) as found, torch.inference_mode():
         audio = decode_whole(decoder, codes)

@@ -123,13 +123,7 @@ def generate_text(
         InvalidSpecError, NonFiniteLogitsError: as named there.
     """
     requests = text_requests(
-        model,
-        tokenizer,
-        text,
-        voices,
-        sampling=sampling,
-        compat=compat,
-        chunk_bytes=chunk_bytes,
+        model, tokenizer, text, voices, sampling=sampling, compat=compat, chunk_bytes=chunk_bytes
     )
     request = next(requests, None)
     while request is not None:

@@ -192,10 +192,7 @@ def _trace(generation: Generation) -> Tensor:
 
 
 def _compare_ending(
-    file: str,
-    row: dict[str, Any],
-    ending: Outcome,
-    arrays: dict[str, Tensor],
+    file: str, row: dict[str, Any], ending: Outcome, arrays: dict[str, Tensor]
 ) -> Iterator[CaseResult]:
     case, found, error = row["case"], ending.generations, ending.error
     # A row that is not required shows a failing of the reference: nothing of it may be met here.

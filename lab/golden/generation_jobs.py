@@ -97,11 +97,7 @@ def _run(loaded: Loaded, job: Job) -> Outcome:
         request = next(requests)
         while True:
             generation = generate_codes(
-                loaded.model,
-                [request],
-                noise=noise,
-                compat=REFERENCE,
-                max_seq_len=job.max_seq_len,
+                loaded.model, [request], noise=noise, compat=REFERENCE, max_seq_len=job.max_seq_len
             )[0].raise_if_failed()
             outcome.generations.append(generation)
             request = requests.send(generation)

@@ -39,9 +39,7 @@ class Loaded:
 
 
 def load(
-    folder: GoldenFolder,
-    dtype: torch.dtype = torch.float32,
-    form: LinearForm = LinearForm.PLAIN,
+    folder: GoldenFolder, dtype: torch.dtype = torch.float32, form: LinearForm = LinearForm.PLAIN
 ) -> Loaded:
     """Return the folder's checkpoint on its device; loaded once per dtype and form."""
     return _load(folder.checkpoint, dtype, folder.device, form)

@@ -18,14 +18,7 @@ from lab.golden import (
     streamed_checks,
     text_checks,
 )
-from lab.golden.case import (
-    CPU,
-    CaseResult,
-    Check,
-    GoldenFolder,
-    GoldenFolderError,
-    not_understood,
-)
+from lab.golden.case import CPU, CaseResult, Check, GoldenFolder, GoldenFolderError, not_understood
 from synth.engine.errors import EngineError
 from synth.engine.loading.weights import find_weight_files
 
@@ -96,10 +89,7 @@ def run_golden(
 
 def render_table(results: list[CaseResult]) -> str:
     """Return results as text, one line each, columns aligned."""
-    rows = [
-        _COLUMNS,
-        *((r.file, r.case, r.expected, _clip(r.found), _verdict(r)) for r in results),
-    ]
+    rows = [_COLUMNS, *((r.file, r.case, r.expected, _clip(r.found), _verdict(r)) for r in results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

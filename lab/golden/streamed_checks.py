@@ -12,13 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from lab.golden.case import (
-    CaseResult,
-    Check,
-    GoldenFolder,
-    compare_close,
-    compare_equal,
-)
+from lab.golden.case import CaseResult, Check, GoldenFolder, compare_close, compare_equal
 from lab.golden.codec_checks import (
     DECODE,
     ENCODE,

@@ -12,13 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lab.golden.case import (
-    CaseResult,
-    GoldenFolder,
-    compare_close,
-    compare_equal,
-    compare_value,
-)
+from lab.golden.case import CaseResult, GoldenFolder, compare_close, compare_equal, compare_value
 from lab.golden.wav_file import read_wav
 from synth.engine.codec.encoder import CodecEncoder, encode_reference, mono_waveform
 from synth.engine.codec.load import load_encoder

@@ -32,11 +32,7 @@ def check_path(context: Context, path: str) -> Found:
     if not context.on_gpu:
         left_out |= {name for module in PATHS[path] for name in module.CHECKS} - _ON_CPU
     run_golden(
-        context.golden,
-        report=results.append,
-        path=path,
-        device=context.device,
-        leave_out=left_out,
+        context.golden, report=results.append, path=path, device=context.device, leave_out=left_out
     )
     found = _found(results)
     if not context.on_gpu:

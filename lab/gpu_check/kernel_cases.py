@@ -13,10 +13,7 @@ from torch import Tensor
 
 from synth.contract import MAX_TOP_K
 from synth.engine.kernels.attention import step_attention, step_attention_torch
-from synth.engine.kernels.frame_attention import (
-    step_frame,
-    step_frame_torch,
-)
+from synth.engine.kernels.frame_attention import step_frame, step_frame_torch
 from synth.engine.kernels.gemv import gemv, gemv_torch
 from synth.engine.kernels.rowwise import (
     add_rms_norm,

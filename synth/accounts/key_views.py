@@ -48,8 +48,7 @@ class KeysView(generics.ListAPIView[ApiKey]):
         return visible_keys(self.request)
 
     @extend_schema(
-        operation_id="list_keys",
-        responses={200: KeySerializer(many=True), **problems(400, 401)},
+        operation_id="list_keys", responses={200: KeySerializer(many=True), **problems(400, 401)}
     )
     def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """List keys, newest first, with revoked keys."""

@@ -49,10 +49,7 @@ class UserUpdateSerializer(StrictSerializer):
     """Changes of a user; fields that are left out do not change."""
 
     username = StrictTextField(
-        max_length=150,
-        required=False,
-        pattern=_USERNAME,
-        validators=[UnicodeUsernameValidator()],
+        max_length=150, required=False, pattern=_USERNAME, validators=[UnicodeUsernameValidator()]
     )
     password = StrictTextField(
         max_length=1000,

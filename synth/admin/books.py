@@ -158,10 +158,7 @@ class BookAdmin(BookPages):
         return found, may_repeat
 
     def add_view(
-        self,
-        request: HttpRequest,
-        form_url: str = "",
-        extra_context: dict[str, Any] | None = None,
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """Show where files are dropped; the page sends them to the API, one by one."""
         if not self.has_add_permission(request):

@@ -31,8 +31,7 @@ COLOURS = {
     **dict.fromkeys(("succeeded", "done", "ended"), "ready"),
     **dict.fromkeys(("failed", "deleted"), "failed"),
     **dict.fromkeys(
-        ("running", "claimed", "partial", "paused", "sampling", "sampled", "to_approve"),
-        "encoding",
+        ("running", "claimed", "partial", "paused", "sampling", "sampled", "to_approve"), "encoding"
     ),
 }
 _LABELS = {"pause": "Pause", "resume": "Resume", "close": "Take no more files"}

@@ -135,10 +135,7 @@ _MAKERS: dict[Value, Callable[..., forms.Field]] = {
     ),
     Value.URL: partial(forms.CharField, max_length=2000, widget=UnfoldAdminTextInputWidget),
     Value.MOMENT: partial(
-        MinutesField,
-        min_value=1,
-        max_value=MAX_SECONDS // 60,
-        widget=UnfoldAdminIntegerFieldWidget,
+        MinutesField, min_value=1, max_value=MAX_SECONDS // 60, widget=UnfoldAdminIntegerFieldWidget
     ),
     Value.DURATION: partial(_select, _KEPT),
     Value.PAUSES: partial(LinesField, read=read_pauses, max_length=2000),
@@ -164,9 +161,7 @@ if TYPE_CHECKING:  # Django's own classes take no type arguments while running
 else:
     _VoiceField = forms.ModelChoiceField
     _JobForm = type(forms.ModelForm)(
-        "_JobForm",
-        (forms.ModelForm,),
-        {one.form_name: form_field(one) for one in OPTIONS.values()},
+        "_JobForm", (forms.ModelForm,), {one.form_name: form_field(one) for one in OPTIONS.values()}
     )
 
 _CLIPS = ("reference_audio", "reference_text", "speaker_clips")

@@ -15,14 +15,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from synth.accounts.access import visible_jobs
-from synth.admin.cells import (
-    COLOURS,
-    WorkAdmin,
-    buttons,
-    job_actions,
-    live_cell,
-    state_context,
-)
+from synth.admin.cells import COLOURS, WorkAdmin, buttons, job_actions, live_cell, state_context
 from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
 from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor

@@ -161,8 +161,7 @@ def cast_book(
     check_options(order)
     if not script.chapters:
         raise SubmitRejectedError(
-            "book_nothing_to_speak",
-            "Every chapter of this book is excluded; include at least one.",
+            "book_nothing_to_speak", "Every chapter of this book is excluded; include at least one."
         )
     stage = Stage(script, order, planner)
     cast = [stage.cast(chapter) for chapter in script.chapters]

@@ -54,12 +54,7 @@ class Script:
 
 
 # The enum of each policy, by its name in requests and in `Rules`.
-POLICIES = {
-    "notes": Notes,
-    "tables": Tables,
-    "alt_texts": AltTexts,
-    "speaker_names": SpeakerNames,
-}
+POLICIES = {"notes": Notes, "tables": Tables, "alt_texts": AltTexts, "speaker_names": SpeakerNames}
 
 
 def load_book(book: BookSource) -> Book:

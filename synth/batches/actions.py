@@ -74,9 +74,7 @@ def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> No
     others = [one for one in book_ids if one not in states]
     if others:
         raise SubmitRejectedError(
-            "book_not_in_batch",
-            f"This batch has no book with the id {others[0]}.",
-            attr="books",
+            "book_not_in_batch", f"This batch has no book with the id {others[0]}.", attr="books"
         )
     early = [one for one in book_ids if states[one] in ("importing", "waiting", "sampling")]
     if early:

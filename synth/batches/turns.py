@@ -57,8 +57,7 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
     script = read_script(book)
     if not script.chapters:
         raise SubmitRejectedError(
-            "book_nothing_to_speak",
-            "Every chapter of this book is excluded; include at least one.",
+            "book_nothing_to_speak", "Every chapter of this book is excluded; include at least one."
         )
     chapter = sample_chapter(script)
     # The file is a sample alone: what the book's own needs of rates and messages is not asked for.

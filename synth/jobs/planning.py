@@ -215,10 +215,7 @@ def _cut(order: Order, card: Card, language: str) -> tuple[str, list[Piece]]:
     try:
         cleaned = clean_text(order.text, max_chars=settings.MAX_TEXT_CHARS)
         pieces = cut_text(
-            cleaned,
-            max_chars=card.segment_chars,
-            language=language,
-            pauses=Pauses.of(order.pauses),
+            cleaned, max_chars=card.segment_chars, language=language, pauses=Pauses.of(order.pauses)
         )
     except TextRejectedError as error:
         raise text_rejected(error) from error

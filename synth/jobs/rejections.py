@@ -34,7 +34,5 @@ def voice_not_found() -> SubmitRejectedError:
 def deadline_past() -> SubmitRejectedError:
     """Return the error for a deadline that has passed already."""
     return SubmitRejectedError(
-        "deadline_past",
-        "The deadline is in the past; send a later one, or none.",
-        attr="deadline",
+        "deadline_past", "The deadline is in the past; send a later one, or none.", attr="deadline"
     )

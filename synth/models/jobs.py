@@ -253,9 +253,7 @@ class Segment(LeasedModel):
             models.Index(fields=("status", "not_before"), name="segment_queue"),
             models.Index(fields=("status", "attempts"), name="segment_attempts"),
             models.Index(
-                fields=("losses",),
-                condition=Q(status="queued", losses__gt=0),
-                name="segment_lost",
+                fields=("losses",), condition=Q(status="queued", losses__gt=0), name="segment_lost"
             ),
             models.Index(fields=("job", "status"), name="segment_of_job"),
             models.Index(fields=("finished_at",), name="segment_finished"),
@@ -296,9 +294,7 @@ class Export(LeasedModel):
         indexes = (
             models.Index(fields=("status", "not_before"), name="export_queue"),
             models.Index(
-                fields=("losses",),
-                condition=Q(status="queued", losses__gt=0),
-                name="export_lost",
+                fields=("losses",), condition=Q(status="queued", losses__gt=0), name="export_lost"
             ),
         )
 

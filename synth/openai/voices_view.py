@@ -37,7 +37,7 @@ class VoiceSampleSerializer(StrictSerializer):
         error_messages={
             "required": (
                 "Give the words that are spoken in audio_sample: this model needs the transcript."
-            ),
+            )
         },
     )
     language = serializers.CharField(

@@ -11,13 +11,7 @@ from synth.transitions.batches import (
     settle_batch,
     settle_stalled_batches,
 )
-from synth.transitions.books import (
-    claimable_books,
-    fail_book,
-    finish_book,
-    pause_job,
-    resume_job,
-)
+from synth.transitions.books import claimable_books, fail_book, finish_book, pause_job, resume_job
 from synth.transitions.claims import (
     SegmentClaim,
     begin_takes,

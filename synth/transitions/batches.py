@@ -66,9 +66,7 @@ def settle_batch(batch_id: uuid.UUID) -> None:
         counts = count_items([batch_id]).get(batch_id, {})
         ended = sum(counts.get(status, 0) for status in RenderJob.FINAL)
         RenderJob.objects.filter(pk=batch_id).update(
-            items_ended=ended,
-            items_total=sum(counts.values()),
-            updated_at=leases.database_now(),
+            items_ended=ended, items_total=sum(counts.values()), updated_at=leases.database_now()
         )
         if ended == sum(counts.values()):
             _complete(batch, counts)
@@ -300,9 +298,7 @@ def _cancel_some(batch_id: uuid.UUID, places: tuple[int | None, int | None]) -> 
         .values("count")
     )
     items.update(
-        cancel_requested=True,
-        segments_cancelled=Coalesce(Subquery(cancelled), 0),
-        updated_at=now,
+        cancel_requested=True, segments_cancelled=Coalesce(Subquery(cancelled), 0), updated_at=now
     )
     closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
     items.filter(segments_total__lte=closed).update(status=JobStatus.CANCELLED, finished_at=now)

@@ -90,8 +90,7 @@ def attach_book(entry: BookBatchEntry, book: BookSource) -> bool:
 def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -> bool:
     """Tie a planned book to the job of its sample; False when it has one, or was changed."""
     stopped = BookBatchEntry.objects.filter(
-        Q(batch__paused_at__isnull=False) | Q(batch__cancelled_at__isnull=False),
-        book__isnull=False,
+        Q(batch__paused_at__isnull=False) | Q(batch__cancelled_at__isnull=False), book__isnull=False
     )
     begun = BookSource.objects.filter(
         ~Q(pk__in=stopped.values("book")),

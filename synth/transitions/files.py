@@ -19,13 +19,7 @@ from synth.jobs.work import Kind
 from synth.models import BookFile, Export, ExportCues, RenderJob
 from synth.transitions.batches import finish_batch
 from synth.transitions.enqueue import enqueue
-from synth.transitions.jobs import (
-    STOPPING,
-    JobStatus,
-    end_job,
-    end_whole_jobs,
-    telling_failure,
-)
+from synth.transitions.jobs import STOPPING, JobStatus, end_job, end_whole_jobs, telling_failure
 from ttsweb import leases
 from ttsweb.counted import counted
 from ttsweb.leases import Claim
@@ -233,10 +227,7 @@ def ask_for_file(
 def _make_again(row: BookFile, *, is_partial: bool) -> None:
     """Move DONE or FAILED -> QUEUED; the file so far goes."""
     moved = BookFile.objects.filter(pk=row.pk, status=row.status).update(
-        status=Status.QUEUED,
-        is_partial=is_partial,
-        **leases.untried(),
-        **_UNMADE,
+        status=Status.QUEUED, is_partial=is_partial, **leases.untried(), **_UNMADE
     )
     if moved:
         delete_objects_on_commit([row.key] if row.key else [])

@@ -134,10 +134,7 @@ def resend_delivery(delivery_id: uuid.UUID) -> bool:
             WebhookDelivery.objects.filter(pk=delivery_id)
             .exclude(status=Status.CLAIMED)
             .update(
-                status=Status.QUEUED,
-                give_up_at=give_up_at(),
-                finished_at=None,
-                **leases.untried(),
+                status=Status.QUEUED, give_up_at=give_up_at(), finished_at=None, **leases.untried()
             )
         )
         if moved:
@@ -156,8 +153,7 @@ def free_lost_deliveries(lost: Q) -> int:
         **leases.free(spend_attempt=True),
     )
     return failed + rows.update(
-        status=Status.QUEUED,
-        **leases.free(spend_attempt=True, not_before=leases.database_now()),
+        status=Status.QUEUED, **leases.free(spend_attempt=True, not_before=leases.database_now())
     )
 
 

@@ -16,12 +16,7 @@ from typing import Any
 
 import httpx
 
-from tests.workers.commands import (
-    PATIENCE_SECONDS,
-    PROJECT,
-    environment_for,
-    run_python,
-)
+from tests.workers.commands import PATIENCE_SECONDS, PROJECT, environment_for, run_python
 
 CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
 TRANSCRIPT = "The thing had a strange look in the lamp light."
@@ -129,10 +124,7 @@ _MAKING: dict[str, Callable[[Served], tuple[str, dict[str, Any]]]] = {
         "/webhooks/endpoints",
         {"url": f"https://93.184.215.14/{next(_names)}", "enabled": False},
     ),
-    "delivery_id": lambda served: (
-        f"/webhooks/endpoints/{served.ids['endpoint_id']}/test",
-        {},
-    ),
+    "delivery_id": lambda served: (f"/webhooks/endpoints/{served.ids['endpoint_id']}/test", {}),
 }
 
 

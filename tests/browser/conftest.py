@@ -19,13 +19,7 @@ from selenium.webdriver.support import expected_conditions as expected
 from selenium.webdriver.support.wait import WebDriverWait
 
 from tests.browser.pages import console_errors, requested_urls
-from tests.workers.commands import (
-    PATIENCE_SECONDS,
-    PROJECT,
-    environment_for,
-    run_python,
-    start,
-)
+from tests.workers.commands import PATIENCE_SECONDS, PROJECT, environment_for, run_python, start
 
 CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
 TRANSCRIPT = "The thing had a strange look in the lamp light."

@@ -11,10 +11,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob
-from tests.factories import (
-    make_job,
-    make_voice,
-)
+from tests.factories import make_job, make_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,9 +13,7 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob
-from tests.factories import (
-    make_voice,
-)
+from tests.factories import make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import VoiceVersion
 
@@ -49,7 +47,7 @@ def test_job_is_accepted_with_where_to_look_and_when(api: APIClient) -> None:
     assert shown["progress"] == 0
     assert shown["queue_position"] == 1
     assert shown["voices"] == [
-        {"speaker": 0, "role": "", "id": str(voice.pk), "name": "Ada", "version": 1},
+        {"speaker": 0, "role": "", "id": str(voice.pk), "name": "Ada", "version": 1}
     ]
     assert (shown["seed"], shown["top_k"], shown["format"]) == (7, 5, "mp3")
     assert (shown["temperature"], shown["top_p"]) == (0.7, 0.9)

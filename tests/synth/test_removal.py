@@ -13,13 +13,7 @@ from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, JobVoice, RenderJob, Segment, Take
 from synth.transitions import cancel_job, claim_segments, fail_segment, finish_segment
-from tests.factories import (
-    CODEC_FINGERPRINT,
-    make_ended_job,
-    make_job,
-    make_take,
-    make_voice,
-)
+from tests.factories import CODEC_FINGERPRINT, make_ended_job, make_job, make_take, make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import CacheEviction, ReferenceClip, StoredClip, VoiceVersion
 from voices.removal import delete_voice

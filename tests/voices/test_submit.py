@@ -144,9 +144,7 @@ def test_who_gave_consent_stays_when_something_else_changes() -> None:
     assert voice.consent_by == "operator"
 
 
-def test_a_name_is_taken_in_whatever_case_and_the_bytes_are_let_go(
-    stored_objects: Listing,
-) -> None:
+def test_a_name_is_taken_in_whatever_case_and_the_bytes_are_let_go(stored_objects: Listing) -> None:
     new_voice(name="Ada")
     before = stored_objects()
 

@@ -111,10 +111,7 @@ def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
 
 
 @pytest.fixture(
-    params=[
-        "files",
-        pytest.param("services", marks=[pytest.mark.redis, pytest.mark.postgres]),
-    ]
+    params=["files", pytest.param("services", marks=[pytest.mark.redis, pytest.mark.postgres])]
 )
 def pair(
     request: pytest.FixtureRequest,

@@ -29,10 +29,7 @@ from voices.submit import NewClip, create_voice
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Short clocks, so that a fault is over in seconds; everything else is as in production.
-CLOCKS = {
-    "TTS_LEASE_SECONDS": "2",
-    "TTS_ENGINE_SLOTS": "4",
-}
+CLOCKS = {"TTS_LEASE_SECONDS": "2", "TTS_ENGINE_SLOTS": "4"}
 _migrated: bytes | None = None
 SENTENCE = "Ox {}."  # short: the tiny model never says the end and runs into the frame cap
 

@@ -81,10 +81,7 @@ def test_file_is_the_takes_in_order_with_their_pauses(
     assert rate == RATE
     assert np.allclose(samples, expected, atol=2**-15)
     assert export.status == "done"
-    assert (export.size_bytes, export.sha256) == (
-        len(content),
-        hashlib.sha256(content).hexdigest(),
-    )
+    assert (export.size_bytes, export.sha256) == (len(content), hashlib.sha256(content).hexdigest())
     assert (export.duration_seconds, job.audio_seconds) == (2.25, 2.25)
     assert job.status == RenderJob.Status.SUCCEEDED
 
@@ -169,10 +166,7 @@ def test_file_that_its_format_cannot_hold_fails_with_a_sentence(
 
 
 def test_full_disk_spends_no_attempt_and_leaves_nothing(
-    process: MiniatureProcess,
-    job: RenderJob,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    process: MiniatureProcess, job: RenderJob, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(errno.ENOSPC, "full")

@@ -113,9 +113,7 @@ def test_argument_that_is_no_list_of_ids_is_dropped(
     assert "message dropped" in caplog.text
 
 
-def test_message_outside_of_our_worker_says_what_to_start(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_message_outside_of_our_worker_says_what_to_start(caplog: pytest.LogCaptureFixture) -> None:
     worker_process.set_current_process(None)
 
     tasks.look(Kind.EXPORT, str(uuid.uuid4()))

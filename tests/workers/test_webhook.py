@@ -27,12 +27,7 @@ from workers.process.held_claims import Kind
 from workers.process.run_worker import hand_back
 from workers.process.worker_process import DELIVERY_THREADS
 from workers.upkeep import sweep
-from workers.webhook import (
-    MOST_PER_OWNER,
-    MOST_PER_SITE,
-    retry_after_seconds,
-    take_deliveries,
-)
+from workers.webhook import MOST_PER_OWNER, MOST_PER_SITE, retry_after_seconds, take_deliveries
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -206,10 +201,7 @@ def test_receiver_that_does_not_answer_is_tried_again(
 
 
 def test_name_that_leads_to_a_private_address_is_refused_when_it_is_sent(
-    process: MiniatureProcess,
-    server: Listener,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    process: MiniatureProcess, server: Listener, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.ALLOW_PRIVATE_URLS = False
     real = socket.getaddrinfo

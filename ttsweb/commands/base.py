@@ -226,10 +226,7 @@ def _add_common_arguments(parser: CommandParser) -> None:
             "isn't provided, the DJANGO_SETTINGS_MODULE environment variable will be used."
         ),
     )
-    parser.add_argument(
-        "--pythonpath",
-        help="A directory to add to the Python path.",
-    )
+    parser.add_argument("--pythonpath", help="A directory to add to the Python path.")
     parser.add_argument(
         "--traceback",
         action="store_true",

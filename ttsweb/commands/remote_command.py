@@ -12,13 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ttsweb import settings
-from ttsweb.client import (
-    ApiError,
-    AuthenticationError,
-    Client,
-    ClientError,
-    ServerUnreachableError,
-)
+from ttsweb.client import ApiError, AuthenticationError, Client, ClientError, ServerUnreachableError
 from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.commands.base import BaseCommand, Output
 from ttsweb.commands.errors import EXIT_INTERRUPTED, StepError, errors_told, signals_interrupt

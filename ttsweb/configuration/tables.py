@@ -73,10 +73,7 @@ def with_options_table(text: str) -> str:
     return _with_block(text, "options", options_table())
 
 
-TABLES = {
-    "docs/configuration.md": with_settings_table,
-    "docs/api.md": with_options_table,
-}
+TABLES = {"docs/configuration.md": with_settings_table, "docs/api.md": with_options_table}
 
 
 def _with_block(text: str, name: str, block: str) -> str:

@@ -232,11 +232,7 @@ def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:
 def problem_of(error: RefusedError) -> ApiProblem:
     """Return the problem that says the same as a refusal of ours."""
     return ApiProblem(
-        status_of(error),
-        error.code,
-        str(error),
-        attr=error.attr,
-        retry_after=error.retry_after,
+        status_of(error), error.code, str(error), attr=error.attr, retry_after=error.retry_after
     )
 
 

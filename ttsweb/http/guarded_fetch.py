@@ -44,12 +44,7 @@ class Answered:
 
 
 def fetch(
-    url: str,
-    *,
-    max_bytes: int,
-    seconds: float,
-    allow_private: bool = False,
-    max_redirects: int = 3,
+    url: str, *, max_bytes: int, seconds: float, allow_private: bool = False, max_redirects: int = 3
 ) -> Fetched:
     """Return what a URL holds; a redirect is followed after the same checks as the URL itself.
 

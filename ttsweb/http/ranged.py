@@ -182,10 +182,7 @@ def _unsatisfiable(size: int) -> HttpResponse:
 
 
 def _finish(
-    response: HttpResponseBase,
-    stored: StoredObject,
-    etag: str | None,
-    modified_seconds: int | None,
+    response: HttpResponseBase, stored: StoredObject, etag: str | None, modified_seconds: int | None
 ) -> HttpResponseBase:
     """Set the headers that every answer carries; uploaded bytes are never trusted as a page."""
     if response.status_code in (200, 206):

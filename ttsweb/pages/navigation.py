@@ -82,11 +82,7 @@ def _link(page: _Page, request: HttpRequest) -> dict[str, Any] | None:
         return None
     model = site_admin.model
     name = f"{model._meta.app_label}_{model._meta.model_name}"
-    link = {
-        "title": page.title,
-        "icon": page.icon,
-        "link": reverse(f"admin:{name}_changelist"),
-    }
+    link = {"title": page.title, "icon": page.icon, "link": reverse(f"admin:{name}_changelist")}
     if model is RenderJob:
         queued = visible_jobs(request.user).filter(status=RenderJob.Status.QUEUED).count()
         if queued:

@@ -172,10 +172,7 @@ class VoicesView(generics.ListAPIView[Voice]):
         """Make a voice from one or more clips; it can speak when its status is `ready`."""
         asked = read_body(request, VoiceCreateSerializer)
         voice = submit.create_voice(
-            **asked,
-            by=request.user.get_username(),
-            owner=request.user,
-            api_key=key_of(request),
+            **asked, by=request.user.get_username(), owner=request.user, api_key=key_of(request)
         )
         return _accepted(voice)
 
@@ -290,10 +287,7 @@ class VoiceAudioView(APIView):
 
     @extend_schema(
         operation_id="get_voice_audio",
-        parameters=[
-            ClipQuerySerializer,
-            OpenApiParameter("Range", str, OpenApiParameter.HEADER),
-        ],
+        parameters=[ClipQuerySerializer, OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
         responses={
             (200, "audio/*"): OpenApiTypes.BINARY,
             (206, "audio/*"): OpenApiTypes.BINARY,
@@ -373,8 +367,5 @@ def _shown(voice: Voice) -> Any:
 def _accepted(voice: Voice) -> Response:
     """Return the 202 for a voice whose encoding was asked for; its rows are read again."""
     fresh = _with_versions(Voice.objects.filter(pk=voice.pk)).get()
-    headers = {
-        "Location": reverse("voice", args=[voice.pk]),
-        "Retry-After": str(POLL_SECONDS),
-    }
+    headers = {"Location": reverse("voice", args=[voice.pk]), "Retry-After": str(POLL_SECONDS)}
     return Response(_shown(fresh), status=202, headers=headers)

@@ -108,10 +108,7 @@ def open_archive(file: IO[bytes], *, max_bytes: int) -> Iterator[Archive]:
 def _limits(max_bytes: int) -> ZipLimits:
     """Return what the directory may state; clips hardly shrink, silence does."""
     return ZipLimits(
-        entries=MAX_ENTRIES,
-        directory_bytes=MAX_DIRECTORY_BYTES,
-        growth_bytes=max_bytes,
-        ratio=1000,
+        entries=MAX_ENTRIES, directory_bytes=MAX_DIRECTORY_BYTES, growth_bytes=max_bytes, ratio=1000
     )
 
 

@@ -91,10 +91,7 @@ def _codes_of(clip: ReferenceClip) -> list[_CodesEntry]:
 
 
 def _manifest(
-    voice: Voice,
-    version: VoiceVersion,
-    clips: list[ReferenceClip],
-    codes: list[list[_CodesEntry]],
+    voice: Voice, version: VoiceVersion, clips: list[ReferenceClip], codes: list[list[_CodesEntry]]
 ) -> dict[str, Any]:
     """Return the manifest; it holds neither ids nor the time of the export."""
     return {

@@ -109,11 +109,7 @@ class VoiceImportView(APIView):
         operation_id="import_voice",
         request={"multipart/form-data": VoiceImportSerializer},
         parameters=_MADE_HEADERS,
-        responses={
-            201: VoiceSerializer,
-            202: VoiceSerializer,
-            **problems(400, 401, 409, 413, 415),
-        },
+        responses={201: VoiceSerializer, 202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
         """Make a voice from an exported file: 201 if it is ready, 202 if it must be encoded first.
@@ -146,11 +142,7 @@ class VoiceCodesImportView(APIView):
         operation_id="import_voice_codes",
         request={"multipart/form-data": VoiceCodesSerializer},
         parameters=_MADE_HEADERS,
-        responses={
-            201: VoiceSerializer,
-            202: VoiceSerializer,
-            **problems(400, 401, 409, 413, 415),
-        },
+        responses={201: VoiceSerializer, 202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
     )
     def post(self, request: Request) -> Response:
         """Make a voice from clips and their codes, which must belong to the loaded codec.

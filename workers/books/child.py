@@ -24,10 +24,7 @@ def main() -> int:
     """Answer the request on stdin; return the exit status, 0 for every foreseen outcome."""
     request = json.load(sys.stdin)
     set_limits(
-        request["memory_bytes"],
-        request["cpu_seconds"],
-        request["output_bytes"],
-        open_files=64,
+        request["memory_bytes"], request["cpu_seconds"], request["output_bytes"], open_files=64
     )
     try:
         book = read_book(Path(request["input"]), request["filename"])

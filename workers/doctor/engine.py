@@ -16,11 +16,7 @@ from django.conf import settings
 
 from synth.card import CardError, read_card
 from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.resample import (
-    ResamplerChoice,
-    chosen_resampler,
-    resample_waveform,
-)
+from synth.engine.codec.resample import ResamplerChoice, chosen_resampler, resample_waveform
 from synth.engine.codec.torchaudio_import import import_torchaudio
 from synth.engine.errors import EngineError, SlotsDoNotFitError
 from synth.engine.loading.device_memory import DeviceMemory, find_memory

@@ -191,9 +191,7 @@ def open_socket(chosen: Namespace) -> socket.socket:
     listen.check_address(host, settings.ALLOWED_HOSTS)
     is_chosen = chosen.port is not None or str(settings.PORT) != SETTINGS["TTS_PORT"].default
     return listen.open_socket(
-        host,
-        chosen.port or settings.PORT,
-        or_next=not is_chosen or chosen.port == AUTO,
+        host, chosen.port or settings.PORT, or_next=not is_chosen or chosen.port == AUTO
     )
 
 

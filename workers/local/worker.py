@@ -42,10 +42,7 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
     process = WorkerProcess(name=lock.name, role=role)
     process.status.note_start = lock.note
     status = run_worker(
-        process,
-        queues=queues,
-        concurrency=concurrency,
-        announce=partial(_announce, command),
+        process, queues=queues, concurrency=concurrency, announce=partial(_announce, command)
     )
     logging.shutdown()
     sys.stdout.flush()

@@ -179,8 +179,7 @@ def _refused(source: ModelSource, status: int) -> StepError:
     if status in (401, 403):
         return _gated(source)
     return StepError(
-        "hub_error",
-        f"The hub answered {status}. The same command continues the download.",
+        "hub_error", f"The hub answered {status}. The same command continues the download."
     )
 
 

@@ -92,12 +92,7 @@ class ClaimAhead:
         return left <= slots + self._ahead(slots, unstored) // 2
 
     def room(
-        self,
-        unrendered: Iterable[HeldClaim],
-        slots: int,
-        *,
-        at_codec: int = 0,
-        unstored: int = 0,
+        self, unrendered: Iterable[HeldClaim], slots: int, *, at_codec: int = 0, unstored: int = 0
     ) -> Room:
         """Return the room beside what is held and not rendered yet, `at_codec` of it decoded.
 

@@ -72,11 +72,7 @@ class StatusReport:
 
     def _write(self, figures: dict[str, Any] | None) -> None:
         now = leases.database_now()
-        columns = self._columns | {
-            "state": self.state,
-            "detail": self.detail,
-            "last_seen_at": now,
-        }
+        columns = self._columns | {"state": self.state, "detail": self.detail, "last_seen_at": now}
         if figures is not None:
             columns["figures"] = figures
         if not self._is_started:

@@ -24,11 +24,7 @@ from synth.audiobooks.start import start_wanted_books
 from synth.batches.turns import advance_batches
 from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
 from synth.jobs.work import Kind, send, send_segments
-from synth.models import (
-    LiveChunk,
-    RenderJob,
-    WorkerStatus,
-)
+from synth.models import LiveChunk, RenderJob, WorkerStatus
 from synth.transitions.files import end_live
 from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases

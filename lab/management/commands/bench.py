@@ -30,9 +30,7 @@ BENCHES = {
         arguments.add_ar_arguments,
     ),
     "fast": Bench(
-        "lab.bench.fast",
-        "the fast transformer's part of a frame",
-        arguments.add_fast_arguments,
+        "lab.bench.fast", "the fast transformer's part of a frame", arguments.add_fast_arguments
     ),
     "prefill": Bench(
         "lab.bench.prefill",
@@ -50,9 +48,7 @@ BENCHES = {
         arguments.add_encode_arguments,
     ),
     "stream": Bench(
-        "lab.bench.stream",
-        "time from a request to its first audio",
-        arguments.add_stream_arguments,
+        "lab.bench.stream", "time from a request to its first audio", arguments.add_stream_arguments
     ),
     "segments": Bench(
         "lab.bench.segments",

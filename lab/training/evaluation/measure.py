@@ -12,11 +12,7 @@ from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import MeasuredVoices, clean_wave, control_wave
 from lab.training.evaluation.content import cepstra, distances, log_mel, speech_frames
 from lab.training.evaluation.pitch import median_pitch
-from lab.training.evaluation.sentences import (
-    NUM_CANDIDATES,
-    NUM_HELD_OUT_VOICE,
-    one_word_changed,
-)
+from lab.training.evaluation.sentences import NUM_CANDIDATES, NUM_HELD_OUT_VOICE, one_word_changed
 from lab.training.evaluation.speaking import Speaker, Spoken
 
 EARLY, RUNAWAY = 0.6, 1.6  # of the clean rendering's length

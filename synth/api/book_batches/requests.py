@@ -143,8 +143,7 @@ class _BatchFields(StrictSerializer):
         ),
     )
     webhook = UrlField(
-        required=False,
-        help_text="URL that gets a message when the batch has ended.",
+        required=False, help_text="URL that gets a message when the batch has ended."
     )
     on_error = _ErrorsField()
     closed = StrictBooleanField(

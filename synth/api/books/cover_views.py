@@ -73,9 +73,7 @@ class BookCoverView(APIView):
         book = find_book(request, book_id)
         if not book.cover_key:
             raise ApiProblem(
-                404,
-                "book_without_cover",
-                "The book has no cover; its audio files show its title.",
+                404, "book_without_cover", "The book has no cover; its audio files show its title."
             )
         ending = book.cover_key.rpartition(".")[2]
         etag = book.cover_key.rpartition("/")[2].partition(".")[0]

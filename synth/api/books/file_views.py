@@ -246,11 +246,7 @@ class BookFilePlotView(APIView):
     @extend_schema(
         operation_id="get_book_file_plot",
         parameters=CONDITIONAL_PARAMETERS,
-        responses={
-            (200, SVG): OpenApiTypes.STR,
-            **UNCHANGED,
-            **problems(400, 401, 404, 409),
-        },
+        responses={(200, SVG): OpenApiTypes.STR, **UNCHANGED, **problems(400, 401, 404, 409)},
     )
     def get(self, request: Request, book_id: uuid.UUID, file_id: uuid.UUID) -> HttpResponseBase:
         """Return a picture of the loudness, peak and noise floor of each chapter."""

@@ -43,10 +43,7 @@ def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uui
 
 
 def _state_of(
-    job: Any,
-    progress: float,
-    audio_url: str | None,
-    segments: Mapping[SegmentKey, ClosedSegment],
+    job: Any, progress: float, audio_url: str | None, segments: Mapping[SegmentKey, ClosedSegment]
 ) -> JobState:
     """Return what events tell of a row and its segments."""
     is_final = job.status in job.FINAL

@@ -30,8 +30,7 @@ class QualitySerializer(serializers.Serializer[Any]):
     """The result of a take's quality check."""
 
     score = serializers.FloatField(
-        allow_null=True,
-        help_text="1 is the best, 0 the worst; null if the quality check was off.",
+        allow_null=True, help_text="1 is the best, 0 the worst; null if the quality check was off."
     )
     flags = serializers.ListField(
         child=serializers.CharField(),
@@ -240,12 +239,7 @@ class JobSerializer(JobListSerializer):
     file = serializers.SerializerMethodField()
 
     class Meta(JobListSerializer.Meta):
-        fields = (
-            *JobListSerializer.Meta.fields,
-            "file",
-            "text",
-            "lexicon",
-        )
+        fields = (*JobListSerializer.Meta.fields, "file", "text", "lexicon")
         read_only_fields = fields
 
     @extend_schema_field(FileReportSerializer(allow_null=True))

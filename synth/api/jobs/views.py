@@ -90,14 +90,8 @@ class JobsView(generics.ListAPIView[RenderJob]):
 
     @extend_schema(
         operation_id="create_job",
-        request={
-            "application/json": JobCreateSerializer,
-            "multipart/form-data": JobFormSerializer,
-        },
-        parameters=[
-            IDEMPOTENCY_PARAMETER,
-            *accepted_headers(200),
-        ],
+        request={"application/json": JobCreateSerializer, "multipart/form-data": JobFormSerializer},
+        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
         responses={
             200: JobSerializer,
             202: JobSerializer,

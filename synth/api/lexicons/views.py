@@ -81,8 +81,7 @@ class LexiconsView(generics.ListAPIView[Lexicon]):
                 attr="shared",
             )
         lexicon = store.save_lexicon(
-            Lexicon(owner_id=None if is_shared else request.user.pk),
-            _with_voice(request, values),
+            Lexicon(owner_id=None if is_shared else request.user.pk), _with_voice(request, values)
         )
         answer = Response(_view_of(request, lexicon.pk), status=201)
         answer["Location"] = reverse("lexicon", args=[lexicon.pk])

@@ -20,10 +20,7 @@ from synth.review.listing import FAILED, FLAGGED, REASONS, SHORT, books_of, sent
 from synth.transitions.takes import candidate_of
 
 NEIGHBOURS = 2  # on each side, within the chapter
-_SHORT_FLAG = {
-    "name": "too_short",
-    "sentence": "The take is too short for its text.",
-}
+_SHORT_FLAG = {"name": "too_short", "sentence": "The take is too short for its text."}
 
 
 class FlagSerializer(serializers.Serializer[Any]):

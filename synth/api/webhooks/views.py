@@ -25,11 +25,7 @@ from synth.api.webhooks.serializers import (
 )
 from synth.models import ApiKey, WebhookDelivery, WebhookEndpoint
 from synth.transitions import resend_delivery
-from synth.webhooks.endpoints import (
-    change_endpoint,
-    create_endpoint,
-    delete_endpoint,
-)
+from synth.webhooks.endpoints import change_endpoint, create_endpoint, delete_endpoint
 from synth.webhooks.events import tell_test
 from synth.webhooks.signing import rotate_secret, secret_of
 from ttsweb.http.api import ApiProblem, check_query

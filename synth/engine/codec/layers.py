@@ -196,12 +196,7 @@ class Snake(nn.Module):
         self.alpha = nn.Parameter(torch.empty(1, dim, 1))
 
     def forward(
-        self,
-        x: Tensor,
-        *,
-        bias: Tensor | None = None,
-        left: int = 0,
-        context: Tensor | None = None,
+        self, x: Tensor, *, bias: Tensor | None = None, left: int = 0, context: Tensor | None = None
     ) -> Tensor:
         """Map [B, dim, T] to [B, dim, left + T].
 

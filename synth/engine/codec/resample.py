@@ -99,10 +99,7 @@ class ResamplerChoice(enum.StrEnum):
 
 
 def resample_waveform(
-    waveform: Tensor,
-    rate_in: int,
-    rate_out: int,
-    choice: ResamplerChoice = ResamplerChoice.AUTO,
+    waveform: Tensor, rate_in: int, rate_out: int, choice: ResamplerChoice = ResamplerChoice.AUTO
 ) -> tuple[Tensor, str]:
     """Return a float32 waveform [N] at `rate_out` Hz, on its device, and which resampler ran.
 

@@ -138,12 +138,7 @@ def _draw_tokens(
 
 
 def _draw_codes(
-    model: DualAR,
-    state: DecodeState,
-    hidden: Tensor,
-    token: Tensor,
-    noise: FrameNoise,
-    cut: Cut,
+    model: DualAR, state: DecodeState, hidden: Tensor, token: Tensor, noise: FrameNoise, cut: Cut
 ) -> tuple[Tensor, Tensor]:
     """Return a frame's codes int64 [B, K] behind its token, and whether all logits were finite."""
     fast, cache = model.fast, state.fast_cache

@@ -245,12 +245,7 @@ class SlowAR(nn.Module):
         return rms_norm(x, self.norm.weight, self.norm_eps)
 
     def prefill(
-        self,
-        columns: Tensor,
-        spans: Sequence[Span],
-        cache: KVCache,
-        *,
-        rows: Tensor | None = None,
+        self, columns: Tensor, spans: Sequence[Span], cache: KVCache, *, rows: Tensor | None = None
     ) -> Tensor:
         """Run parts of several streams through in one pass, unpadded, and fill the cache.
 

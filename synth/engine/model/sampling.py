@@ -126,10 +126,7 @@ def check_sampling(sampling: Sampling, *, max_top_k: int, num_rows: int, lenient
     """
     low = 0 if lenient else 1
     for ok, sentence in (
-        (
-            TOP_P.holds(sampling.top_p),
-            f"top_p is {sampling.top_p}; it must be {TOP_P.words}.",
-        ),
+        (TOP_P.holds(sampling.top_p), f"top_p is {sampling.top_p}; it must be {TOP_P.words}."),
         (
             TEMPERATURE.holds(sampling.temperature),
             f"temperature is {sampling.temperature}; it must be {TEMPERATURE.words}.",

@@ -16,15 +16,7 @@ from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
 from synth.engine.model.kv_cache import Cache
 from synth.engine.model.layers import Block
 from synth.engine.model.linear import NativeGate, NativeLinear
-from synth.engine.native.library import (
-    AttendingC,
-    CacheC,
-    FrameC,
-    LayerC,
-    Library,
-    ModelC,
-    StackC,
-)
+from synth.engine.native.library import AttendingC, CacheC, FrameC, LayerC, Library, ModelC, StackC
 
 
 class NativeFrames:

@@ -163,15 +163,7 @@ class Library:
             raise MemoryError("no memory for a frame's intermediate results")
 
     def multiply(
-        self,
-        matrix: MatrixC,
-        x: int,
-        rows: int,
-        out: int,
-        *,
-        use: int,
-        rounds: bool,
-        threads: int,
+        self, matrix: MatrixC, x: int, rows: int, out: int, *, use: int, rounds: bool, threads: int
     ) -> None:
         """Multiply float32 rows at the address x into the address out."""
         if self._loaded.tts_multiply(ctypes.byref(matrix), x, rows, out, use, rounds, threads):

@@ -102,11 +102,7 @@ class CodecPasses:
                 self._hand_on(chunk, wave, finished, started_at)
 
     def _hand_on(
-        self,
-        chunk: LiveChunk,
-        wave: AudioArray,
-        finished: FinishedCodes | None,
-        started_at: float,
+        self, chunk: LiveChunk, wave: AudioArray, finished: FinishedCodes | None, started_at: float
     ) -> None:
         if wave.size:
             chunk.live.give(wave)

@@ -47,11 +47,7 @@ class SlotLoop:
     """
 
     def __init__(
-        self,
-        batch: SlotBatch,
-        codec: CodecThread,
-        counter: WorkCounter,
-        device: torch.device,
+        self, batch: SlotBatch, codec: CodecThread, counter: WorkCounter, device: torch.device
     ) -> None:
         """Prepare the thread; it begins with `start`."""
         self.batch, self.limit = batch, SlotLimit(batch.num_slots)
@@ -186,8 +182,7 @@ class SlotLoop:
                 else "while the segment waited"
             )
             resolve(
-                request.future,
-                DeadlineExceededError(seconds=request.deadline_seconds, where=where),
+                request.future, DeadlineExceededError(seconds=request.deadline_seconds, where=where)
             )
         if not self._any_done:
             return

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from lab.golden.generate import (
-    group_turns_into_batches,
-    split_into_batches,
-    split_text_by_speaker,
-)
+from lab.golden.generate import group_turns_into_batches, split_into_batches, split_text_by_speaker
 
 TAGGED = "  Once upon a time. <|speaker:1|> Yes. <|speaker:0|>No."
 

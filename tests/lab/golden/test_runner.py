@@ -10,12 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from lab.golden import (
-    checkpoint_checks,
-    forward_checks,
-    generation_checks,
-    text_checks,
-)
+from lab.golden import checkpoint_checks, forward_checks, generation_checks, text_checks
 from lab.golden.case import CaseResult, Check, GoldenFolder, GoldenFolderError
 from lab.golden.runner import PATHS, UnknownPathError, render_table, run_golden
 

@@ -43,10 +43,7 @@ def post_lines(api: APIClient, ada: Voice) -> Post:
             (one if isinstance(one, bytes) else json.dumps(one).encode()) + end for one in lines
         )
         return api.post(
-            "/api/v1/batches",
-            body,
-            content_type="application/x-ndjson",
-            query_params=given,
+            "/api/v1/batches", body, content_type="application/x-ndjson", query_params=given
         )
 
     return send

@@ -58,10 +58,7 @@ def make_files() -> None:
 
 def test_items_become_jobs_with_their_names_and_options(post: Post, api: APIClient) -> None:
     answer = post(
-        [
-            {"custom_id": "one", "text": "First.", "format": "mp3", "seed": 7},
-            {"text": "Second."},
-        ],
+        [{"custom_id": "one", "text": "First.", "format": "mp3", "seed": 7}, {"text": "Second."}],
         defaults={"voice": "Ada", "format": "flac"},
     )
 

@@ -259,10 +259,7 @@ ROUTES = [
 
 @pytest.mark.parametrize(("method", "rest"), ROUTES, ids=[f"{m}{r}" for m, r in ROUTES])
 def test_batches_of_others_are_not_there(
-    batch_of: MakeBatch,
-    client_of: Callable[[User], APIClient],
-    method: str,
-    rest: str,
+    batch_of: MakeBatch, client_of: Callable[[User], APIClient], method: str, rest: str
 ) -> None:
     batch = batch_of(1)
     stranger = client_of(make_user("stranger"))

@@ -40,10 +40,7 @@ def test_credits_are_the_first_and_last_chapter_and_stand_for_no_text_of_the_boo
     job = start_book(BookSource.objects.get())
 
     opening = "A Gate, by A. Porter and B. Porter, published in 1899. Read by Ada, Bob and Cy."
-    assert plan["credits"] == {
-        "opening_credits": opening,
-        "closing_credits": "The end of A Gate.",
-    }
+    assert plan["credits"] == {"opening_credits": opening, "closing_credits": "The end of A Gate."}
     titles = [chapter.title for chapter in job.chapters.all()]
     assert titles == ["Opening credits", "The Gate", "Closing credits"]
     first = job.chapters.all()[0].segments.order_by("index")

@@ -37,9 +37,7 @@ def path_of(book: BookSource, rest: str = "") -> str:
 
 
 def test_uploaded_book_is_kept_and_waits_for_a_worker(
-    api: APIClient,
-    sent_tasks: Callable[[str], list[str]],
-    stored_objects: Callable[[], list[str]],
+    api: APIClient, sent_tasks: Callable[[str], list[str]], stored_objects: Callable[[], list[str]]
 ) -> None:
     answer = send(api, voice="Ada", notes="end", pauses='{"paragraph": 500}')
 

@@ -195,9 +195,7 @@ def test_claim_reads_no_more_for_more_segments(voice: Voice) -> None:
         make_job(voice=voice, lane="a", segments=size)
         make_job(voice=voice, lane="b", segments=size)
         claim(1)
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             claim(4)
         numbers.append(len(queries))
 

@@ -9,12 +9,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import Export, RenderJob
-from synth.transitions import (
-    Claim,
-    claimable_exports,
-    fail_export,
-    finish_export,
-)
+from synth.transitions import Claim, claimable_exports, fail_export, finish_export
 from tests.factories import claim_row, make_job
 from ttsweb import leases
 

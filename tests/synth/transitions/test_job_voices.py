@@ -12,12 +12,7 @@ from synth.jobs.rerender import choose
 from synth.jobs.retry import RetryRefusedError, check_voice
 from synth.models import RenderJob, Segment
 from synth.options.voices import note_use, speaking_version
-from synth.transitions import (
-    claim_segments,
-    claimable_segments,
-    finish_segment,
-    stop_silenced_jobs,
-)
+from synth.transitions import claim_segments, claimable_segments, finish_segment, stop_silenced_jobs
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_user, make_voice
 from voices.models import Voice, VoiceVersion
 from voices.removal import delete_voice
@@ -38,11 +33,7 @@ def delete(voice: Voice) -> None:
     delete_voice(voice)
 
 
-DEEDS = [
-    (delete, "voice_deleted"),
-    (withdraw, "consent_withdrawn"),
-    (unshare, "voice_not_shared"),
-]
+DEEDS = [(delete, "voice_deleted"), (withdraw, "consent_withdrawn"), (unshare, "voice_not_shared")]
 silencing = pytest.mark.parametrize(("deed", "code"), DEEDS)
 
 
@@ -129,11 +120,7 @@ def test_nothing_of_the_job_is_tried_or_chosen_again(
 
 @pytest.mark.parametrize(
     ("deed", "code"),
-    [
-        (delete, "voice_not_found"),
-        (withdraw, "consent_withdrawn"),
-        (unshare, "voice_not_found"),
-    ],
+    [(delete, "voice_not_found"), (withdraw, "consent_withdrawn"), (unshare, "voice_not_found")],
 )
 def test_job_that_is_being_written_meanwhile_is_refused(
     voice: Voice, deed: Callable[[Voice], None], code: str

@@ -31,14 +31,7 @@ from synth.transitions import (
 )
 from synth.transitions.claims import wait_for_takes
 from synth.transitions.jobs import close_cancelled_jobs
-from tests.factories import (
-    CODEC_FINGERPRINT,
-    claim_row,
-    make_job,
-    make_take,
-    make_user,
-    make_voice,
-)
+from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases
@@ -320,9 +313,7 @@ def test_job_submitted_while_its_voice_is_deleted_is_refused_or_fails(database: 
             assert (job.status, job.error_code) == ("failed", "voice_deleted")
 
 
-def test_first_jobs_of_a_voice_wait_for_it_and_are_claimed_once_it_is_ready(
-    database: str,
-) -> None:
+def test_first_jobs_of_a_voice_wait_for_it_and_are_claimed_once_it_is_ready(database: str) -> None:
     voice = make_voice()
     VoiceVersion.objects.update(status=VoiceVersion.Status.PENDING)
     at_once(lambda _: submit_job(Order("The text of this job.", voice), owner=None))

@@ -12,13 +12,7 @@ from typing import Any
 import pytest
 
 from tests.ttsweb.client.faulty_server import FaultyServer, json_answer, problem
-from ttsweb.client import (
-    Client,
-    Clip,
-    NotFoundError,
-    VoiceFailedError,
-    WaitTimeoutError,
-)
+from ttsweb.client import Client, Clip, NotFoundError, VoiceFailedError, WaitTimeoutError
 
 ID = "5b0f4a0e-0d53-4bbb-8ad1-3f4e4b1b2f11"
 
@@ -99,10 +93,7 @@ def test_voices_and_clips_are_sent_by_the_numbers_of_their_speakers(
         "text": "Hello.",
         "voices": {"0": "Ada", "12": "Bob"},
         "references": {
-            "3": {
-                "audio": "data:application/octet-stream;base64,UklGRg==",
-                "text": "What is said.",
-            }
+            "3": {"audio": "data:application/octet-stream;base64,UklGRg==", "text": "What is said."}
         },
         "pauses": {"sentence": 10},
         "normalise": True,

@@ -147,10 +147,7 @@ def test_one_that_fails_or_is_deleted_keeps_no_other_from_its_file(
     assert told[1] == "voice_deleted: Deleted."
     assert told[3].endswith("4.wav; too_long: segment 3: Too long.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4.wav", "5.wav"]
-    assert items[3].as_object()["error"] == {
-        "code": "too_long",
-        "message": "segment 3: Too long.",
-    }
+    assert items[3].as_object()["error"] == {"code": "too_long", "message": "segment 3: Too long."}
 
 
 def test_file_that_cannot_be_written_is_an_error(

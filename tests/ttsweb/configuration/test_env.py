@@ -204,9 +204,7 @@ def test_secret_file_without_a_secret_is_refused(
         env_secret("TTS_X", help="A secret.")
 
 
-def test_secret_given_twice_is_refused_without_being_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_secret_given_twice_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TTS_X", "topsecret")
     monkeypatch.setenv("TTS_X_FILE", "/some/file")
 

@@ -173,11 +173,7 @@ def test_another_method_is_a_405() -> None:
 @pytest.mark.parametrize(
     ("method", "content_type", "sentence"),
     [
-        (
-            "POST",
-            "text/xml",
-            "'text/xml' is not accepted here; set the header `Content-Type` to ",
-        ),
+        ("POST", "text/xml", "'text/xml' is not accepted here; set the header `Content-Type` to "),
         (
             "POST",
             "",

@@ -83,9 +83,7 @@ def test_a_form_without_its_token_says_what_to_do() -> None:
     assert "load the page again" in response.content.decode()
 
 
-def test_a_failure_of_ours_is_a_problem_that_tells_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failure_of_ours_is_a_problem_that_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("secret")
 

@@ -82,11 +82,7 @@ def test_flac_and_vorbis_decode(container: str, subtype: str) -> None:
 
 def test_webm_without_a_duration_is_measured_by_decoding() -> None:
     content = coded_bytes(
-        tone(seconds=2.0, rate=48_000),
-        rate=48_000,
-        container="webm",
-        codec="libopus",
-        is_live=True,
+        tone(seconds=2.0, rate=48_000), rate=48_000, container="webm", codec="libopus", is_live=True
     )
 
     assert decoded(content, "webm").measures["duration_seconds"] == pytest.approx(2.0, abs=0.08)

@@ -145,9 +145,7 @@ def test_file_that_is_deleted_while_it_is_made_leaves_no_object(spoken: SpokenBo
     assert stored() == before
 
 
-def test_take_whose_audio_is_lost_is_rendered_again_and_the_file_waits(
-    spoken: SpokenBook,
-) -> None:
+def test_take_whose_audio_is_lost_is_rendered_again_and_the_file_waits(spoken: SpokenBook) -> None:
     segment = spoken.job.segments.select_related("take").first()
     assert segment is not None
     assert segment.take is not None
@@ -243,9 +241,7 @@ def stored() -> list[str]:
 
 
 @pytest.mark.thorough
-def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(
-    pair: Pair,
-) -> None:
+def test_worker_that_is_killed_while_it_makes_a_file_leaves_it_to_the_next_one(pair: Pair) -> None:
     pair.start_worker().wait_ready()
     wait_encoded(new_voice("Ada"))
     user = make_user("owner")

@@ -58,12 +58,7 @@ def epub(*chapters: tuple[str, str]) -> bytes:
 
 
 def upload(
-    owner: User,
-    content: bytes,
-    *,
-    start: bool = False,
-    name: str = "b.epub",
-    **options: Any,
+    owner: User, content: bytes, *, start: bool = False, name: str = "b.epub", **options: Any
 ) -> BookSource:
     asked = {
         "file": SimpleUploadedFile(name, content),

@@ -74,9 +74,7 @@ def test_worker_killed_while_rendering_costs_nothing_but_time(pair: Pair) -> Non
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pair", ["files"], indirect=True)
-def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(
-    pair: Pair,
-) -> None:
+def test_worker_that_comes_back_under_its_name_does_not_wait_for_its_own_lease(pair: Pair) -> None:
     long: dict[str, Any] = {"TTS_LEASE_SECONDS": 300}
     first = pair.start_worker("w1", **long).wait_ready()
     voice = new_voice()

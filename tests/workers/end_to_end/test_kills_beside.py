@@ -26,10 +26,7 @@ from tests.workers.pairs import (
 from ttsweb.leases import LOSSES_IN_COMPANY
 from voices.models import Voice, VoiceVersion
 
-pytestmark = [
-    pytest.mark.thorough,
-    pytest.mark.parametrize("pair", ["files"], indirect=True),
-]
+pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("pair", ["files"], indirect=True)]
 BOOK = epub(("Oxen", "Ox one. Ox two."))
 
 

@@ -44,14 +44,7 @@ print(Voice.objects.count(), VoiceVersion.objects.count(), RenderJob.objects.cou
       CodesCounter.objects.get(pk="encoder_run").value)
 """
 CLOSED_STDIN = "import os, sys; os.close(0); os.execv(sys.executable, sys.argv[1:])"
-FIELDS = {
-    "audio_path",
-    "audio_seconds",
-    "wall_seconds",
-    "encoder_runs",
-    "checkpoint",
-    "licence",
-}
+FIELDS = {"audio_path", "audio_seconds", "wall_seconds", "encoder_runs", "checkpoint", "licence"}
 
 
 @dataclass

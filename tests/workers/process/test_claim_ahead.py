@@ -54,8 +54,7 @@ def test_before_any_segment_ended_each_slot_has_one_waiting(ahead: ClaimAhead) -
 
 
 @pytest.mark.parametrize(
-    ("per_second", "most"),
-    [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 48)],
+    ("per_second", "most"), [(0.1, SLOTS + 4), (2, SLOTS + 8), (10, SLOTS + 40), (1000, SLOTS + 48)]
 )
 def test_what_lies_ahead_is_some_seconds_of_work_between_its_bounds(
     ahead: ClaimAhead, clock: Clock, per_second: float, most: int

@@ -62,9 +62,7 @@ def test_every_kind_of_claim_is_handed_back_unspent(process: MiniatureProcess) -
     assert not ClipCodes.objects.filter(claim_token__isnull=False).exists()
 
 
-def test_segment_of_a_cancelled_job_is_not_queued_again(
-    process: MiniatureProcess,
-) -> None:
+def test_segment_of_a_cancelled_job_is_not_queued_again(process: MiniatureProcess) -> None:
     codec = process.host.engine.codec_fingerprint
     job = make_job(version=make_version(codec_fingerprint=codec))
     take_work(process)

@@ -142,10 +142,7 @@ def test_outage_spends_no_attempt(
 
 
 def test_engine_error_that_may_pass_is_tried_again_and_then_fails(
-    process: MiniatureProcess,
-    voice: Voice,
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
+    process: MiniatureProcess, voice: Voice, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.MAX_ATTEMPTS = 2
 

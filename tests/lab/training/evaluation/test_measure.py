@@ -69,11 +69,7 @@ def test_another_sentence_in_another_voice_is_found_out() -> None:
 
 @pytest.mark.parametrize(
     ("parrot", "early", "runaway"),
-    [
-        (Parrot(length=0.5), 1, 0),
-        (Parrot(length=1.8), 0, 1),
-        (Parrot(ended=False), 0, 1),
-    ],
+    [(Parrot(length=0.5), 1, 0), (Parrot(length=1.8), 0, 1), (Parrot(ended=False), 0, 1)],
 )
 def test_ends_are_told_by_length_and_by_the_end_token(
     parrot: Parrot, early: float, runaway: float

@@ -140,9 +140,7 @@ def test_wider_cache_holds_the_numbers_rounded_as_the_model_rounds(
         assert torch.equal(each[1, :, :, 1], each[1, :, :, 1].bfloat16().float())
 
 
-def test_bucket_of_a_larger_cache_is_written_within_its_streams(
-    generator: torch.Generator,
-) -> None:
+def test_bucket_of_a_larger_cache_is_written_within_its_streams(generator: torch.Generator) -> None:
     qkv, rope, cache = _inputs(generator, rows=2, streams=2, dtype=torch.float32)
     larger = torch.full((2, 3, 5, 2, 10, 16), float("nan"), device=qkv.device)
     keys, values = larger[:, 2, :2]

@@ -107,9 +107,7 @@ def test_row_does_not_depend_on_the_rows_beside_it(generator: torch.Generator, r
     assert torch.equal(gemv(x, weight)[0], gemv(other, weight)[0])
 
 
-def test_rows_that_more_rows_follow_keep_their_bits(
-    generator: torch.Generator,
-) -> None:
+def test_rows_that_more_rows_follow_keep_their_bits(generator: torch.Generator) -> None:
     x = draw(generator, 16, 300, dtype=torch.float32)
     weight = draw(generator, 24, 300, dtype=torch.float32)
 
