@@ -236,6 +236,21 @@ def test_moved_folder_gets_a_new_venv(checkout: Checkout) -> None:
     assert ended.out == "['demo']\n"
 
 
+def test_link_to_another_checkouts_venv_is_replaced_and_that_one_kept(checkout: Checkout) -> None:
+    checkout.run("demo")
+    others = checkout.root / "other"
+    (checkout.root / ".venv").rename(others)
+    (others / ".tts-made").write_text("of another checkout\n")
+    (checkout.root / ".venv").symlink_to(others)
+    checkout.calls()
+
+    ended = checkout.run("demo")
+
+    assert (ended.code, checkout.calls()) == (2, FIRST_RUN), ended.err
+    assert not (checkout.root / ".venv").is_symlink()
+    assert (others / "bin" / "python").exists()
+
+
 def test_active_venv_that_no_longer_fits_is_made_with_another_python(checkout: Checkout) -> None:
     checkout.run("demo")
     checkout.calls()
