@@ -18,6 +18,7 @@ from synth.books.rules import (
     SpeakerNames,
     Tables,
 )
+from ttsweb.commands.noun_command import argument
 from ttsweb.terminal.plain_table import one_line
 
 PLAN_RULES: dict[str, type[Notes | Tables | AltTexts | SpeakerNames]] = {
@@ -54,8 +55,8 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
             "left out"
         ),
     )
-
-    add_switches(parser)
+    for names, options in SWITCHES:
+        parser.add_argument(*names, **options)
 
 
 MOST_ROWS = 8  # of each reason that a person is shown
@@ -63,16 +64,14 @@ _WIDTH = 80
 _PLACE = re.compile(r"(?P<chapter>[\w.]+?)(?::(?P<block>\d{1,6}))?\Z")
 
 
-def add_switches(parser: ArgumentParser) -> None:
-    """Take `--include` and `--exclude`."""
-    what = "a reason such as hidden, a chapter's number, or CHAPTER:BLOCK, as the plan lists them"
+_WHAT = "a reason such as hidden, a chapter's number, or CHAPTER:BLOCK, as the plan lists them"
+SWITCHES = tuple(
+    argument(f"--{name}", action="append", default=[], metavar="WHAT", help=help_text)
     for name, help_text in (
-        ("include", f"in a book, speak what the plan leaves out: {what}; may be repeated"),
+        ("include", f"in a book, speak what the plan leaves out: {_WHAT}; may be repeated"),
         ("exclude", "in a book, leave out what the plan speaks; same names as for --include"),
-    ):
-        parser.add_argument(
-            f"--{name}", action="append", default=[], metavar="WHAT", help=help_text
-        )
+    )
+)
 
 
 def edits_of(chosen: Namespace, chapters: Sequence[str]) -> list[dict[str, Any]]:

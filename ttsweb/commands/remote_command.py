@@ -143,8 +143,9 @@ class RemoteCommand(BaseCommand):
     def _tell_detached(self, *, as_json: bool) -> None:
         left = [item for item in self.followed if not item.is_closed]
         if as_json:
-            found = [{"job": item.job["id"], "come_back": item.come_back} for item in left]
-            self.tell({"detached": found})
+            jobs = [{"job": item.job["id"], "come_back": item.come_back} for item in left]
+            others = [{"come_back": line} for line in self.come_back]
+            self.tell({"detached": [*jobs, *others]})
         if not self._tell_left():
             self.note("Stopped.")
 

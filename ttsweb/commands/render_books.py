@@ -20,12 +20,20 @@ from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.client.types import BookBatch, BookBatchEntry
 from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
+from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.terminal.bars import BookBatchBars, told_of_batch
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 
 AT_WORK = "sampling,queued,running,paused"
 FINISHED = "succeeded,partial"
+SHELF, FLAT = "shelf", "flat"
+LAYOUT = argument(
+    "--layout",
+    choices=(SHELF, FLAT),
+    default=SHELF,
+    help="shelf: Author/Series/Title, as Audiobookshelf needs it; flat: as in the source folder",
+)
 _NOT_OF_BOOKS = ("deadline", "webhook")  # the webhook is the batch's
 
 
@@ -47,19 +55,8 @@ def add_batch_arguments(parser: ArgumentParser) -> None:
             "approval"
         ),
     )
-    add_layout_argument(group)
-
-
-def add_layout_argument(parser: Any) -> None:
-    """Take how the finished books lie below the folder."""
-    parser.add_argument(
-        "--layout",
-        choices=LAYOUTS,
-        default=SHELF,
-        help=(
-            "shelf: Author/Series/Title, as Audiobookshelf needs it; flat: as in the source folder"
-        ),
-    )
+    names, options = LAYOUT
+    group.add_argument(*names, **options)
 
 
 def is_batch(chosen: Namespace) -> bool:
@@ -280,8 +277,6 @@ def _tell_end(
         raise SystemExit(1)
 
 
-SHELF, FLAT = "shelf", "flat"
-LAYOUTS = (SHELF, FLAT)
 LEDGER_FOLDER = ".ttsweb"  # below the folder: which books of which batch are there already
 
 

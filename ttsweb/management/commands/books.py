@@ -3,115 +3,108 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
-from itertools import islice
+from argparse import Namespace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
-from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.client.types import Book, BookFileKind
+from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.errors import CommandError, StepError
-from ttsweb.commands.plan_switches import add_switches, edits_of, left_out_lines
-from ttsweb.commands.remote_command import RemoteCommand
-from ttsweb.management.commands.jobs import count
+from ttsweb.commands.plan_switches import SWITCHES, edits_of, left_out_lines
 from ttsweb.terminal.bars import BookBars, speed_of
-from ttsweb.terminal.plain_table import one_line, table
+from ttsweb.terminal.plain_table import one_line
 
-LISTED = 20
-_PLAIN = ("pause", "resume", "cancel", "retry", "approve")
 ENDINGS = {
     **{name: one.extension for name, one in BOOK_FILES.items()},
     **{"chapters": "zip", "shelf": "zip", "read_along": "epub", "sample": "mp3", "report": "json"},
 }
+CHAPTER_COLUMNS: nouns.Cells = {
+    "#": lambda chapter: chapter["index"] + 1,
+    "read": lambda chapter: "yes" if chapter["included"] else "no",
+    "chars": "source_chars",
+    "time": lambda chapter: f"{chapter['seconds'] / 60:.0f} min",
+    "lang": "language",
+    "voice": "voice",
+    "title": lambda chapter: (
+        chapter["title"] if chapter["included"] else f"{chapter['title']} ({chapter['reason']})"
+    ),
+}
+FILE_COLUMNS: nouns.Cells = {
+    "id": "id",
+    "kind": "kind",
+    "status": "status",
+    "MB": lambda file: f"{file['size_bytes'] / 1e6:.1f}",
+    "error": "error_message",
+}
 
 
-class Command(RemoteCommand):
+class Command(nouns.NounCommand):
     """`books ls|show|plan|start|pause|resume|cancel|retry|approve|delete|files|download`."""
 
     help = "Manage books on the server at TTS_URL; ./tts render uploads them."
+    noun = "books"
+    actions: ClassVar[nouns.Actions] = {
+        "ls": nouns.action("list books, newest first", nouns.LIMIT),
+        "show": nouns.action("show a book and its progress", nouns.ID),
+        "plan": nouns.action(
+            "print what is spoken of a book, and what is not", *SWITCHES, nouns.ID
+        ),
+        "start": nouns.action(
+            "render a planned book",
+            nouns.argument(
+                "--voice", help="id or name of a voice, instead of the book's present voice"
+            ),
+            nouns.ID,
+        ),
+        "files": nouns.action("list the files that were made of a book", nouns.ID),
+        "download": nouns.action(
+            "download a file of a book",
+            nouns.argument(
+                "--kind",
+                choices=get_args(BookFileKind),
+                help="kind of file, made first if it does not exist; default: the audiobook",
+            ),
+            nouns.argument("--preset", choices=("standard", "acx")),
+            nouns.argument(
+                "--partial", action="store_true", help="use only the chapters that are complete now"
+            ),
+            nouns.OUTPUT,
+            nouns.follow("wait until the book has ended"),
+            nouns.ID,
+        ),
+        **{
+            name: nouns.each(f"{name} books")
+            for name in ("pause", "resume", "cancel", "retry", "approve", "delete")
+        },
+    }
+    columns: ClassVar[nouns.Cells] = {
+        "id": "id",
+        "status": "status",
+        "done": nouns.share_of,
+        "title": lambda book: book["title"] or book["filename"],
+        "error": "error_message",
+    }
+    lines: ClassVar[nouns.Cells] = {
+        "id": "id",
+        "title": lambda book: book["title"] or book["filename"],
+        "authors": lambda book: ", ".join(book["authors"]),
+        "status": "status",
+        "job": "job",
+        "chapters": lambda book: "{included} of {chapters}".format_map(_plan(book)),
+        "expected": lambda book: f"{_plan(book)['expected_seconds'] / 3600:.2f} h",
+        "progress": lambda book: (
+            f"{book['progress']['share']:.1%}, {speed_of(book['progress'], book['status'])}"
+            if book["progress"]
+            else ""
+        ),
+        "error": nouns.error_of,
+    }
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare one parser for each action."""
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        ls = actions.add_parser("ls", help="list books, newest first")
-        ls.add_argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
-        show = actions.add_parser("show", help="show a book and its progress")
-        plan = actions.add_parser("plan", help="print what is spoken of a book, and what is not")
-        add_switches(plan)
-        start = actions.add_parser("start", help="render a planned book")
-        start.add_argument(
-            "--voice", help="id or name of a voice, instead of the book's present voice"
-        )
-        files = actions.add_parser("files", help="list the files that were made of a book")
-        download = actions.add_parser("download", help="download a file of a book")
-        download.add_argument(
-            "--kind",
-            choices=get_args(BookFileKind),
-            help="kind of file, made first if it does not exist; default: the audiobook",
-        )
-        download.add_argument("--preset", choices=("standard", "acx"))
-        download.add_argument(
-            "--partial", action="store_true", help="use only the chapters that are complete now"
-        )
-        download.add_argument("-o", "--output", "--out", dest="out", type=Path)
-        download.add_argument("--follow", action="store_true", help="wait until the book has ended")
-        for action in (show, plan, start, files, download):
-            action.add_argument("id")
-        several = []
-        for name in (*_PLAIN, "delete"):
-            action = actions.add_parser(name, help=f"{name} books")
-            action.add_argument("ids", nargs="+", metavar="id")
-            several.append(action)
-        for action in (ls, show, plan, start, files, download, *several):
-            action.add_argument("--json", action="store_true", help="print one JSON object")
-
-    def run(self, client: Client, chosen: Namespace) -> None:
-        """Do the action."""
-        if chosen.action in _PLAIN:
-            act = getattr(client.books, chosen.action)
-            self._tell_books([act(one) for one in chosen.ids], chosen)
-            return
-        actions = {
-            "ls": self._list,
-            "show": self._show,
-            "plan": self._plan,
-            "start": self._start,
-            "delete": self._delete,
-            "files": self._files,
-            "download": self._download,
-        }
-        actions[chosen.action](client, chosen)
-
-    def _list(self, client: Client, chosen: Namespace) -> None:
-        self._tell_books(list(islice(client.books.list(), chosen.limit)), chosen)
-
-    def _show(self, client: Client, chosen: Namespace) -> None:
-        book = client.books.get(chosen.id)
-        if chosen.json:
-            self.tell(book)
-            return
-        progress = book["progress"]
-        plan = book["plan"] or {}
-        lines: list[tuple[str, Any]] = [
-            ("id", book["id"]),
-            ("title", book["title"] or book["filename"]),
-            ("authors", ", ".join(book["authors"])),
-            ("status", book["status"]),
-            ("job", book["job"] or ""),
-            ("chapters", f"{plan.get('included', 0)} of {plan.get('chapters', 0)}"),
-            ("expected", f"{plan.get('expected_seconds', 0) / 3600:.2f} h"),
-            ("progress", f"{progress['share']:.1%}, {speed_of(progress, book['status'])}"
-             if progress else ""),
-            ("error", f"{book['error_code']}: {book['error_message']}" if book["error_code"]
-             else ""),
-        ]  # fmt: skip
-        for name, value in lines:
-            if value:
-                self.stdout.write(f"{name:<10}{one_line(str(value), 200)}")
-
-    def _plan(self, client: Client, chosen: Namespace) -> None:
+    def do_plan(self, client: Client, chosen: Namespace) -> None:
+        """Print a plan, after the edits that the switches ask for."""
         plan = client.books.plan(chosen.id)
         if chosen.include or chosen.exclude:
             try:
@@ -122,49 +115,27 @@ class Command(RemoteCommand):
         if chosen.json:
             self.tell(plan)
             return
-        rows = [
-            (one["index"] + 1, "yes" if one["included"] else "no", one["source_chars"],
-             f"{one['seconds'] / 60:.0f} min", one["language"], one["voice"],
-             one["title"] if one["included"] else f"{one['title']} ({one['reason']})")
-            for one in plan["chapters"]
-        ]  # fmt: skip
-        for line in table(("#", "read", "chars", "time", "lang", "voice", "title"), rows):
-            self.stdout.write(line)
+        self.print_table(CHAPTER_COLUMNS, plan["chapters"])
         for line in left_out_lines(plan):
             self.stdout.write(line)
         for warning in plan["warnings"]:
             self.note(f"warning: {one_line(str(warning), 200)}")
 
-    def _start(self, client: Client, chosen: Namespace) -> None:
-        self._tell_books([client.books.start(chosen.id, voice=chosen.voice)], chosen)
+    def do_start(self, client: Client, chosen: Namespace) -> None:
+        """Have a planned book rendered."""
+        self.print_acted([client.books.start(chosen.id, voice=chosen.voice)], chosen)
 
-    def _delete(self, client: Client, chosen: Namespace) -> None:
-        for one in chosen.ids:
-            client.books.delete(one)
-        if chosen.json:
-            self.tell({"deleted": chosen.ids})
+    def do_files(self, client: Client, chosen: Namespace) -> None:
+        """Print the files of a book."""
+        self.print_rows("files", client.books.files(chosen.id), chosen, FILE_COLUMNS)
 
-    def _files(self, client: Client, chosen: Namespace) -> None:
-        files = list(client.books.files(chosen.id))
-        if chosen.json:
-            self.tell({"files": files})
-            return
-        rows = [
-            (one["id"], one["kind"], one["status"], f"{one['size_bytes'] / 1e6:.1f}",
-             one["error_message"])
-            for one in files
-        ]  # fmt: skip
-        for line in table(("id", "kind", "status", "MB", "error"), rows):
-            self.stdout.write(line)
-
-    def _download(self, client: Client, chosen: Namespace) -> None:
+    def do_download(self, client: Client, chosen: Namespace) -> None:
+        """Write a file of a book, made first if it does not exist."""
         book = client.books.get(chosen.id)
         if chosen.follow and book["status"] not in JOB_FINAL:
             out = f" -o {chosen.out}" if chosen.out else ""
-            self.come_back = [f"./tts books download {book['id']} --follow{out}"]
-            client.retries = WAIT_RETRIES
-            with BookBars(sys.stderr) as bars:
-                book = client.books.wait(book["id"], on_update=bars.show)
+            line = f"./tts books download {book['id']} --follow{out}"
+            book = self.wait(client, book, BookBars(sys.stderr), line)
             self.come_back = []
         if book["status"] in JOB_FINAL and book["status"] not in JOB_WITH_AUDIO:
             raise StepError(
@@ -193,18 +164,9 @@ class Command(RemoteCommand):
         target = _target(book, chosen.out, ENDINGS.get(kind, kind))
         return client.books.download_file(book["id"], made["id"], target)
 
-    def _tell_books(self, books: list[Book], chosen: Namespace) -> None:
-        if chosen.json:
-            self.tell({"books": books})
-            return
-        rows = [
-            (one["id"], one["status"],
-             f"{one['progress']['share']:.0%}" if one["progress"] is not None else "",
-             one["title"] or one["filename"], one["error_message"])
-            for one in books
-        ]  # fmt: skip
-        for line in table(("id", "status", "done", "title", "error"), rows):
-            self.stdout.write(line)
+
+def _plan(book: Book) -> Mapping[str, Any]:
+    return book["plan"] or {"included": 0, "chapters": 0, "expected_seconds": 0}
 
 
 def _target(book: Book, out: Path | None, ending: str) -> Path:

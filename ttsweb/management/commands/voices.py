@@ -4,83 +4,111 @@ from __future__ import annotations
 
 import sys
 import time
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from pathlib import Path
+from typing import ClassVar
 
 from ttsweb.client import Client, Clip, Voice
+from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.errors import CommandError
-from ttsweb.commands.remote_command import RemoteCommand
-from ttsweb.terminal.plain_table import one_line, table
+from ttsweb.terminal.plain_table import one_line
 from ttsweb.terminal.progress import Progress
 
-_SHARED = "allow every other user of the server to speak with the voice"
+VOICE = nouns.argument("voice", help="name or id")
+SHARED = nouns.argument(
+    "--shared",
+    action="store_true",
+    help="allow every other user of the server to speak with the voice",
+)
+NO_WAIT = nouns.argument(
+    "--no-wait", action="store_true", help="return before the voice is encoded"
+)
 
 
-class Command(RemoteCommand):
+class Command(nouns.NounCommand):
     """`voices add|ls|show|rm|export|import`."""
 
     help = "Add, list, show, delete, export and import voices of the server at TTS_URL."
+    noun = "voices"
+    actions: ClassVar[nouns.Actions] = {
+        "add": nouns.action(
+            "make a voice from one or more clips",
+            nouns.argument("name"),
+            nouns.argument(
+                "--clip",
+                type=Path,
+                action="append",
+                required=True,
+                help="audio file; repeat it for several clips",
+            ),
+            nouns.argument(
+                "--transcript",
+                action="append",
+                required=True,
+                help="words that are spoken in the clip; one for each clip, in their order",
+            ),
+            nouns.argument(
+                "--consent",
+                required=True,
+                help="how the speaker gave consent; the server stores it",
+            ),
+            nouns.argument("--description", default=""),
+            nouns.argument(
+                "--language", default="", help="language of the voice, such as en or pt-BR"
+            ),
+            SHARED,
+            NO_WAIT,
+        ),
+        "ls": nouns.action("list voices, newest first"),
+        "show": nouns.action("show a voice", VOICE),
+        "rm": nouns.action(
+            "delete voices and their clips",
+            nouns.argument("voices", nargs="+", metavar="voice", help="name or id"),
+        ),
+        "export": nouns.action(
+            "export a voice as one file",
+            VOICE,
+            nouns.argument(
+                "--out", type=Path, required=True, metavar="FILE", help="name of the file"
+            ),
+        ),
+        "import": nouns.action(
+            "import an exported voice",
+            nouns.argument("file", type=Path, help="a file made by `voices export`"),
+            nouns.argument("--name", default="", help="name that replaces the one in the file"),
+            SHARED,
+            NO_WAIT,
+        ),
+    }
+    columns: ClassVar[nouns.Cells] = {
+        "id": "id",
+        "status": "status",
+        "language": "language",
+        "clips": lambda voice: len(voice["clips"]),
+        "name": "name",
+    }
+    lines: ClassVar[nouns.Cells] = {
+        "id": "id",
+        "name": "name",
+        "status": "status",
+        "error": nouns.error_of,
+        "language": "language",
+        "owner": "owner",
+        "shared": lambda voice: "yes" if voice["shared"] else "",
+        "version": "version",
+        "frames": "frames",
+        "consent": "consent_statement",
+        "given by": lambda voice: f"{voice['consent_by']}, {voice['consent_at'][:10]}",
+        "clip": lambda voice: [f"{one['filename']}: {one['transcript']}" for one in voice["clips"]],
+        "warning": lambda voice: [warning["message"] for warning in voice["warnings"]],
+    }
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare one parser for each action."""
-        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-        add = actions.add_parser("add", help="make a voice from one or more clips")
-        add.add_argument("name")
-        add.add_argument(
-            "--clip",
-            type=Path,
-            action="append",
-            required=True,
-            help="audio file; repeat it for several clips",
-        )
-        add.add_argument(
-            "--transcript",
-            action="append",
-            required=True,
-            help="words that are spoken in the clip; one for each clip, in their order",
-        )
-        add.add_argument(
-            "--consent", required=True, help="how the speaker gave consent; the server stores it"
-        )
-        add.add_argument("--description", default="")
-        add.add_argument(
-            "--language", default="", help="language of the voice, such as en or pt-BR"
-        )
-        add.add_argument("--shared", action="store_true", help=_SHARED)
-        ls = actions.add_parser("ls", help="list voices, newest first")
-        show = actions.add_parser("show", help="show a voice")
-        show.add_argument("voice", help="name or id")
-        rm = actions.add_parser("rm", help="delete voices and their clips")
-        rm.add_argument("voices", nargs="+", metavar="voice", help="name or id")
-        export = actions.add_parser("export", help="export a voice as one file")
-        export.add_argument("voice", help="name or id")
-        export.add_argument(
-            "--out", type=Path, required=True, metavar="FILE", help="name of the file"
-        )
-        import_ = actions.add_parser("import", help="import an exported voice")
-        import_.add_argument("file", type=Path, help="a file made by `voices export`")
-        import_.add_argument("--name", default="", help="name that replaces the one in the file")
-        import_.add_argument("--shared", action="store_true", help=_SHARED)
-        for action in (add, import_):
-            action.add_argument(
-                "--no-wait", action="store_true", help="return before the voice is encoded"
-            )
-        for action in (add, ls, show, rm, export, import_):
-            action.add_argument("--json", action="store_true", help="print one JSON object")
+    def do_show(self, client: Client, chosen: Namespace) -> None:
+        """Print a voice."""
+        self.show(client.voices.find(chosen.voice), chosen)
 
-    def run(self, client: Client, chosen: Namespace) -> None:
-        """Do the action."""
-        actions = {
-            "add": self._add,
-            "ls": self._list,
-            "show": self._show,
-            "rm": self._remove,
-            "export": self._export,
-            "import": self._import,
-        }
-        actions[chosen.action](client, chosen)
-
-    def _add(self, client: Client, chosen: Namespace) -> None:
+    def do_add(self, client: Client, chosen: Namespace) -> None:
+        """Make a voice of clips."""
         if len(chosen.clip) != len(chosen.transcript):
             raise CommandError("each --clip needs a --transcript", returncode=2)
         pairs = zip(chosen.clip, chosen.transcript, strict=True)
@@ -94,7 +122,8 @@ class Command(RemoteCommand):
         )
         self._tell_made(client, voice, chosen)
 
-    def _export(self, client: Client, chosen: Namespace) -> None:
+    def do_export(self, client: Client, chosen: Namespace) -> None:
+        """Write a voice as one file."""
         voice = client.voices.find(chosen.voice)
         path = client.voices.export(voice["id"], chosen.out)
         size = path.stat().st_size
@@ -103,7 +132,8 @@ class Command(RemoteCommand):
         else:
             self.stdout.write(f"{path}  {size} bytes  {one_line(voice['name'])}")
 
-    def _import(self, client: Client, chosen: Namespace) -> None:
+    def do_import(self, client: Client, chosen: Namespace) -> None:
+        """Make a voice of such a file."""
         voice = client.voices.import_(chosen.file, name=chosen.name, shared=chosen.shared)
         self._tell_made(client, voice, chosen)
 
@@ -134,44 +164,8 @@ class Command(RemoteCommand):
         finally:
             progress.leave()
 
-    def _list(self, client: Client, chosen: Namespace) -> None:
-        found = list(client.voices.list())
-        if chosen.json:
-            self.tell({"voices": found})
-            return
-        rows = [
-            (voice["id"], voice["status"], voice["language"], len(voice["clips"]), voice["name"])
-            for voice in found
-        ]
-        for line in table(("id", "status", "language", "clips", "name"), rows):
-            self.stdout.write(line)
-
-    def _show(self, client: Client, chosen: Namespace) -> None:
-        voice = client.voices.find(chosen.voice)
-        if chosen.json:
-            self.tell(voice)
-            return
-        error = f"{voice['error_code']}: {voice['error_message']}" if voice["error_code"] else ""
-        rows = [
-            ("id", voice["id"]),
-            ("name", voice["name"]),
-            ("status", voice["status"]),
-            ("error", error),
-            ("language", voice["language"]),
-            ("owner", voice["owner"] or ""),
-            ("shared", "yes" if voice["shared"] else ""),
-            ("version", voice["version"]),
-            ("frames", voice["frames"]),
-            ("consent", voice["consent_statement"]),
-            ("given by", f"{voice['consent_by']}, {voice['consent_at'][:10]}"),
-            *(("clip", f"{clip['filename']}: {clip['transcript']}") for clip in voice["clips"]),
-            *(("warning", warning["message"]) for warning in voice["warnings"]),
-        ]
-        for name, value in rows:
-            if value != "":
-                self.stdout.write(f"{name:<12}{one_line(str(value), 200)}")
-
-    def _remove(self, client: Client, chosen: Namespace) -> None:
+    def do_rm(self, client: Client, chosen: Namespace) -> None:
+        """Delete voices, once all of them are found."""
         found = [client.voices.find(name) for name in chosen.voices]
         for voice in found:
             client.voices.delete(voice["id"])

@@ -1,0 +1,193 @@
+"""A command of one noun, such as `jobs`: what all nouns do alike follows from its tables."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ttsweb.client import Client
+from ttsweb.client.http import WAIT_RETRIES
+from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.terminal.bars import BatchBar, BookBars
+from ttsweb.terminal.plain_table import one_line, table
+
+LISTED = 20
+_WIDTH = 200  # of a value that `show` prints
+
+Row = Mapping[str, Any]
+# What is printed of a row, by the name it is printed under: its field, or a function of the row.
+Cells = Mapping[str, str | Callable[[Any], object]]
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+Action = tuple[str, Sequence[Argument]]
+Actions = Mapping[str, Action]
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """Return what `ArgumentParser.add_argument` takes."""
+    return names, options
+
+
+def action(help_text: str, *arguments: Argument) -> Action:
+    """Return an action's help and its arguments."""
+    return help_text, arguments
+
+
+def follow(help_text: str) -> Argument:
+    """Return the flag that waits for an end."""
+    return argument("--follow", action="store_true", help=help_text)
+
+
+def each(help_text: str) -> Action:
+    """Return an action that does the same to several rows."""
+    return action(help_text, argument("ids", nargs="+", metavar="id"))
+
+
+def count(text: str) -> int:
+    """Return a number of rows.
+
+    Raises:
+        ValueError: it is not positive; argparse prints that.
+    """
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+ID = argument("id")
+STATUS = argument("--status", help="one or more statuses, separated by commas")
+LIMIT = argument("--limit", type=count, default=LISTED, help=f"how many at most ({LISTED})")
+OUTPUT = argument("-o", "--output", "--out", dest="out", type=Path)
+JSON = argument("--json", action="store_true", help="print one JSON object")
+
+
+class NounCommand(RemoteCommand):
+    """The rows of one kind at the server.
+
+    An action is done by the method `do_NAME`; one without a method is the client's method of that
+    name, called for each id, and the rows that it returns are printed.
+
+    Attributes:
+        noun: the client's attribute, such as `jobs`; JSON lists rows under this name as well.
+        actions: by name, in the order of the help.
+        filters: the arguments of `ls` that the client's `list` takes.
+        columns: of the table of rows.
+        brief: those columns that an action's rows are printed with, without a head; empty for the
+            whole table.
+        lines: what `show` prints; an empty value has no line.
+    """
+
+    noun: ClassVar[str]
+    actions: ClassVar[Actions]
+    filters: ClassVar[Sequence[str]] = ()
+    columns: ClassVar[Cells]
+    brief: ClassVar[Sequence[str]] = ()
+    lines: ClassVar[Cells]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare one parser for each action."""
+        parsers = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+        for name, (help_text, arguments) in self.actions.items():
+            of_action = parsers.add_parser(name, help=help_text)
+            for names, options in (*arguments, JSON):
+                of_action.add_argument(*names, **options)
+
+    def run(self, client: Client, chosen: Namespace) -> None:
+        """Do the action."""
+        getattr(self, f"do_{chosen.action}", self.do_each)(client, chosen)
+
+    def do_ls(self, client: Client, chosen: Namespace) -> None:
+        """Print rows as a table."""
+        given = {name: getattr(chosen, name) for name in self.filters}
+        rows = self._resource(client).list(**given)
+        self.print_rows(self.noun, islice(rows, getattr(chosen, "limit", None)), chosen)
+
+    def do_show(self, client: Client, chosen: Namespace) -> None:
+        """Print a row, a value on each line."""
+        self.show(self._resource(client).get(chosen.id), chosen)
+
+    def do_each(self, client: Client, chosen: Namespace) -> None:
+        """Have the client do the action with each row."""
+        act = getattr(self._resource(client), chosen.action)
+        self.print_acted([act(one) for one in chosen.ids], chosen)
+
+    def do_delete(self, client: Client, chosen: Namespace) -> None:
+        """Delete rows; there is nothing to print but JSON."""
+        for one in chosen.ids:
+            self._resource(client).delete(one)
+        if chosen.json:
+            self.tell({"deleted": chosen.ids})
+
+    def show(self, row: Row, chosen: Namespace) -> None:
+        """Print a row, a value on each line, or as JSON."""
+        if chosen.json:
+            self.tell(row)
+            return
+        for name, cell in self.lines.items():
+            value = _value(cell, row)
+            for one in value if isinstance(value, list) else [value]:
+                if one != "":
+                    self.stdout.write(f"{name:<12}{one_line(str(one), _WIDTH)}")
+
+    def print_acted(self, rows: Sequence[Any], chosen: Namespace) -> None:
+        """Print what an action has made of rows."""
+        if chosen.json or not self.brief:
+            self.print_rows(self.noun, rows, chosen)
+            return
+        for row in rows:
+            self.stdout.write(
+                "  ".join(str(_value(self.columns[name], row)) for name in self.brief)
+            )
+
+    def print_rows(
+        self, name: str, rows: Iterable[Any], chosen: Namespace, columns: Cells | None = None
+    ) -> None:
+        """Print rows as a table, or as one JSON object that lists them under a name."""
+        if chosen.json:
+            self.tell({name: list(rows)})
+        else:
+            self.print_table(columns or self.columns, rows)
+
+    def print_table(self, columns: Cells, rows: Iterable[Any]) -> None:
+        """Print rows as a table."""
+        cells = [[_value(cell, row) for cell in columns.values()] for row in rows]
+        for line in table(list(columns), cells):
+            self.stdout.write(line)
+
+    def wait(self, client: Client, row: Any, bar: BatchBar | BookBars, line: str) -> Any:
+        """Return a row once it has ended; until then Ctrl-C prints the line that comes back."""
+        self.come_back = [line]
+        client.retries = WAIT_RETRIES
+        with bar:
+            return self._resource(client).wait(row["id"], on_update=bar.show)
+
+    def _resource(self, client: Client) -> Any:
+        return getattr(client, self.noun)
+
+
+def _value(cell: str | Callable[[Any], object], row: Row) -> object:
+    found = row[cell] if isinstance(cell, str) else cell(row)
+    return "" if found is None else found
+
+
+def moment_of(name: str) -> Callable[[Row], str]:
+    """Return what reads a moment of a row, to the second."""
+    return lambda row: (row[name] or "")[:19].replace("T", " ")
+
+
+def share_of(row: Row) -> str:
+    """Return how much of a row is done; empty before anything is."""
+    return f"{row['progress']['share']:.0%}" if row["progress"] is not None else ""
+
+
+def seconds_of(row: Row) -> object:
+    """Return how many seconds of audio a row has; empty for none."""
+    return round(row["audio_seconds"], 1) or ""
+
+
+def error_of(row: Row) -> str:
+    """Return code and sentence of a row's error; empty without one."""
+    return f"{row['error_code']}: {row['error_message']}" if row["error_code"] else ""
