@@ -29,7 +29,7 @@ from synth.jobs.submit import Order, submit_job
 from ttsweb.terminal.progress import Progress
 from workers.local.local_worker import LocalWorker
 from workers.local.speak import find_speaker
-from workers.local.waiting import save_audio, wait_encoded, wait_ended
+from workers.local.local_worker import save_audio, wait_encoded, wait_ended
 voice, version = find_speaker("Ada")
 worker, progress = LocalWorker(log_path=Path(settings.DATA_DIR, "worker.log")), Progress(sys.stderr)
 try:

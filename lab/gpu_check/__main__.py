@@ -98,7 +98,7 @@ def report(records: Records, part: str, problem: str | None) -> int:
     found = [record for record in records.all() if record["part"] == part]
     found.sort(key=lambda record: record.get("order", 0))
     for record in found:
-        sys.stdout.write(told(record) + "\n")
+        sys.stdout.write(describe_record(record) + "\n")
     if problem:
         sys.stdout.write(f"{part}: {problem}\n")
     newest = max(found, key=lambda record: str(record.get("at")), default=None)
@@ -115,7 +115,7 @@ def report(records: Records, part: str, problem: str | None) -> int:
     return 1 if wrong or problem else 0
 
 
-def told(record: Record) -> str:
+def describe_record(record: Record) -> str:
     """Return a step's lines: its status, what is to be said of it, its table."""
     head = f"\n[{record['status']}] {record['part']} {record['step']}"
     if record.get("seconds") is not None:

@@ -34,7 +34,7 @@ def check_path(context: Context, path: str) -> Found:
     run_golden(
         context.golden, report=results.append, path=path, device=context.device, leave_out=left_out
     )
-    found = _found(results)
+    found = _sum_up(results)
     if not context.on_gpu:
         found.notes.append("on a CPU ./tts verify-golden checks the other files")
     return found
@@ -45,7 +45,7 @@ def check_bfloat16(context: Context) -> Found:
     folder = GoldenFolder(context.golden, context.device)
     results = list(forward_checks.CHECKS[_BF16](folder))
     results.append(_codec_bfloat16(folder))
-    return _found(results)
+    return _sum_up(results)
 
 
 def _codec_bfloat16(folder: GoldenFolder) -> CaseResult:
@@ -62,7 +62,7 @@ def _codec_bfloat16(folder: GoldenFolder) -> CaseResult:
     )
 
 
-def _found(results: list[CaseResult]) -> Found:
+def _sum_up(results: list[CaseResult]) -> Found:
     """Return a row for each file; what only a missing library keeps from running is a note."""
     unable = [result for result in results if result.found.startswith(_NO_TOKENIZER)]
     checked = [result for result in results if result not in unable]

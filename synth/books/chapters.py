@@ -125,9 +125,9 @@ def _guess_reason(section: Section, document: Document, book: Book) -> SkipReaso
 def _is_byline(texts: list[str], book: Book) -> bool:
     """Say whether all there is are title and authors, such as "THE BELL" and "By Ann Author"."""
     names = {book.metadata.title.casefold(), *map(str.casefold, book.metadata.authors)}
-    told = [text.casefold().strip(" .,") for text in texts if text]
-    bare = [_BY.sub("", text) for text in told]
-    return bool(told) and all(text in names or _BY.fullmatch(f"{text} ") for text in bare)
+    lowered = [text.casefold().strip(" .,") for text in texts if text]
+    bare = [_BY.sub("", text) for text in lowered]
+    return bool(lowered) and all(text in names or _BY.fullmatch(f"{text} ") for text in bare)
 
 
 def _is_sentence(block: Block) -> bool:

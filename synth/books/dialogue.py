@@ -376,8 +376,8 @@ class DialogueReader:
 
 
 def _spans(text: str, said: list[Range]) -> Iterator[Span]:
-    told = outside(tuple(said), len(text))
-    parts = sorted([(*one, True) for one in said] + [(*one, False) for one in told])
+    unsaid = outside(tuple(said), len(text))
+    parts = sorted([(*one, True) for one in said] + [(*one, False) for one in unsaid])
     for start, end, is_dialogue in _join_silent(text, parts):
         yield Span(text[start:end], is_dialogue)
 

@@ -172,9 +172,9 @@ def _find_page_numbers(book: Book) -> dict[Place, SkipReason]:
     files: list[tuple[int, int, Place]] = []  # number of the document, its number, its place
     lines: list[tuple[int, Place]] = []
     for number, document in enumerate(book.documents):
-        told = [(n, b) for n, b in enumerate(document.blocks) if b.text and b.kind not in ASIDES]
-        values = [(n, int(m[1])) for n, b in told if (m := _number_of(b)) is not None]
-        if len(told) == len(values) == 1 and document.path not in named:
+        filled = [(n, b) for n, b in enumerate(document.blocks) if b.text and b.kind not in ASIDES]
+        values = [(n, int(m[1])) for n, b in filled if (m := _number_of(b)) is not None]
+        if len(filled) == len(values) == 1 and document.path not in named:
             files.append((number, values[0][1], (number, values[0][0])))
         else:
             lines += [(value, (number, place)) for place, value in values]

@@ -152,7 +152,7 @@ class Plan:
         """Return the plan as what `json.dumps` takes, without the texts that are spoken."""
         skipped = self.skipped()
         rows = list(self._skipped_json())
-        told = dict.fromkeys([*map(str, skipped), *(row["reason"] for row in rows)])
+        reasons = dict.fromkeys([*map(str, skipped), *(row["reason"] for row in rows)])
         return {
             "title": self.metadata.title,
             "authors": list(self.metadata.authors),
@@ -174,7 +174,7 @@ class Plan:
                 and self.spoken_source_chars + sum(skipped.values()) == self.source_chars,
             },
             "skipped": rows,
-            "reasons": {reason: SkipReason(reason).sentence for reason in told},
+            "reasons": {reason: SkipReason(reason).sentence for reason in reasons},
             "warnings": list(self.warnings),
         }
 
@@ -236,10 +236,10 @@ def plan_book(
     plan = Plan(
         book.metadata, rules, chapters, book.source_chars, (), chars_per_second, book.losses
     )
-    told = [*book.warnings, *warnings, *warnings_of(plan)]
-    if len(told) > MAX_WARNINGS:
-        told = [*told[:MAX_WARNINGS], f"{len(told) - MAX_WARNINGS} more warnings are not shown."]
-    plan = replace(plan, warnings=tuple(told))
+    shown = [*book.warnings, *warnings, *warnings_of(plan)]
+    if len(shown) > MAX_WARNINGS:
+        shown = [*shown[:MAX_WARNINGS], f"{len(shown) - MAX_WARNINGS} more warnings are not shown."]
+    plan = replace(plan, warnings=tuple(shown))
     plan.check()
     return plan
 

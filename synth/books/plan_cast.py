@@ -29,7 +29,7 @@ class _Person:
 
 
 @dataclass(slots=True)
-class _Told:
+class _CastCounts:
     characters: int = 0
     dialogue: int = 0
     persons: dict[str, _Person] = field(default_factory=dict)
@@ -64,13 +64,13 @@ def cast_report(plan: Plan, casting: Casting) -> dict[str, Any]:
     `characters` are those of plays and of the text's tags, who speaks most first; `voice` is empty
     where they have none of their own. `dialogue` is None where it is not looked for.
     """
-    told = _Told()
+    counts = _CastCounts()
     for chapter in plan.included:
         for unit in units_of(chapter, casting, speaker_names=plan.rules.speaker_names):
             if unit.text:
-                told.add(unit, casting)
-    persons = sorted(told.persons.values(), key=lambda one: (-one.characters, one.name))
-    dialogue = {"characters": told.dialogue, "share": _share(told.dialogue, told)}
+                counts.add(unit, casting)
+    persons = sorted(counts.persons.values(), key=lambda one: (-one.characters, one.name))
+    dialogue = {"characters": counts.dialogue, "share": _share(counts.dialogue, counts)}
     return {
         "characters": [
             {
@@ -86,13 +86,13 @@ def cast_report(plan: Plan, casting: Casting) -> dict[str, Any]:
             {
                 "language": language,
                 "characters": count,
-                "share": _share(count, told),
-                "voice": _voice_of(language, casting) if told.by_language_voice[language] else "",
+                "share": _share(count, counts),
+                "voice": _voice_of(language, casting) if counts.by_language_voice[language] else "",
             }
-            for language, count in told.languages.most_common()
+            for language, count in counts.languages.most_common()
         ],
         "dialogue": dialogue if casting.detects_dialogue else None,
-        "warnings": list(_warnings(plan, casting, told)),
+        "warnings": list(_warnings(plan, casting, counts)),
     }
 
 
@@ -105,19 +105,19 @@ def unknown_characters(plan: Plan, casting: Casting) -> list[str]:
     return [name for name in casting.characters if fold_name(name) not in known]
 
 
-def _warnings(plan: Plan, casting: Casting, told: _Told) -> Iterable[str]:
+def _warnings(plan: Plan, casting: Casting, counts: _CastCounts) -> Iterable[str]:
     own = base_of(plan.metadata.language.replace("_", "-"))
-    for language, count in told.languages.most_common():
+    for language, count in counts.languages.most_common():
         is_other = bool(language and own) and base_of(language.replace("_", "-")) != own
-        if is_other and not told.by_language_voice[language]:
+        if is_other and not counts.by_language_voice[language]:
             yield (
                 f"The narrator speaks {counted(count, 'character')} in the language "
                 f"{language}; choose a voice for it in the casting's `languages`."
             )
     for tag in casting.languages:
-        if not any(Casting(languages={tag: "-"}).language(one) for one in told.languages):
+        if not any(Casting(languages={tag: "-"}).language(one) for one in counts.languages):
             yield f"The language {tag} has a voice, but none of the spoken text is in it."
-    if casting.detects_dialogue and not told.dialogue:
+    if casting.detects_dialogue and not counts.dialogue:
         yield "No dialogue was found, so the narrator speaks everything."
     for name in unknown_characters(plan, casting):
         yield f"The character {name!r} has a voice, but does not speak in this book."
@@ -128,5 +128,5 @@ def _voice_of(language: str, casting: Casting) -> str:
     return casting.languages[role.name] if role else ""
 
 
-def _share(count: int, told: _Told) -> float:
-    return round(count / told.characters, 4) if told.characters else 0.0
+def _share(count: int, counts: _CastCounts) -> float:
+    return round(count / counts.characters, 4) if counts.characters else 0.0

@@ -232,9 +232,9 @@ def reorder(plan: Plan, chapters: Sequence[str]) -> Plan:
     if len(chapters) != len(by_id) or set(chapters) != set(by_id):
         missing = [one for one in by_id if one not in set(chapters)]
         unknown = [one for one in chapters if one not in by_id]
-        told = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
-        told = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else told
-        raise PlanEditError("order_incomplete", f"Give every chapter exactly once; {told}.")
+        detail = f"missing: {', '.join(missing[:5])}" if missing else "one is named twice"
+        detail = f"unknown: {', '.join(map(repr, unknown[:5]))}" if unknown else detail
+        raise PlanEditError("order_incomplete", f"Give every chapter exactly once; {detail}.")
     return _check(replace(plan, chapters=tuple(by_id[chapter] for chapter in chapters)))
 
 
@@ -309,8 +309,8 @@ def _apply(plan: Plan, edit: Mapping[str, Any]) -> Plan:
             if not field.endswith("?"):
                 raise PlanEditError("edit_invalid", f"{name} needs the field `{key}`.")
         elif not _has_type(arguments[key], kind):
-            told = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
-            raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {told}.")
+            detail = {str: "text", int: "a whole number", list: "a list of texts"}[kind]
+            raise PlanEditError("edit_invalid", f"`{key}` of {name} must be {detail}.")
     if fields is _SWITCH_FIELDS and not (arguments.get("chapter") or arguments.get("reason")):
         raise PlanEditError("edit_invalid", f"{name} needs the field `chapter`, or `reason`.")
     return function(plan, **arguments)

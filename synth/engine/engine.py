@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from synth.contract import (
+    MAX_TOP_K,
     AudioArray,
     CodesArray,
     EngineClass,
@@ -24,19 +26,31 @@ from synth.contract import (
 )
 from synth.engine.codec.encoder import encode_reference
 from synth.engine.codec.streams import ChunkSchedule
-from synth.engine.errors import InvalidSpecError, PromptTooLongError
+from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
+from synth.engine.errors import (
+    DeviceOutOfMemoryError,
+    EngineClosedError,
+    InvalidSpecError,
+    PromptTooLongError,
+)
 from synth.engine.loading.device_memory import keep_heap
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report
-from synth.engine.model.prefill import PrefixKeys
+from synth.engine.model.decode_state import DecodeState
+from synth.engine.model.graphs import EagerSteps, StepRunner, capture_steps, find_backend
+from synth.engine.model.prefill import PrefixCache, PrefixKeys
 from synth.engine.prompt import PromptParts, prompt_builder
-from synth.engine.slots.engine_threads import EngineThreads
+from synth.engine.slots.batch import SlotBatch
+from synth.engine.slots.codec_thread import CodecThread
+from synth.engine.slots.loop import SlotLoop, WorkCounter
 from synth.engine.slots.requests import AudioStream, LiveAudio, SlotRequest
 from synth.engine.slots.sizing import plan_engine, plan_loaded
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
+WAITING_FRAMES_PER_SLOT = 256  # of finished segments, 12 s of audio, before fewer are begun
 _WARM_UP_RATE = 48_000  # not the codec's, so that the resampler is warm as well
 _WARM_UP_FRAMES = 4
 _FIRST_CHUNK = 1  # frames, 46 ms of sound: as long as most devices take for the next two
@@ -237,7 +251,7 @@ class Engine:
 
     @property
     def is_busy(self) -> bool:
-        return self._threads.is_busy
+        return self._threads.slots.is_busy or self._threads.encoding.is_busy
 
     def describe(self) -> dict[str, Any]:
         """Return what pages and logs show of this engine."""
@@ -289,3 +303,145 @@ class Engine:
             deadline=None if deadline_seconds is None else now + deadline_seconds,
             deadline_seconds=deadline_seconds or 0.0,
         )
+
+
+class EngineThreads:
+    """Own everything that changes while an engine works."""
+
+    def __init__(self, config: EngineConfig, models: LoadedModels, plan: MemoryPlan) -> None:
+        """Allocate the slots and capture their graphs; the threads start with `start`.
+
+        Raises:
+            SlotsDoNotFitError, GraphCaptureError: as for `capture_steps`.
+            InvalidSpecError: as for `find_backend`.
+        """
+        backend = find_backend(config.graphs, models.device)
+        self._has_kernels = models.dual_ar.has_own_frames
+        self.state = DecodeState.allocate(
+            models.dual_ar,
+            num_slots=plan.slots,
+            max_positions=min(config.max_positions, models.max_positions),
+            max_top_k=min(MAX_TOP_K, models.dual_ar.slow.head_tokens.shape[0]),
+            strict=config.strict,
+        )
+        self.counter = WorkCounter((models.encoder, models.decoder))
+        self.prefixes = PrefixCache(plan.parts["prefix_cache"])
+        self.codec = CodecThread(
+            models.decoder,
+            pass_frames=plan.codec_frames,
+            most_waiting=WAITING_FRAMES_PER_SLOT * plan.slots,
+            is_strict=config.strict,
+            num_threads=_codec_threads(models.device),
+            on_progress=lambda: self.slots.wake(),
+        )
+        self.encoding = EncodeThread(self.codec, models.device)
+        runner: StepRunner = EagerSteps(models.dual_ar, self.state)
+        if backend is not None:
+            runner = capture_steps(models.dual_ar, self.state, backend)
+            self.codec.record_streams(ChunkSchedule(first=1))
+        batch = SlotBatch(models.dual_ar, self.state, self.prefixes, runner)
+        self.slots = SlotLoop(batch, self.codec, self.counter, models.device)
+
+    def start(self) -> None:
+        self.codec.start()
+        self.slots.start()
+
+    def describe(self) -> dict[str, Any]:
+        """Return how far the threads are and what they keep, for pages and logs."""
+        batch = self.slots.batch
+        return {
+            "slots_in_use": batch.num_running,
+            "frames_made": self.slots.frames_made,
+            "slot_limit": self.slots.limit.now,
+            "bucket": batch.bucket,
+            "kernels": "on" if self._has_kernels else "off",
+            **batch.runner.describe(),
+            **self.codec.describe(),
+            "waiting": self.slots.num_waiting,
+            "codec_waiting_frames": self.codec.waiting_frames,
+            "max_positions": self.state.max_positions,
+            "prefix_cache": {
+                "prefixes": len(self.prefixes),
+                "bytes": self.prefixes.num_bytes,
+                "max_bytes": self.prefixes.max_bytes,
+                "hits": self.prefixes.hits,
+                "misses": self.prefixes.misses,
+            },
+        }
+
+    def close(self) -> None:
+        """Stop the threads; what is unfinished ends with EngineClosedError."""
+        self.slots.close()
+        self.codec.close()
+        self.encoding.close()
+        self.counter.close()
+
+
+def _codec_threads(device: torch.device) -> int:
+    """Return torch's threads for the codec: half of the frames' on a CPU, where both share cores.
+
+    On two cores segments took as long with one or two threads for either, within what the machine
+    varies by; with half the codec takes the frames' cores from them less often.
+    """
+    return max(torch.get_num_threads() // 2, 1) if device.type == "cpu" else 0
+
+
+class EncodeThread:
+    """Run one encoding at a time, between the passes of the codec's thread.
+
+    Frames are made and streams decoded meanwhile; finished segments wait, because memory is planned
+    for one of the two at a time.
+    """
+
+    def __init__(self, codec: CodecThread, device: torch.device) -> None:
+        """Prepare the thread; it begins with the first call."""
+        self._codec, self._device = codec, device
+        self._lane = DeviceLane(device, is_urgent=False)
+        self._pool = ThreadPoolExecutor(1, "engine-encode")
+        self._unfinished, self._lock = 0, threading.Lock()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._unfinished > 0
+
+    def run(self, encode: Callable[[], T]) -> T:
+        """Run an encoding on the thread, wait for it and return what it returns.
+
+        Raises:
+            EngineClosedError: the thread was closed before its turn.
+            DeviceOutOfMemoryError: no memory was left for it.
+        """
+        try:
+            future = self._pool.submit(self._encode, encode)
+        except RuntimeError as error:
+            raise EngineClosedError(
+                "The engine is closed; another worker can encode this clip."
+            ) from error
+        with self._lock:
+            self._unfinished += 1
+        future.add_done_callback(self._note_done)
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise EngineClosedError("The engine was closed before it encoded this clip.") from error
+
+    def close(self) -> None:
+        """Wait for the encoding that runs; those that wait end with EngineClosedError."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _note_done(self, _: object) -> None:
+        with self._lock:
+            self._unfinished -= 1
+
+    def _encode(self, encode: Callable[[], T]) -> T:
+        with self._codec.paused(), self._lane.entered():
+            try:
+                return encode()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+            free_cached_memory(self._device)
+            raise DeviceOutOfMemoryError(
+                "The device has no memory left to encode this clip; use a shorter clip, or "
+                "lower TTS_ENGINE_SLOTS."
+            )

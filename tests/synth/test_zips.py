@@ -14,7 +14,7 @@ from lab.bench.service.book_text import read_chapters
 from synth.books.book import BookRejectedError
 from synth.books.detect import read_book
 from synth.books.documents.docx import read_docx
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from tests.synth.books.documents import Epub, page
 from tests.synth.books_text.blocks import make_docx, paragraph
 from ttsweb.client import ClientError

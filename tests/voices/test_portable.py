@@ -30,7 +30,7 @@ from voices.objects import store_clip, tenant_of
 from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 from voices.transitions import ready_version
-from workers.audio.clip_measures import warnings_for
+from workers.audio.clips import warnings_for
 from workers.rendering.codes import pack_codes, unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

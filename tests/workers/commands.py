@@ -81,13 +81,13 @@ def one_object(text: str) -> dict[str, Any]:
 
 
 def children_of(pid: int) -> list[str]:
-    """Return the command lines of living processes that were tethered to this one."""
-    return [line for _, line in _processes() if f"workers.local.tether {pid} " in line]
+    """Return the command lines of living processes that watch this one."""
+    return [line for _, line in _processes() if f"workers.local.parent_watch {pid} " in line]
 
 
 def child_pid(parent: int, words: str) -> int:
     """Return the process id of the child of `parent` whose command line holds `words`."""
-    mark = f"workers.local.tether {parent} "
+    mark = f"workers.local.parent_watch {parent} "
     found = [pid for pid, line in _processes() if mark in line and words in line]
     assert len(found) == 1, found
     return found[0]
@@ -102,7 +102,7 @@ def _processes() -> list[tuple[int, str]]:
 
 
 def wait_until_gone(pid: int, *, seconds: float) -> None:
-    """Return once no process that was tethered to `pid` is left."""
+    """Return once no process that watches `pid` is left."""
     deadline = time.monotonic() + seconds
     while children_of(pid):
         assert time.monotonic() < deadline, children_of(pid)

@@ -176,7 +176,7 @@ def _die_around_takes() -> None:
     from synth.models import Segment
     from workers.process import claiming
     from workers.rendering import render
-    from workers.rendering.takes import add_takes, store_take
+    from workers.rendering.render import add_takes, store_take
 
     claim, finish = claiming._claim_segments, render._finish
 

@@ -18,7 +18,7 @@ from typing import Any
 import av
 import numpy as np
 
-from workers.audio.clip_measures import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure, peaks_of
+from workers.audio.clips import FULL_SCALE, SILENT_PEAK_DBFS, FloatArray, measure, peaks_of
 from workers.bounded_child import set_limits
 
 DEMUXERS = {

@@ -17,7 +17,7 @@ import numpy as np
 
 from synth.contract import AudioArray
 from synth.transitions import FileFacts
-from workers.audio.clip_measures import WaveformPeaks
+from workers.audio.clips import WaveformPeaks
 from workers.audio.filter_graph import resample
 from workers.audio.joined_takes import Cue, JoinedTakes
 from workers.audio.loudness import Loudness, LoudnessMeter

@@ -17,7 +17,7 @@ import av
 
 from synth.contract import AudioArray
 from synth.formats import BOOK_FILES, BOOK_FORMATS
-from workers.audio.clip_measures import WaveformPeaks
+from workers.audio.clips import WaveformPeaks
 from workers.audio.writers import open_writer, read_blocks
 from workers.book_files.aac_frames import AacFrames, read_aac, write_aac
 from workers.book_files.book_audio import BookAudio, SegmentSpan

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from synth.contract import AudioArray
-from workers.audio.clip_measures import FLOOR_DBFS, dbfs
+from workers.audio.clips import FLOOR_DBFS, dbfs
 from workers.audio.filter_graph import resample
 from workers.audio.loudness import LoudnessMeter
 from workers.audio.peak_limiter import PeakLimiter

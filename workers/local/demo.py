@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import secrets
 import shlex
 import socket
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db.models import Sum
 from django.utils import timezone
@@ -22,27 +24,21 @@ from django.utils import timezone
 from synth.accounts.keys import create_key
 from synth.card import read_card
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, errors_told
+from ttsweb.commands.errors import CommandError, StepError, errors_told
 from ttsweb.configuration.env import SETTINGS
 from ttsweb.counted import counted
 from ttsweb.http import listen
 from ttsweb.leases import database_now
 from ttsweb.migration import migrate_once
 from ttsweb.terminal.progress import Progress
-from voices.models import ClipCodes, VoiceVersion
-from workers.local.embedded import open_standard_streams, signals_interrupt
-from workers.local.first_run import (
-    DEMO_CLIP,
-    MORE_DEMO_CLIPS,
-    ClipSource,
-    find_or_make_admin,
-    find_or_make_voice,
-    newest_version,
-)
-from workers.local.local_worker import LocalWorker
+from voices.clip_checks import ClipRejectedError
+from voices.models import ClipCodes, Voice, VoiceVersion
+from voices.submit import NewClip, create_voice, update_voice
+from voices.transitions import request_encoding
+from workers.local.children import open_standard_streams, signals_interrupt
+from workers.local.local_worker import LocalWorker, save_audio, summary, wait_encoded, wait_ended
 from workers.local.site import Site
 from workers.local.speak import check_text, submit_text
-from workers.local.waiting import save_audio, summary, wait_encoded, wait_ended
 from workers.management.commands.serve import AUTO
 
 KEY_DAYS = 30
@@ -252,3 +248,99 @@ def _encoder_runs(version: VoiceVersion, since: dt.datetime) -> int:
         .distinct()
         .count()
     )
+
+
+ADMIN_NAME = "admin"
+PASSWORD_BYTES = 12
+
+
+@dataclass(frozen=True)
+class ClipSource:
+    """A clip on disk, what is said in it, the voice it makes and why that is allowed."""
+
+    path: Path
+    transcript: str
+    voice_name: str
+    consent: str
+
+
+def _demo_clip(file_name: str, voice_name: str) -> ClipSource:
+    return ClipSource(
+        path=Path(__file__).resolve().parents[2] / "synth" / "demo" / "clips" / file_name,
+        transcript="The thing had a strange look in the lamp light.",
+        voice_name=voice_name,
+        consent="Made by a speech synthesiser for this project; no person speaks in it.",
+    )
+
+
+DEMO_CLIP = _demo_clip("ref_f2.wav", "demo")  # the one that speaks
+MORE_DEMO_CLIPS = (_demo_clip("ref_m7.wav", "demo low"), _demo_clip("ref_f5.wav", "demo high"))
+
+
+def find_or_make_admin() -> tuple[User, str]:
+    """Return the user that owns the demo, and the password if the user was made just now.
+
+    An installation that has a superuser keeps it: no second one is made.
+    """
+    users = get_user_model().objects
+    found = (
+        users.filter(username=ADMIN_NAME).first()
+        or users.filter(is_superuser=True, is_active=True).order_by("pk").first()
+    )
+    if found is not None:
+        return found, ""
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    return users.create_superuser(ADMIN_NAME, password=password), password
+
+
+def find_or_make_voice(source: ClipSource, owner: User) -> Voice:
+    """Return the voice with this clip; made, or encoded again, if need be.
+
+    Raises:
+        StepError: the clip cannot be read, or is refused with a code and a sentence.
+    """
+    own = Voice.objects.filter(owner=owner, deleted_at__isnull=True)
+    voice = own.filter(name__iexact=source.voice_name).first()
+    clip = _read(source)
+    try:
+        if voice is None:
+            voice = create_voice(
+                name=source.voice_name,
+                consent_statement=source.consent,
+                by=owner.get_username(),
+                clips=[clip],
+                owner=owner,
+                shared=True,  # users who are made later find it too
+            )
+        else:
+            update_voice(voice, by=owner.get_username(), clips=[clip])
+    except OSError as error:
+        reason = f"{error.strerror or error}: {settings.STORAGE_DIR}"
+        raise StepError(
+            "storage_unavailable", f"The clip could not be stored ({reason})."
+        ) from error
+    except ClipRejectedError as error:
+        raise StepError(error.code, str(error)) from error
+    version = newest_version(voice)
+    if version.status == VoiceVersion.Status.FAILED:
+        request_encoding(version)
+    return voice
+
+
+def newest_version(voice: Voice) -> VoiceVersion:
+    """Return the version that speaks; raise StepError when the voice was deleted meanwhile."""
+    version = voice.current_version
+    if version is None:
+        raise StepError(
+            "voice_not_found",
+            f"The voice {voice.name!r} was deleted meanwhile; run the command again.",
+        )
+    return version
+
+
+def _read(source: ClipSource) -> NewClip:
+    try:
+        content = source.path.read_bytes()
+    except OSError as error:
+        raise StepError("clip_not_read", f"{source.path}: {error.strerror}.") from error
+    return NewClip(transcript=source.transcript, filename=source.path.name, content=content)

@@ -20,7 +20,7 @@ from ttsweb.commands.errors import StepError, errors_told
 from ttsweb.http import listen
 from ttsweb.http.listen import url_of
 from ttsweb.migration import migrate_once
-from workers.local.embedded import Child, open_standard_streams, signals_interrupt, stop_all
+from workers.local.children import Child, open_standard_streams, signals_interrupt, stop_all
 from workers.local.local_worker import LocalWorker
 from workers.management.commands.serve import AUTO
 

@@ -26,9 +26,8 @@ from ttsweb.counted import counted
 from ttsweb.migration import migrate_once
 from ttsweb.terminal.progress import Progress
 from voices.models import Voice, VoiceVersion
-from workers.local.embedded import open_standard_streams
-from workers.local.local_worker import LocalWorker
-from workers.local.waiting import save_audio, summary, wait_encoded, wait_ended
+from workers.local.children import open_standard_streams
+from workers.local.local_worker import LocalWorker, save_audio, summary, wait_encoded, wait_ended
 
 EXIT_INTERRUPTED = 130  # as a shell reports a command that Ctrl-C ended
 LOG_NAME = "say.log"

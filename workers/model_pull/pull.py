@@ -306,10 +306,10 @@ def find_models(pulled: Path, checkpoint: Path) -> list[FoundModel]:
     chosen = checkpoint.resolve()
     if chosen not in [folder.resolve() for folder in folders]:
         folders.append(checkpoint)
-    return [_found(folder, is_chosen=folder.resolve() == chosen) for folder in folders]
+    return [_inspect_model(folder, is_chosen=folder.resolve() == chosen) for folder in folders]
 
 
-def _found(folder: Path, *, is_chosen: bool) -> FoundModel:
+def _inspect_model(folder: Path, *, is_chosen: bool) -> FoundModel:
     try:
         card = read_card(folder)
         name, licence = card.name, card.licence

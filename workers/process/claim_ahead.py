@@ -30,7 +30,7 @@ AHEAD_SECONDS = 4.0  # a claim takes far less; the rest is for a database that a
 MOST_AHEAD_PER_SLOT = 3
 LEAST_AHEAD_PER_SLOT = 0.25
 PACE_SECONDS = 30.0
-# Halved by a loss and grown by one each time, a company is twice what came between two losses over
+# Halved by a loss and grown by one each time, the limit is twice what came between two losses over
 # this: a tenth of it is lost. From half of 64 slots it grows back in 1.4 times the time that these
 # segments would have taken.
 SURE_SEGMENTS = 20
@@ -51,23 +51,23 @@ class ClaimAhead:
         self._clock = clock
         self._busy_since: float | None = None
         self._ends: deque[float] = deque(maxlen=1024)
-        self._first_company: int | None = None  # since a loss, until there is no fear of another
+        self._first_limit: int | None = None  # since a loss, until there is no fear of another
         self._lost_at, self._ended_since = 0.0, 0
 
-    def note_loss(self, company: int) -> None:
+    def note_loss(self, limit: int) -> None:
         """Note that this worker's process was killed, and with how many segments to begin again."""
-        self._first_company = max(1, company)
+        self._first_limit = max(1, limit)
         self._lost_at, self._ended_since = self._clock(), 0
 
-    def company(self) -> int | None:
+    def held_limit(self) -> int | None:
         """Return how many segments to hold at most, those to be stored included; None: any."""
-        if self._first_company is None:
+        if self._first_limit is None:
             return None
         is_over = self._clock() - self._lost_at >= SURE_SECONDS
         if is_over and self._ended_since >= SURE_SEGMENTS:
-            self._first_company = None
+            self._first_limit = None
             return None
-        return self._first_company + self._ended_since // SURE_SEGMENTS
+        return self._first_limit + self._ended_since // SURE_SEGMENTS
 
     def note_end(self, *, is_idle: bool) -> None:
         """Note that the engine has done with a segment; `is_idle`: it has nothing else to do."""

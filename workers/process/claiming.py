@@ -99,15 +99,15 @@ def take_segments(process: WorkerProcess) -> int:
         if not room.interactive:
             return 0
         claims: list[HeldClaim] = []
-        company, suspects = _company(process)
-        process.is_careful = company is not None
-        if company is not None:
-            room = _small_room(process, company)
+        limit, suspects = _held_limit(process)
+        process.is_careful = limit is not None
+        if limit is not None:
+            room = _small_room(process, limit)
             if suspects and room.any_class:
                 few = Room(room.any_class, 0)
                 last = _last_attempt()
                 claims = _claim_segments(process, few, ids=suspects, attempts_below=last)
-                room = _small_room(process, company)
+                room = _small_room(process, limit)
         if room.interactive:
             claims += _claim_segments(process, room, attempts_below=_last_attempt(), losses_below=1)
     return _start(process, claims)
@@ -269,15 +269,15 @@ def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
     return ordered.values_list("pk", flat=True).first()
 
 
-def _company(process: WorkerProcess) -> tuple[int | None, list[int]]:
+def _held_limit(process: WorkerProcess) -> tuple[int | None, list[int]]:
     """Return how many segments to hold at most, None for any number, and suspects to take first.
 
     Suspects are segments whose worker ended once; while some wait, or are held here, half the slots
     are enough.
     """
-    company = process.ahead.company()
+    limit = process.ahead.held_limit()
     half = max(1, process.host.engine.slots // 2)
-    small = half if company is None else min(company, half)
+    small = half if limit is None else min(limit, half)
     lost = Segment.objects.filter(losses=1, losses__gt=0)  # as the condition of the index says
     suspects: list[int] = []
     if lost.filter(status=Segment.Status.QUEUED).exists():
@@ -287,11 +287,11 @@ def _company(process: WorkerProcess) -> tuple[int | None, list[int]]:
     held = [claim.pk for claim in process.held.unrendered()]
     if suspects or (held and lost.filter(pk__in=held).exists()):
         return small, suspects
-    return company, []
+    return limit, []
 
 
-def _small_room(process: WorkerProcess, company: int) -> Room:
-    """Return the room in a company: what ends it leaves fewer to suspect, and costs less.
+def _small_room(process: WorkerProcess, limit: int) -> Room:
+    """Return the room below a limit: a kill then leaves fewer to suspect, and costs less.
 
     What is still to be stored counts as well, since it would be lost. Interactive segments have as
     much room again.
@@ -299,7 +299,7 @@ def _small_room(process: WorkerProcess, company: int) -> Room:
     held = process.held.of(Kind.SEGMENT)
     interactive = RenderJob.Priority.INTERACTIVE
     num_interactive = sum(1 for claim in held if claim.priority == interactive)
-    return Room(max(0, company - len(held)), max(0, company - num_interactive))
+    return Room(max(0, limit - len(held)), max(0, limit - num_interactive))
 
 
 def _claim_segments(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
+import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,13 +17,18 @@ from celery.worker import state as celery_state
 from django.conf import settings
 from django.db import connection
 
+from synth.jobs.work import ROLES
 from synth.models import WorkerStatus
 from ttsweb import leases
+from ttsweb.commands.base import BaseCommand
+from ttsweb.commands.errors import CommandError
+from ttsweb.pages.health import HEARTBEAT_SECONDS
 from workers.celery import app
 from workers.errors import retry_while_away
 from workers.process import worker_process
 from workers.process.claiming import note_last_losses
 from workers.process.held_claims import HeldClaim, Kind
+from workers.process.name_lock import FOLDER, NameTakenError, default_name, lock_name
 from workers.process.pump import (
     BEATS_PER_LEASE,
     STATUS_SECONDS,
@@ -30,7 +38,7 @@ from workers.process.pump import (
     Pump,
     stop_unwanted,
 )
-from workers.process.worker_process import WorkerProcess
+from workers.process.worker_process import WORKER_THREADS, WorkerProcess
 from workers.upkeep import sweep
 
 POLL_SECONDS = 0.05
@@ -38,8 +46,8 @@ HAND_BACK_SECONDS = 3.0
 LAST_OBJECTS_SECONDS = 3.0  # for a take that is being stored
 
 
-def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
-    """Claim nothing more, wait for what runs (until `hurry` is set), hand back what is left.
+def drain(process: WorkerProcess, *, end_now: threading.Event) -> None:
+    """Claim nothing more, wait for what runs (until `end_now` is set), hand back what is left.
 
     Returns after `DRAIN_SECONDS` and a little at the latest; whatever still hangs in a thread
     then is the caller's to end with the process. Attempts are not spent.
@@ -49,7 +57,7 @@ def drain(process: WorkerProcess, *, hurry: threading.Event) -> None:
     with process.claim_lock, process.exports_lock:  # what is being claimed now is held from here on
         pass
     deadline = time.monotonic() + settings.DRAIN_SECONDS
-    while len(process.held) and time.monotonic() < deadline and not hurry.is_set():
+    while len(process.held) and time.monotonic() < deadline and not end_now.is_set():
         time.sleep(POLL_SECONDS)
     process.handing_back.set()
     # In a thread: a database that is away must not keep a stopping process alive.
@@ -154,8 +162,8 @@ def run_worker(
     Returns:
         The exit status: 0 after a stop that was asked for, 1 when the engine could not be loaded.
     """
-    stop, hurry, finished = threading.Event(), threading.Event(), threading.Event()
-    _install_signals(process, stop, hurry)
+    stop, end_now, finished = threading.Event(), threading.Event(), threading.Event()
+    _install_signals(process, stop, end_now)
     beat_seconds = settings.LEASE_SECONDS / BEATS_PER_LEASE
     heart = LoopThread("heartbeat", Heartbeat(process).beat, seconds=beat_seconds, stop=finished)
     status = LoopThread("status", _status_step(process), seconds=STATUS_SECONDS, stop=finished)
@@ -190,16 +198,18 @@ def run_worker(
         pass
     announce(f"worker {process.name} is stopping")
     consumer.stop()
-    drain(process, hurry=hurry)
+    drain(process, end_now=end_now)
     finished.set()
     return 0
 
 
-def _install_signals(process: WorkerProcess, stop: threading.Event, hurry: threading.Event) -> None:
-    """Make the first signal stop the worker and a second one hurry it."""
+def _install_signals(
+    process: WorkerProcess, stop: threading.Event, end_now: threading.Event
+) -> None:
+    """Make the first signal stop the worker and a second one cut its end short."""
 
     def handle(number: int, frame: Any) -> None:
-        (hurry if stop.is_set() else stop).set()
+        (end_now if stop.is_set() else stop).set()
         process.look_for_work()
 
     signal.signal(signal.SIGTERM, handle)
@@ -281,3 +291,67 @@ def _sweep_step(process: WorkerProcess) -> Callable[[], None]:
             sweep.reopen_stale(process.name, process.host.engine.codec_fingerprint)
 
     return step
+
+
+def run(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Work until SIGTERM or SIGINT, then end the process whatever its threads do."""
+    role = options["role"]
+    queues = _queues(options["queues"], role)
+    concurrency = options["concurrency"]
+    if concurrency is None:
+        concurrency = WORKER_THREADS
+    if concurrency < 1:
+        raise CommandError("--concurrency must be at least 1")
+    try:
+        lock = lock_name(
+            settings.DATA_DIR / FOLDER,
+            options["name"] or default_name(role),
+            is_fixed=bool(options["name"]),
+        )
+    except NameTakenError as error:
+        raise CommandError(str(error)) from error
+    process = WorkerProcess(name=lock.name, role=role)
+    process.status.note_start = lock.note
+    status = run_worker(
+        process, queues=queues, concurrency=concurrency, announce=partial(_announce, command)
+    )
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(status)  # threads that hang, in a broker or an engine, must not hold it up
+
+
+def _announce(command: BaseCommand, line: str) -> None:
+    command.stdout.write(line)
+    command.stdout.flush()
+
+
+def _queues(given: str, role: str) -> list[str]:
+    """Return the queues to consume, which must be some of the role's."""
+    queues = [name.strip() for name in given.split(",") if name.strip()] or list(ROLES[role])
+    unknown = sorted(set(queues) - set(ROLES[role]))
+    if unknown:
+        raise CommandError(
+            f"the role {role} does not serve {', '.join(unknown)}; its queues are "
+            f"{', '.join(ROLES[role])}"
+        )
+    return queues
+
+
+def check_alive(command: BaseCommand, options: dict[str, Any]) -> None:
+    """Print the worker's state.
+
+    Raises:
+        CommandError: no such worker was seen within the time of a heartbeat, or it failed.
+    """
+    since = leases.database_now() - dt.timedelta(seconds=HEARTBEAT_SECONDS)
+    prefix = default_name(options["role"])
+    workers = WorkerStatus.objects.filter(name__startswith=prefix, role=options["role"])
+    worker = workers.filter(last_seen_at__gte=since).order_by("-last_seen_at").first()
+    if worker is None:
+        raise CommandError(
+            f"No worker with the role {options['role']} and a name that begins with "
+            f"{prefix} has reported for {HEARTBEAT_SECONDS} s."
+        )
+    if worker.state == WorkerStatus.State.FAILED:
+        raise CommandError(f"{worker.name} failed. {worker.detail}")
+    command.stdout.write(f"{worker.name} is {worker.state}")

@@ -205,7 +205,7 @@ class CodesLookup:
         """
         codes = self.cache.get((clip.fingerprint, codec, clip.tenant)) if keep else None
         if codes is not None:
-            self._found("memory_hit", clip)
+            self._count_hit("memory_hit", clip)
             return codes
         row = ClipCodes.objects.filter(
             clip=clip, codec_fingerprint=codec, encoded_at__isnull=False
@@ -311,13 +311,13 @@ class CodesLookup:
             transitions.forget_codes(row)
             delete_objects([row.key])
             return None
-        self._found("storage_hit", clip)
+        self._count_hit("storage_hit", clip)
         if keep:
             place = (clip.fingerprint, row.codec_fingerprint, clip.tenant)
             self.cache.put(place, codes, epoch=epoch)
         return codes
 
-    def _found(self, where: str, clip: StoredClip) -> None:
+    def _count_hit(self, where: str, clip: StoredClip) -> None:
         self.counters.add(where)
         logger.debug("%s: clip=%s", where, clip.fingerprint[:12])
 

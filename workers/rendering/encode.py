@@ -16,7 +16,7 @@ from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import delete_objects
 from workers import errors
-from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
+from workers.audio.clips import ClipError, ClipLimits, DecodedClip, decode_clip
 from workers.audio.flac_object import store_flac
 from workers.errors import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim

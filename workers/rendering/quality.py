@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from synth.contract import AudioArray, CodesArray, FinishReason, Reference, RenderSpec, SegmentAudio
-from workers.audio.clip_measures import FLOOR_DBFS, FULL_SCALE, WINDOW_SECONDS, dbfs
+from workers.audio.clips import FLOOR_DBFS, FULL_SCALE, WINDOW_SECONDS, dbfs
 
 Bools = npt.NDArray[np.bool_]
 

@@ -6,13 +6,12 @@ import uuid
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from synth.contract import EngineClass, Reference, RenderSpec, Sampling
+from synth.contract import TOP_P, EngineClass, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineError
-from synth.jobs.retake_sampling import sampling_of_retake
 from synth.jobs.take_keys import VoicesKey, key_of_voices
 from synth.jobs.take_keys import content_key as content_key
 from synth.jobs.take_keys import frame_cap as frame_cap
@@ -22,6 +21,28 @@ from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.rendering.codes import CodesLookup
 from workers.rendering.live_chunks import heard_rate
+
+USUAL_RETAKES = 2  # with nothing but other seeds
+STEPS = 6
+TEMPERATURE_STEP, MOST_TEMPERATURE = 0.1, 1.4
+TOP_P_STEP = 0.05
+
+
+def sampling_of_retake(sampling: Sampling, place: int) -> Sampling:
+    """Return how retake number `place` of a segment's series is sampled; 0 is its first take.
+
+    From the third one on each samples more freely, up to the eighth: a model that ends early with
+    `top_p` or more of its certainty would do so with every seed.
+    """
+    step = min(max(0, place - USUAL_RETAKES), STEPS)
+    if not step:
+        return sampling
+    temperature = round(sampling.temperature + step * TEMPERATURE_STEP, 4)
+    return replace(
+        sampling,
+        temperature=max(sampling.temperature, min(temperature, MOST_TEMPERATURE)),
+        top_p=min(TOP_P.high, round(sampling.top_p + step * TOP_P_STEP, 4)),
+    )
 
 
 class CodesMissingError(Exception):

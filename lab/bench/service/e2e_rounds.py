@@ -24,9 +24,8 @@ from ttsweb.commands.errors import StepError
 from ttsweb.terminal.progress import Progress
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
-from workers.local.first_run import DEMO_CLIP
-from workers.local.local_worker import LocalWorker
-from workers.local.waiting import wait_encoded
+from workers.local.demo import DEMO_CLIP
+from workers.local.local_worker import LocalWorker, wait_encoded
 from workers.process.engine_host import load_engine
 from workers.rendering.codes import CodesCache, CodesLookup, Counters
 from workers.rendering.render_request import RenderRequest, build_requests

@@ -27,7 +27,7 @@ from ttsweb.commands.errors import StepError
 from ttsweb.http import listen
 from ttsweb.terminal.progress import Progress
 from voices.submit import NewClip
-from workers.local.first_run import DEMO_CLIP
+from workers.local.demo import DEMO_CLIP
 from workers.local.local_worker import LocalWorker
 from workers.local.site import Site
 

@@ -23,7 +23,7 @@ from django.conf import settings
 from lab.bench.report import Progress
 from ttsweb.commands.errors import StepError
 from ttsweb.configuration.env import read_dotenv
-from workers.local.embedded import last_line
+from workers.local.children import last_line
 
 GRACE_SECONDS = 30.0  # for the child to stop its worker once this process is gone
 NOT_INHERITED = (
@@ -46,23 +46,23 @@ class OwnService:
     environment: Mapping[str, str]
 
     def run(self, module: str, plan: Mapping[str, Any], progress: Progress) -> Any:
-        """Return what `module.work(plan)` answers in a child process tethered to this one.
+        """Return what `module.work(plan)` answers in a child process that ends with this one.
 
         Raises:
             StepError: the work's own error, or bench_failed with the last line of its log.
         """
         plan_path, log_path = self.folder / "plan.json", self.folder / "bench.log"
         plan_path.write_text(json.dumps(plan), encoding="utf-8")
-        tether = [
+        watched = [
             sys.executable,
             "-m",
-            "workers.local.tether",
+            "workers.local.parent_watch",
             str(os.getpid()),
             str(GRACE_SECONDS),
         ]
         with log_path.open("wb") as log:
             child = subprocess.Popen(
-                [*tether, "lab.bench.service.child", module, str(plan_path)],
+                [*watched, "lab.bench.service.child", module, str(plan_path)],
                 cwd=settings.BASE_DIR,
                 env=dict(self.environment),
                 stdin=subprocess.DEVNULL,

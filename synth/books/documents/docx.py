@@ -182,10 +182,10 @@ def _value(element: Element | None, path: str) -> str:
 
 def _vanish(properties: Element | None) -> bool | None:
     """Return whether properties of text hide it; None where they do not say."""
-    told = None if properties is None else properties.find(f"{_W}vanish")
-    if told is None:
+    hidden = None if properties is None else properties.find(f"{_W}vanish")
+    if hidden is None:
         return None
-    return (told.get(f"{_W}val") or "true").lower() not in {"0", "false", "off", "none"}
+    return (hidden.get(f"{_W}val") or "true").lower() not in {"0", "false", "off", "none"}
 
 
 def _mark_part(content: bytes, styles: dict[str, bool]) -> bytes:

@@ -235,15 +235,15 @@ def mark_label_headings(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     A number alone is one where it begins the document, or where such numbers count from 1. Where
     there are headings, a label is one only directly before a heading, as its number.
     """
-    told = [at for at, block in enumerate(blocks) if block.kind not in ASIDES]
-    labels = [at for at in told if _is_label(blocks[at])]
+    places = [at for at, block in enumerate(blocks) if block.kind not in ASIDES]
+    labels = [at for at in places if _is_label(blocks[at])]
     if any(block.kind is BlockKind.HEADING for block in blocks):
-        return _mark_numbers(blocks, told, frozenset(labels))
+        return _mark_numbers(blocks, places, frozenset(labels))
     numbers = [at for at in labels if _is_number_alone(blocks[at].text)]
-    counted = set(numbers) if _count_up(blocks, numbers) else set(told[:1]) & set(numbers)
+    counted = set(numbers) if _count_up(blocks, numbers) else set(places[:1]) & set(numbers)
     chosen = {at for at in labels if at not in numbers} | counted
     # A page with nothing but a label is the title of what follows; one of digits is a page number.
-    if len(told) == len(chosen) and any(blocks[at].text.strip(" .").isdigit() for at in told):
+    if len(places) == len(chosen) and any(blocks[at].text.strip(" .").isdigit() for at in places):
         return blocks
     return tuple(
         replace(block, kind=BlockKind.HEADING, level=_LEVEL) if at in chosen else block
@@ -252,11 +252,11 @@ def mark_label_headings(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
 
 
 def _mark_numbers(
-    blocks: tuple[Block, ...], told: Sequence[int], labels: frozenset[int]
+    blocks: tuple[Block, ...], places: Sequence[int], labels: frozenset[int]
 ) -> tuple[Block, ...]:
     changed = list(blocks)
     before: Block | None = None
-    for at, following in itertools.pairwise(told):
+    for at, following in itertools.pairwise(places):
         heading = blocks[following]
         # The only line of a list of contents, and the like, counts nothing that follows.
         is_entry = before is not None and _is_skipped_heading(before)

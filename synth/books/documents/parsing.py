@@ -98,8 +98,8 @@ def _choose_reading(parsed: Parsed, text: str) -> Parsed:
         "its markup is broken in a way that loses text, so headings and paragraphs were "
         f"read without their markup{begins}"
     )
-    told = f"{parsed.warning}; {warning}" if parsed.warning else warning
-    return Parsed(reading.root, told, warning)
+    warnings = f"{parsed.warning}; {warning}" if parsed.warning else warning
+    return Parsed(reading.root, warnings, warning)
 
 
 def parse_xml(content: bytes) -> Element:

@@ -29,13 +29,15 @@ def has_set_lines(element: Element) -> bool:
             lines.append("")
         else:
             lines[-1] += text
-    told = [line for line in map(markup.squeeze, lines) if line]
+    filled = [line for line in map(markup.squeeze, lines) if line]
     # Two `br` in a row part paragraphs; where all do, there are no lines.
-    if len(told) < _MIN_LINES or sum(breaks) < 2 or sum(breaks) <= len(breaks) / 2:
+    if len(filled) < _MIN_LINES or sum(breaks) < 2 or sum(breaks) <= len(breaks) / 2:
         return False
-    if max(map(len, told)) > _MAX_LINE_CHARS or sum(map(len, told)) > _MEAN_LINE_CHARS * len(told):
+    if max(map(len, filled)) > _MAX_LINE_CHARS or sum(map(len, filled)) > _MEAN_LINE_CHARS * len(
+        filled
+    ):
         return False
-    return sum(map(_begins_well, told)) >= _MIN_CAPITALS * len(told)
+    return sum(map(_begins_well, filled)) >= _MIN_CAPITALS * len(filled)
 
 
 def _begins_well(line: str) -> bool:

@@ -129,9 +129,9 @@ def _is_bold(element: Element, depth: int = 0) -> bool:
         return True
     if (element.text or "").strip() or depth >= _MAX_LINE_DEPTH:
         return False
-    told = [child for child in element if markup.text_of(child).strip()]
+    filled = [child for child in element if markup.text_of(child).strip()]
     is_whole = not any((child.tail or "").strip() for child in element)
-    return bool(told) and is_whole and all(_is_bold(child, depth + 1) for child in told)
+    return bool(filled) and is_whole and all(_is_bold(child, depth + 1) for child in filled)
 
 
 def _says_bold(element: Element) -> bool:

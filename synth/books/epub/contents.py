@@ -240,12 +240,12 @@ def mend_contents(
                 entry = replace(entry, fragment=anchors[place])
         last = place or last
         mended.append(entry)
-    told = (
+    warning = (
         f"The contents list has {counted(len(anchors), 'entry', 'entries')} with a broken "
         "link; the place was found by "
         f"{'its title' if len(anchors) == 1 else 'their titles'}."
     )
-    return tuple(mended), _add_anchors(documents, anchors), [told] if anchors else []
+    return tuple(mended), _add_anchors(documents, anchors), [warning] if anchors else []
 
 
 def _find_title(

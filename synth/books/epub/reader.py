@@ -59,8 +59,8 @@ def ensure_linear(documents: list[Document]) -> tuple[list[Document], list[str]]
     """Return the documents; if none of them belongs to the order of reading, all do."""
     if any(document.is_linear and document.source_chars for document in documents):
         return documents, []
-    told = ["The book marks all its pages as outside the reading order; all of them are read."]
-    return [replace(document, is_linear=True) for document in documents], told if documents else []
+    notes = ["The book marks all its pages as outside the reading order; all of them are read."]
+    return [replace(document, is_linear=True) for document in documents], notes if documents else []
 
 
 def is_contents(root: Element, document: Document) -> bool:
@@ -287,9 +287,9 @@ def _documents(
         if is_contents(parsed.root, document):
             document = replace(document, role="toc")
         documents.append(replace(document, is_linear=place.is_linear))
-    documents, told = apply_landmarks(documents, landmarks)
-    documents, told_too = ensure_linear(documents)
-    package.warnings += [*told, *told_too]
+    documents, notes = apply_landmarks(documents, landmarks)
+    documents, more_notes = ensure_linear(documents)
+    package.warnings += [*notes, *more_notes]
     return tuple(documents)
 
 

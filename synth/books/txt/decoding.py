@@ -147,8 +147,10 @@ def _mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
     found = None if b"\0" in raw else decode_mostly_utf8(raw)
     if found is None:
         return None
-    told = f"{counted(found[1], 'byte')} of the file were read as Windows-1252; the rest is UTF-8."
-    return "utf-8", found[0], (told,)
+    warning = (
+        f"{counted(found[1], 'byte')} of the file were read as Windows-1252; the rest is UTF-8."
+    )
+    return "utf-8", found[0], (warning,)
 
 
 def _candidates(raw: bytes, charset: str) -> list[str]:

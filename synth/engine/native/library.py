@@ -183,7 +183,7 @@ class Library:
         self._loaded.tts_convolve(steps, len(steps))
 
 
-_found: dict[str, Library | str] = {}
+_libraries: dict[str, Library | str] = {}
 
 
 def native_library(cache_dir: Path | None = None) -> Library:
@@ -197,12 +197,12 @@ def native_library(cache_dir: Path | None = None) -> Library:
     processor = find_processor()
     target = find_target(processor.simd, bf16=processor.bf16)
     with _lock:
-        if target.name not in _found:
+        if target.name not in _libraries:
             try:
-                _found[target.name] = load_library(target, cache_folders(cache_dir))
+                _libraries[target.name] = load_library(target, cache_folders(cache_dir))
             except NotCompiledError as error:
-                _found[target.name] = str(error)
-        found = _found[target.name]
+                _libraries[target.name] = str(error)
+        found = _libraries[target.name]
     if isinstance(found, str):
         raise NotCompiledError(found)
     return found

@@ -14,8 +14,7 @@ import regex
 
 from synth.text.languages import base_of
 from synth.text.spelling import numbers
-from synth.text.spelling.dates import date_patterns
-from synth.text.spelling.numbers import Pattern, roman_patterns
+from synth.text.spelling.numbers import Pattern, date_patterns, roman_patterns
 from synth.text.spelling.words import ANY, CAPITAL, WORDS, Words
 
 # ruff: noqa: RUF001  # look-alikes of ASCII are what texts are written in
@@ -108,18 +107,18 @@ def _money(base: str, words: Words, number: str) -> Iterator[Pattern]:
         (one, several), (cent, cents) = words.currencies[match["sign"]]
         fraction = match["fraction"] or ""
         if match["scale"]:
-            said = numbers.with_fraction(whole, fraction, base)
+            said = numbers.spell_fraction(whole, fraction, base)
             return f"{said} {words.scales[match['scale']]} {several}"
         if fraction and (len(fraction) != 2 or not cent):
-            return f"{numbers.with_fraction(whole, fraction, base)} {several}"
-        major = f"{numbers.before_noun(whole, base)} {one if whole == 1 else several}"
+            return f"{numbers.spell_fraction(whole, fraction, base)} {several}"
+        major = f"{numbers.spell_before_noun(whole, base)} {one if whole == 1 else several}"
         if not fraction or not int(fraction):
             return major
-        minor_number = numbers.before_noun(int(fraction), base)
+        minor_number = numbers.spell_before_noun(int(fraction), base)
         minor = f"{minor_number} {cent if int(fraction) == 1 else cents}"
         if not whole:
             return minor
-        bare = numbers.counted(int(fraction), base)
+        bare = numbers.spell_number(int(fraction), base)
         return words.money.format(major=major, minor=minor, minor_number=bare)
 
     yield (
@@ -135,8 +134,8 @@ def _percent(base: str, words: Words, number: str) -> Pattern:
         whole = _whole(match)
         if whole is None:
             return None
-        said = numbers.with_fraction(whole, match["fraction"] or "", base)
-        said = numbers.negative(said, base) if match["minus"] else said
+        said = numbers.spell_fraction(whole, match["fraction"] or "", base)
+        said = numbers.spell_negative(said, base) if match["minus"] else said
         return f"{said} {words.percent}"
 
     return regex.compile(rf"{_minus()}{_BEFORE}{number}[ \u00a0\u202f]?%"), make
@@ -151,8 +150,8 @@ def _units(base: str, words: Words, number: str) -> Pattern:
             return None
         one, several = words.units[match["sign"]]
         fraction = match["fraction"] or ""
-        said = numbers.with_fraction(whole, fraction, base, noun=True)
-        said = numbers.negative(said, base) if match["minus"] else said
+        said = numbers.spell_fraction(whole, fraction, base, noun=True)
+        said = numbers.spell_negative(said, base) if match["minus"] else said
         return f"{said} {one if whole == 1 and not fraction else several}"
 
     after = r"(?![\p{L}\p{M}\p{N}²³/°])"
@@ -166,10 +165,10 @@ def _ordinals(base: str) -> Iterator[Pattern]:
     start, end = r"(?<![\p{L}\p{N}_.,])(?P<n>\d{1,6})", r"(?![\p{L}\p{M}\p{N}_])"
 
     def plain(match: regex.Match[str]) -> str | None:
-        return numbers.ordinal(int(match["n"]), base)
+        return numbers.spell_ordinal(int(match["n"]), base)
 
     def feminine(match: regex.Match[str]) -> str | None:
-        return numbers.feminine_ordinal(int(match["n"]), base)
+        return numbers.spell_feminine_ordinal(int(match["n"]), base)
 
     if base == "en":
         yield regex.compile(rf"{start}(?P<end>st|nd|rd|th){end}"), _english_ordinal
@@ -182,11 +181,11 @@ def _ordinals(base: str) -> Iterator[Pattern]:
         after = r"(?= \p{Lu}\p{Ll})"
         yield (
             regex.compile(rf"(?<=\b(?:[Dd]er|[Dd]ie|[Dd]as) ){start}\.{after}"),
-            lambda match: numbers.ordinal(int(match["n"]), base),
+            lambda match: numbers.spell_ordinal(int(match["n"]), base),
         )
         yield (
             regex.compile(rf"(?<=\b(?i:am|im|den|dem|des|zum|vom|beim) ){start}\.{after}"),
-            lambda match: numbers.ordinal(int(match["n"]), base, "-n"),
+            lambda match: numbers.spell_ordinal(int(match["n"]), base, "-n"),
         )
     else:
         yield regex.compile(rf"{start}\.?[ºo°](?! ?[CF]\b){end}"), plain
@@ -198,7 +197,7 @@ def _english_ordinal(match: regex.Match[str]) -> str | None:
     number = int(match["n"])
     is_teen = number % 100 in (11, 12, 13)
     ending = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return numbers.ordinal(number, "en") if match["end"] == ending else None
+    return numbers.spell_ordinal(number, "en") if match["end"] == ending else None
 
 
 def _abbreviations(words: Words) -> Pattern:
@@ -227,7 +226,7 @@ def _plain(base: str, number: str) -> Iterator[Pattern]:
     """Yield what is left: decades, years, and numbers without anything beside them."""
 
     def decade(match: regex.Match[str]) -> str | None:
-        said = numbers.year(int(match["year"]), "en")
+        said = numbers.spell_year(int(match["year"]), "en")
         return f"{said[:-1]}ies" if said.endswith("y") else f"{said}s"
 
     def make(match: regex.Match[str]) -> str | None:
@@ -236,14 +235,14 @@ def _plain(base: str, number: str) -> Iterator[Pattern]:
         if whole is None:
             return None
         if digits.startswith("0") and len(digits) > 1:
-            said = None if fraction else numbers.by_digits(digits, base)
+            said = None if fraction else numbers.spell_digits(digits, base)
         elif len(digits) == 4 and digits.isdigit() and not fraction and not match["minus"]:
-            said = numbers.year(whole, base)
+            said = numbers.spell_year(whole, base)
         else:
-            said = numbers.with_fraction(whole, fraction, base)
+            said = numbers.spell_fraction(whole, fraction, base)
         if said is None:
             return None
-        return numbers.negative(said, base) if match["minus"] else said
+        return numbers.spell_negative(said, base) if match["minus"] else said
 
     if base == "en":
         yield regex.compile(r"(?<![\p{L}\p{N}_.,])(?P<year>\d{3}0)['’]?s(?![\p{L}\p{N}])"), decade

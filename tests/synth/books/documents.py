@@ -12,7 +12,7 @@ from typing import Any
 from synth.books.book import Block, count_chars
 from synth.books.documents.parsing import parse_document
 from synth.books.documents.xhtml import document_of
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.rules import Rules
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from synth.books.detect import read_book
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import plan_book
 from synth.books.rules import SkipReason
 from tests.synth.books.documents import LONG, PROSE, Epub, page, plan_of, titles

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from synth.books.book import Book, TocEntry
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from tests.synth.books.documents import METADATA, PROSE, TIME_MACHINE, Epub, page
 from tests.synth.books_text.blocks import refusal_of
 

@@ -8,8 +8,9 @@ import zipfile
 import pytest
 
 from synth.books.book import BookRejectedError
-from synth.books.epub import archive, read_epub
+from synth.books.epub import archive
 from synth.books.epub.archive import LIMITS
+from synth.books.epub.reader import read_epub
 from synth.books.plan import plan_book
 from tests.synth.books.documents import Epub, page
 

@@ -7,7 +7,7 @@ import pytest
 from synth.books.book import Book
 from synth.books.documents.html import read_html
 from synth.books.documents.pdf import read_pdf
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import exclude, include
 from synth.books.rules import SkipReason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from synth.books.book import BlockKind
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan_text import text_of
 from synth.books.rules import Notes
 from tests.synth.books.documents import PROSE, Epub, blocks_of, page, plan_of

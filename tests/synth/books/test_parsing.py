@@ -8,7 +8,7 @@ from synth.books.book import BlockKind, book_from_json, book_to_json
 from synth.books.documents.html import read_html
 from synth.books.documents.parsing import decode, parse_document
 from synth.books.documents.xhtml import document_of
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import include
 from synth.books.rules import SkipReason

@@ -9,7 +9,7 @@ import pytest
 
 from synth.books.book import Book
 from synth.books.cast import Casting
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import PlanIncompleteError, plan_book
 from synth.books.plan_text import passages_of, text_of
 from synth.books.rules import AltTexts, Notes, Rules, SkipReason, SpeakerNames, Tables

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_edits import PlanEditError, apply_edits
 from synth.books.plan_text import text_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synth.books.epub import read_epub
+from synth.books.epub.reader import read_epub
 from synth.books.plan import Plan, plan_book
 from synth.books.plan_text import text_of
 from synth.books.rules import AltTexts, Notes, Rules, SkipReason

@@ -7,8 +7,7 @@ import random
 import pytest
 
 from synth.books.book import BlockKind
-from synth.books.documents.html import read_html
-from synth.books.documents.markdown import read_front_matter, read_markdown
+from synth.books.documents.html import read_front_matter, read_html, read_markdown
 from synth.books.plan import plan_book
 from tests.synth.books_text.blocks import assert_complete, block_of, refusal_of, texts, with_role
 

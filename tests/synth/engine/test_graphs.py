@@ -48,9 +48,7 @@ def prompts(golden: GoldenFolder) -> list[Tensor]:
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandInGraphs:
     """Have the engines of this test capture with a stand-in."""
     graphs = StandInGraphs()
-    monkeypatch.setattr(
-        "synth.engine.slots.engine_threads.find_backend", lambda name, device: graphs
-    )
+    monkeypatch.setattr("synth.engine.engine.find_backend", lambda name, device: graphs)
     return graphs
 
 
@@ -146,7 +144,7 @@ def test_an_engine_with_graphs_gives_the_codes_of_one_without(
         spec(f"Number {n}.", voice(n % 2), seed=n, max_frames=2 + 3 * (n % 6)) for n in range(12)
     ]
     with monkeypatch.context() as without:
-        without.setattr("synth.engine.slots.engine_threads.find_backend", lambda name, device: None)
+        without.setattr("synth.engine.engine.find_backend", lambda name, device: None)
         eager = start(kernels="off", slots=4)
     expected = [eager.render(one) for one in specs]
     eager.close()

@@ -34,7 +34,7 @@ from voices.models import Voice
 from workers.process.claiming import take, take_segments
 from workers.process.held_claims import Kind
 from workers.rendering import render as render_module
-from workers.rendering import takes as screening
+from workers.rendering import render as screening
 from workers.rendering.quality import Quality
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import datetime as dt
 import fcntl
+import io
 import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings as django_settings
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 from django.utils import timezone
 from pytest_django import Settings
 
-from synth.models import WorkerStatus
+from synth.models import RenderJob, Segment, WorkerStatus
+from tests.factories import make_export, make_job, make_version, make_voice
+from ttsweb.commands.errors import StepError
+from ttsweb.terminal.progress import Progress
 from workers.local import local_worker
-from workers.local.embedded import Child
-from workers.local.local_worker import LOCK_NAME, LocalWorker
+from workers.local.children import Child
+from workers.local.local_worker import (
+    LOCK_NAME,
+    LocalWorker,
+    save_audio,
+    summary,
+    wait_encoded,
+    wait_ended,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -146,3 +160,130 @@ def test_log_of_the_worker_is_kept_in_the_given_file(tmp_path: Path) -> None:
     made.close()
 
     assert path.exists()
+
+
+class NoWorker(LocalWorker):
+    """A worker that is there and is nobody's business here."""
+
+    def __init__(self) -> None:
+        """Open nothing."""
+
+    def keep(self) -> None:
+        """Start nothing."""
+        raise AssertionError("nothing had to be waited for")
+
+
+@pytest.fixture
+def progress() -> Progress:
+    return Progress(io.StringIO())
+
+
+def ended_job(status: RenderJob.Status, **fields: object) -> RenderJob:
+    """Return a job that has ended in this way."""
+    job = make_job(segments=2)
+    RenderJob.objects.filter(pk=job.pk).update(status=status, **fields)
+    job.refresh_from_db()
+    return job
+
+
+def test_finished_job_is_returned(progress: Progress) -> None:
+    job = ended_job(RenderJob.Status.SUCCEEDED)
+
+    assert wait_ended(job.pk, NoWorker(), progress) == job
+
+
+def test_failed_job_gives_its_code_and_sentence(progress: Progress) -> None:
+    job = ended_job(RenderJob.Status.FAILED, error_code="no_audio", error_message="Nothing.")
+
+    with pytest.raises(StepError, match=r"Nothing\.") as caught:
+        wait_ended(job.pk, NoWorker(), progress)
+
+    assert caught.value.code == "no_audio"
+
+
+def test_partial_job_gives_what_failed_in_it(progress: Progress) -> None:
+    job = ended_job(RenderJob.Status.PARTIAL)
+    last = job.segments.order_by("pk").last()
+    Segment.objects.filter(pk=last.pk if last else 0).update(
+        status="failed", error_code="prompt_too_long", error_message="Too long."
+    )
+
+    with pytest.raises(StepError, match=r"Too long\.") as caught:
+        wait_ended(job.pk, NoWorker(), progress)
+
+    assert caught.value.code == "prompt_too_long"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(RenderJob.Status.CANCELLED, "job_cancelled"), (None, "job_deleted")]
+)
+def test_job_that_somebody_ended_is_told(
+    progress: Progress, status: RenderJob.Status | None, code: str
+) -> None:
+    job_id = ended_job(status).pk if status else uuid.uuid4()
+
+    with pytest.raises(StepError) as caught:
+        wait_ended(job_id, NoWorker(), progress)
+
+    assert caught.value.code == code
+
+
+def test_failed_version_gives_its_code_and_sentence(progress: Progress) -> None:
+    version = make_version(
+        make_voice(versions=0), status="failed", error_code="clip_silent", error_message="Silence."
+    )
+
+    with pytest.raises(StepError, match=r"Silence\.") as caught:
+        wait_encoded(version.pk, NoWorker(), progress)
+
+    assert caught.value.code == "clip_silent"
+
+
+def test_version_that_is_gone_is_told(progress: Progress) -> None:
+    with pytest.raises(StepError) as caught:
+        wait_encoded(uuid.uuid4(), NoWorker(), progress)
+
+    assert caught.value.code == "voice_deleted"
+
+
+def test_file_is_written_whole_over_an_older_one(tmp_path: Path) -> None:
+    job = make_job()
+    key = default_storage.save("exports/a.wav", ContentFile(b"new " * 1000))
+    make_export(job, key=key)
+    target = tmp_path / "folder" / "out.wav"
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+
+    save_audio(job, target)
+
+    assert target.read_bytes() == b"new " * 1000
+    assert [path.name for path in target.parent.iterdir()] == ["out.wav"]
+
+
+def test_older_file_stays_when_the_new_one_cannot_be_read(tmp_path: Path) -> None:
+    job = make_job()
+    make_export(job, key="exports/gone.wav")
+    target = tmp_path / "out.wav"
+    target.write_bytes(b"old")
+
+    with pytest.raises(StepError, match=r"out\.wav could not be written") as caught:
+        save_audio(job, target)
+
+    assert caught.value.code == "file_not_written"
+    assert [path.read_bytes() for path in tmp_path.glob("*out.wav*")] == [b"old"]
+
+
+def test_job_without_a_file_is_told(tmp_path: Path) -> None:
+    with pytest.raises(StepError) as caught:
+        save_audio(make_job(), tmp_path / "out.wav")
+
+    assert caught.value.code == "audio_missing"
+
+
+def test_summary_compares_with_the_playing_time() -> None:
+    started = timezone.now()
+    job = make_job(segments=2)
+    job.segments_done, job.audio_seconds = 2, 6.0
+    job.started_at, job.finished_at = started, started + dt.timedelta(seconds=4)
+
+    assert summary(job) == "2/2 segments, 1.5x real time"

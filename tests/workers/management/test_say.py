@@ -33,7 +33,7 @@ import django; django.setup()
 from dataclasses import replace
 from django.conf import settings
 from ttsweb.migration import migrate_once
-from workers.local.first_run import DEMO_CLIP, find_or_make_admin, find_or_make_voice
+from workers.local.demo import DEMO_CLIP, find_or_make_admin, find_or_make_voice
 migrate_once(settings.DATA_DIR)
 user, _ = find_or_make_admin()
 print(find_or_make_voice(replace(DEMO_CLIP, voice_name="Ada"), user).pk)

@@ -135,35 +135,35 @@ def test_one_slot_has_work_ahead_at_any_pace(ahead: ClaimAhead, clock: Clock) ->
     assert ahead.most(1) == 2
 
 
-def kill_after(number: int, company: int | None) -> int:
-    """Return the company in which a worker is killed that rendered so many since it was before."""
+def kill_after(number: int, limit: int | None) -> int:
+    """Return the limit in which a worker is killed that rendered so many since it was before."""
     ahead = ClaimAhead(Clock())
-    ahead.note_loss((company or SLOTS) // 2)
+    ahead.note_loss((limit or SLOTS) // 2)
     for _ in range(number):
         ahead.note_end(is_idle=False)
-    return ahead.company() or 0
+    return ahead.held_limit() or 0
 
 
 def test_worker_that_was_never_killed_holds_as_many_as_ever(ahead: ClaimAhead) -> None:
-    assert ahead.company() is None
+    assert ahead.held_limit() is None
 
 
 def test_company_grows_with_what_is_rendered_after_a_loss(ahead: ClaimAhead) -> None:
     ahead.note_loss(8)
 
-    assert ahead.company() == 8
+    assert ahead.held_limit() == 8
     for _ in range(3 * SURE_SEGMENTS):
         ahead.note_end(is_idle=False)
-    assert ahead.company() == 11
+    assert ahead.held_limit() == 11
 
 
 @pytest.mark.parametrize("between", [1, 14, 40, 200, 2000])
 def test_kills_that_go_on_cost_a_tenth_of_what_is_rendered_between_them(between: int) -> None:
-    company = kill_after(between, None)
+    limit = kill_after(between, None)
     for _ in range(11):
-        company = kill_after(between, company)
+        limit = kill_after(between, limit)
 
-    assert company <= max(1, 0.1 * between)
+    assert limit <= max(1, 0.1 * between)
 
 
 def test_worker_is_at_its_full_pace_a_minute_after_a_loss_and_some_segments(
@@ -174,18 +174,18 @@ def test_worker_is_at_its_full_pace_a_minute_after_a_loss_and_some_segments(
     for _ in range(SURE_SEGMENTS - 1):
         ahead.note_end(is_idle=False)
 
-    assert ahead.company() == 2
+    assert ahead.held_limit() == 2
     ahead.note_end(is_idle=False)
-    assert ahead.company() is None
+    assert ahead.held_limit() is None
 
 
 def test_many_slots_are_full_again_soon_after_one_kill(ahead: ClaimAhead, clock: Clock) -> None:
     slots, seconds_each = 64, 5.0
     ahead.note_loss(slots // 2)
     spent, rendered = 0.0, 0
-    while (company := ahead.company()) is not None and company < slots:
-        clock.now += seconds_each / company
-        spent += seconds_each / company
+    while (limit := ahead.held_limit()) is not None and limit < slots:
+        clock.now += seconds_each / limit
+        spent += seconds_each / limit
         rendered += 1
         ahead.note_end(is_idle=False)
 

@@ -85,7 +85,7 @@ def test_drain_waits_for_work_and_ends_as_soon_as_it_is_done(
     threading.Timer(0.3, process.held.drop, [claim]).start()
     started = time.monotonic()
 
-    drain(process, hurry=threading.Event())
+    drain(process, end_now=threading.Event())
 
     assert time.monotonic() - started > 0.25
     assert process.stopping.is_set()
@@ -97,9 +97,9 @@ def test_second_signal_does_not_wait(process: MiniatureProcess, settings: Settin
     settings.DRAIN_SECONDS = 3600
     make_export(status="queued")
     take_work(process)
-    hurry = threading.Event()
-    hurry.set()
+    end_now = threading.Event()
+    end_now.set()
 
-    drain(process, hurry=hurry)
+    drain(process, end_now=end_now)
 
     assert process.held.of(Kind.EXPORT), "it did not wait for what it holds"

@@ -11,7 +11,7 @@ from pathlib import Path
 from synth.contract import SegmentAudio
 from synth.models import Take
 from tests.workers.conftest import TINY
-from workers.rendering.takes import add_takes, store_take
+from workers.rendering.render import add_takes, store_take
 
 
 def screened_checkpoint(folder: Path) -> Path:

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 from django.core.files.storage import default_storage
+from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
 from tests.factories import make_stored_clip
 from tests.workers.pairs import counter
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from workers.process.held_claims import HeldClaims
-from workers.rendering.codes import ClipBusyError, CodesCache, CodesLookup, Counters, EncoderRun
+from workers.rendering.codes import (
+    ClipBusyError,
+    CodesCache,
+    CodesLookup,
+    CodesObjectError,
+    Counters,
+    EncoderRun,
+    pack_codes,
+    unpack_codes,
+)
 
 pytestmark = pytest.mark.django_db
 CODEC = "c" * 64
@@ -206,3 +217,130 @@ def test_object_says_whose_codes_it_holds(clip: StoredClip) -> None:
     assert (row.frames, row.resampler) == (4, "builtin")
     for text in (clip.fingerprint, CODEC, "builtin"):
         assert text.encode() in content
+
+
+def codes(frames: int = 5) -> CodesArray:
+    return np.zeros((10, frames), dtype=np.int16)
+
+
+def test_least_recently_used_clip_goes_first() -> None:
+    cache = CodesCache(max_bytes=10_000, max_clips=2)
+    for name in "ab":
+        cache.put((name, "codec"), codes(), epoch=cache.epoch)
+
+    cache.get(("a", "codec"))
+    cache.put(("c", "codec"), codes(), epoch=cache.epoch)
+
+    assert cache.get(("a", "codec")) is not None
+    assert cache.get(("b", "codec")) is None
+
+
+def test_bytes_are_bounded_and_counted() -> None:
+    cache = CodesCache(max_bytes=250, max_clips=100)
+
+    for name in "abcd":
+        cache.put((name, "codec"), codes(), epoch=cache.epoch)
+
+    assert len(cache) == 2
+    assert cache.num_bytes == 200
+
+
+def test_codes_larger_than_the_bound_are_not_kept() -> None:
+    cache = CodesCache(max_bytes=250, max_clips=100)
+
+    assert not cache.put(("a", "codec"), codes(frames=20), epoch=cache.epoch)
+    assert cache.num_bytes == 0
+
+
+def test_zero_keeps_nothing() -> None:
+    for bounds in ({"max_bytes": 0, "max_clips": 9}, {"max_bytes": 9_999, "max_clips": 0}):
+        cache = CodesCache(**bounds)
+        assert not cache.put(("a", "codec"), codes(), epoch=cache.epoch)
+        assert len(cache) == 0
+
+
+def test_same_key_twice_is_counted_once() -> None:
+    cache = CodesCache(max_bytes=1_000, max_clips=9)
+
+    for _ in range(2):
+        cache.put(("a", "codec"), codes(), epoch=cache.epoch)
+
+    assert cache.num_bytes == 100
+
+
+def test_eviction_drops_a_clip_in_every_codec() -> None:
+    cache = CodesCache(max_bytes=1_000, max_clips=9)
+    for key in (("a", "one"), ("a", "two"), ("b", "one")):
+        cache.put(key, codes(), epoch=cache.epoch)
+
+    assert cache.evict("a") == 2
+    assert cache.get(("b", "one")) is not None
+    assert cache.num_bytes == 100
+
+
+def test_codes_looked_up_before_an_eviction_are_not_kept_after_it() -> None:
+    cache = CodesCache(max_bytes=1_000, max_clips=9)
+    epoch = cache.epoch
+
+    cache.evict("a")
+
+    assert not cache.put(("a", "codec"), codes(), epoch=epoch)
+
+
+def test_many_threads_leave_the_books_balanced() -> None:
+    cache = CodesCache(max_bytes=1_500, max_clips=9)
+
+    def work(number: int) -> None:
+        for step in range(300):
+            key = (f"{(number + step) % 30}", "codec")
+            if cache.get(key) is None:
+                cache.put(key, codes(), epoch=cache.epoch)
+            if step % 50 == 0:
+                cache.evict(f"{step % 30}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert cache.num_bytes == 100 * len(cache)
+    assert len(cache) <= 9
+
+
+FRAMES = np.arange(30, dtype=np.int16).reshape(10, 3)
+EXPECTED = {"clip": "a" * 64, "codec": "b" * 64}
+
+
+def test_codes_come_back_as_they_were() -> None:
+    content = pack_codes(FRAMES, **EXPECTED, resampler="builtin")
+
+    codes = unpack_codes(content, EXPECTED | {"frames": "3"})
+
+    assert codes.dtype == np.int16
+    assert np.array_equal(codes, FRAMES)
+    assert not codes.flags.writeable
+
+
+def test_object_is_plain_safetensors() -> None:
+    assert np.array_equal(load(pack_codes(FRAMES, **EXPECTED))["codes"], FRAMES)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"short",
+        b"\xff" * 200,
+        pack_codes(FRAMES, **EXPECTED)[:-1],
+        pack_codes(FRAMES, clip="c" * 64, codec="b" * 64),
+        pack_codes(FRAMES),
+        save({"codes": FRAMES.astype(np.int32)}, metadata=EXPECTED | {"frames": "3"}),
+        save({"codes": FRAMES[0]}, metadata=EXPECTED | {"frames": "3"}),
+        save({"other": FRAMES}, metadata=EXPECTED | {"frames": "3"}),
+    ],
+    ids=["empty", "short", "noise", "cut", "other clip", "bare", "int32", "one row", "no codes"],
+)
+def test_what_is_not_those_codes_is_refused(content: bytes) -> None:
+    with pytest.raises(CodesObjectError):
+        unpack_codes(content, EXPECTED)

@@ -27,7 +27,7 @@ from workers.process.claiming import take, take_segments, take_work
 from workers.process.held_claims import Kind
 from workers.process.pump import stop_unwanted
 from workers.rendering import render as render_module
-from workers.rendering import takes as takes_module
+from workers.rendering import render as takes_module
 from workers.rendering.codes import unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

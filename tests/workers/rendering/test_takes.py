@@ -15,7 +15,7 @@ from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Take
 from tests.factories import make_segment
 from tests.workers.rendering.takes_support import save_take
-from workers.rendering.takes import (
+from workers.rendering.render import (
     NotFiniteAudioError,
     add_takes,
     drop_unused_take,

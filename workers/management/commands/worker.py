@@ -15,7 +15,7 @@ class Command(BaseCommand):
         "files, and the role all does both."
     )
 
-    work = "workers.local.worker:run"
+    work = "workers.process.run_worker:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options; what is not given comes from the settings."""

@@ -12,7 +12,7 @@ class Command(BaseCommand):
 
     help = "Exit with 0 if a worker of this host and role reported lately, else with 1."
     requires_system_checks = ()
-    work = "workers.local.worker:check_alive"
+    work = "workers.process.run_worker:check_alive"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take the role; a host may run one worker of each."""

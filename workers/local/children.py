@@ -39,7 +39,7 @@ class Child:
         """Describe the child; nothing is started yet.
 
         Args:
-            module: run as `python -m` would, tethered to this process.
+            module: run as `python -m` would, ended with this process.
             descriptors: open files that the child shares with this process.
             log: takes what the child writes; this process's standard error when None.
         """
@@ -71,9 +71,9 @@ class Child:
         It can then finish what it holds before we stop it.
         """
         grace = settings.DRAIN_SECONDS + STOP_MARGIN_SECONDS
-        tether = [sys.executable, "-m", "workers.local.tether", str(os.getpid()), str(grace)]
+        watched = [sys.executable, "-m", "workers.local.parent_watch", str(os.getpid()), str(grace)]
         self._process = subprocess.Popen(
-            [*tether, self._module, *self._arguments],
+            [*watched, self._module, *self._arguments],
             cwd=settings.BASE_DIR,
             stdin=subprocess.DEVNULL,
             # Standard output belongs to the command; a log line is not part of its answer.

@@ -14,8 +14,8 @@ import pytest
 from pytest_django import Settings
 
 from ttsweb.commands.errors import signals_held
-from workers.local import embedded
-from workers.local.embedded import Child, last_line, open_log, signals_interrupt, stop_all
+from workers.local import children
+from workers.local.children import Child, last_line, open_log, signals_interrupt, stop_all
 
 PROJECT = Path(__file__).resolve().parents[3]
 SLEEPER = "import time\nprint('up', flush=True)\ntime.sleep(60)\n"
@@ -24,7 +24,7 @@ PARENT = """
 import sys, time
 import django; django.setup()
 from ttsweb.commands.errors import signals_held
-from workers.local.embedded import Child
+from workers.local.children import Child
 child = Child("sleeper", sys.argv[1]); child.start(); print(child.pid, flush=True); time.sleep(60)
 """
 
@@ -93,7 +93,7 @@ def test_child_that_died_is_started_again_after_pauses_that_grow(
 
     wait_until(has_started_thrice)
 
-    first, second = embedded.FIRST_PAUSE_SECONDS, 2 * embedded.FIRST_PAUSE_SECONDS
+    first, second = children.FIRST_PAUSE_SECONDS, 2 * children.FIRST_PAUSE_SECONDS
     assert time.monotonic() - started >= first + second
 
 
@@ -114,7 +114,7 @@ def test_child_that_does_not_stop_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.DRAIN_SECONDS = 0.3
-    monkeypatch.setattr(embedded, "STOP_MARGIN_SECONDS", 0.2)
+    monkeypatch.setattr(children, "STOP_MARGIN_SECONDS", 0.2)
     child = make_child(STUBBORN)
     child.start()
     wait_until(lambda: last_line(tmp_path / "log") == "up")
@@ -182,7 +182,7 @@ def test_log_is_for_this_user_alone_and_a_large_one_is_moved_away(tmp_path: Path
 def test_closed_standard_streams_are_opened_on_nothing(clean_env: dict[str, str]) -> None:
     code = (
         "import os, django; django.setup()\n"
-        "from workers.local.embedded import open_standard_streams\n"
+        "from workers.local.children import open_standard_streams\n"
         "os.close(0); open_standard_streams(); assert os.read(0, 1) == b''\n"
         "assert os.open('/dev/null', os.O_RDONLY) > 2"
     )

@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 
 from tests.workers.clips import coded_bytes, tone, wav_bytes
-from workers.audio.decode_clip import ClipError, ClipLimits, DecodedClip, decode_clip
+from workers.audio.clips import (
+    FLOOR_DBFS,
+    ClipError,
+    ClipLimits,
+    DecodedClip,
+    WaveformPeaks,
+    dbfs,
+    decode_clip,
+    measure,
+    peaks_of,
+    warnings_for,
+)
 
 LIMITS = ClipLimits(min_seconds=1.0, max_seconds=60.0, wall_seconds=180.0, megabytes=1024)
 
@@ -269,3 +280,97 @@ def test_waveform_of_a_clip_is_drawn_in_400_values() -> None:
     assert len(peaks) == 400
     assert peaks[100] == pytest.approx(loudest / 10, abs=2)
     assert peaks[300] == pytest.approx(loudest, abs=2)
+
+
+FINE = {"duration_seconds": 5.0, "silence_share": 0.1, "clipped_share": 0.0, "sample_rate": 44_100}
+
+
+def test_level_of_full_scale_is_zero_and_of_nothing_the_floor() -> None:
+    assert dbfs(1.0) == 0
+    assert dbfs(0.5) == pytest.approx(-6.02, abs=0.01)
+    assert dbfs(0.0) == FLOOR_DBFS
+
+
+def test_square_wave_has_equal_peak_and_rms() -> None:
+    waveform = np.tile(np.array([0.5, -0.5], dtype=np.float32), 8_000)
+
+    measures = measure(waveform, 16_000)
+
+    assert measures == {
+        "duration_seconds": 1.0,
+        "peak_dbfs": -6.02,
+        "rms_dbfs": -6.02,
+        "silence_share": 0.0,
+        "noise_floor_dbfs": -6.02,
+    }
+
+
+def test_noise_floor_is_what_is_left_between_words() -> None:
+    waveform = np.full(16_000, 0.001, dtype=np.float32)
+    waveform[:12_000] = 0.5
+
+    assert measure(waveform, 16_000)["noise_floor_dbfs"] == pytest.approx(-60.0, abs=0.1)
+
+
+def test_silence_is_counted_in_windows() -> None:
+    waveform = np.zeros(16_000, dtype=np.float32)
+    waveform[:4_000] = 0.3
+
+    assert measure(waveform, 16_000)["silence_share"] == pytest.approx(0.75, abs=0.02)
+
+
+def test_clip_shorter_than_a_window_is_measured() -> None:
+    assert measure(np.full(3, 0.1, dtype=np.float32), 44_100)["silence_share"] == 0.0
+
+
+def test_fine_clip_has_no_warning() -> None:
+    assert warnings_for(FINE) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"duration_seconds": 2.9}, "clip_short"),
+        ({"duration_seconds": 30.1}, "clip_long"),
+        ({"silence_share": 0.51}, "clip_mostly_silent"),
+        ({"clipped_share": 0.002}, "clip_clipped"),
+        ({"sample_rate": 8_000}, "clip_low_rate"),
+        ({"damaged_packets": 1}, "clip_damaged"),
+    ],
+)
+def test_each_weakness_has_its_own_warning(change: dict[str, float], code: str) -> None:
+    assert [warning["code"] for warning in warnings_for(FINE | change)] == [code]
+
+
+@pytest.mark.parametrize("size", [1, 13, 700, 10_000])
+@pytest.mark.parametrize("most", [1, 7, 400])
+def test_parts_are_those_of_the_whole_in_blocks_of_any_size(
+    size: int, most: int, rng: np.random.Generator
+) -> None:
+    samples = rng.uniform(-1, 1, 3_001).astype(np.float32)
+    peaks = WaveformPeaks(len(samples), most=most)
+    for start in range(0, len(samples), size):
+        peaks.push(samples[start : start + size])
+
+    part_of = np.arange(len(samples)) * most // len(samples)
+    expected = [round(255 * float(np.abs(samples[part_of == part]).max())) for part in range(most)]
+    assert peaks.values() == expected
+
+
+def test_short_signal_has_a_value_for_each_sample() -> None:
+    assert peaks_of(np.array([0.0, -0.5, 1.0, 3.0], dtype=np.float32), most=10) == [
+        0, 128, 255, 255,
+    ]  # fmt: skip
+
+
+def test_nothing_has_no_values() -> None:
+    assert peaks_of(np.zeros(0, dtype=np.float32), most=10) == []
+
+
+def test_more_than_was_told_is_left_out() -> None:
+    peaks = WaveformPeaks(10, most=5)
+    peaks.push(np.zeros(8, dtype=np.float32))
+    peaks.push(np.array([0, 0, 1, 1], dtype=np.float32))
+    peaks.push(np.ones(3, dtype=np.float32))
+
+    assert peaks.values() == [0, 0, 0, 0, 0]

@@ -1,6 +1,6 @@
 """Run a module of ours in a process that ends when its parent does, however the parent ended.
 
-As `python -m workers.local.tether PARENT_PID GRACE_SECONDS MODULE ARGUMENTS...`. One that is
+As `python -m workers.local.parent_watch PARENT_PID GRACE_SECONDS MODULE ARGUMENTS...`. One that is
 killed can't stop its children; here the child looks whether it still has the parent it was made by.
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
     """Run the module that the arguments name, as its own command line would."""
     parent, grace_seconds, module = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
     threading.Thread(
-        target=_end_with_parent, args=(parent, grace_seconds), name="tether", daemon=True
+        target=_end_with_parent, args=(parent, grace_seconds), name="parent watch", daemon=True
     ).start()
     sys.argv = [module, *sys.argv[4:]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

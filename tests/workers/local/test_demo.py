@@ -12,7 +12,7 @@ from tests.factories import make_user
 from ttsweb.commands.errors import StepError
 from voices.models import Voice, VoiceVersion
 from voices.removal import delete_voice
-from workers.local.first_run import (
+from workers.local.demo import (
     DEMO_CLIP,
     find_or_make_admin,
     find_or_make_voice,
