@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from django.urls import path
 
-from synth.accounts.group_views import GroupsView, GroupView, PermissionsView
-from synth.accounts.key_views import KeysView, KeyView
-from synth.accounts.user_views import UsersView, UserView
+from synth.api.accounts.group_views import GroupsView, GroupView, PermissionsView
+from synth.api.accounts.key_views import KeysView, KeyView
+from synth.api.accounts.user_views import UsersView, UserView
 from synth.api.batches import views as batch_views
 from synth.api.book_batches import views as book_batch_views
 from synth.api.books import audio_views, file_views

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -114,3 +115,47 @@ def test_room_imports_what_the_law_allows(room: str, graph: dict[str, set[str]])
     ]
 
     assert trespasses == []
+
+
+# Who may know how requests are read and answers written; what is below refuses by `RefusedError`.
+REST = (
+    "synth.api",
+    "synth.openai",
+    "synth.admin",
+    "synth.urls",
+    "voices.api",
+    "voices.admin",
+    "voices.urls",
+    "ttsweb.http",
+    "ttsweb.pages",
+    "ttsweb.asgi",
+    "ttsweb.urls",
+)
+# Below it, and not yet without: serializers still describe what these read, write and send.
+REST_EXCEPTIONS = {
+    "synth.batches.books",
+    "synth.batches.entries",
+    "synth.batches.events",
+    "synth.batches.texts",
+    "synth.batches.uploads",
+    "synth.webhooks.events",
+}
+
+
+def test_rest_is_known_to_the_api_alone(graph: dict[str, set[str]]) -> None:
+    def is_below(name: str) -> bool:
+        return not any(name == room or name.startswith(f"{room}.") for room in REST)
+
+    knowing = {
+        name
+        for name, path in modules().items()
+        if is_below(name)
+        and (
+            any(target.startswith(("synth.api.", "voices.api.")) for target in graph[name])
+            or re.search(
+                r"^\s*(from|import) (rest_framework|drf_spectacular)", path.read_text(), re.M
+            )
+        )
+    }
+
+    assert knowing == REST_EXCEPTIONS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 
 from django.conf import settings
@@ -11,6 +12,9 @@ from django.db.models.functions import Lower
 
 from ttsweb.leases import LeasedModel
 
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")  # of a voice; may be empty as well
+MAX_LANGUAGE_CHARS = 35
+
 
 class Voice(models.Model):
     """A named speaker. What it sounds like is in its versions; the newest one speaks."""
@@ -18,7 +22,7 @@ class Voice(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=100)
     description = models.TextField(blank=True, default="", max_length=2000)
-    language = models.CharField(max_length=35, blank=True, default="")
+    language = models.CharField(max_length=MAX_LANGUAGE_CHARS, blank=True, default="")
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,

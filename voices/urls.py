@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
+from voices.api.portable_views import VoiceCodesImportView, VoiceExportView, VoiceImportView
 from voices.api.views import VoiceAudioView, VoiceEncodeView, VoicesView, VoiceView
-from voices.portable.views import VoiceCodesImportView, VoiceExportView, VoiceImportView
 
 urlpatterns: list[URLPattern] = [
     path("voices", VoicesView.as_view(), name="voices"),

@@ -21,10 +21,10 @@ from synth.admin.book_cells import (
 )
 from synth.admin.cells import WorkAdmin, buttons
 from synth.admin.jobs import SEGMENTS_PER_PAGE
-from synth.api.books.file_options import FORMATS as FILE_FORMATS
-from synth.api.books.file_options import PRESETS, TAKES
 from synth.api.books.serializers import with_progress
 from synth.api.jobs.serializers import has_audio
+from synth.audiobooks.file_options import FORMATS as FILE_FORMATS
+from synth.audiobooks.file_options import PRESETS, TAKES
 from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
 from synth.audiobooks.proof import proof_of
 from synth.books.rules import SkipReason

@@ -11,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
-from rest_framework import serializers
 
 from synth.accounts.access import visible_books
 from synth.admin.book_cells import cell_context, voice_names, voices_of
@@ -26,7 +25,6 @@ from synth.models import BookSource, RenderJob
 from ttsweb.pages.admin_base import BatchFilter, NamedValuesFilter, column, row_action
 
 _USUAL = (("speed", 1.0), ("seed", 0))
-_OLD_OPTIONS = "its options are no longer valid; upload it again"
 
 
 def in_words(values: dict[str, Any]) -> str:
@@ -38,13 +36,6 @@ def in_words(values: dict[str, Any]) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         parts.append(f"{name.replace('_', ' ')}: {text}")
     return " · ".join(parts) or "-"
-
-
-def _start(book: BookSource) -> None:
-    try:
-        start_book(book)
-    except serializers.ValidationError as error:
-        raise SubmitRejectedError("options_invalid", _OLD_OPTIONS) from error
 
 
 def _job_of(book: BookSource) -> RenderJob:
@@ -101,7 +92,7 @@ class BookAdmin(BookPages):
     list_filter = (StateFilter, OfBatchFilter, ("language", NamedValuesFilter), "created_at")
     search_fields = ("title", "filename", "owner__username")
     actions = (
-        row_action("start_chosen", "Start", "started", _start),
+        row_action("start_chosen", "Start", "started", start_book),
         *job_actions(
             "pause_chosen", "resume_chosen", "cancel_chosen", "retry_chosen", "make_interactive",
             "make_bulk", job_of=_job_of,

@@ -30,11 +30,11 @@ from synth.admin.job_form_fields import (
     read_pauses,
     read_speakers,
 )
+from synth.api.option_fields import MAX_SECONDS
 from synth.contract import Limits
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, check_order
 from synth.models import RenderJob
-from synth.options.fields import MAX_SECONDS
 from synth.options.job_options import OPTIONS, Option, Value
 from synth.text.languages import MAX_TAG_CHARS, language_tag
 from voices.access import offered_voices

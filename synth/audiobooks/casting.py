@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from synth.api.books.cast_fields import of_role
+from django.contrib.auth.models import AbstractBaseUser
+
 from synth.audiobooks.metadata import told_of
 from synth.audiobooks.plans import Passage, Script, SpokenChapter
 from synth.books.book import StoredBookError, count_chars
-from synth.books.cast import Role, RoleKind
+from synth.books.cast import Casting, Role, RoleKind
 from synth.books.credits import CreditsError, fill_template, names_of, year_of
 from synth.jobs.planning import PlannedChapter, PlannedJob, Planner
 from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.book import LexiconBook
 from synth.models import BookSource, RenderJob
 from synth.options.orders import Order, check_options, speakers_of
+from synth.options.voices import find_voice
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import PAUSE_KINDS, Pauses, pause_lengths
 from synth.text.segments import Piece, cut_text
@@ -354,3 +357,29 @@ def _language_of(version: VoiceVersion, planner: Planner) -> str:
     voice = version.voice
     spoken = voice.language if voice is not None else ""
     return spoken or next(iter(planner.card.languages), "en")
+
+
+def check_voices(user: AbstractBaseUser, stored: Mapping[str, Any]) -> None:
+    """Pass if the user may use all voices of a casting.
+
+    Raises:
+        SubmitRejectedError: voice_not_found, voice_ambiguous_name; it names the role.
+    """
+    for role, voice in Casting.of(stored).voices():
+        try:
+            find_voice(user, voice)
+        except SubmitRejectedError as error:
+            raise of_role(error, role) from error
+
+
+def of_role(error: SubmitRejectedError, role: Role) -> SubmitRejectedError:
+    """Return a refusal that says for which role it is."""
+    whose, attr = {
+        RoleKind.NARRATOR: ("The narrator", "voice"),
+        RoleKind.DIALOGUE: ("The dialogue", "casting.dialogue_voice"),
+        RoleKind.CHARACTER: (f"The character {role.name!r}", f"casting.characters.{role.name}"),
+        RoleKind.LANGUAGE: (f"The language {role.name}", f"casting.languages.{role.name}"),
+    }[role.kind]
+    return SubmitRejectedError(
+        error.code, f"{whose}: {error}", attr=attr, retry_after=error.retry_after
+    )

@@ -8,8 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from synth.api.books.cast_fields import check_voices
-from synth.api.books.plan_serializers import MAX_EDITS
+from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import figures_of, load_book, load_plan, plan_of
 from synth.audiobooks.start import PLAN_UNFIT, character_unknown, check_startable
 from synth.books.book import StoredBookError
@@ -23,6 +22,8 @@ from synth.options.voices import find_voice
 from synth.text.pauses import Pauses, pause_lengths
 from synth.transitions.books import change_options, change_pauses, change_plan
 from synth.transitions.jobs import change_job
+
+MAX_EDITS = 5000
 
 
 def read_plan(book: BookSource) -> Plan:

@@ -14,8 +14,8 @@ from django.core.files.storage import default_storage
 from django.db.models import Q
 from django.db.models.functions import Length
 
-from synth.api.books.options import order_of
 from synth.audiobooks.casting import CastChapter, Stage
+from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import SpokenChapter, script_of
 from synth.books.cast import Casting
 from synth.books.plan import Plan

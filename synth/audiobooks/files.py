@@ -14,7 +14,7 @@ from django.core.files.storage import default_storage
 from django.db import transaction
 
 from synth.accounts.limits import check_room
-from synth.api.books.file_options import Kind, audio_format, digest_of, full_options
+from synth.audiobooks.file_options import Kind, audio_format, digest_of, full_options
 from synth.audiobooks.metadata import title_of
 from synth.books.file_names import numbered_name, safe_name
 from synth.formats import BOOK_FORMATS

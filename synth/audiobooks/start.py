@@ -7,11 +7,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from rest_framework import serializers
-
 from synth.accounts.limits import KeyLimitError
-from synth.api.books.options import order_of
 from synth.audiobooks.casting import CastBook, cast_book, credits_of
+from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import Script, load_plan, script_of
 from synth.books.book import StoredBookError
 from synth.books.cast import Casting
@@ -49,8 +47,8 @@ def start_book(
         api_key: the key that asks for it, whose limits hold.
 
     Raises:
-        SubmitRejectedError: book_not_planned, book_started, plan_changed, book_gone, and all of
-            `read_script` and `cast_book`.
+        SubmitRejectedError: book_not_planned, book_started, plan_changed, book_gone,
+            options_invalid, and all of `read_script` and `cast_book`.
         KeyLimitError: the API key would have too much in the queue; nothing is kept.
     """
     check_startable(book)
@@ -190,11 +188,6 @@ def try_to_start(start: Callable[[], bool]) -> bool | Refusal:
         return Refusal(error.code, str(error), waits=error.code in _LATER)
     except KeyLimitError as error:
         return Refusal(error.code, str(error), waits=error.retry_after is not None)
-    except serializers.ValidationError:
-        return Refusal(
-            "options_invalid",
-            "The options of this book are no longer valid; upload the book again.",
-        )
     except DATABASE_AWAY:
         raise
     except Exception:

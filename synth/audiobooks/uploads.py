@@ -17,8 +17,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from synth.accounts.limits import check_upload_bytes
-from synth.api.books.cast_fields import check_voices
-from synth.api.books.options import order_from
+from synth.audiobooks.casting import check_voices
+from synth.audiobooks.orders import order_from
 from synth.jobs.idempotency import make_once
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import delete_job, lock_jobs

@@ -13,7 +13,8 @@ from django.db import transaction
 from django.db.models import Max
 
 from synth.api.book_batches.requests import SKIP, ManifestEntrySerializer, last_part
-from synth.api.books.options import BookFormSerializer, order_from
+from synth.api.books.options import BookFormSerializer
+from synth.audiobooks.orders import order_from
 from synth.batches import entries as limits
 from synth.batches.entries import (
     BadEntry,

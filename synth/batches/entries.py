@@ -15,10 +15,10 @@ from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.serializers import BaseSerializer
 
 from synth.api.book_batches.requests import ManifestEntrySerializer
+from synth.api.fields import StrictNumberField
+from synth.api.option_fields import JsonField, RetentionField, StrictBooleanField
 from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS
 from synth.jobs.rejections import SubmitRejectedError
-from synth.options.fields import JsonField, RetentionField, StrictBooleanField
-from synth.options.request_fields import StrictNumberField
 from ttsweb.http.api import error_items
 from ttsweb.http.parsers import read_json
 

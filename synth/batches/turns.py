@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from synth.api.books.options import order_of
 from synth.audiobooks.casting import cast_book
+from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import Script, SpokenChapter
 from synth.audiobooks.start import (
     ChangedMeanwhileError,

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.authentication import ApiKeyAuthentication
+from synth.api.accounts.authentication import ApiKeyAuthentication
 from synth.card import CardError
 from synth.openai.error_body import error_body
 from synth.openai.speech_wait import THEN_HEADER

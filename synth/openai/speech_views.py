@@ -12,7 +12,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from synth.accounts.access import visible_jobs
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
+from synth.api.fields import StrictNumberField, StrictTextField
 from synth.api.jobs.requests import read_idempotency_key
 from synth.formats import FORMATS, LIVE_FORMATS, MAX_SPEED, MIN_SPEED
 from synth.models import ApiKey
@@ -20,7 +21,6 @@ from synth.openai.errors import OpenAIView
 from synth.openai.models_view import check_model
 from synth.openai.speech_answer import speech_answer
 from synth.openai.speech_order import order_speech
-from synth.options.request_fields import StrictNumberField, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import read_query
 

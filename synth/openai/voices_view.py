@@ -13,7 +13,7 @@ from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.models import ApiKey
 from synth.openai.errors import OpenAIView
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query

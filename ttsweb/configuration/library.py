@@ -81,10 +81,10 @@ LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "studio"
 REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "synth.accounts.authentication.ApiKeyAuthentication",
+        "synth.api.accounts.authentication.ApiKeyAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["synth.accounts.authentication.KeyPermission"],
+    "DEFAULT_PERMISSION_CLASSES": ["synth.api.accounts.authentication.KeyPermission"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["ttsweb.http.parsers.BoundedJSONParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "ttsweb.http.api.OneFormatNegotiation",

@@ -131,7 +131,7 @@ class ProblemAutoSchema(AutoSchema):
 class ApiKeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # theirs
     """Describe `Authorization: Bearer tts_…`."""
 
-    target_class = "synth.accounts.authentication.ApiKeyAuthentication"
+    target_class = "synth.api.accounts.authentication.ApiKeyAuthentication"
     name = "apiKey"
 
     def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, str]:

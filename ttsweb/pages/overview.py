@@ -17,8 +17,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
-from synth.accounts.authentication import key_of
 from synth.accounts.stored_bytes import bytes_of_user, installation_bytes
+from synth.api.accounts.authentication import key_of
 from synth.jobs.eta import hours
 from synth.models import (
     PRIORITIES,

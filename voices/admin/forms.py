@@ -15,9 +15,8 @@ from django.forms.models import BaseInlineFormSet
 from django.urls import reverse
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminTextareaWidget
 
-from voices.api.serializers import LANGUAGE_TAG
 from voices.clip_checks import CONTAINERS, ClipRejectedError, check_clip, check_transcript
-from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.models import LANGUAGE_TAG, ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments while running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,10 +15,8 @@ from rest_framework.utils.html import is_html_input
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
-from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.models import LANGUAGE_TAG, MAX_LANGUAGE_CHARS, ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip
-
-LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 
 
 class FormBooleanField(serializers.BooleanField):
@@ -57,7 +54,9 @@ class LanguageTagField(FormCharField):
     """A language tag such as `en` or `pt-BR`, or the empty text."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(max_length=35, allow_blank=True, validators=[check_language], **kwargs)
+        super().__init__(
+            max_length=MAX_LANGUAGE_CHARS, allow_blank=True, validators=[check_language], **kwargs
+        )
 
 
 def check_language(value: str) -> None:

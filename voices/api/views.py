@@ -16,7 +16,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey
 from synth.options.voices import find_voice
@@ -39,13 +39,12 @@ from voices import submit
 from voices.access import visible_voices
 from voices.api.ownership import check_own
 from voices.api.serializers import (
-    LANGUAGE_TAG,
     VoiceCreateSerializer,
     VoiceFieldsSerializer,
     VoiceSerializer,
     VoiceUpdateSerializer,
 )
-from voices.models import ReferenceClip, Voice, VoiceVersion
+from voices.models import LANGUAGE_TAG, ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from django.conf import settings
-from rest_framework import serializers
+from django.utils.dateparse import parse_datetime
 
-from ttsweb.http.api import StrictSerializer, error_items
-from voices.api.serializers import check_language
 from voices.clip_checks import CONTAINERS
+from voices.models import LANGUAGE_TAG, MAX_LANGUAGE_CHARS
 from voices.portable.archive import Archive, ImportRefusedError, invalid, too_large
 
 MANIFEST = "manifest.json"
@@ -21,72 +22,157 @@ MAX_MANIFEST_BYTES = 1_000_000
 MAX_CODES_PER_CLIP = 8
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"(clips|codes)/[a-z0-9][a-z0-9.-]{0,99}")
-_NUMBER: dict[str, Any] = {"required": False, "min_value": -1e9, "max_value": 1e9}
-_COUNT: dict[str, Any] = {"required": False, "min_value": 0, "max_value": 10**9}
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what no database takes
+
+Reader = Callable[[Any], Any]
 
 
-class _WarningManifest(StrictSerializer):
-    code = serializers.CharField(max_length=60)
-    message = serializers.CharField(max_length=500)
+class _WrongError(ValueError):
+    """A member is wrong: where it is, and what was expected."""
+
+    def __init__(self, expected: str, *path: str) -> None:
+        super().__init__(f"{'.'.join(path)}: expected {expected}")
+        self.expected, self.path = expected, path
 
 
-class _MeasuresManifest(StrictSerializer):
-    """What was measured while the clip was decoded; empty for one that never was."""
+def _text(most: int, *, least: int = 1, is_trimmed: bool = True) -> Reader:
+    def read(value: Any) -> str:
+        text = value.strip() if isinstance(value, str) and is_trimmed else value
+        if not isinstance(text, str) or not least <= len(text) <= most or _UNSTORABLE.search(text):
+            raise _WrongError(f"a text of {least} to {most} characters")
+        return text
 
-    duration_seconds = serializers.FloatField(**_NUMBER)
-    peak_dbfs = serializers.FloatField(**_NUMBER)
-    rms_dbfs = serializers.FloatField(**_NUMBER)
-    silence_share = serializers.FloatField(**_NUMBER)
-    noise_floor_dbfs = serializers.FloatField(**_NUMBER)
-    clipped_share = serializers.FloatField(**_NUMBER)
-    sample_rate = serializers.IntegerField(**_COUNT)
-    channels = serializers.IntegerField(**_COUNT)
-    damaged_packets = serializers.IntegerField(**_COUNT)
-    codec = serializers.CharField(required=False, max_length=40)
-    container = serializers.CharField(required=False, max_length=40)
-    peaks = serializers.ListField(
-        child=serializers.IntegerField(min_value=0, max_value=255), required=False, max_length=400
-    )
-    peaks = serializers.ListField(
-        child=serializers.IntegerField(min_value=0, max_value=255), required=False, max_length=400
-    )
-    warnings = serializers.ListField(child=_WarningManifest(), required=False, max_length=20)
+    return read
 
 
-class _CodesManifest(StrictSerializer):
-    file = serializers.RegexField(_FILE)
-    sha256 = serializers.RegexField(_SHA256)
-    codec_fingerprint = serializers.RegexField(_SHA256)
+def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise _WrongError(expected)
+        return value
+
+    return read
 
 
-class _ClipManifest(StrictSerializer):
-    file = serializers.RegexField(_FILE)
-    sha256 = serializers.RegexField(_SHA256)
-    container = serializers.ChoiceField(choices=CONTAINERS)
-    filename = serializers.CharField(max_length=200, allow_blank=True)
-    transcript = serializers.CharField(max_length=20_000, trim_whitespace=False)
-    measures = _MeasuresManifest()
-    codes = serializers.ListField(child=_CodesManifest(), max_length=MAX_CODES_PER_CLIP)
+def _number(low: float, high: float, *, is_whole: bool = False) -> Reader:
+    kinds = (int,) if is_whole else (int, float)
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            raise _WrongError(f"a {'whole ' * is_whole}number from {low:g} to {high:g}")
+        return value
+
+    return read
 
 
-class _ConsentManifest(StrictSerializer):
-    statement = serializers.CharField(max_length=2000, trim_whitespace=False)
-    by = serializers.CharField(max_length=200, trim_whitespace=False)
-    at = serializers.DateTimeField()
+def _list_of(reader: Reader, *, most: int, least: int = 0) -> Reader:
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise _WrongError(f"a list of {least} to {most} entries")
+        return [_read_at(str(place), reader, one) for place, one in enumerate(value)]
+
+    return read
 
 
-class ManifestSerializer(StrictSerializer):
-    """All members of a manifest; each is needed, and no other is taken."""
+def _object(members: Mapping[str, Reader], *, is_whole: bool = True) -> Reader:
+    """Return what reads an object of these members and no others; all are needed if `is_whole`."""
 
-    format = serializers.ChoiceField(choices=[FORMAT])
-    format_version = serializers.IntegerField()
-    name = serializers.CharField(max_length=100)
-    description = serializers.CharField(max_length=2000, allow_blank=True, trim_whitespace=False)
-    language = serializers.CharField(max_length=35, allow_blank=True, validators=[check_language])
-    cache_codes = serializers.BooleanField()
-    version = serializers.IntegerField(min_value=1, max_value=10**9)
-    consent = _ConsentManifest()
-    clips = _ClipManifest(many=True, allow_empty=False)
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _WrongError("an object")
+        for name in sorted(value.keys() - members.keys()):
+            raise _WrongError(f"one of {', '.join(members)}", name[:50])
+        for name in sorted(members.keys() - value.keys()) if is_whole else ():
+            raise _WrongError("this member", name)
+        return {name: _read_at(name, members[name], one) for name, one in value.items()}
+
+    return read
+
+
+def _read_at(place: str, reader: Reader, value: Any) -> Any:
+    try:
+        return reader(value)
+    except _WrongError as error:
+        raise _WrongError(error.expected, place, *error.path) from error
+
+
+def _language(value: Any) -> str:
+    tag = _text(MAX_LANGUAGE_CHARS, least=0)(value)
+    if tag and not LANGUAGE_TAG.fullmatch(tag):
+        raise _WrongError("a language tag such as en or pt-BR")
+    return str(tag)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _WrongError("true or false")
+    return value
+
+
+def _moment(value: Any) -> dt.datetime:
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise _WrongError("a time such as 2026-01-31T12:00:00Z")
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+_LEVEL = _number(-1e9, 1e9)
+_COUNT = _number(0, 10**9, is_whole=True)
+_DIGEST = _matching(_SHA256, "a SHA-256 in hexadecimal")
+_PATH = _matching(_FILE, "a path such as clips/0.wav")
+# What was measured while a clip was decoded; empty for one that never was.
+_MEASURES = _object(
+    {
+        "duration_seconds": _LEVEL,
+        "peak_dbfs": _LEVEL,
+        "rms_dbfs": _LEVEL,
+        "silence_share": _LEVEL,
+        "noise_floor_dbfs": _LEVEL,
+        "clipped_share": _LEVEL,
+        "sample_rate": _COUNT,
+        "channels": _COUNT,
+        "damaged_packets": _COUNT,
+        "codec": _text(40),
+        "container": _text(40),
+        "peaks": _list_of(_number(0, 255, is_whole=True), most=400),
+        "warnings": _list_of(_object({"code": _text(60), "message": _text(500)}), most=20),
+    },
+    is_whole=False,
+)
+_CODES = _object({"file": _PATH, "sha256": _DIGEST, "codec_fingerprint": _DIGEST})
+_CLIP = _object(
+    {
+        "file": _PATH,
+        "sha256": _DIGEST,
+        "container": _matching(re.compile("|".join(CONTAINERS)), f"one of {', '.join(CONTAINERS)}"),
+        "filename": _text(200, least=0),
+        "transcript": _text(20_000, is_trimmed=False),
+        "measures": _MEASURES,
+        "codes": _list_of(_CODES, most=MAX_CODES_PER_CLIP),
+    }
+)
+_MANIFEST = _object(
+    {
+        "format": _matching(re.compile(FORMAT), FORMAT),
+        "format_version": _COUNT,
+        "name": _text(100),
+        "description": _text(2000, least=0, is_trimmed=False),
+        "language": _language,
+        "cache_codes": _truth,
+        "version": _number(1, 10**9, is_whole=True),
+        "consent": _object(
+            {
+                "statement": _text(2000, is_trimmed=False),
+                "by": _text(200, is_trimmed=False),
+                "at": _moment,
+            }
+        ),
+        "clips": _list_of(_CLIP, least=1, most=10_000),
+    }
+)
 
 
 def read_manifest(archive: Archive) -> dict[str, Any]:
@@ -105,12 +191,10 @@ def read_manifest(archive: Archive) -> dict[str, Any]:
             f"but this server reads version {FORMAT_VERSION}. Export the voice again, or "
             "upgrade the older server.",
         )
-    serializer = ManifestSerializer(data=members)
-    if not serializer.is_valid():
-        items = list(error_items(serializer.errors))[:5]
-        found = "; ".join(f"{item['attr']}: {item['detail']}" for item in items)
-        raise invalid(f"The manifest cannot be used: {found}"[:1000])
-    manifest: dict[str, Any] = serializer.validated_data
+    try:
+        manifest: dict[str, Any] = _MANIFEST(members)
+    except _WrongError as error:
+        raise invalid(f"The manifest cannot be used: {error}.") from error
     _check_files(manifest, archive)
     return manifest
 

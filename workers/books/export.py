@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from django.db.models import Q
 
-from synth.api.books.file_options import preset_of
+from synth.audiobooks.file_options import preset_of
 from synth.formats import BOOK_FILES
 from synth.models import BookSource, Export, RenderJob
 from synth.transitions import FileFacts

@@ -16,7 +16,7 @@ from django.core.files import File
 from django.core.files.storage import default_storage
 
 from synth import transitions
-from synth.api.books.file_options import Kind, preset_of
+from synth.audiobooks.file_options import Kind, preset_of
 from synth.audiobooks.files import BookContent, content_of
 from synth.models import BookFile, BookSource, RenderJob, Take
 from synth.transitions.segment_edits import render_lost_again

@@ -12,8 +12,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import JobCreateSerializer
-from synth.options.request_fields import StrictTextField
 from ttsweb.http.api import StrictSerializer
 
 REJECT, SKIP = "reject", "skip"

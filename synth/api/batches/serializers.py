@@ -14,9 +14,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.jobs.serializers import JobListSerializer
+from synth.api.option_fields import RetentionField
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
 from synth.models import PRIORITIES, RenderJob, Segment
-from synth.options.fields import RetentionField
 from synth.transitions.batches import WITH_AUDIO
 
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.api.batches.reading import (
     BatchJSONParser,
     JsonLinesParser,

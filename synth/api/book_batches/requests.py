@@ -10,11 +10,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from synth.api.books.metadata_fields import MetadataField
 from synth.api.books.options import BookFormSerializer
-from synth.audiobooks.metadata import MetadataField
+from synth.api.fields import NOT_BLANK, StrictTextField, UrlField
+from synth.api.option_fields import JsonField, ListField, StrictBooleanField
 from synth.models import PRIORITIES, BookBatch
-from synth.options.fields import JsonField, ListField, StrictBooleanField
-from synth.options.request_fields import NOT_BLANK, StrictTextField, UrlField
 from ttsweb.http.api import StrictSerializer
 
 REJECT, SKIP = "reject", "skip"

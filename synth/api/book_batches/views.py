@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_book_batches
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
     ApproveBooksSerializer,

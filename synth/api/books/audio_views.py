@@ -10,15 +10,15 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.books.file_options import MAX_CHAPTER
 from synth.api.books.file_views import content_answer
 from synth.api.books.views import find_book, started_job
+from synth.api.fields import StrictNumberField
 from synth.api.jobs.serializers import has_audio
+from synth.audiobooks.file_options import MAX_CHAPTER
 from synth.audiobooks.metadata import title_of
 from synth.books.file_names import safe_name
 from synth.formats import BOOK_FORMATS, FORMATS
 from synth.models import BookFile, BookSource, Export, RenderJob
-from synth.options.request_fields import StrictNumberField
 from synth.transitions import UNFINISHED
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import RANGE, file_responses, read_query, send_stored, without_file

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
-from synth.books.cast import Casting, Role, RoleKind, fold_name
+from synth.api.fields import NOT_BLANK, StrictTextField
+from synth.api.option_fields import JsonField
+from synth.books.cast import fold_name
 from synth.books.credits import MAX_CREDITS_CHARS, CreditsError, check_template
-from synth.jobs.rejections import SubmitRejectedError
-from synth.options.fields import JsonField
-from synth.options.request_fields import NOT_BLANK, StrictTextField
-from synth.options.voices import find_voice
 from synth.text.languages import language_tag
 from synth.text.normalise import is_speakable
 
@@ -178,32 +175,6 @@ class CreditsField(StrictTextField):
                 code="text_unspeakable",
             )
         return template
-
-
-def check_voices(user: AbstractBaseUser, stored: Mapping[str, Any]) -> None:
-    """Pass if the user may use all voices of a casting.
-
-    Raises:
-        SubmitRejectedError: voice_not_found, voice_ambiguous_name; it names the role.
-    """
-    for role, voice in Casting.of(stored).voices():
-        try:
-            find_voice(user, voice)
-        except SubmitRejectedError as error:
-            raise of_role(error, role) from error
-
-
-def of_role(error: SubmitRejectedError, role: Role) -> SubmitRejectedError:
-    """Return a refusal that says for which role it is."""
-    whose, attr = {
-        RoleKind.NARRATOR: ("The narrator", "voice"),
-        RoleKind.DIALOGUE: ("The dialogue", "casting.dialogue_voice"),
-        RoleKind.CHARACTER: (f"The character {role.name!r}", f"casting.characters.{role.name}"),
-        RoleKind.LANGUAGE: (f"The language {role.name}", f"casting.languages.{role.name}"),
-    }[role.kind]
-    return SubmitRejectedError(
-        error.code, f"{whose}: {error}", attr=attr, retry_after=error.retry_after
-    )
 
 
 def _dialogue(value: Any) -> str:

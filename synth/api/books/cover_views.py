@@ -15,11 +15,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.api.books.metadata_fields import MetadataSerializer
 from synth.api.books.serializers import BookSerializer
 from synth.api.books.views import find_book
 from synth.audiobooks.changes import book_gone
 from synth.audiobooks.covers import CoverLimitHandler, change_cover
-from synth.audiobooks.metadata import METADATA_FIELDS, MetadataSerializer, told_of
+from synth.audiobooks.metadata import METADATA_FIELDS, told_of
 from synth.books.book import StoredBookError
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query

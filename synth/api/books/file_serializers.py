@@ -1,22 +1,122 @@
-"""Write what answers show of the files of a book."""
+"""Read which file of a book is asked for, and write what answers show of the files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 
-from synth.api.books.file_options import BookFileRequestSerializer
+from synth.api.fields import StrictNumberField
+from synth.api.option_fields import StrictBooleanField
+from synth.audiobooks.file_options import (
+    FORMATS,
+    LEAST_MINUTES,
+    MADE,
+    MAX_CHAPTER,
+    ONE_FILE,
+    OWN,
+    PRESETS,
+    SAMPLE_MINUTES,
+    TAKES,
+)
 from synth.audiobooks.files import name_of, shown_options
+from synth.formats import CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
 from synth.models import BookFile, BookSource
 from synth.models.books import file_kinds
+from synth.options.job_options import LOUDNESS
+from ttsweb.http.api import StrictSerializer
 
 _MAKING = (
     "Bit rates and sample rates are null if the format's defaults are used; `chapter` is "
     "null if the file has all chapters."
 )
+
+
+class BookFileRequestSerializer(StrictSerializer):
+    """A file of a book to make; options that its kind does not take are refused."""
+
+    kind = serializers.ChoiceField(choices=file_kinds())
+    format = serializers.ChoiceField(
+        choices=(*ONE_FILE, OWN, MADE),
+        required=False,
+        help_text=(
+            f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and `report`: "
+            "also m4b, which is their default (a report on the preset acx: mp3). `read_along`: "
+            "`own` for an EPUB with its own text, or `made` for an EPUB made from the spoken text."
+        ),
+    )
+    preset = serializers.ChoiceField(
+        choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
+    )
+    loudness = StrictNumberField(
+        **asdict(LOUDNESS),
+        required=False,
+        help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
+    )
+    bit_rate = StrictNumberField(
+        low=MIN_BIT_RATE,
+        high=MAX_BIT_RATE,
+        whole=True,
+        required=False,
+        help_text="Bits per second, for formats that are compressed.",
+    )
+    sample_rate = StrictNumberField(
+        low=SAMPLE_RATES[0],
+        high=SAMPLE_RATES[-1],
+        whole=True,
+        required=False,
+        help_text="Sample rate in Hz.",
+    )
+    minutes = StrictNumberField(
+        low=LEAST_MINUTES,
+        high=SAMPLE_MINUTES,
+        required=False,
+        help_text="Longest duration of a sample, in minutes.",
+    )
+    chapter = StrictNumberField(
+        low=0,
+        high=MAX_CHAPTER,
+        whole=True,
+        required=False,
+        help_text=(
+            "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: use "
+            "this chapter instead of all. For `sample`: take the sample from this chapter."
+        ),
+    )
+    partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
+        default=False, help_text="Use the chapters that are complete, although others are not."
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return `kind`, `partial`, and the other options that were given."""
+        found = dict(attrs)
+        kind, partial = found.pop("kind"), found.pop("partial")
+        unfit = {
+            name: [ErrorDetail(_not_taken(name, kind), code="option_unfit")]
+            for name in found
+            if name not in TAKES[kind]
+        }
+        form = found.get("format")
+        if "format" not in unfit and form is not None and form not in FORMATS[kind]:
+            sentence = (
+                f"The format of a file of the kind {kind} must be one of "
+                f"{', '.join(FORMATS[kind])}."
+            )
+            unfit["format"] = [ErrorDetail(sentence, code="option_unfit")]
+        if unfit:
+            raise serializers.ValidationError(unfit)
+        return {"kind": kind, "partial": partial, "options": found}
+
+
+def _not_taken(name: str, kind: str) -> str:
+    return (
+        f"A file of the kind {kind} does not take {name}; it takes {', '.join(TAKES[kind])}, "
+        "partial."
+    )
 
 
 class _OptionsField(serializers.DictField):

@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.api.books.file_serializers import (
     BookFileListSerializer,
     BookFileRequestSerializer,

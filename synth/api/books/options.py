@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
@@ -10,18 +9,18 @@ from django.core.exceptions import RequestDataTooBig
 from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 
 from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
-from synth.api.books.file_options import PRESETS, check_preset
+from synth.api.books.metadata_fields import MetadataField
+from synth.api.fields import StrictNumberField, StrictTextField
 from synth.api.jobs.requests import OptionsSerializer
-from synth.audiobooks.metadata import MetadataField
+from synth.api.option_fields import BookPausesField, SpeakersField, StrictBooleanField
+from synth.audiobooks.file_options import ONE_FILE, PRESETS, check_loudness
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
 from synth.formats import BOOK_FORMATS
-from synth.models import PRIORITIES, BookSource
-from synth.options.fields import BookPausesField, SpeakersField, StrictBooleanField
-from synth.options.job_options import COLUMNS
-from synth.options.orders import Order
-from synth.options.request_fields import StrictNumberField, StrictTextField
+from synth.jobs.rejections import SubmitRejectedError
+from synth.models import PRIORITIES
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
 from ttsweb.http.api import StrictSerializer
 
@@ -144,7 +143,7 @@ class BookFormSerializer(OptionsSerializer):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Return the file, `start`, what the book's row keeps, and the options of the job."""
         found = dict(attrs)
-        check_preset(found.get("preset"), found["format"], found.get("loudness"))
+        _check_preset(found.get("preset"), found["format"], found.get("loudness"))
         said = found.pop("metadata", {})
         return {
             "file": found.pop("file"),
@@ -157,6 +156,23 @@ class BookFormSerializer(OptionsSerializer):
         }
 
 
+def _check_preset(preset: str | None, form: str, loudness: float | None) -> None:
+    """Refuse a preset of a book beside what does not go with it.
+
+    Raises:
+        ValidationError: loudness_unfit or preset_unfit.
+    """
+    try:
+        check_loudness(preset, loudness)
+    except SubmitRejectedError as error:
+        raise serializers.ValidationError(
+            {"loudness": [ErrorDetail(str(error), code=error.code)]}
+        ) from error
+    if preset is not None and form not in ONE_FILE:
+        sentence = f"A book in the format {form} cannot be mastered; choose {', '.join(ONE_FILE)}."
+        raise serializers.ValidationError({"preset": [ErrorDetail(sentence, code="preset_unfit")]})
+
+
 class StartSerializer(StrictSerializer):
     """The options of starting a book."""
 
@@ -165,25 +181,6 @@ class StartSerializer(StrictSerializer):
         max_length=100,
         help_text="Id or name of the voice that reads the book, instead of its present voice.",
     )
-
-
-def order_from(options: Mapping[str, Any]) -> Order:
-    """Return the order that stored options make; a book's text is planned by chapters."""
-    found = {COLUMNS.get(name, name): value for name, value in options.items()}
-    found["priority"] = PRIORITIES[found["priority"]]
-    if "voices" in found:  # JSON has texts for keys
-        found["voices"] = {int(speaker): voice for speaker, voice in found["voices"].items()}
-    return Order(text="", **found)
-
-
-def order_of(book: BookSource, *, voice: str | None = None) -> Order:
-    """Return the order of a book's job; `voice` is the one of speaker 0 in place of the book's."""
-    options = dict(book.options)
-    if voice is not None and "voices" in options:
-        options["voices"] = {**options["voices"], "0": voice}
-    elif voice is not None:
-        options["voice"] = voice
-    return order_from(options)
 
 
 class BookPausesSerializer(StrictSerializer):

@@ -10,23 +10,22 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
-from synth.api.books.options import order_of
+from synth.api.fields import StrictNumberField
+from synth.api.option_fields import ListField, StrictBooleanField
 from synth.audiobooks.casting import TITLES, credits_report
+from synth.audiobooks.changes import MAX_EDITS
 from synth.audiobooks.expectations import expect, reading_rate
+from synth.audiobooks.orders import order_of
 from synth.books.cast import Casting
 from synth.books.plan import Plan
 from synth.books.plan_cast import cast_report
 from synth.books.plan_edits import EDIT_NAMES
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
-from synth.options.fields import ListField, StrictBooleanField
 from synth.options.orders import speakers_of
-from synth.options.request_fields import StrictNumberField
 from synth.options.voices import find_voice
 from ttsweb.http.api import StrictSerializer
 from voices.models import Voice
-
-MAX_EDITS = 5000
 
 _TEXT = {"type": "string"}
 

@@ -13,8 +13,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.books.cast_fields import CastingField
+from synth.api.books.metadata_fields import MetadataSerializer
 from synth.api.jobs.serializers import JobVoiceSerializer, has_audio, progress_of
-from synth.audiobooks.metadata import MetadataSerializer, authors_of
+from synth.audiobooks.metadata import authors_of
 from synth.jobs.eta import etas
 from synth.models import BookSource, Chapter, RenderJob, Segment
 from synth.transitions import UNFINISHED

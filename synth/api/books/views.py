@@ -17,8 +17,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_books
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.api.books.filters import BookFilterSerializer
+from synth.api.books.metadata_fields import BookPatchSerializer
 from synth.api.books.options import (
     BookFormSerializer,
     BookLimitHandler,
@@ -30,7 +31,6 @@ from synth.api.books.plan_serializers import PlanPatchSerializer, PlanSerializer
 from synth.api.books.serializers import BookSerializer, ProofSerializer, with_progress
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
 from synth.audiobooks.changes import edit_plan, read_plan, set_pauses, set_priority
-from synth.audiobooks.metadata import BookPatchSerializer
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.audiobooks.uploads import delete_book, upload_book

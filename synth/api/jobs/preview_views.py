@@ -10,19 +10,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import EntrySerializer
-from synth.jobs.planning import Order
-from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
-from synth.models import ApiKey
-from synth.options.fields import (
+from synth.api.option_fields import (
     LanguageField,
     ListField,
     PausesField,
     SpeakersField,
     StrictBooleanField,
 )
+from synth.jobs.planning import Order
+from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
+from synth.models import ApiKey
 from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
-from synth.options.request_fields import StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.nouns import read_body
 from ttsweb.http.schema import problems

@@ -16,11 +16,14 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
-from synth.contract import Limits
-from synth.jobs.planning import Order
-from synth.jobs.rejections import deadline_past
-from synth.models import PRIORITIES, LexiconEntry
-from synth.options.fields import (
+from synth.api.fields import (
+    NOT_BLANK,
+    ReferenceAudioField,
+    StrictNumberField,
+    StrictTextField,
+    UrlField,
+)
+from synth.api.option_fields import (
     DeadlineField,
     LanguageField,
     ListField,
@@ -29,6 +32,10 @@ from synth.options.fields import (
     SpeakersField,
     StrictBooleanField,
 )
+from synth.contract import Limits
+from synth.jobs.planning import Order
+from synth.jobs.rejections import deadline_past
+from synth.models import PRIORITIES, LexiconEntry
 from synth.options.job_options import (
     COLUMNS,
     MAX_JOB_ENTRIES,
@@ -36,13 +43,6 @@ from synth.options.job_options import (
     OPTIONS,
     Option,
     Value,
-)
-from synth.options.request_fields import (
-    NOT_BLANK,
-    ReferenceAudioField,
-    StrictNumberField,
-    StrictTextField,
-    UrlField,
 )
 from synth.options.voices import UrlClip
 from ttsweb.http.api import ApiProblem, StrictSerializer

@@ -15,11 +15,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
+from synth.api.fields import StrictNumberField, StrictTextField
 from synth.api.jobs.serializers import SegmentSerializer
 from synth.jobs.rerender import choose, rerender
 from synth.models import ApiKey, RenderJob, Segment, Take
-from synth.options.request_fields import StrictNumberField, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (

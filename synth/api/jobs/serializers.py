@@ -10,11 +10,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from synth.api.jobs.requests import EntrySerializer
+from synth.api.option_fields import BookPausesField, RetentionField
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
 from synth.jobs.queue_places import queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
-from synth.options.fields import BookPausesField, RetentionField
 from synth.options.job_options import OPTIONS, Value
 
 

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.api.jobs.filters import JobFilterSerializer
 from synth.api.jobs.live_view import LiveQuerySerializer, live_answer
 from synth.api.jobs.requests import (

@@ -7,15 +7,15 @@ from typing import Any
 from django.db.models import Q
 from rest_framework import serializers
 
-from synth.lexicons.store import MAX_INDEX, MODES, may_change
-from synth.models import Lexicon, LexiconEntry
-from synth.options.fields import LanguageField, StrictBooleanField
-from synth.options.request_fields import (
+from synth.api.fields import (
     NOT_BLANK,
     NOT_BLANK_AT_ENDS,
     StrictNumberField,
     StrictTextField,
 )
+from synth.api.option_fields import LanguageField, StrictBooleanField
+from synth.lexicons.store import MAX_INDEX, MODES, may_change
+from synth.models import Lexicon, LexiconEntry
 from synth.text.rules import MAX_RULE_CHARS
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.query_filters import DescribedField, read_choices, some_of

@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from synth.api.fields import StrictNumberField
 from synth.api.jobs.segment_views import TakeIdField
 from synth.api.review.serializers import ReviewItemSerializer
 from synth.models import ApiKey, Segment
-from synth.options.request_fields import StrictNumberField
 from synth.review.approval import approve
 from synth.review.listing import FLAGS, reviewable, to_review
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query

@@ -11,10 +11,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
+from synth.api.fields import URL_PATTERN, StrictTextField
+from synth.api.option_fields import StrictBooleanField
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
-from synth.options.fields import StrictBooleanField
-from synth.options.request_fields import URL_PATTERN, StrictTextField
 from synth.webhooks.signing import previous_until
 from synth.webhooks.urls import check_webhook_url
 from ttsweb.http.api import StrictSerializer

@@ -99,6 +99,23 @@ def test_book_is_started_once(owner: User) -> None:
     assert Segment.objects.count() == RenderJob.objects.get().segments_total
 
 
+@pytest.mark.parametrize("wrong", [{"colour": "red"}, {"priority": "later"}])
+def test_book_with_options_of_another_release_is_refused_and_waits_for_nothing(
+    wrong: dict[str, str], owner: User
+) -> None:
+    book = store_book(owner)
+    BookSource.objects.filter(pk=book.pk).update(
+        options={**book.options, **wrong}, start_wanted=True
+    )
+
+    with pytest.raises(SubmitRejectedError) as refused:
+        start_book(BookSource.objects.get(pk=book.pk))
+
+    assert refused.value.code == "options_invalid"
+    assert start_wanted_books() == 0
+    assert BookSource.objects.get(pk=book.pk).error_code == "options_invalid"
+
+
 def test_plan_that_was_changed_meanwhile_is_not_started(owner: User) -> None:
     book = store_book(owner)
     BookSource.objects.filter(pk=book.pk).update(plan_number=7)

@@ -17,15 +17,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.authentication import key_of
-from synth.accounts.key_requests import (
+from synth.accounts.keys import create_key, revoke_key
+from synth.accounts.rights import LIMITS
+from synth.api.accounts.authentication import key_of
+from synth.api.accounts.key_serializers import (
     KeyCreateSerializer,
     KeySerializer,
     KeyUpdateSerializer,
     NewKeySerializer,
 )
-from synth.accounts.keys import create_key, revoke_key
-from synth.accounts.rights import LIMITS
 from synth.models import ApiKey, default_scopes
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.query_filters import check_not_repeated

@@ -14,10 +14,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.permission_names import PermissionsField, name_of
-from synth.accounts.user_views import LARGEST_ID, UserCursorPagination, check_superuser
+from synth.api.accounts.permission_names import PermissionsField, name_of
+from synth.api.accounts.user_views import LARGEST_ID, UserCursorPagination, check_superuser
+from synth.api.fields import NOT_BLANK, StrictTextField
 from synth.models import ApiKey
-from synth.options.request_fields import NOT_BLANK, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.query_filters import check_not_repeated
 from ttsweb.http.schema import problems

@@ -1,24 +1,15 @@
-"""Read which file of a book is asked for, and how: the kind, and the options that it takes."""
+"""Say which options each kind of file of a book takes, and what they are where none is given."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
 from typing import Any
 
-from rest_framework import serializers
-from rest_framework.exceptions import ErrorDetail
-
-from synth.formats import BOOK_FILES, CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
+from synth.formats import BOOK_FILES, CHAPTER_FORMATS
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookFile, BookSource, RenderJob
-from synth.models.books import file_kinds
-from synth.options.fields import StrictBooleanField
-from synth.options.job_options import LOUDNESS
 from synth.options.orders import check_file_options
-from synth.options.request_fields import StrictNumberField
-from ttsweb.http.api import StrictSerializer
 
 Kind = BookFile.Kind
 PRESETS = ("standard", "acx")
@@ -47,89 +38,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     Kind.READ_ALONG: (OWN, MADE),
     Kind.REPORT: ONE_FILE,
 }
-
-
-class BookFileRequestSerializer(StrictSerializer):
-    """A file of a book to make; options that its kind does not take are refused."""
-
-    kind = serializers.ChoiceField(choices=file_kinds())
-    format = serializers.ChoiceField(
-        choices=(*ONE_FILE, OWN, MADE),
-        required=False,
-        help_text=(
-            f"`chapters`: {', '.join(CHAPTER_FORMATS)}; mp3 if left out. `shelf` and `report`: "
-            "also m4b, which is their default (a report on the preset acx: mp3). `read_along`: "
-            "`own` for an EPUB with its own text, or `made` for an EPUB made from the spoken text."
-        ),
-    )
-    preset = serializers.ChoiceField(
-        choices=PRESETS, required=False, help_text="Mastering preset; that of the book if left out."
-    )
-    loudness = StrictNumberField(
-        **asdict(LOUDNESS),
-        required=False,
-        help_text="Loudness of each chapter in LUFS, instead of -18 of the preset standard.",
-    )
-    bit_rate = StrictNumberField(
-        low=MIN_BIT_RATE,
-        high=MAX_BIT_RATE,
-        whole=True,
-        required=False,
-        help_text="Bits per second, for formats that are compressed.",
-    )
-    sample_rate = StrictNumberField(
-        low=SAMPLE_RATES[0],
-        high=SAMPLE_RATES[-1],
-        whole=True,
-        required=False,
-        help_text="Sample rate in Hz.",
-    )
-    minutes = StrictNumberField(
-        low=LEAST_MINUTES,
-        high=SAMPLE_MINUTES,
-        required=False,
-        help_text="Longest duration of a sample, in minutes.",
-    )
-    chapter = StrictNumberField(
-        low=0,
-        high=MAX_CHAPTER,
-        whole=True,
-        required=False,
-        help_text=(
-            "Index of one chapter, from 0 as in the proof. For `chapters`, `srt` and `vtt`: use "
-            "this chapter instead of all. For `sample`: take the sample from this chapter."
-        ),
-    )
-    partial = StrictBooleanField(  # type: ignore[assignment]  # DRF has a flag of that name
-        default=False, help_text="Use the chapters that are complete, although others are not."
-    )
-
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Return `kind`, `partial`, and the other options that were given."""
-        found = dict(attrs)
-        kind, partial = found.pop("kind"), found.pop("partial")
-        unfit = {
-            name: [ErrorDetail(_not_taken(name, kind), code="option_unfit")]
-            for name in found
-            if name not in TAKES[kind]
-        }
-        form = found.get("format")
-        if "format" not in unfit and form is not None and form not in FORMATS[kind]:
-            sentence = (
-                f"The format of a file of the kind {kind} must be one of "
-                f"{', '.join(FORMATS[kind])}."
-            )
-            unfit["format"] = [ErrorDetail(sentence, code="option_unfit")]
-        if unfit:
-            raise serializers.ValidationError(unfit)
-        return {"kind": kind, "partial": partial, "options": found}
-
-
-def _not_taken(name: str, kind: str) -> str:
-    return (
-        f"A file of the kind {kind} does not take {name}; it takes {', '.join(TAKES[kind])}, "
-        "partial."
-    )
 
 
 def full_options(kind: str, asked: dict[str, Any], book: BookSource) -> dict[str, Any]:
@@ -205,23 +113,6 @@ def _loudness(asked: dict[str, Any], preset: str, job: RenderJob) -> float | Non
     usual = job.loudness if "preset" not in asked else None
     found = asked.get("loudness", usual)
     return None if found is None else float(found)
-
-
-def check_preset(preset: str | None, form: str, loudness: float | None) -> None:
-    """Refuse a preset of a book beside what does not go with it.
-
-    Raises:
-        ValidationError: loudness_unfit or preset_unfit.
-    """
-    try:
-        check_loudness(preset, loudness)
-    except SubmitRejectedError as error:
-        raise serializers.ValidationError(
-            {"loudness": [ErrorDetail(str(error), code=error.code)]}
-        ) from error
-    if preset is not None and form not in ONE_FILE:
-        sentence = f"A book in the format {form} cannot be mastered; choose {', '.join(ONE_FILE)}."
-        raise serializers.ValidationError({"preset": [ErrorDetail(sentence, code="preset_unfit")]})
 
 
 def check_loudness(preset: str | None, loudness: float | None) -> None:

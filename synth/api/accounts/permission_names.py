@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import Permission
 from rest_framework import serializers
 
-from synth.options.request_fields import StrictTextField
+from synth.api.fields import StrictTextField
 
 MAX_PERMISSIONS = 500
 _LONGEST = 200  # of the columns of both halves, with the dot

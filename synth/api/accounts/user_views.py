@@ -20,9 +20,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.permission_names import PermissionsField
+from synth.api.accounts.permission_names import PermissionsField
+from synth.api.fields import StrictTextField
 from synth.models import ApiKey
-from synth.options.request_fields import StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.pagination import CreatedCursorPagination
 from ttsweb.http.query_filters import check_not_repeated

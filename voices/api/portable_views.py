@@ -17,7 +17,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.authentication import key_of
+from synth.api.accounts.authentication import key_of
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import read_body

@@ -18,8 +18,8 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
+from synth.api.fields import SelfDescribingField, StrictNumberField
 from synth.options.job_options import RETENTION
-from synth.options.request_fields import SelfDescribingField, StrictNumberField
 from synth.text.languages import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
 from ttsweb.refusals import RefusedError

@@ -1,0 +1,1 @@
+"""API keys, users and groups over REST, and who a request is from."""
