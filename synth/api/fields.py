@@ -50,6 +50,18 @@ class SelfDescribingScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-
         return found
 
 
+def unless_skipped(field: str, schema: str) -> dict[str, Any]:
+    """Return the rule that rows of a list fit a schema, unless bad ones are to be skipped."""
+    rows = {"type": "array", "items": {"$ref": f"#/components/schemas/{schema}"}}
+    skip = {"type": "string", "pattern": "^skip$"}
+    return {
+        "anyOf": [
+            {"properties": {field: rows}},
+            {"properties": {"on_error": skip}, "required": ["on_error"]},
+        ]
+    }
+
+
 class StrictTextField(SelfDescribingField, serializers.CharField):
     """Take a JSON string as it is; DRF's own field would take numbers, and cut blanks off.
 

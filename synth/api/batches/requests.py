@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from django.core.files.uploadedfile import UploadedFile
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
@@ -12,7 +12,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from synth.api.fields import StrictTextField
+from synth.api.fields import StrictTextField, unless_skipped
 from synth.api.jobs.requests import JobCreateSerializer
 from ttsweb.http.api import StrictSerializer
 
@@ -91,8 +91,8 @@ class ItemsScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-c
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
-        item = auto_schema.resolve_serializer(BatchItemCreateSerializer, direction)
-        return {"type": "array", "items": item.ref, "minItems": 1}
+        auto_schema.resolve_serializer(BatchItemCreateSerializer, direction)
+        return {"type": "array", "items": {}, "minItems": 1}  # a rule says more of the items
 
 
 @extend_schema_field(BatchDefaultsSerializer)
@@ -144,6 +144,8 @@ class _BatchFields(StrictSerializer):
 
 class BatchCreateSerializer(_BatchFields):
     """A batch in JSON: a list of items, and the options for all of them."""
+
+    described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("items", "BatchItemCreateRequest")
 
     items = ItemsField(help_text="At most 10,000 items.")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, ClassVar
 
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
@@ -12,7 +13,7 @@ from rest_framework.fields import empty
 
 from synth.api.books.metadata_fields import MetadataField
 from synth.api.books.options import BookFormSerializer
-from synth.api.fields import NOT_BLANK, StrictTextField, UrlField
+from synth.api.fields import NOT_BLANK, StrictTextField, UrlField, unless_skipped
 from synth.api.option_fields import JsonField, ListField, StrictBooleanField
 from synth.models import PRIORITIES, BookBatch
 from ttsweb.http.api import StrictSerializer
@@ -103,8 +104,8 @@ class EntriesScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
-        entry = auto_schema.resolve_serializer(ManifestEntrySerializer, direction)
-        return {"type": "array", "items": entry.ref}
+        auto_schema.resolve_serializer(ManifestEntrySerializer, direction)
+        return {"type": "array", "items": {}}  # a rule says more of the entries
 
 
 class _ErrorsField(serializers.ChoiceField):
@@ -164,6 +165,8 @@ class _BatchFields(StrictSerializer):
 class BookBatchCreateSerializer(_BatchFields):
     """A batch in JSON; the files of its entries are uploaded one by one."""
 
+    described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("entries", "ManifestEntryRequest")
+
     entries = EntriesField(required=False, help_text="At most 1,000 books.")
 
 
@@ -184,6 +187,8 @@ class BookBatchFormSerializer(_BatchFields):
 
 class EntriesCreateSerializer(StrictSerializer):
     """More entries of a batch, in JSON."""
+
+    described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("entries", "ManifestEntryRequest")
 
     entries = EntriesField(help_text="More entries, in the same form as when the batch is created.")
     on_error = _ErrorsField()
