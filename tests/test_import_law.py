@@ -20,9 +20,12 @@ LAW: dict[str, tuple[str, ...]] = {
     "synth.books": ("synth.text", "ttsweb.counted", "ttsweb.zips"),
     "synth.engine": ("synth.contract",),
     "synth.signals": (),
+    "voices": ("ttsweb",),
     "voices.signals": (),
     "ttsweb.refusals": (),
+    "ttsweb.rights": (),
     "ttsweb.leases": (),
+    "ttsweb.work": ("ttsweb.leases",),
     "ttsweb.terminal": ("ttsweb",),
     "workers.audio": (
         "workers.bounded_child",

@@ -18,9 +18,9 @@ from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationFo
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
 from synth.accounts.keys import create_key, revoke_key
-from synth.accounts.rights import LIMITS
 from synth.models import ApiKey, default_scopes
 from ttsweb.pages.admin_base import NounAdmin, column, row_action
+from ttsweb.rights import LIMITS
 
 _LINK = " relationship"  # Django's word for such a row: "user-group relationship"
 

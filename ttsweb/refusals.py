@@ -40,3 +40,7 @@ class RefusedError(Exception):
         return type(self)(
             self.code, message or str(self), attr=attr, retry_after=self.retry_after, case=self.case
         )
+
+
+class SubmitRejectedError(RefusedError):
+    """A request to speak is not taken: its text, a voice or an option."""

@@ -1,12 +1,17 @@
-"""Decide which voices a user may see and change; every queryset of voices starts here."""
+"""Decide which voices a user may see, change and speak with; every queryset of them starts here."""
 
 from __future__ import annotations
 
+import uuid
+
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
+from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
 from voices.models import Voice, VoiceVersion
 
+MOST_LOOKED_AT = 100  # of voices with one name: enough to see whether one is spelled that way
 EVERYBODYS = Q(shared=True) | Q(owner__isnull=True)  # a voice without an owner is built in
 
 
@@ -39,3 +44,109 @@ def may_change(user: AbstractBaseUser | AnonymousUser, voice: Voice) -> bool:
     if getattr(user, "is_superuser", False):
         return True
     return user.pk is not None and voice.owner_id == user.pk
+
+
+def find_voice(user: AbstractBaseUser | None, wanted: str) -> Voice:
+    """Return the voice with this id or name, as far as the user may use it.
+
+    A name means the user's own voice; else the one without an owner, which nobody can take away
+    by sharing another of its name; else the shared one; else one that only a superuser sees.
+
+    Args:
+        user: None is the system itself, which may use all.
+        wanted: an id, or a name in whatever case.
+
+    Raises:
+        SubmitRejectedError: voice_not_found, voice_ambiguous_name.
+    """
+    voices = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
+    try:
+        found = voices.filter(pk=uuid.UUID(wanted)).first()
+    except ValueError:
+        found = None
+    return found or _named(voices, wanted, user.pk if user else None)
+
+
+def _named(voices: QuerySet[Voice], name: str, user_id: int | None) -> Voice:
+    """Return the one voice of this name that is nearest to the user."""
+    named = voices.filter(name__iexact=name).order_by("pk")
+    own = Q(owner_id=user_id) if user_id is not None else Q(pk__in=())
+    others = Q(owner__isnull=False) & ~own
+    for near in (own, Q(owner__isnull=True), others & Q(shared=True), others):
+        found = list(named.filter(near)[:MOST_LOOKED_AT])
+        # Two of one owner only where two databases' ideas of a letter's case differ.
+        found = [voice for voice in found if voice.name == name] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise SubmitRejectedError(
+                "voice_ambiguous_name",
+                f"Several voices that you may use are named {name!r}; give the id of the "
+                "one that you want.",
+                attr="voice",
+            )
+    raise _voice_not_found()
+
+
+def speaking_version(voice: Voice) -> VoiceVersion:
+    """Return a voice's newest version if it speaks now or, being encoded again, soon will.
+
+    Raises:
+        SubmitRejectedError: consent_withdrawn, voice_failed, voice_not_ready.
+    """
+    if voice.consent_withdrawn_at is not None:
+        raise _consent_withdrawn(voice)
+    version = voice.current_version
+    if version is not None and version.status == VoiceVersion.Status.FAILED:
+        raise SubmitRejectedError(
+            "voice_failed",
+            f"The voice {voice.name!r} could not be encoded: {version.error_message} Use "
+            "another voice, or correct this one.",
+            attr="voice",
+        )
+    if version is None or version.encoded_at is None:
+        raise SubmitRejectedError(
+            "voice_not_ready",
+            f"The voice {voice.name!r} is not encoded yet; try again after `Retry-After` seconds.",
+            attr="voice",
+            retry_after=POLL_SECONDS,
+        )
+    return version
+
+
+def note_use(version: VoiceVersion, user: AbstractBaseUser | None) -> None:
+    """Write when a version's voice was last used; call inside the transaction that pins it.
+
+    The UPDATE also locks the voice's row: a deletion of the voice, or another step that silences
+    it, comes before us and is seen here, or after us and sees our job.
+
+    Args:
+        user: whose job it is; None is the system itself, which may use all.
+
+    Raises:
+        SubmitRejectedError: voice_not_found, it was deleted or made private meanwhile;
+            consent_withdrawn.
+    """
+    visible = visible_voices(user) if user else Voice.objects.filter(deleted_at__isnull=True)
+    speaking = visible.filter(pk=str(version.voice_id))
+    if speaking.filter(consent_withdrawn_at__isnull=True).update(last_used_at=timezone.now()):
+        return
+    voice = speaking.first()
+    raise _consent_withdrawn(voice) if voice is not None else _voice_not_found()
+
+
+def _consent_withdrawn(voice: Voice) -> SubmitRejectedError:
+    return SubmitRejectedError(
+        "consent_withdrawn",
+        f"The consent to use the voice {voice.name!r} was withdrawn; use another voice.",
+        attr="voice",
+    )
+
+
+def _voice_not_found() -> SubmitRejectedError:
+    return SubmitRejectedError(
+        "voice_not_found",
+        "There is no voice with this id or name, or you may not use it; look at the list "
+        "of voices.",
+        attr="voice",
+    )

@@ -12,9 +12,10 @@ from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
-from django.db.models import ProtectedError, Q
+from django.db.models import ProtectedError
 
 from voices.models import CacheEviction, ClipCodes, StoredClip
+from voices.signals import answers_to, uses_asked
 
 logger = logging.getLogger(__name__)
 
@@ -97,9 +98,10 @@ def _collect_clip(clip_id: uuid.UUID) -> bool:
 
 def _drop_audio(clip: StoredClip) -> None:
     """Let the audio of a locked clip go where only references of ended jobs use it."""
-    final = ("succeeded", "partial", "failed", "cancelled")
-    ended = Q(version__voice__isnull=True, version__pinned_by__job__status__in=final)
-    if settings.KEEP_INLINE_REFERENCES or clip.uses.exclude(ended).exists():
+    others = clip.uses.all()
+    for over in answers_to(uses_asked, is_over=True):
+        others = others.exclude(version__voice__isnull=True, version__in=over)
+    if settings.KEEP_INLINE_REFERENCES or others.exists():
         return
     delete_objects_on_commit(key for key in (clip.original_key, clip.used_key) if key)
     StoredClip.objects.filter(pk=clip.pk).update(original_key="", used_key="")

@@ -12,17 +12,16 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError, transaction
-from django.db.models import Max
+from django.db.models import Max, Model
 from django.utils import timezone
 
-from synth.models import ApiKey
 from ttsweb.refusals import RefusedError
+from ttsweb.work import Kind, enqueue
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
 from voices.removal import evict_voice
 from voices.signals import clips_stored, voice_silenced
-from voices.transitions import enqueue_version
 
 _NAME_CONSTRAINT = "voice_name_unique"
 _CHANGEABLE = {
@@ -76,7 +75,7 @@ def create_voice(
     language: str = "",
     shared: bool = False,
     cache_codes: bool = True,
-    api_key: ApiKey | None = None,
+    api_key: Model | None = None,
 ) -> Voice:
     """Make a voice with its first version, which is encoded once the transaction has committed.
 
@@ -115,7 +114,7 @@ def update_voice(
     by: str,
     changes: Mapping[str, Any] | None = None,
     clips: Sequence[NewClip] | None = None,
-    api_key: ApiKey | None = None,
+    api_key: Model | None = None,
 ) -> VoiceVersion | None:
     """Change a voice; return the version that other clips or transcripts made, or None.
 
@@ -172,7 +171,7 @@ def create_version(
             number = (newest["newest"] or 0) + 1
         version = VoiceVersion.objects.create(voice=voice, number=number)
         _create_clips(version, stored_clips)
-        enqueue_version(version.pk)
+        enqueue(Kind.VERSION, [version.pk])
     return version
 
 

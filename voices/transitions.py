@@ -6,29 +6,17 @@ Each step is one conditional UPDATE, fenced by the claim's token: a late worker 
 from __future__ import annotations
 
 import uuid
-from functools import partial
 
 from django.db import IntegrityError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from synth.jobs import work
-from synth.jobs.work import Kind
 from ttsweb import leases
 from ttsweb.leases import Claim
+from ttsweb.work import Kind, enqueue
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
-from voices.signals import version_ended
+from voices.signals import answers_to, uses_asked, version_ended
 
 Status = VoiceVersion.Status
-
-
-def enqueue_version(version_id: uuid.UUID) -> None:
-    """Send the version's message once the current transaction has committed."""
-    transaction.on_commit(partial(_send_version, version_id))
-
-
-def _send_version(version_id: uuid.UUID) -> None:
-    if work.send(Kind.VERSION, version_id):
-        VoiceVersion.objects.filter(pk=version_id).update(sent_at=leases.database_now())
 
 
 def claimable_versions() -> QuerySet[VoiceVersion]:
@@ -118,7 +106,7 @@ def request_encoding(version: VoiceVersion) -> bool:
         ).update(status=Status.PENDING, **leases.untried())
         if moved:
             drop_codes(ClipCodes.objects.filter(clip__uses__version=version))
-            enqueue_version(version.pk)
+            enqueue(Kind.VERSION, [version.pk])
     return bool(moved)
 
 
@@ -140,20 +128,22 @@ def reopen_without_codes(version_id: uuid.UUID) -> bool:
             status=Status.PENDING, **leases.untried()
         )
         if moved:
-            enqueue_version(version_id)
+            enqueue(Kind.VERSION, [version_id])
     return bool(moved)
 
 
 def reopen_stale_versions(codec_fingerprint: str) -> int:
     """Move READY versions of another codec that are in use to PENDING; return how many.
 
-    In use: the newest version of a voice that exists, every version that an unfinished job pins.
+    In use: the newest version of a voice that exists, and what others use of the versions.
     """
     newer = VoiceVersion.objects.filter(voice=OuterRef("voice"), number__gt=OuterRef("number"))
-    in_use = Q(voice__isnull=False, voice__deleted_at__isnull=True) & ~Exists(newer)
-    pinned = Q(pinned_by__job__status__in=("queued", "running"))
+    alive = Q(voice__isnull=False, voice__deleted_at__isnull=True)
+    in_use = alive & Q(~Exists(newer))
+    for used in answers_to(uses_asked, is_over=False):
+        in_use |= Q(pk__in=used)
     stale = (
-        VoiceVersion.objects.filter(in_use | pinned, status=Status.READY)
+        VoiceVersion.objects.filter(in_use, status=Status.READY)
         .exclude(codec_fingerprint=codec_fingerprint)
         .values_list("pk", flat=True)
     )

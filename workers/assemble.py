@@ -19,6 +19,7 @@ from synth.transitions import StoredFile
 from synth.transitions.batches import ZIP
 from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.work import Kind, enqueue
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.joined_takes import (
@@ -216,4 +217,4 @@ def _render_again(segment_ids: list[int]) -> None:
     takes = Take.objects.filter(segments__in=segment_ids)
     delete_objects(list(takes.values_list("audio_key", flat=True)))
     transitions.reopen_segments(segment_ids)
-    transitions.enqueue_segments(segment_ids)
+    enqueue(Kind.SEGMENT, segment_ids)

@@ -8,7 +8,7 @@ from pathlib import Path
 from celery import Celery
 from kombu import Queue
 
-from synth.jobs.work import CPU, ROLES
+from ttsweb.work import CPU, ROLES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
 

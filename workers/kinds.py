@@ -11,10 +11,10 @@ from django.db.models import Q, QuerySet
 from django.utils.module_loading import import_string
 
 from synth import transitions
-from synth.jobs.work import Kind
 from synth.models import BookFile, JobVoice, Segment
 from synth.transitions.segments import keep_or_fail_segment
 from ttsweb import leases
+from ttsweb.work import Kind
 from voices import transitions as voice_transitions
 from voices.models import VoiceVersion
 

@@ -6,9 +6,8 @@ import datetime as dt
 import logging
 import re
 import time
-import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
 
@@ -22,8 +21,9 @@ from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.guarded_fetch import Answered, FetchError, post
 from ttsweb.leases import Claim
+from ttsweb.work import Kind
 from workers.errors import UNEXPECTED_MESSAGE, fail, retry_while_away, settle_errors
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 
 logger = logging.getLogger(__name__)
@@ -38,14 +38,12 @@ _SITE = re.compile(r"[^:/?#]+://[^/?#]*")
 HOPELESS = ("url_invalid", "url_scheme", "url_private_address")
 
 
-def take_deliveries(process: WorkerProcess, ids: Sequence[uuid.UUID] | None = None) -> int:
-    """Claim deliveries that wait, among `ids` where given, and start on them; return how many."""
+def take_deliveries(process: WorkerProcess) -> int:
+    """Claim deliveries that wait, and start on them; return how many."""
     claims = []
     with process.claim_lock:
         while process.room(Kind.DELIVERY):
             waiting = transitions.claimable_deliveries().exclude(_whose_turn_is_over(process))
-            if ids is not None:
-                waiting = waiting.filter(pk__in=list(ids))
             chosen = waiting.values_list("pk", flat=True).first()
             if chosen is None:
                 break

@@ -13,8 +13,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import Q
 from django.utils import timezone
 
-from synth.accounts.rights import LIMITS
 from synth.models import ApiKey, default_scopes
+from ttsweb.rights import LIMITS
 
 KEY_START = "tts_"  # lets secret scanners find a key that leaked
 _KEY = re.compile(rf"{KEY_START}(?P<prefix>[0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")

@@ -17,7 +17,7 @@ from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
 from synth.contract import Limits
-from synth.options.voices import MAX_URL_CHARS, is_url, urls_are_off
+from synth.options.url_clips import MAX_URL_CHARS, is_url, urls_are_off
 from ttsweb.http.query_filters import NOT_BLANK as NOT_BLANK
 from voices.clip_checks import too_large
 

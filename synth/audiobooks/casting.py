@@ -18,11 +18,11 @@ from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.book import LexiconBook
 from synth.models import BookSource, RenderJob
 from synth.options.orders import Order, check_options, speakers_of
-from synth.options.voices import find_voice
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import PAUSE_KINDS, Pauses, pause_lengths
 from synth.text.segments import Piece, cut_text
 from synth.text.spelling.numbers import say_numerals
+from voices.access import find_voice
 from voices.models import VoiceVersion
 
 MAX_BOOK_CHARS = 20_000_000  # of a book; the longest novels have about ten million

@@ -18,10 +18,10 @@ from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import PRIORITIES, BookSource, RenderJob, Segment
-from synth.options.voices import find_voice
 from synth.text.pauses import Pauses, pause_lengths
 from synth.transitions.books import change_options, change_pauses, change_plan
 from synth.transitions.jobs import change_job
+from voices.access import find_voice
 
 MAX_EDITS = 5000
 

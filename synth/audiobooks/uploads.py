@@ -22,11 +22,10 @@ from synth.audiobooks.orders import order_from
 from synth.jobs.idempotency import make_once
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import delete_job, lock_jobs
-from synth.jobs.work import Kind
 from synth.models import ApiKey, BookSource, RenderJob
 from synth.options.orders import check_options, speakers_of
-from synth.options.voices import find_voice
-from synth.transitions.enqueue import enqueue
+from ttsweb.work import Kind, enqueue
+from voices.access import find_voice
 from voices.objects import delete_objects, delete_objects_on_commit
 
 MAX_NAME_CHARS = 255
@@ -114,7 +113,7 @@ def _write_book(
             check_upload_bytes(api_key)
             if on_saved is not None:
                 on_saved(book)
-            enqueue(Kind.BOOK, book.pk)
+            enqueue(Kind.BOOK, [book.pk])
     except BaseException:
         delete_objects([book.object_key])
         raise

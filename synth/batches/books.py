@@ -30,12 +30,12 @@ from synth.jobs.idempotency import make_once
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, BookBatch, BookBatchEntry
 from synth.options.orders import check_options, speakers_of
-from synth.options.voices import find_voice
 from synth.transitions.book_batches import advance_on_commit
 from synth.webhooks.urls import check_webhook_url
 from ttsweb import leases
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem
+from voices.access import find_voice
 
 MAX_TOLD_ERRORS = 100
 

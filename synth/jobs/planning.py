@@ -16,10 +16,11 @@ from synth.models import RenderJob
 from synth.options.job_options import OPTIONS
 from synth.options.orders import Order as Order
 from synth.options.orders import check_options, speakers_of
-from synth.options.voices import UrlClip, UrlClips, find_voice, speaking_version
+from synth.options.url_clips import UrlClip, UrlClips
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.pauses import Pauses
 from synth.text.segments import MAX_SPEAKER, Piece, cut_text
+from voices.access import find_voice, speaking_version
 from voices.models import Voice, VoiceVersion
 from voices.submit import NewClip
 

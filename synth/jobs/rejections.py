@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from synth.text.normalise import TextRejectedError
-from ttsweb.refusals import RefusedError
+from ttsweb.refusals import SubmitRejectedError as SubmitRejectedError
 from voices.clip_checks import ClipRejectedError
-
-
-class SubmitRejectedError(RefusedError):
-    """A job is not taken."""
 
 
 def text_rejected(error: TextRejectedError) -> SubmitRejectedError:
@@ -19,16 +15,6 @@ def text_rejected(error: TextRejectedError) -> SubmitRejectedError:
 def clip_rejected(error: ClipRejectedError) -> SubmitRejectedError:
     """Return the error for a reference that is not taken."""
     return SubmitRejectedError(error.code, str(error), attr="reference")
-
-
-def voice_not_found() -> SubmitRejectedError:
-    """Return the error for a voice that does not exist, or that the user may not use."""
-    return SubmitRejectedError(
-        "voice_not_found",
-        "There is no voice with this id or name, or you may not use it; look at the list "
-        "of voices.",
-        attr="voice",
-    )
 
 
 def deadline_past() -> SubmitRejectedError:

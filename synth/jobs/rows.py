@@ -17,8 +17,9 @@ from synth.accounts.limits import check_job, check_upload_bytes
 from synth.jobs.lanes import lane_of
 from synth.jobs.planning import PlannedJob
 from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
-from synth.options.voices import note_use
-from synth.transitions import UNFINISHED, enqueue_segments
+from synth.transitions import UNFINISHED
+from ttsweb.work import Kind, enqueue
+from voices.access import note_use
 from voices.models import VoiceVersion
 from voices.submit import create_version
 
@@ -167,7 +168,7 @@ def _wake(jobs: Iterable[RenderJob]) -> None:
     """Send messages for the first segments of jobs that may be rendered now."""
     ids = [job.pk for job in itertools.islice(jobs, WAKING_SEGMENTS)]
     segments = Segment.objects.filter(job__in=ids).order_by("pk").values_list("pk", flat=True)
-    enqueue_segments(list(segments[:WAKING_SEGMENTS]))
+    enqueue(Kind.SEGMENT, list(segments[:WAKING_SEGMENTS]))
 
 
 def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Sequence[Any]]:

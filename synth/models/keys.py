@@ -7,7 +7,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from synth.accounts.rights import DEFAULT_SCOPES, LIMITS, SCOPES
+from ttsweb.rights import DEFAULT_SCOPES, LIMITS, SCOPES
 
 
 def default_scopes() -> list[str]:

@@ -20,10 +20,10 @@ from synth.card import read_card
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.models import ApiKey, Export, RenderJob
-from synth.options.voices import find_voice, speaking_version
 from synth.transitions import UNFINISHED
 from synth.transitions.files import request_live
 from ttsweb.leases import database_now
+from voices.access import find_voice, speaking_version
 from voices.models import Voice
 
 # Seconds for which an equal call gets the same job's audio: a client's retries all come in them.

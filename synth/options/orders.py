@@ -10,7 +10,7 @@ from django.utils import timezone
 from synth.formats import BOOK_FORMATS, LOSSY
 from synth.jobs.rejections import SubmitRejectedError, deadline_past
 from synth.options.job_options import JobOptions
-from synth.options.voices import UrlClip
+from synth.options.url_clips import UrlClip
 from synth.webhooks.urls import check_webhook_url
 from voices.models import Voice
 from voices.submit import NewClip

@@ -20,7 +20,6 @@ from synth.transitions.claims import (
     note_claims,
     wait_for_takes,
 )
-from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.files import (
     FileFacts,
     StoredFile,
@@ -78,8 +77,6 @@ __all__ = [
     "claimable_exports",
     "claimable_segments",
     "close_cancelled_jobs",
-    "enqueue_export",
-    "enqueue_segments",
     "fail_book",
     "fail_deliveries_to",
     "fail_delivery",

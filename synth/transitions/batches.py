@@ -20,7 +20,6 @@ from django.dispatch import receiver
 from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.signals import item_deleted, job_reopened, jobs_ended
-from synth.transitions.enqueue import enqueue_export, enqueue_segments
 from synth.transitions.job_voices import SILENCED
 from synth.transitions.jobs import (
     UNFINISHED,
@@ -32,6 +31,7 @@ from synth.transitions.jobs import (
 )
 from ttsweb import leases
 from ttsweb.counted import counted
+from ttsweb.work import Kind, enqueue
 from voices.models import VoiceVersion
 
 CANCELLED_AT_ONCE = 2_000  # items in one transaction
@@ -248,7 +248,7 @@ def _complete(batch: RenderJob, counts: dict[str, int]) -> None:
     else:
         export, made = Export.objects.get_or_create(job=batch, format=ZIP)
         if made:
-            enqueue_export(export.pk)
+            enqueue(Kind.EXPORT, [export.pk])
 
 
 def _first_bad(batch: RenderJob) -> str:
@@ -330,5 +330,5 @@ def _queue_again(item_ids: Sequence[uuid.UUID]) -> None:
         finished_at=None,
         **leases.untried(),
     )
-    enqueue_segments([pk for _, pk in opened])
+    enqueue(Kind.SEGMENT, [pk for _, pk in opened])
     complete_jobs(set(item_ids) - {job_id for job_id, _ in opened})  # only the file was missing

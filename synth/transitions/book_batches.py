@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
 
-from synth.jobs import work
 from synth.jobs.removal import lock_jobs, update_jobs
 from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
 from synth.signals import book_batch_ended, jobs_ended
 from synth.transitions.jobs import UNFINISHED, cancel_job
 from ttsweb import leases
+from ttsweb.work import ADVANCE_BOOK_BATCH, enqueue_task
 
 
 def advance_on_commit(batch_id: uuid.UUID) -> None:
     """Have a worker look after a batch once the current transaction has committed."""
-    transaction.on_commit(partial(work.send_to_cpu, work.ADVANCE_BOOK_BATCH, batch_id), robust=True)
+    enqueue_task(ADVANCE_BOOK_BATCH, str(batch_id))
 
 
 @receiver(jobs_ended)

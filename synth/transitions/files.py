@@ -6,23 +6,20 @@ import datetime as dt
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from synth.audiobooks.proof import gap_of
-from synth.jobs import work
 from synth.jobs.removal import lock_jobs, update_jobs
-from synth.jobs.work import Kind
 from synth.models import BookFile, Export, ExportCues, RenderJob
 from synth.transitions.batches import finish_batch
-from synth.transitions.enqueue import enqueue
 from synth.transitions.jobs import STOPPING, JobStatus, end_job, end_whole_jobs, telling_failure
 from ttsweb import leases
 from ttsweb.counted import counted
 from ttsweb.leases import Claim
+from ttsweb.work import FILL_LIVE, Kind, enqueue, enqueue_task
 from voices.objects import delete_objects_on_commit
 
 
@@ -211,7 +208,7 @@ def ask_for_file(
                 options_digest=options_digest,
                 is_partial=is_partial,
             )
-            enqueue(Kind.BOOK_FILE, row.pk)
+            enqueue(Kind.BOOK_FILE, [row.pk])
         elif row.status in _OPEN:
             files.filter(pk=row.pk, status__in=_OPEN).update(is_partial=is_partial)
         elif (
@@ -231,7 +228,7 @@ def _make_again(row: BookFile, *, is_partial: bool) -> None:
     )
     if moved:
         delete_objects_on_commit([row.key] if row.key else [])
-        enqueue(Kind.BOOK_FILE, row.pk)
+        enqueue(Kind.BOOK_FILE, [row.pk])
 
 
 def claimable_book_files() -> QuerySet[BookFile]:
@@ -261,7 +258,7 @@ def request_live(job_id: uuid.UUID) -> bool:
     stale = Q(live_requested_at__isnull=True) | Q(live_requested_at__lt=now - FRESH)
     changed = RenderJob.objects.filter(stale, pk=job_id).update(live_requested_at=now)
     if changed:
-        transaction.on_commit(partial(work.send_to_cpu, work.FILL_LIVE, job_id))
+        enqueue_task(FILL_LIVE)
     return bool(changed)
 
 

@@ -1,4 +1,4 @@
-"""Tell with which voices a job may not speak any more, and stop the jobs that need one of them.
+"""Tell with which voices a job may not speak any more, and which versions of them jobs use.
 
 The one rule of who may speak: claims leave such jobs out, workers ask it before they begin, and
 what is queued or rendered meanwhile is closed in the transaction that silences the voice.
@@ -6,14 +6,19 @@ what is queued or rendered meanwhile is closed in the transaction that silences 
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.db.models import F, Q, QuerySet
+from django.dispatch import receiver
 
-from synth.models import JobVoice
+from synth.models import JobVoice, RenderJob, WorkerStatus
+from ttsweb import leases
 from voices.models import VoiceVersion
+from voices.signals import codecs_asked, uses_asked
 
 VOICE_DELETED = "voice_deleted"
 CONSENT_WITHDRAWN = "consent_withdrawn"
@@ -67,3 +72,21 @@ def silenced_among(job_ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the jobs that have a voice that may not speak for them any more."""
     pinned = JobVoice.objects.filter(SILENCED, job__in=job_ids)
     return set(pinned.values_list("job_id", flat=True))
+
+
+@receiver(uses_asked)
+def used_versions(is_over: bool, **_: Any) -> QuerySet[JobVoice, Any]:
+    """Answer which versions jobs use that have ended, or have not."""
+    ended = Q(job__status__in=RenderJob.FINAL)
+    return JobVoice.objects.filter(ended if is_over else ~ended).order_by().values("version")
+
+
+@receiver(codecs_asked)
+def codecs_of_workers(is_loaded: bool, **_: Any) -> set[str]:
+    """Answer which codecs workers have, those alone that are ready and alive where it is asked."""
+    rows = WorkerStatus.objects.exclude(codec_fingerprint="")
+    if is_loaded:
+        silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
+        since = leases.database_now() - silence
+        rows = rows.filter(state=WorkerStatus.State.READY, last_seen_at__gt=since)
+    return set(rows.values_list("codec_fingerprint", flat=True))

@@ -16,11 +16,11 @@ from django.dispatch import receiver
 from synth.jobs.removal import drop_exports, drop_inline_references, lock_jobs
 from synth.models import Export, JobVoice, RenderJob, Segment
 from synth.signals import job_reopened, jobs_ended
-from synth.transitions.enqueue import enqueue_exports, enqueue_segments
 from synth.transitions.job_voices import CODES, SILENCED, silence_of, silenced_among
 from synth.transitions.takes import keep_candidates, retake_outliers
 from ttsweb import leases
 from ttsweb.refusals import RefusedError
+from ttsweb.work import Kind, enqueue
 from voices.models import Voice, VoiceVersion
 from voices.signals import voice_silenced
 
@@ -92,7 +92,7 @@ def _order_files(jobs: Sequence[RenderJob]) -> None:
     ordered = Export.objects.filter(job__in=ready, format=F("job__format"))
     known = set(ordered.values_list("job_id", flat=True))
     missing = [Export(job=job, format=job.format) for job in ready if job.pk not in known]
-    enqueue_exports([export.pk for export in Export.objects.bulk_create(missing)])
+    enqueue(Kind.EXPORT, [export.pk for export in Export.objects.bulk_create(missing)])
 
 
 def telling_failure(job: RenderJob) -> Segment | None:
@@ -283,7 +283,7 @@ def retry_job(job_id: uuid.UUID) -> bool:
             segments_failed=0, segments_cancelled=0, takes_compared=False
         )
         job_reopened.send(RenderJob, job_id=job_id)
-        enqueue_segments(ids)
+        enqueue(Kind.SEGMENT, ids)
         complete_job(job_id)  # where only the file was missing
     return True
 

@@ -16,11 +16,11 @@ from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import drop_exports, lock_jobs
 from synth.models import BookBatchEntry, Export, RenderJob, Segment, Take
 from synth.signals import job_approved, job_reopened
-from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.jobs import JobStatus, complete_job
 from synth.transitions.segments import reopen_segments
 from synth.transitions.takes import approved, next_seed, with_candidate
 from ttsweb import leases
+from ttsweb.work import Kind, enqueue
 from voices.objects import delete_objects_on_commit
 
 CHANGEABLE = (Segment.Status.DONE, Segment.Status.FAILED)
@@ -133,7 +133,7 @@ def render_lost_again(segment_ids: Sequence[int]) -> bool:
         for job_id in locked:
             _reopen(job_id, None)
         reopen_segments(segment_ids)
-        enqueue_segments(segment_ids)
+        enqueue(Kind.SEGMENT, segment_ids)
     return True
 
 
@@ -165,7 +165,7 @@ def _queue(segment: Segment, **changes: Any) -> None:
     )
     was_done = segment.status == Segment.Status.DONE
     _reopen(segment.job_id, "segments_done" if was_done else "segments_failed")
-    enqueue_segments([segment.pk])
+    enqueue(Kind.SEGMENT, [segment.pk])
 
 
 def _reopen(job_id: uuid.UUID, left: str | None, *, done: int = 0) -> None:

@@ -13,7 +13,6 @@ from django.db.models import Case, F, Q, Value, When
 
 from synth.jobs.removal import lock_jobs
 from synth.models import RenderedDay, RenderJob, Segment, Take
-from synth.transitions.enqueue import enqueue_segments
 from synth.transitions.jobs import count_all_closed, count_closed
 from synth.transitions.takes import (
     HeldRow,
@@ -25,6 +24,7 @@ from synth.transitions.takes import (
 )
 from ttsweb import leases
 from ttsweb.leases import Claim
+from ttsweb.work import Kind, enqueue
 
 
 def finish_segment(claim: Claim, take: Take) -> bool:
@@ -221,7 +221,7 @@ def retake_segments(
             column = "takes_reused" if claim in reused else "takes_rendered"
             job = Segment.objects.filter(pk=claim.pk).values("job")
             RenderJob.objects.filter(pk__in=job).update(**{column: F(column) + 1})
-        enqueue_segments([claim.pk for claim in moved])
+        enqueue(Kind.SEGMENT, [claim.pk for claim in moved])
         if new := [(suspicious[claim], False) for claim in moved if claim not in reused]:
             count_rendered(new, segments=0)
     return set(moved)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from django.db.models import F
 
 from synth.models import RenderJob, Segment, Take
-from synth.transitions.enqueue import enqueue_segments
 from ttsweb import leases
+from ttsweb.work import Kind, enqueue
 
 Candidate = dict[str, Any]
 
@@ -206,7 +206,7 @@ def retake_outliers(jobs: Sequence[RenderJob]) -> set[uuid.UUID]:
     compared = [job.pk for job in fresh if job.pk not in again]
     RenderJob.objects.filter(pk__in=compared).update(takes_compared=True)
     for ids in again.values():
-        enqueue_segments(ids)
+        enqueue(Kind.SEGMENT, ids)
     return set(again)
 
 

@@ -10,9 +10,9 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 
 from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
-from synth.transitions.enqueue import enqueue_delivery
 from ttsweb import leases
 from ttsweb.leases import Claim
+from ttsweb.work import Kind, enqueue
 
 WEBHOOK_HOURS = 24.0  # for which a failed message is sent again: a receiver may be away for a night
 
@@ -138,7 +138,7 @@ def resend_delivery(delivery_id: uuid.UUID) -> bool:
             )
         )
         if moved:
-            enqueue_delivery(delivery_id)
+            enqueue(Kind.DELIVERY, [delivery_id])
     return bool(moved)
 
 

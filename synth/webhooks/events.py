@@ -16,9 +16,9 @@ from synth.api.book_batches.serializers import webhook_data
 from synth.api.jobs.serializers import JobListSerializer
 from synth.models import BookBatch, RenderJob, WebhookDelivery, WebhookEndpoint
 from synth.signals import book_batch_ended, job_approved, jobs_ended
-from synth.transitions.enqueue import enqueue_delivery
 from synth.transitions.webhooks import give_up_at
 from ttsweb import leases
+from ttsweb.work import Kind, enqueue
 from voices.models import VoiceVersion
 from voices.signals import version_ended
 
@@ -139,7 +139,7 @@ def _queue(
     *,
     job: RenderJob | None = None,
 ) -> int:
-    """Write one delivery for each of the URLs, and ring for them after the commit."""
+    """Write one delivery for each of the URLs, and wake workers for them after the commit."""
     now = leases.database_now()
     message = {"type": event.value, "timestamp": now, "data": data}
     body = json.dumps(message, cls=JSONEncoder)  # ASCII, so that every database takes it
@@ -156,6 +156,5 @@ def _queue(
         )
         for url in dict.fromkeys(urls)
     )
-    for row in rows:
-        enqueue_delivery(row.pk)
+    enqueue(Kind.DELIVERY, [row.pk for row in rows])
     return len(rows)

@@ -15,10 +15,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import KeyRejectedError, create_key, find_key, revoke_key
-from synth.accounts.rights import SCOPES
 from synth.models import ApiKey
 from tests.factories import make_user
 from ttsweb.commands.errors import CommandError
+from ttsweb.rights import SCOPES
 
 pytestmark = pytest.mark.django_db
 

@@ -12,7 +12,7 @@ from rest_framework.test import APIClient
 from synth.jobs.planning import Order, Planner
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import RenderJob
-from synth.options.voices import MAX_URLS_PER_REQUEST, UrlClip
+from synth.options.url_clips import MAX_URLS_PER_REQUEST, UrlClip
 from tests.factories import make_voice
 from tests.ttsweb.http.listeners import Listener, listening
 from tests.voices.clips import clip_bytes

@@ -42,14 +42,14 @@ def message_folder(tmp_path: Path, settings: Settings) -> Iterator[Path]:
 
 @pytest.fixture
 def sent_encodings(message_folder: Path) -> Callable[[], list[str]]:
-    """Return a function that lists the version ids of the encode messages, oldest first."""
+    """Return a function that lists the encode messages."""
 
     def read() -> list[str]:
         bodies = []
         for path in sorted(message_folder.iterdir()):
             headers = json.loads(path.read_text())["headers"]
             if headers["task"] == "workers.encode_voice_version":
-                bodies.append(headers["argsrepr"].strip("[]'\""))
+                bodies.append(headers["task"])
         return bodies
 
     return read

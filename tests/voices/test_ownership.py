@@ -18,11 +18,10 @@ from rest_framework.test import APIClient
 from synth.accounts.keys import create_key
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, RenderJob
-from synth.options.voices import find_voice
 from tests.factories import make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.voices.test_portable import CODEC, give_codes, start_worker
-from voices.access import visible_voices
+from voices.access import find_voice, visible_voices
 from voices.models import ClipCodes, StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice
 

@@ -25,7 +25,7 @@ from rest_framework.test import APIClient
 from synth.models import WorkerStatus
 from tests.factories import make_user, make_voice
 from tests.voices.clips import clip_bytes
-from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice
+from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.objects import store_clip, tenant_of
 from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
@@ -189,7 +189,8 @@ def test_codes_of_an_unknown_codec_are_left_out_and_the_voice_is_encoded_again(
 
     assert (answer.status_code, answer.json()["status"]) == (202, "pending")
     assert answer["Retry-After"]
-    assert answer.json()["versions"][0]["id"] in sent_encodings()
+    assert len(sent_encodings()) == 2  # of the voice that went, and of this one
+    assert VoiceVersion.objects.get(pk=answer.json()["versions"][0]["id"]).sent_at is not None
     assert [name for name in stored_objects() if name.startswith("codes")] == []
 
 

@@ -30,12 +30,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 def triple() -> None:
     """Send every message three times."""
-    from synth.jobs import work
+    from ttsweb import work
 
     send = work._send
 
-    def thrice(name: str, argument: Any, *, queue: str) -> bool:
-        return all([send(name, argument, queue=queue) for _ in range(3)])
+    def thrice(task: str, queue: str, *arguments: str) -> bool:
+        return all([send(task, queue, *arguments) for _ in range(3)])
 
     work._send = thrice
 

@@ -23,11 +23,11 @@ from synth.models import Export, RenderJob, Segment, Take
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
+from ttsweb.work import Kind
 from workers import assemble as assemble_module
 from workers.audio import joined_takes, mastering
 from workers.audio.writers import FileTooLongError
 from workers.process.claiming import take_exports
-from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 8_000

@@ -21,9 +21,9 @@ from synth.webhooks.signing import rotate_secret, secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Listener, listening
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from workers import tasks
 from workers.process import claiming, worker_process
-from workers.process.held_claims import Kind
 from workers.process.run_worker import hand_back
 from workers.process.worker_process import DELIVERY_THREADS
 from workers.upkeep import sweep
@@ -56,7 +56,7 @@ def owner(db: None) -> User:
 
 def send(process: MiniatureProcess, row: WebhookDelivery) -> WebhookDelivery:
     """Have a worker send a delivery that waits; return it as it is then."""
-    assert take_deliveries(process, [row.pk]) == 1
+    assert take_deliveries(process) == 1
     process.run_all()
     row.refresh_from_db()
     return row
@@ -271,16 +271,15 @@ def test_deliveries_take_no_room_of_other_work(process: MiniatureProcess, owner:
     assert process.room(Kind.DELIVERY) == 0
 
 
-def test_message_starts_the_delivery_that_it_names(process: MiniatureProcess) -> None:
-    row, _ = make_delivery(), make_delivery()
+def test_message_starts_the_deliveries_that_wait(process: MiniatureProcess) -> None:
+    row, later = make_delivery(), make_delivery(not_before=timezone.now() + dt.timedelta(hours=1))
     worker_process.set_current_process(process)
     try:
-        tasks.look(Kind.DELIVERY, str(row.pk))
-        tasks.look(Kind.DELIVERY, "nonsense")
+        tasks.look(Kind.DELIVERY)
     finally:
         worker_process.set_current_process(None)
 
-    assert [claim.pk for claim in process.held.of(Kind.DELIVERY)] == [row.pk]
+    assert [claim.pk for claim in process.held.of(Kind.DELIVERY)] == [row.pk] != [later.pk]
 
 
 def test_stopping_worker_hands_its_deliveries_back(process: MiniatureProcess) -> None:
@@ -299,10 +298,10 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
 ) -> None:
     row = make_delivery()
     take_deliveries(process)
-    sent: list[Any] = []
+    sent: list[tuple[Kind, int]] = []
 
-    def note(kind: Kind, pk: Any) -> bool:
-        sent.append((kind, pk))
+    def note(kind: Kind, rows: int) -> bool:
+        sent.append((kind, rows))
         return True
 
     monkeypatch.setattr("workers.upkeep.sweep.send", note)
@@ -312,7 +311,7 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
     WebhookDelivery.objects.update(not_before=long_ago)
     assert sweep.resend() == 1
 
-    assert sent == [(Kind.DELIVERY, row.pk)]
+    assert sent == [(Kind.DELIVERY, 1)]
     row.refresh_from_db()
     assert row.status == Status.QUEUED
 

@@ -17,13 +17,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import key_of
-from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import read_body
 from ttsweb.http.ranged import ObjectResponse
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
+from ttsweb.rights import VOICES
 from voices.access import visible_voices
 from voices.api.serializers import (
     FormBooleanField,
@@ -97,7 +96,7 @@ class VoiceExportView(APIView):
 class VoiceImportView(APIView):
     """Voices that come as files."""
 
-    write_scopes = (ApiKey.Scope.VOICES,)
+    write_scopes = (VOICES,)
     parser_classes = (MultiPartParser,)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
@@ -125,7 +124,7 @@ class VoiceImportView(APIView):
                 shared=fields["shared"],
                 by=request.user.get_username(),
                 owner=request.user,
-                api_key=key_of(request),
+                api_key=request.auth,
             )
         except (ClipRejectedError, ImportRefusedError) as error:
             raise error.at("archive") from error
@@ -135,7 +134,7 @@ class VoiceImportView(APIView):
 class VoiceCodesImportView(APIView):
     """Voices that come with their codes."""
 
-    write_scopes = (ApiKey.Scope.VOICES,)
+    write_scopes = (VOICES,)
     parser_classes = (MultiPartParser,)
 
     @extend_schema(
@@ -158,7 +157,7 @@ class VoiceCodesImportView(APIView):
                 codes=fields.pop("codes"),
                 by=request.user.get_username(),
                 owner=request.user,
-                api_key=key_of(request),
+                api_key=request.auth,
             )
         except (ClipRejectedError, ImportRefusedError) as error:
             raise error.at("codes") from error

@@ -16,10 +16,6 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.api.accounts.authentication import key_of
-from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey
-from synth.options.voices import find_voice
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.asgi_ask import WAIT_HEADER
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
@@ -34,9 +30,10 @@ from ttsweb.http.query_filters import (
 )
 from ttsweb.http.ranged import StoredObject, object_response
 from ttsweb.http.schema import problems
-from ttsweb.refusals import POLL_SECONDS
+from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
+from ttsweb.rights import VOICES
 from voices import submit
-from voices.access import visible_voices
+from voices.access import find_voice, visible_voices
 from voices.api.ownership import check_own
 from voices.api.serializers import (
     VoiceCreateSerializer,
@@ -137,7 +134,7 @@ _ACCEPTED_HEADERS = [
 class VoicesView(generics.ListAPIView[Voice]):
     """All voices that the user may speak with."""
 
-    write_scopes = (ApiKey.Scope.VOICES,)
+    write_scopes = (VOICES,)
     serializer_class = VoiceSerializer
     parser_classes = (MultiPartParser,)
 
@@ -171,7 +168,7 @@ class VoicesView(generics.ListAPIView[Voice]):
         """Make a voice from one or more clips; it can speak when its status is `ready`."""
         asked = read_body(request, VoiceCreateSerializer)
         voice = submit.create_voice(
-            **asked, by=request.user.get_username(), owner=request.user, api_key=key_of(request)
+            **asked, by=request.user.get_username(), owner=request.user, api_key=request.auth
         )
         return _accepted(voice)
 
@@ -179,7 +176,7 @@ class VoicesView(generics.ListAPIView[Voice]):
 class VoiceView(APIView):
     """One voice."""
 
-    write_scopes = (ApiKey.Scope.VOICES,)
+    write_scopes = (VOICES,)
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
     @extend_schema(
@@ -233,7 +230,7 @@ class VoiceView(APIView):
                 by=request.user.get_username(),
                 changes=changes,
                 clips=clips,
-                api_key=key_of(request),
+                api_key=request.auth,
             )
         except submit.VoiceDeletedError as error:
             raise _not_found() from error
@@ -251,7 +248,7 @@ class VoiceView(APIView):
 class VoiceEncodeView(APIView):
     """The encoding of a voice."""
 
-    write_scopes = (ApiKey.Scope.VOICES,)
+    write_scopes = (VOICES,)
 
     @extend_schema(
         operation_id="encode_voice",

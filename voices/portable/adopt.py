@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from django.conf import settings
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
-from synth.models import WorkerStatus
-from ttsweb import leases
 from voices import transitions
 from voices.models import StoredClip, Voice
 from voices.objects import collect_clips, delete_objects
 from voices.portable.codes_file import CheckedCodes
+from voices.signals import answers_to, codecs_asked
 
 
 @dataclass(frozen=True)
@@ -77,15 +74,10 @@ class Kept:
 
 
 def known_codecs() -> set[str]:
-    """Return the fingerprints of the codecs of all workers that there are rows of."""
-    rows = WorkerStatus.objects.exclude(codec_fingerprint="")
-    return set(rows.values_list("codec_fingerprint", flat=True))
+    """Return the fingerprints of the codecs of all workers that were ever seen here."""
+    return set().union(*answers_to(codecs_asked, is_loaded=False))
 
 
 def loaded_codecs() -> set[str]:
     """Return the fingerprints of the codecs that ready and living workers have loaded."""
-    silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
-    rows = WorkerStatus.objects.filter(
-        state=WorkerStatus.State.READY, last_seen_at__gt=leases.database_now() - silence
-    ).exclude(codec_fingerprint="")
-    return set(rows.values_list("codec_fingerprint", flat=True))
+    return set().union(*answers_to(codecs_asked, is_loaded=True))

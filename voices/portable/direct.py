@@ -8,8 +8,8 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
+from django.db.models import Model
 
-from synth.models import ApiKey
 from ttsweb.counted import counted
 from voices.clip_checks import check_clip
 from voices.models import Voice
@@ -27,7 +27,7 @@ def create_voice_with_codes(
     codes: Sequence[bytes],
     by: str,
     owner: AbstractBaseUser | AnonymousUser | None = None,
-    api_key: ApiKey | None = None,
+    api_key: Model | None = None,
 ) -> Voice:
     """Make a voice whose clips bring their codes, safetensors objects in the same order.
 

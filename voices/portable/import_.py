@@ -9,8 +9,8 @@ from typing import IO, Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import transaction
+from django.db.models import Model
 
-from synth.models import ApiKey
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import StoredClip, Voice
 from voices.objects import delete_objects, store_clip, tenant_of
@@ -28,7 +28,7 @@ def import_voice(
     *,
     by: str,
     owner: AbstractBaseUser | AnonymousUser | None = None,
-    api_key: ApiKey | None = None,
+    api_key: Model | None = None,
     name: str = "",
     shared: bool = False,
 ) -> Voice:
@@ -125,7 +125,7 @@ def _create(
     *,
     by: str,
     owner: AbstractBaseUser | AnonymousUser | None,
-    api_key: ApiKey | None,
+    api_key: Model | None,
     name: str,
     shared: bool,
 ) -> Voice:

@@ -16,7 +16,6 @@ from django.contrib.auth.models import User
 from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob
-from synth.options.voices import find_voice
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.transitions import cancel_job, close_cancelled_jobs
 from ttsweb.commands.base import BaseCommand
@@ -25,6 +24,7 @@ from ttsweb.commands.remote_say import format_of
 from ttsweb.counted import counted
 from ttsweb.migration import migrate_once
 from ttsweb.terminal.progress import Progress
+from voices.access import find_voice
 from voices.models import Voice, VoiceVersion
 from workers.local.children import open_standard_streams
 from workers.local.local_worker import LocalWorker, save_audio, summary, wait_encoded, wait_ended

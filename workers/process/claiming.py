@@ -27,11 +27,12 @@ from synth.models import Export, RenderJob, Segment
 from synth.transitions import SegmentClaim
 from ttsweb import leases
 from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.work import Kind
 from workers.errors import DATABASE_AWAY, retry_while_away
 from workers.kinds import WORKS
 from workers.process import worker_process
 from workers.process.claim_ahead import SURE_SECONDS, Room
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 from workers.webhook import take_deliveries
 
@@ -70,11 +71,11 @@ def _performed(process: WorkerProcess) -> list[Kind]:
     return [kind for kind in WORKS if (has_engine if kind.needs_engine else process.has_cpu_role)]
 
 
-def take(process: WorkerProcess, kind: Kind, ids: Sequence[uuid.UUID] | None = None) -> int:
-    """Claim rows of a kind that wait, among `ids` where given, and start; return how many."""
+def take(process: WorkerProcess, kind: Kind) -> int:
+    """Claim rows of a kind that wait, and start; return how many."""
     particular = _PARTICULAR.get(kind)
     if particular is not None:
-        return particular(process, ids)
+        return particular(process)
     with process.claim_lock:
         room = 0 if process.is_isolating else process.room(kind)
         if not room:
@@ -82,8 +83,6 @@ def take(process: WorkerProcess, kind: Kind, ids: Sequence[uuid.UUID] | None = N
         waiting = WORKS[kind].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
         if kind.needs_engine:
             waiting = waiting.filter(attempts__lt=_last_attempt())
-        if ids is not None:
-            waiting = waiting.filter(pk__in=list(ids))
         chosen = list(waiting.values_list("pk", flat=True)[:room])
         claims = [claim for pk in chosen for claim in _claim_one(process, kind, waiting, pk)]
     return _start(process, claims)
@@ -351,8 +350,8 @@ def _note_later(claims: Sequence[SegmentClaim]) -> None:
         connection.close()
 
 
-_PARTICULAR: dict[Kind, Callable[[WorkerProcess, Sequence[uuid.UUID] | None], int]] = {
-    Kind.SEGMENT: lambda process, ids: take_segments(process),
-    Kind.EXPORT: lambda process, ids: take_exports(process),
+_PARTICULAR: dict[Kind, Callable[[WorkerProcess], int]] = {
+    Kind.SEGMENT: take_segments,
+    Kind.EXPORT: take_exports,
     Kind.DELIVERY: take_deliveries,
 }

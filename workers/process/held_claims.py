@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from synth.jobs.work import Kind as Kind
 from ttsweb.leases import Claim
+from ttsweb.work import Kind
 
 
 class WorkUnwantedError(Exception):

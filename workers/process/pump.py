@@ -14,9 +14,9 @@ from django.conf import settings
 from django.db import connection
 
 from ttsweb import leases
+from ttsweb.work import Kind
 from workers.errors import DATABASE_AWAY
 from workers.process.claiming import take_segments, take_work
-from workers.process.held_claims import Kind
 from workers.process.status import resident_bytes
 from workers.process.worker_process import WorkerProcess
 from workers.upkeep.sweep import free_ended

@@ -17,17 +17,17 @@ from celery.worker import state as celery_state
 from django.conf import settings
 from django.db import connection
 
-from synth.jobs.work import ROLES
 from synth.models import WorkerStatus
 from ttsweb import leases
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
 from ttsweb.pages.health import HEARTBEAT_SECONDS
+from ttsweb.work import ROLES, Kind
 from workers.celery import app
 from workers.errors import retry_while_away
 from workers.process import worker_process
 from workers.process.claiming import note_last_losses
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.name_lock import FOLDER, NameTakenError, default_name, lock_name
 from workers.process.pump import (
     BEATS_PER_LEASE,

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from django.conf import settings
 from django.db import connection
 
-from synth.jobs.work import CPU, RENDER, ROLES
 from synth.models import RenderJob
 from ttsweb.log_format import log_context
+from ttsweb.work import CPU, RENDER, ROLES, Kind
 from workers.errors import DATABASE_AWAY
 from workers.process.claim_ahead import ClaimAhead, Room
 from workers.process.engine_host import EngineHost
-from workers.process.held_claims import HeldClaim, HeldClaims, Kind
+from workers.process.held_claims import HeldClaim, HeldClaims
 from workers.process.status import FrameRate, StatusReport
 from workers.rendering.live_writer import LiveFiller, LiveWriter
 from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue, SpokenVoices

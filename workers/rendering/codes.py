@@ -23,10 +23,11 @@ from safetensors.numpy import load, save
 
 from synth.contract import CodesArray
 from ttsweb import leases
+from ttsweb.work import Kind
 from voices import transitions
 from voices.models import CacheEviction, ClipCodes, StoredClip
 from voices.objects import delete_objects
-from workers.process.held_claims import HeldClaims, Kind
+from workers.process.held_claims import HeldClaims
 
 
 class Counters:

@@ -11,6 +11,7 @@ from django.core.files.storage import default_storage
 from synth import transitions as synth_transitions
 from synth.engine import EngineError
 from synth.models import Segment
+from ttsweb.work import Kind, enqueue
 from voices import transitions
 from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
@@ -121,7 +122,7 @@ def _announce_segments(version_id: uuid.UUID) -> None:
         status=Segment.Status.QUEUED,
     )
     ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)
-    synth_transitions.enqueue_segments(list(ids[:SEGMENTS_ANNOUNCED]))
+    enqueue(Kind.SEGMENT, list(ids[:SEGMENTS_ANNOUNCED]))
 
 
 def _settle_known(claim: HeldClaim, error: Exception) -> bool | None:

@@ -23,12 +23,12 @@ from synth import transitions
 from synth.audiobooks.start import start_wanted_books
 from synth.batches.turns import advance_batches
 from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
-from synth.jobs.work import Kind, send, send_segments
 from synth.models import LiveChunk, RenderJob, WorkerStatus
 from synth.transitions.files import end_live
 from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.work import send
 from voices import transitions as voice_transitions
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
 from voices.objects import collect_clips, delete_objects
@@ -223,16 +223,11 @@ def resend() -> int:
     count = 0
     for kind, work in WORKS.items():
         pks = list(work.waiting().filter(old).values_list("pk", flat=True)[:RESENT_ROWS])
-        rows = kind.model._default_manager.all()
-        if kind is Kind.SEGMENT:
-            if pks and not send_segments(pks):
-                return count
-            count += rows.filter(pk__in=pks).update(sent_at=now)
+        if not pks:
             continue
-        for pk in pks:
-            if not send(kind, pk):
-                return count
-            count += rows.filter(pk=pk).update(sent_at=now)
+        if not send(kind, len(pks)):
+            break
+        count += kind.model._default_manager.filter(pk__in=pks).update(sent_at=now)
     return count
 
 

@@ -8,10 +8,10 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.accounts.rights import LIMITS
 from synth.api.fields import NOT_BLANK, StrictNumberField, StrictTextField
 from synth.models import ApiKey
 from ttsweb.http.api import StrictSerializer
+from ttsweb.rights import LIMITS
 
 _MOST = dict.fromkeys(LIMITS, 2**31 - 1) | {"max_stored_bytes": 2**63 - 1}
 STATES = ("active", "expired", "revoked")

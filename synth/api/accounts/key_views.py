@@ -18,7 +18,6 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.keys import create_key, revoke_key
-from synth.accounts.rights import LIMITS
 from synth.api.accounts.authentication import key_of
 from synth.api.accounts.key_serializers import (
     KeyCreateSerializer,
@@ -30,6 +29,7 @@ from synth.models import ApiKey, default_scopes
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.query_filters import check_not_repeated
 from ttsweb.http.schema import problems
+from ttsweb.rights import LIMITS
 
 # Whoever may only read makes no keys; what a new one may do is bounded by the one that asks.
 _WRITE_SCOPES = (ApiKey.Scope.JOBS, ApiKey.Scope.VOICES, ApiKey.Scope.ADMIN)

@@ -23,8 +23,8 @@ from synth.books.plan_edits import EDIT_NAMES
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
 from synth.options.orders import speakers_of
-from synth.options.voices import find_voice
 from ttsweb.http.api import StrictSerializer
+from voices.access import find_voice
 from voices.models import Voice
 
 _TEXT = {"type": "string"}

@@ -44,7 +44,7 @@ from synth.options.job_options import (
     Option,
     Value,
 )
-from synth.options.voices import UrlClip
+from synth.options.url_clips import UrlClip
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip

@@ -24,13 +24,13 @@ from synth.api.lexicons.serializers import (
 from synth.lexicons import store
 from synth.lexicons.store import find_visible_lexicons
 from synth.models import ApiKey, Lexicon, LexiconEntry
-from synth.options.voices import find_voice
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import read_body
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.schema import problems
+from voices.access import find_voice
 
 _LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])
 

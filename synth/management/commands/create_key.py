@@ -7,9 +7,9 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from synth.accounts.rights import DEFAULT_SCOPES, LIMITS, SCOPES
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
+from ttsweb.rights import DEFAULT_SCOPES, LIMITS, SCOPES
 
 MOST_DAYS = 36_500
 _COLUMN = 2**31 - 1

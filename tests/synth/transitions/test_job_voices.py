@@ -11,9 +11,9 @@ from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.rerender import choose
 from synth.jobs.retry import RetryRefusedError, check_voice
 from synth.models import RenderJob, Segment
-from synth.options.voices import note_use, speaking_version
 from synth.transitions import claim_segments, claimable_segments, finish_segment, stop_silenced_jobs
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take, make_user, make_voice
+from voices.access import note_use, speaking_version
 from voices.models import Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.submit import update_voice

@@ -31,8 +31,8 @@ from tests.workers.book_files.made_books import RATE, pulses
 from tests.workers.books.test_book_jobs import epub
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
+from ttsweb.work import Kind
 from workers.process.claiming import take, take_exports
-from workers.process.held_claims import Kind
 
 CHAPTERS = (
     ("Oxen of the Plain", "The first ox is red.\nThe second ox is white."),

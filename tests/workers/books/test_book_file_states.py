@@ -23,8 +23,8 @@ from tests.workers.books.test_book_file_jobs import opened, owner, packed, spoke
 from tests.workers.books.test_book_jobs import epub, upload, wait_read
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for
+from ttsweb.work import Kind
 from workers.process.claiming import take
-from workers.process.held_claims import Kind
 from workers.upkeep.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)

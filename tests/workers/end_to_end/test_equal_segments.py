@@ -19,9 +19,9 @@ from synth.transitions import Claim
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_for
 from ttsweb import leases
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import Kind
 
 BULK = RenderJob.Priority.BULK
 

@@ -16,9 +16,9 @@ from tests.factories import make_take
 from tests.synth.books_api.shelf import CHAPTERS, store_book
 from tests.synth.test_take_keys import ENGINE
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take
-from workers.process.held_claims import Kind
 from workers.rendering.render_request import RenderRequest, build_requests
 
 

@@ -19,7 +19,6 @@ import pytest
 from django.db import connection
 from psycopg import sql
 
-from synth.jobs import work
 from synth.models import RenderJob, Segment, Take, WorkerStatus
 from synth.transitions import cancel_job
 from tests.workers.pairs import (
@@ -35,6 +34,7 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
+from ttsweb import work
 from ttsweb.leases import LOSSES_IN_COMPANY
 from workers.rendering.rendered import MOST_AT_ONCE
 
@@ -111,8 +111,8 @@ def test_message_that_comes_three_times_is_heeded_once(
 ) -> None:
     send = work._send
 
-    def thrice(name: str, argument: Any, *, queue: str) -> bool:
-        return all([send(name, argument, queue=queue) for _ in range(3)])
+    def thrice(task: str, queue: str, *arguments: str) -> bool:
+        return all([send(task, queue, *arguments) for _ in range(3)])
 
     monkeypatch.setattr(work, "_send", thrice)
     for name in ("w1", "w2"):

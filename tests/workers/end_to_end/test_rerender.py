@@ -12,9 +12,9 @@ from synth.jobs.rerender import choose, rerender
 from synth.models import RenderJob, Segment, Take
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_work
-from workers.process.held_claims import Kind
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

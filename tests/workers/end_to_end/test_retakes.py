@@ -30,9 +30,9 @@ from tests.workers.pairs import (
     wait_for,
 )
 from tests.workers.rendering.takes_support import screened_checkpoint
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import Kind
 from workers.rendering import render as render_module
 from workers.rendering import render as screening
 from workers.rendering.quality import Quality

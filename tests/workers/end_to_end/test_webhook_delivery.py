@@ -12,7 +12,6 @@ import pytest
 from django.utils import timezone
 from standardwebhooks import Webhook
 
-from synth.jobs import work
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, WebhookDelivery
 from synth.webhooks.endpoints import create_endpoint
@@ -21,6 +20,7 @@ from synth.webhooks.signing import secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Arrived, Listener, listening
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for
+from ttsweb import work
 
 Status = WebhookDelivery.Status
 ALLOWED = {"TTS_ALLOW_PRIVATE_URLS": "1"}

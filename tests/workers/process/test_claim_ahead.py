@@ -7,8 +7,9 @@ import uuid
 import pytest
 
 from synth.models import RenderJob
+from ttsweb.work import Kind
 from workers.process.claim_ahead import SURE_SECONDS, SURE_SEGMENTS, ClaimAhead, Room
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 
 SLOTS = 16
 BULK, URGENT = RenderJob.Priority.BULK, RenderJob.Priority.INTERACTIVE

@@ -12,9 +12,10 @@ from synth.engine import Engine
 from synth.models import RenderJob, Segment
 from tests.factories import make_export, make_job, make_version, make_voice
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from voices.models import VoiceVersion
 from workers.process.claiming import note_last_losses, take, take_exports, take_segments, take_work
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 
 pytestmark = pytest.mark.django_db
 

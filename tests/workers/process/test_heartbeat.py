@@ -12,9 +12,9 @@ from synth.models import Export, Segment
 from tests.factories import CODEC_FINGERPRINT, make_export, make_job
 from tests.workers.conftest import MiniatureProcess
 from ttsweb import leases
+from ttsweb.work import Kind
 from workers.process import pump as heartbeat_module
 from workers.process.claiming import take_exports
-from workers.process.held_claims import Kind
 from workers.process.pump import HUNG_BEATS, STILL_BEATS, Heartbeat
 
 pytestmark = pytest.mark.django_db

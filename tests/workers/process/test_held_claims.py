@@ -5,7 +5,8 @@ from __future__ import annotations
 import uuid
 from concurrent.futures import Future
 
-from workers.process.held_claims import HeldClaims, Kind
+from ttsweb.work import Kind
+from workers.process.held_claims import HeldClaims
 
 
 def test_claims_are_counted_by_kind() -> None:

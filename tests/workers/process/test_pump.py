@@ -15,10 +15,10 @@ from pytest_django import Settings
 from synth.models import Segment, WorkerStatus
 from tests.factories import make_ended_job, make_job, make_stored_clip, make_version
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from voices.models import CacheEviction
 from workers.process import pump as pump_module
 from workers.process.claiming import take_segments
-from workers.process.held_claims import Kind
 from workers.process.pump import Pump, stop_unwanted, watch_disk
 
 pytestmark = pytest.mark.django_db

@@ -21,10 +21,11 @@ from tests.factories import (
     make_voice,
 )
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from voices import transitions
 from voices.models import ClipCodes, VoiceVersion
 from workers.process.claiming import take_work
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.run_worker import drain, hand_back
 
 pytestmark = pytest.mark.django_db

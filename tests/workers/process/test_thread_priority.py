@@ -15,8 +15,8 @@ import pytest
 from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ended
+from ttsweb.work import Kind
 from workers.process import worker_process
-from workers.process.held_claims import Kind
 from workers.process.worker_process import Nicer, WorkerProcess, lower_priority
 
 pytestmark = pytest.mark.skipif(

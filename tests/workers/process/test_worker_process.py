@@ -13,9 +13,10 @@ import pytest
 from synth.contract import RenderSpec
 from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
+from ttsweb.work import Kind
 from workers.process import worker_process
 from workers.process.claim_ahead import Room
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import (
     MOST_UNSTORED,
     MOST_UNSTORED_PER_SLOT,

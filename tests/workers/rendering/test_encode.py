@@ -16,11 +16,11 @@ from synth.transitions import cancel_job
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import counter, new_voice, submit
+from ttsweb.work import Kind
 from voices import transitions
 from voices.models import ClipCodes, ReferenceClip, StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_version, create_voice
 from workers.process.claiming import take, take_work
-from workers.process.held_claims import Kind
 from workers.rendering import encode as encode_module
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -21,9 +21,9 @@ from synth.transitions.files import request_live
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit, wait_for
 from tests.workers.rendering.heard import listed_samples, take_samples
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import Kind
 from workers.rendering import live_chunks, live_writer
 from workers.rendering.live_chunks import Cutter, piece_samples
 from workers.rendering.live_writer import TURN, fill_missing, fill_segment, missing

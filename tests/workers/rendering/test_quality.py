@@ -17,9 +17,10 @@ from synth.engine import Engine, EngineConfig
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
+from ttsweb.work import Kind
 from voices.submit import NewClip, create_voice
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import HeldClaim, Kind
+from workers.process.held_claims import HeldClaim
 from workers.process.pump import forget_evicted
 from workers.rendering import rendered as spoken_voices
 from workers.rendering.quality import (

@@ -21,10 +21,10 @@ from synth.jobs.removal import delete_job
 from synth.models import RenderJob, Segment, Take
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
+from ttsweb.work import Kind
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.removal import delete_voice
 from workers.process.claiming import take, take_segments, take_work
-from workers.process.held_claims import Kind
 from workers.process.pump import stop_unwanted
 from workers.rendering import render as render_module
 from workers.rendering import render as takes_module

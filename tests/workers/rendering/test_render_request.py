@@ -15,11 +15,11 @@ from synth.transitions.takes import place_in_series, retake_seed
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
+from ttsweb.work import Kind
 from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.submit import NewClip, create_voice
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import Kind
 from workers.rendering.render_request import (
     CodesMissingError,
     ReferenceRemovedError,

@@ -9,7 +9,8 @@ from concurrent.futures import Future
 import pytest
 
 from synth.contract import RenderSpec
-from workers.process.held_claims import HeldClaim, Kind
+from ttsweb.work import Kind
+from workers.process.held_claims import HeldClaim
 from workers.rendering import rendered as rendered_module
 from workers.rendering.render_request import RenderRequest
 from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue

@@ -14,10 +14,10 @@ from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ende
 from tests.workers.rendering.plugged import Parrot, Sleeper
 from ttsweb.configuration.builders import transcriber_name
 from ttsweb.configuration.env import SettingError
+from ttsweb.work import Kind
 from voices.models import Voice
 from workers.doctor.system import look_at_transcriber
 from workers.process.claiming import take, take_segments
-from workers.process.held_claims import Kind
 from workers.rendering.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
 
 pytestmark = pytest.mark.django_db(transaction=True)

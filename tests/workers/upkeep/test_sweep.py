@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from synth.jobs import work
 from synth.models import RenderJob, Segment, SweepTurn, WorkerStatus
 from tests.factories import (
     CODEC_FINGERPRINT,
@@ -23,7 +22,7 @@ from tests.factories import (
     make_version,
     make_voice,
 )
-from ttsweb import leases
+from ttsweb import leases, work
 from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip, VoiceVersion
 from workers.upkeep import sweep
 
@@ -43,12 +42,12 @@ def claimed(*, ago: dt.timedelta, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, object]]:
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages that were sent."""
-    messages: list[tuple[str, object]] = []
+    messages: list[str] = []
 
-    def note(name: str, argument: object, *, queue: str) -> bool:
-        messages.append((name, argument))
+    def note(task: str, queue: str) -> bool:
+        messages.append(task)
         return True
 
     monkeypatch.setattr(work, "_send", note)
@@ -158,7 +157,7 @@ def test_jobs_of_a_version_that_failed_unseen_fail_too() -> None:
 
 
 def test_message_of_a_row_that_nobody_took_is_sent_again_once(
-    sent: list[tuple[str, object]],
+    sent: list[str],
 ) -> None:
     old = leases.database_now() - AGO
     job = make_job(segments=2)
@@ -167,17 +166,19 @@ def test_message_of_a_row_that_nobody_took_is_sent_again_once(
     export = make_export(status="queued", sent_at=None, not_before=old)
 
     assert sweep.resend() == 4
-    ids = list(Segment.objects.filter(job=job).values_list("pk", flat=True))
     assert sent == [
-        ("workers.encode_voice_version", str(version.pk)),
-        ("workers.render_segments", ids),
-        ("workers.assemble", str(export.pk)),
+        "workers.encode_voice_version",
+        "workers.render_segments",
+        "workers.assemble",
     ]
+    for row in (*job.segments.all(), version, export):
+        row.refresh_from_db()
+        assert row.sent_at is not None and row.sent_at > old
     assert sweep.resend() == 0
 
 
 def test_row_that_waits_for_its_voice_or_was_sent_lately_is_not_sent(
-    sent: list[tuple[str, object]],
+    sent: list[str],
 ) -> None:
     make_job(version=make_version(status="pending"))
     make_job()
@@ -194,10 +195,10 @@ def test_row_that_waits_for_its_voice_or_was_sent_lately_is_not_sent(
 def test_resending_stops_at_the_first_message_that_cannot_be_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tries: list[object] = []
+    tries: list[str] = []
 
-    def away(name: str, argument: object, *, queue: str) -> bool:
-        tries.append(argument)
+    def away(task: str, queue: str) -> bool:
+        tries.append(task)
         return False
 
     monkeypatch.setattr(work, "_send", away)
@@ -273,7 +274,7 @@ def test_worker_that_fell_silent_is_not_shown_as_running(settings: Settings) -> 
     assert failed.detail == "No checkpoint."
 
 
-def test_voice_of_an_old_codec_is_encoded_again(sent: list[tuple[str, object]]) -> None:
+def test_voice_of_an_old_codec_is_encoded_again(sent: list[str]) -> None:
     make_voice()
 
     assert sweep.reopen_stale("me", CODEC_FINGERPRINT) == 0
@@ -283,7 +284,7 @@ def test_voice_of_an_old_codec_is_encoded_again(sent: list[tuple[str, object]]) 
 
 @pytest.mark.parametrize(("seen_ago", "count"), [(0.0, 0), (600.0, 1)])
 def test_workers_of_two_checkpoints_do_not_undo_each_other(
-    sent: list[tuple[str, object]], seen_ago: float, count: int
+    sent: list[str], seen_ago: float, count: int
 ) -> None:
     make_voice()
     make_status("old", seen_ago=seen_ago, codec_fingerprint=CODEC_FINGERPRINT)

@@ -1,12 +1,13 @@
 """Name what an API key may do and what limits it, for models and the command line alike."""
 
+READ, VOICES, JOBS, ADMIN = "read", "voices", "jobs", "admin"
 SCOPES = {
-    "read": "read what the user sees",
-    "voices": "create, change and delete voices",
-    "jobs": "create, cancel, retry and delete jobs",
-    "admin": "see the jobs of all users, if the user is a superuser",
+    READ: "read what the user sees",
+    VOICES: "create, change and delete voices",
+    JOBS: "create, cancel, retry and delete jobs",
+    ADMIN: "see the jobs of all users, if the user is a superuser",
 }
-DEFAULT_SCOPES = ("read", "voices", "jobs")
+DEFAULT_SCOPES = (READ, VOICES, JOBS)
 LIMITS = {
     "max_queued_chars": "most queued characters",
     "max_unfinished_jobs": "most unfinished jobs",

@@ -1,23 +1,24 @@
-"""The kinds of leased work, each named here alone, and the messages that wake workers for them.
+"""The kinds of work, each named here alone, and the messages that wake workers for them.
 
-A lost or failed message costs a moment, never a row: rows decide. What a worker does with a kind
-stands in `workers/kinds.py`.
+A message says that rows of a kind wait, not which: a lost or failed one costs a moment, never a
+row. What a worker does with a kind stands in `workers/kinds.py`.
 """
 
 from __future__ import annotations
 
 import enum
 import logging
-import uuid
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 from celery import current_app
 from django.apps import apps
+from django.db import transaction
 from kombu.exceptions import OperationalError
 
-if TYPE_CHECKING:
-    from ttsweb.leases import LeasedModel
+from ttsweb import leases
+from ttsweb.leases import LeasedModel
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ ROLES = {"gpu": (ENCODE, RENDER), "cpu": (CPU,), "all": (ENCODE, RENDER, CPU)}  
 FILL_LIVE = "workers.fill_live"
 ADVANCE_BOOK_BATCH = "workers.advance_book_batch"
 SWEEP = "workers.upkeep.sweep"
-SEGMENTS_PER_MESSAGE = 8
+SEGMENTS_PER_MESSAGE = 8  # of all other kinds each row has one
 MOST_MESSAGES = 8  # enough to wake the workers; their pumps find the rest
 
 
@@ -68,34 +69,41 @@ class Kind(enum.Enum):
         return bool(self.task) and self is not Kind.DELIVERY
 
 
-def send(kind: Kind, pk: uuid.UUID) -> bool:
-    """Ask a worker to look at a row; return whether the broker took the message."""
-    return _send(kind.task, str(pk), queue=kind.queue)
+def enqueue(kind: Kind, pks: Sequence[Any]) -> None:
+    """Wake workers for rows that wait, once the current transaction has committed.
+
+    That a message was sent is written with the rows themselves: a commit of its own would cost
+    every request and every file a further wait for the disk. What could not be sent is noted
+    afterwards, and what a killed process did not send, the sweep sends again as any message that
+    nobody heard.
+    """
+    if pks:
+        kind.model._default_manager.filter(pk__in=pks).update(sent_at=leases.database_now())
+        transaction.on_commit(partial(_send_or_note, kind, list(pks)))
 
 
-def send_segments(segment_ids: Sequence[int]) -> bool:
-    """Wake GPU workers with the first of these segments; stop at the first failed message."""
-    named = segment_ids[: MOST_MESSAGES * SEGMENTS_PER_MESSAGE]
-    return all(
-        _send(
-            Kind.SEGMENT.task,
-            list(named[start : start + SEGMENTS_PER_MESSAGE]),
-            queue=Kind.SEGMENT.queue,
-        )
-        for start in range(0, len(named), SEGMENTS_PER_MESSAGE)
-    )
+def _send_or_note(kind: Kind, pks: Sequence[Any]) -> None:
+    if not send(kind, len(pks)):
+        kind.model._default_manager.filter(pk__in=pks).update(sent_at=None)
 
 
-def send_to_cpu(task: str, pk: uuid.UUID) -> bool:
-    """Ask a CPU worker for what has no lease; return whether the broker took the message."""
-    return _send(task, str(pk), queue=CPU)
+def send(kind: Kind, rows: int) -> bool:
+    """Wake workers for so many rows of a kind at once; return whether the broker took it all."""
+    share = SEGMENTS_PER_MESSAGE if kind is Kind.SEGMENT else 1
+    messages = min(MOST_MESSAGES, -(-rows // share))
+    return all(_send(kind.task, kind.queue) for _ in range(messages))
 
 
-def _send(name: str, argument: str | list[int], *, queue: str) -> bool:
+def enqueue_task(task: str, *arguments: str) -> None:
+    """Have a CPU worker do what has no lease, once the current transaction has committed."""
+    transaction.on_commit(partial(_send, task, CPU, *arguments), robust=True)
+
+
+def _send(task: str, queue: str, *arguments: str) -> bool:
     """Publish one message; a broker that is away is logged: the row waits for a pump."""
     try:
-        current_app.send_task(name, args=[argument], queue=queue, ignore_result=True)
+        current_app.send_task(task, args=arguments, queue=queue, ignore_result=True)
     except (OperationalError, OSError) as error:
-        logger.warning("message not sent: task=%s error=%s", name, type(error).__name__)
+        logger.warning("message not sent: task=%s error=%s", task, type(error).__name__)
         return False
     return True
