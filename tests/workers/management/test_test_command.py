@@ -49,6 +49,16 @@ def test_arguments_reach_pytest_unread_and_its_exit_code_comes_back(
     assert "1 failed" in failed.stdout
 
 
+def test_tests_have_settings_of_their_own(tmp_path: Path, clean_env: dict[str, str]) -> None:
+    (tmp_path / "test_one.py").write_text(
+        "def test_settings(settings):\n    assert 'MD5' in settings.PASSWORD_HASHERS[0]\n"
+    )
+
+    ended = _manage(clean_env, "test", "-p", "no:cacheprovider", "-n0", tmp_path)
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
 def test_missing_pytest_is_an_error_that_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
@@ -81,7 +91,11 @@ def test_run_that_names_no_tests_takes_the_quick_ones_in_a_process_for_each_core
 
     command.run_pytest(arguments)
 
-    own = [*(command.PROCESSES if shares else ()), *(command.SELECTION if selects else ())]
+    own = [
+        command.SETTINGS,
+        *(command.PROCESSES if shares else ()),
+        *(command.SELECTION if selects else ()),
+    ]
     assert started[0][3:] == [*own, *(one for one in arguments if one != "--all")]
 
 

@@ -16,6 +16,8 @@ from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
 from ttsweb.configuration.env import PROJECT_DIR
 
+# The variable that manage.py sets comes before pytest's own setting of the same.
+SETTINGS = "--ds=tests.settings"
 # A file's tests stay in one process, which its fixtures are made for.
 PROCESSES = ("--numprocesses=auto", "--maxprocesses=8", "--dist=loadfile")
 # What a run leaves to `--all`: long tests, and those that need more than Python.
@@ -59,7 +61,7 @@ def run_pytest(arguments: Sequence[str]) -> None:
         raise CommandError("pytest is not installed: run ./tts test, which installs it")
     os.chdir(PROJECT_DIR)
     given = [one for one in arguments if one != "--all"]
-    own: list[str] = []
+    own = [SETTINGS]
     if "--all" in arguments:
         os.environ.setdefault("TTS_TEST_EXAMPLES", "3")  # generated requests of an operation
     if not _names_tests(given):
