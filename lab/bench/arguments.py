@@ -63,6 +63,41 @@ def names(*known: str) -> Callable[[str], list[str]]:
     return read
 
 
+def _take_count(
+    parser: ArgumentParser, flag: str, default: int | None, text: str | None = None, *, low: int = 1
+) -> None:
+    parser.add_argument(flag, type=number(low=low), default=default, help=text)
+
+
+def _take_counts(
+    parser: ArgumentParser, flag: str, default: list[int], text: str, *, low: int = 1
+) -> None:
+    parser.add_argument(flag, type=numbers(low=low), default=default, help=text)
+
+
+def _take_dtypes(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dtype",
+        type=names("auto", "float32", "bfloat16", "int8"),
+        default=["auto"],
+        help="weight formats: auto, float32, bfloat16, int8",
+    )
+
+
+def _take_dtype(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--dtype", default="auto", help="number format, as TTS_DTYPE (default: auto)"
+    )
+
+
+def _take_windows(parser: ArgumentParser, what: str = "windows") -> None:
+    _take_count(parser, "--windows", 5, f"number of {what}; the median counts")
+
+
+def _take_baseline(parser: ArgumentParser) -> None:
+    parser.add_argument("--baseline", action="store_true", help="also measure the plain loop")
+
+
 def add_source_arguments(parser: ArgumentParser) -> None:
     """Take the preset or a checkpoint whose codec is measured instead."""
     add_model_arguments(parser)
@@ -80,57 +115,22 @@ def add_source_arguments(parser: ArgumentParser) -> None:
 def add_ar_arguments(parser: ArgumentParser) -> None:
     """Take the sweeps and how much is measured."""
     add_model_arguments(parser)
-    least = numbers(low=1)
-    parser.add_argument(
-        "--batch", type=least, default=[1, 8, 16], help="numbers of streams, such as 1,8,16"
-    )
-    parser.add_argument(
-        "--context",
-        type=least,
-        default=[300],
-        help="mean positions that are attended to, such as 300,1200",
-    )
-    parser.add_argument(
-        "--shared",
-        type=numbers(low=0),
-        default=[0],
-        help="positions that all streams share at the start, as with one voice, such as 0,600",
-    )
-    parser.add_argument(
-        "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
-        default=["auto"],
-        help="weight formats: auto, float32, bfloat16, int8",
-    )
-    parser.add_argument(
-        "--graphs",
-        type=names("auto", "on", "off"),
-        default=["auto"],
-        help="replay the step as a CUDA graph: auto (on with CUDA), on, off, or off,on",
-    )
-    parser.add_argument(
-        "--kernels",
-        type=names("auto", "off"),
-        default=["auto"],
-        help="own kernels: auto (if they can be compiled), off, or off,auto",
-    )
-    parser.add_argument(
-        "--positions",
-        type=number(low=0),
-        default=0,
-        help="positions of a slot (default: as many as needed)",
-    )
-    parser.add_argument("--frames", type=number(low=1), default=64, help="frames of one window")
-    parser.add_argument(
-        "--windows", type=number(low=1), default=5, help="number of windows; the median counts"
-    )
-    parser.add_argument("--baseline", action="store_true", help="also measure the plain loop")
-    parser.add_argument(
-        "--baseline-frames",
-        type=number(low=1),
-        default=16,
-        help="frames of the plain loop's windows",
-    )
+    _take_counts(parser, "--batch", [1, 8, 16], "numbers of streams, such as 1,8,16")
+    context = "mean positions that are attended to, such as 300,1200"
+    _take_counts(parser, "--context", [300], context)
+    shared = "positions that all streams share at the start, as with one voice, such as 0,600"
+    _take_counts(parser, "--shared", [0], shared, low=0)
+    _take_dtypes(parser)
+    graphs = "replay the step as a CUDA graph: auto (on with CUDA), on, off, or off,on"
+    parser.add_argument("--graphs", type=names("auto", "on", "off"), default=["auto"], help=graphs)
+    kernels = "own kernels: auto (if they can be compiled), off, or off,auto"
+    parser.add_argument("--kernels", type=names("auto", "off"), default=["auto"], help=kernels)
+    positions = "positions of a slot (default: as many as needed)"
+    _take_count(parser, "--positions", 0, positions, low=0)
+    _take_count(parser, "--frames", 64, "frames of one window")
+    _take_windows(parser)
+    _take_baseline(parser)
+    _take_count(parser, "--baseline-frames", 16, "frames of the plain loop's windows")
     parser.add_argument(
         "--baseline-dtype",
         type=names("float32", "bfloat16"),
@@ -144,52 +144,31 @@ def add_ar_arguments(parser: ArgumentParser) -> None:
 def add_fast_arguments(parser: ArgumentParser) -> None:
     """Take the batches and how much is measured."""
     add_model_arguments(parser)
-    parser.add_argument("--batch", type=numbers(low=1), default=[1, 8, 64], help="streams")
-    parser.add_argument(
-        "--dtype", default="auto", help="number format, as TTS_DTYPE (default: auto)"
-    )
+    _take_counts(parser, "--batch", [1, 8, 64], "streams")
+    _take_dtype(parser)
     parser.add_argument(
         "--graphs", type=names("auto", "on", "off"), default=["auto"], help="as in ar"
     )
     parser.add_argument("--kernels", type=names("auto", "off"), default=["auto"], help="as in ar")
-    parser.add_argument("--frames", type=number(low=1), default=64, help="frames of one window")
-    parser.add_argument(
-        "--windows", type=number(low=1), default=5, help="number of windows; the median counts"
-    )
+    _take_count(parser, "--frames", 64, "frames of one window")
+    _take_windows(parser)
 
 
 def add_prefill_arguments(parser: ArgumentParser) -> None:
     """Take the sweeps and how much is measured."""
     add_model_arguments(parser)
-    parser.add_argument(
-        "--tokens", type=numbers(low=1), default=[100, 180, 500], help="positions of a text"
-    )
-    parser.add_argument(
-        "--prefix",
-        type=numbers(low=0),
-        default=[0, 600],
-        help="positions of a voice before the text",
-    )
-    parser.add_argument(
-        "--dtype",
-        type=names("auto", "float32", "bfloat16", "int8"),
-        default=["auto"],
-        help="weight formats: auto, float32, bfloat16, int8",
-    )
-    parser.add_argument(
-        "--windows", type=number(low=1), default=5, help="number of windows; the median counts"
-    )
-    parser.add_argument("--baseline", action="store_true", help="also measure the plain loop")
+    _take_counts(parser, "--tokens", [100, 180, 500], "positions of a text")
+    _take_counts(parser, "--prefix", [0, 600], "positions of a voice before the text", low=0)
+    _take_dtypes(parser)
+    _take_windows(parser)
+    _take_baseline(parser)
 
 
 def add_codec_arguments(parser: ArgumentParser) -> None:
     """Take the sweeps and how much is measured."""
     add_source_arguments(parser)
-    least = numbers(low=1)
-    parser.add_argument("--frames", type=least, default=[4, 16, 64], help="frames of one segment")
-    parser.add_argument(
-        "--batch", type=least, default=[1, 8], help="segments that are decoded together"
-    )
+    _take_counts(parser, "--frames", [4, 16, 64], "frames of one segment")
+    _take_counts(parser, "--batch", [1, 8], "segments that are decoded together")
     parser.add_argument(
         "--precision",
         type=names(*DECODE_PRECISIONS),
@@ -208,22 +187,15 @@ def add_codec_arguments(parser: ArgumentParser) -> None:
         default="auto",
         help="replay the chunks of streams as graphs; auto: on CUDA (default: auto)",
     )
-    parser.add_argument(
-        "--windows", type=number(low=1), default=5, help="number of runs; the median counts"
-    )
+    _take_windows(parser, "runs")
 
 
 def add_encode_arguments(parser: ArgumentParser) -> None:
     """Take the clips' lengths and how much is measured."""
     add_source_arguments(parser)
-    parser.add_argument(
-        "--seconds", type=numbers(low=1), default=[10, 30], help="seconds of the clips"
-    )
-    parser.add_argument(
-        "--clip",
-        type=Path,
-        help="WAV or FLAC file to encode, repeated to the length; default: a tone",
-    )
+    _take_counts(parser, "--seconds", [10, 30], "seconds of the clips")
+    clip = "WAV or FLAC file to encode, repeated to the length; default: a tone"
+    parser.add_argument("--clip", type=Path, help=clip)
     parser.add_argument(
         "--precision",
         type=names(*ENCODE_PRECISIONS),
@@ -232,17 +204,12 @@ def add_encode_arguments(parser: ArgumentParser) -> None:
             "has)"
         ),
     )
-    parser.add_argument(
-        "--windows", type=number(low=1), default=5, help="number of runs; the median counts"
-    )
+    _take_windows(parser, "runs")
 
 
 def _add_engine_arguments(parser: ArgumentParser) -> None:
-    """Take the model, and how a whole engine computes it."""
-    add_model_arguments(parser)
-    parser.add_argument(
-        "--dtype", default="auto", help="number format, as TTS_DTYPE (default: auto)"
-    )
+    """Take how a whole engine computes its model."""
+    _take_dtype(parser)
     parser.add_argument(
         "--codec-dtype",
         choices=DECODE_PRECISIONS,
@@ -254,51 +221,29 @@ def _add_engine_arguments(parser: ArgumentParser) -> None:
 
 def add_stream_arguments(parser: ArgumentParser) -> None:
     """Take the requests and what else the engine does meanwhile."""
+    add_model_arguments(parser)
     _add_engine_arguments(parser)
-    parser.add_argument("--requests", type=number(low=1), default=5, help="requests of each row")
-    parser.add_argument("--frames", type=number(low=1), default=32, help="frames of each request")
-    parser.add_argument(
-        "--text-letters", type=number(low=1), default=100, help="letters of each request's text"
-    )
-    parser.add_argument(
-        "--voice-frames",
-        type=number(low=1),
-        default=215,
-        help="frames of the voice's clip (215: 10 s)",
-    )
-    parser.add_argument("--slots", type=number(low=2), default=8, help="slots of the engine")
-    parser.add_argument(
-        "--busy", type=numbers(low=0), default=[0], help="slots that render something else"
-    )
+    _take_count(parser, "--requests", 5, "requests of each row")
+    _take_count(parser, "--frames", 32, "frames of each request")
+    _take_count(parser, "--text-letters", 100, "letters of each request's text")
+    _take_count(parser, "--voice-frames", 215, "frames of the voice's clip (215: 10 s)")
+    _take_count(parser, "--slots", 8, "slots of the engine", low=2)
+    _take_counts(parser, "--busy", [0], "slots that render something else", low=0)
 
 
 def add_segments_arguments(parser: ArgumentParser) -> None:
     """Take the segments, the engine's slots and the codec's precision."""
+    add_model_arguments(parser)
     _add_engine_arguments(parser)
     parser.add_argument("--kernels", choices=("auto", "off"), default="auto")
-    parser.add_argument("--slots", type=number(low=1), default=8, help="slots of the engine")
-    parser.add_argument("--segments", type=number(low=1), default=32, help="segments in all")
-    parser.add_argument(
-        "--frames", type=number(low=2), default=200, help="mean frames of a segment"
-    )
-    parser.add_argument(
-        "--text-letters", type=number(low=1), default=100, help="letters of each segment's text"
-    )
-    parser.add_argument(
-        "--voices", type=number(low=1), default=1, help="number of voices, used in turn"
-    )
-    parser.add_argument(
-        "--voice-frames",
-        type=number(low=1),
-        default=215,
-        help="frames of a voice's clip (215: 10 s)",
-    )
-    parser.add_argument(
-        "--max-positions",
-        type=number(low=0),
-        default=0,
-        help="positions of a slot (default: as many as needed)",
-    )
+    _take_count(parser, "--slots", 8, "slots of the engine")
+    _take_count(parser, "--segments", 32, "segments in all")
+    _take_count(parser, "--frames", 200, "mean frames of a segment", low=2)
+    _take_count(parser, "--text-letters", 100, "letters of each segment's text")
+    _take_count(parser, "--voices", 1, "number of voices, used in turn")
+    _take_count(parser, "--voice-frames", 215, "frames of a voice's clip (215: 10 s)")
+    positions = "positions of a slot (default: as many as needed)"
+    _take_count(parser, "--max-positions", 0, positions, low=0)
 
 
 def add_cold_arguments(parser: ArgumentParser) -> None:
@@ -307,26 +252,11 @@ def add_cold_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint", type=Path, help="start this checkpoint instead of the preset's"
     )
-    parser.add_argument(
-        "--dtype", default="auto", help="number format, as TTS_DTYPE (default: auto)"
-    )
-    parser.add_argument(
-        "--codec-dtype",
-        choices=DECODE_PRECISIONS,
-        default="float32",
-        help="number format of the decoder",
-    )
-    parser.add_argument("--graphs", choices=("auto", "on", "off"), default="auto")
-    parser.add_argument("--slots", type=number(low=1), default=8)
-    parser.add_argument(
-        "--max-positions", type=number(low=64), default=2048, help="positions of a slot"
-    )
-    parser.add_argument(
-        "--frames", type=number(low=1), default=21, help="frames of the first audio"
-    )
-    parser.add_argument(
-        "--runs", type=number(low=1), default=3, help="number of starts; the median counts"
-    )
+    _add_engine_arguments(parser)
+    _take_count(parser, "--slots", 8)
+    _take_count(parser, "--max-positions", 2048, "positions of a slot", low=64)
+    _take_count(parser, "--frames", 21, "frames of the first audio")
+    _take_count(parser, "--runs", 3, "number of starts; the median counts")
     parser.add_argument(
         "--from-disk",
         action="store_true",
@@ -353,25 +283,17 @@ def add_e2e_arguments(parser: ArgumentParser) -> None:
         type=number(low=20),
         help="number of jobs of one sentence instead, in a batch, over HTTP",
     )
-    parser.add_argument(
-        "--posts",
-        type=number(low=20),
-        default=500,
-        help="with --jobs: number of further jobs, sent one by one",
-    )
-    parser.add_argument(
-        "--chapters", type=number(low=1), default=1, help="number of chapters, from the first on"
-    )
-    parser.add_argument("--segments", type=number(low=1), help="about this many segments at most")
-    parser.add_argument(
-        "--repeat", type=number(low=1), default=4, help="number of rounds; the median counts"
-    )
+    posts = "with --jobs: number of further jobs, sent one by one"
+    _take_count(parser, "--posts", 500, posts, low=20)
+    _take_count(parser, "--chapters", 1, "number of chapters, from the first on")
+    _take_count(parser, "--segments", None, "about this many segments at most")
+    _take_count(parser, "--repeat", 4, "number of rounds; the median counts")
     add_service_arguments(parser)
 
 
 def add_service_arguments(parser: ArgumentParser) -> None:
     """Take what a worker of a benchmark runs on."""
-    parser.add_argument("--slots", type=number(low=1), default=16)
+    _take_count(parser, "--slots", 16)
     parser.add_argument("--checkpoint", type=Path, help="checkpoint; default: TTS_CHECKPOINT")
     shapes = ", ".join(PRESETS)
     parser.add_argument(
@@ -386,8 +308,6 @@ def add_service_arguments(parser: ArgumentParser) -> None:
 
 def add_inline_arguments(parser: ArgumentParser) -> None:
     """Take how many requests, with clips how long, and what the service runs on."""
-    parser.add_argument("--requests", type=number(low=1), default=12, help="requests of each kind")
-    parser.add_argument(
-        "--seconds", type=numbers(low=1), default=[3, 10, 30], help="seconds of the clip"
-    )
+    _take_count(parser, "--requests", 12, "requests of each kind")
+    _take_counts(parser, "--seconds", [3, 10, 30], "seconds of the clip")
     add_service_arguments(parser)

@@ -12,7 +12,7 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from lab.golden.case import CaseResult, Check, GoldenFolder, compare_close, compare_equal
+from lab.golden.case import CaseResult, Check, GoldenFolder, compare_close, compare_equal, read_wav
 from lab.golden.codec_checks import (
     DECODE,
     ENCODE,
@@ -26,7 +26,6 @@ from lab.golden.codec_checks import (
 )
 from lab.golden.codec_variants import FILE as CHECKPOINT
 from lab.golden.codec_variants import checkpoint_codec_variants, decode_whole
-from lab.golden.wav_file import read_wav
 from synth.engine.codec.decoder import CodecDecoder
 from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 

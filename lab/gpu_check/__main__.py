@@ -23,7 +23,7 @@ from typing import Any
 
 from lab.gpu_check.figures import COLUMNS, as_table, figure_rows
 from lab.gpu_check.records import DONE, NOT_MEASURED, Record, Records
-from lab.gpu_check.watch import watch
+from lab.gpu_check.steps import watch
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("parity", "speed", "serving")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.golden.vocabulary import has_library
+from lab.golden.models import has_library
 from lab.gpu_check.benches import Row, found_of, run_bench, value_of
 from lab.gpu_check.steps import Context, Found, NotMeasuredError, Step
 

@@ -90,7 +90,7 @@ def build_lm(sizes: LMSizes) -> DualAR:
             continue
         into_stream = name.endswith(("wo.weight", "w2.weight"))
         nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * sizes.layers) if into_stream else 1))
-    # LiveRows-up rows are summed, six a frame; larger ones help a narrow model.
+    # Looked-up rows are summed, six a frame; larger ones help a narrow model.
     nn.init.normal_(model.slow.embeddings.weight, std=0.05)
     nn.init.normal_(model.slow.codebook_embeddings.weight, std=0.05)
     prepare(model)

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from lab.bench.service.book_text import read_chapters
+from lab.bench.service.e2e import read_chapters
 from synth.books.book import BookRejectedError
 from synth.books.detect import read_book
 from synth.books.documents.docx import read_docx

@@ -1,19 +1,24 @@
-"""Compute the figures of a checkpoint: words, voices, ends, speed, and the controls beside them."""
+"""Compute the figures of a checkpoint: words, voices, ends, speed, and the controls beside them.
+
+What is said are unseen sentences, and others that differ in one word; which of them a recording
+says is found by dynamic time warping over cepstra, pitch by YIN (de Cheveigné and Kawahara, 2002).
+"""
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import MeasuredVoices, clean_wave, control_wave
-from lab.training.evaluation.content import cepstra, distances, log_mel, speech_frames
-from lab.training.evaluation.pitch import median_pitch
-from lab.training.evaluation.sentences import NUM_CANDIDATES, NUM_HELD_OUT_VOICE, one_word_changed
 from lab.training.evaluation.speaking import Speaker, Spoken
+from lab.training.texts import common_words, held_out_sentences, read_corpus
 
 EARLY, RUNAWAY = 0.6, 1.6  # of the clean rendering's length
 _TOO_SHORT = 4410  # samples: nothing can be told from less than 0.1 s
@@ -163,3 +168,193 @@ def _shape(waves: list[Wave]) -> Floats:
     """Return the mean log-mel spectrum of the speech in waves, without its level."""
     mean = np.concatenate([speech_frames(log_mel(wave)) for wave in waves]).mean(0)
     return np.asarray(mean - mean.mean())
+
+
+SAMPLE_RATE = 44100
+HOP = 512
+_WINDOW = 1024
+_BANDS = 80
+_CEPSTRA = 19  # without the level
+_SPEECH_DECADES = 1.6  # below the loudest frame; quieter ones are pauses
+_FLOOR = 1e-2
+
+
+@lru_cache(maxsize=1)
+def _mel_filters() -> Floats:
+    hz = np.fft.rfftfreq(_WINDOW, 1 / SAMPLE_RATE)[None]
+    edges = 700 * (10 ** (np.linspace(0, 2595 * np.log10(1 + 11000 / 700), _BANDS + 2) / 2595) - 1)
+    rising = (hz - edges[:-2, None]) / (edges[1:-1] - edges[:-2])[:, None]
+    falling = (edges[2:, None] - hz) / (edges[2:] - edges[1:-1])[:, None]
+    area = (2.0 / (edges[2:] - edges[:-2]))[:, None]
+    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * area * 40)
+
+
+@lru_cache(maxsize=1)
+def _cosines() -> Floats:
+    places = (np.arange(_BANDS) + 0.5) * np.pi / _BANDS
+    orders = np.arange(1, _CEPSTRA + 1)[:, None]
+    return np.asarray(np.cos(orders * places) * np.sqrt(2 / _BANDS))
+
+
+def log_mel(wave: npt.NDArray[np.floating]) -> Floats:
+    """Return log10 mel magnitudes [frames, 80] of a wave [N] at 44.1 kHz, one every 11.6 ms."""
+    padded = np.pad(np.asarray(wave, np.float64), _WINDOW // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::HOP]
+    magnitudes = np.abs(np.fft.rfft(windows * np.hanning(_WINDOW + 1)[:-1]))
+    return np.asarray(np.log10(magnitudes @ _mel_filters().T + _FLOOR))
+
+
+def speech_frames(mel: Floats) -> Floats:
+    """Return the frames of a log-mel spectrogram that are no pause."""
+    level = mel.mean(1)
+    return np.asarray(mel[level > level.max() - _SPEECH_DECADES])
+
+
+def cepstra(mel: Floats) -> Floats:
+    """Return cepstra [frames, 19] of the speech, each freed from its mean and scale.
+
+    What the voice, the room and the level add to every frame is so taken out.
+    """
+    raw = speech_frames(mel) @ _cosines().T
+    return np.asarray((raw - raw.mean(0)) / (raw.std(0) + 1e-3))
+
+
+def distances(said: Floats, candidates: Sequence[Floats]) -> Floats:
+    """Return the cost per step of warping `said` [n, D] onto each candidate [m, D].
+
+    Steps go forward in one of the two or in both; all candidates are walked at once.
+    """
+    longest = max(len(candidate) for candidate in candidates)
+    count, rows = len(candidates), len(said)
+    local = np.full((count, rows, longest), 1e9)
+    for index, candidate in enumerate(candidates):
+        square = (said**2).sum(1)[:, None] + (candidate**2).sum(1) - 2 * said @ candidate.T
+        local[index, :, : len(candidate)] = np.sqrt(np.maximum(square, 0))
+    ends = np.array([len(candidate) for candidate in candidates])
+    return np.asarray(_walk(local)[np.arange(count), ends] / (rows + ends))
+
+
+def _walk(local: Floats) -> Floats:
+    """Return the cheapest cost of reaching every column at the last row, [count, columns + 1].
+
+    Cells of one antidiagonal depend only on the two before it, so they are taken together.
+    """
+    count, rows, columns = local.shape
+    best = np.full((count, rows + 1, columns + 1), np.inf)
+    best[:, 0, 0] = 0
+    for diagonal in range(2, rows + columns + 1):
+        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
+        j = diagonal - i
+        before = np.minimum(np.minimum(best[:, i - 1, j - 1], best[:, i - 1, j]), best[:, i, j - 1])
+        best[:, i, j] = before + local[:, i - 1, j - 1]
+    return np.asarray(best[:, rows])
+
+
+LOWEST_HZ, HIGHEST_HZ = 60.0, 420.0
+_RATE = 22050
+_HOP = 256
+_KEPT_BELOW_HZ, _TAPS = 1500.0, 64
+_DIP = 0.15  # the first dip below this is the period
+_VOICED = 0.30  # a frame whose deepest dip is above this has no pitch
+_LOUD = 0.08  # of the loudest frame's power
+_FEWEST_FRAMES = 4
+
+
+def median_pitch(wave: npt.NDArray[np.floating]) -> float | None:
+    """Return the median pitch in Hz of the voiced frames of a wave at 44.1 kHz.
+
+    None means that too little of it is voiced to say.
+    """
+    pitches = frame_pitches(wave)
+    voiced = pitches[pitches > 0]
+    return float(np.median(voiced)) if len(voiced) >= _FEWEST_FRAMES else None
+
+
+def frame_pitches(wave: npt.NDArray[np.floating]) -> Floats:
+    """Return the pitch in Hz of every 11.6 ms of a wave at 44.1 kHz; 0 where there is none."""
+    samples = np.asarray(wave, np.float64)
+    samples = np.convolve(samples, _low_pass(), mode="same")[::2]  # to 22.05 kHz
+    longest = int(_RATE / LOWEST_HZ) + 2
+    size = 2 * longest
+    if len(samples) < size:
+        return np.zeros(0)
+    windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::_HOP]
+    power = np.square(windows).mean(1)
+    dips = _normalised_difference(windows, longest)
+    pitches = np.array([_first_dip(row) for row in dips])
+    return np.where(power > _LOUD * power.max(), pitches, 0.0)
+
+
+def _low_pass() -> Floats:
+    """Return a filter for 44.1 kHz that keeps what tells the pitch.
+
+    A period is no whole number of samples, so that above some kilohertz two of them never match.
+    """
+    places = np.arange(-_TAPS, _TAPS + 1)
+    kernel = np.sinc(2 * _KEPT_BELOW_HZ / (2 * _RATE) * places) * np.hanning(2 * _TAPS + 1)
+    return np.asarray(kernel / kernel.sum())
+
+
+def _normalised_difference(windows: Floats, longest: int) -> Floats:
+    """Return YIN's d'(lag) for lags 0..longest of each window [frames, 2 longest]."""
+    frames, size = windows.shape
+    width = size - longest
+    spectrum = np.fft.rfft(windows, 2 * size)
+    head = np.fft.rfft(windows[:, :width], 2 * size)
+    product = np.fft.irfft(spectrum * head.conj())[:, : longest + 1]
+    energy = np.cumsum(np.pad(windows**2, ((0, 0), (1, 0))), axis=1)
+    lags = np.arange(longest + 1)
+    moved = energy[:, lags + width] - energy[:, lags]
+    difference = np.maximum(moved[:, :1] + moved - 2 * product, 0)
+    mean = np.cumsum(difference[:, 1:], axis=1) / np.arange(1, longest + 1)
+    normalised = np.ones((frames, longest + 1))
+    normalised[:, 1:] = difference[:, 1:] / np.maximum(mean, 1e-12)
+    return normalised
+
+
+def _first_dip(row: Floats) -> float:
+    """Return the pitch of one frame from its normalised difference, 0 where it has none."""
+    low, high = int(_RATE / HIGHEST_HZ), len(row) - 1
+    below = np.flatnonzero(row[low:high] < _DIP)
+    if len(below):
+        lag = low + int(below[0])
+        while lag + 1 < high and row[lag + 1] < row[lag]:
+            lag += 1
+    else:
+        lag = low + int(np.argmin(row[low:high]))
+        if row[lag] > _VOICED:
+            return 0.0
+    before, here, after = row[lag - 1], row[lag], row[min(lag + 1, len(row) - 1)]
+    bend = before - 2 * here + after
+    shift = 0.5 * (before - after) / bend if bend > 0 else 0.0
+    return float(_RATE / (lag + np.clip(shift, -0.5, 0.5)))
+
+
+NUM_SENTENCES, NUM_HELD_OUT_VOICE, NUM_CANDIDATES = 40, 20, 10
+
+
+def evaluation_sentences() -> list[str]:
+    """Return the forty sentences, always the same."""
+    return held_out_sentences(read_corpus(), NUM_SENTENCES)
+
+
+def one_word_changed(sentence: str, sentences: list[str], seed: int) -> list[str]:
+    """Return the sentence and then nine that differ from it in one word of as many letters."""
+    rng = random.Random(seed)
+    vocabulary = sorted(common_words(sentences))
+    words = re.findall(r"[A-Za-z]{4,}", sentence)
+    found = [sentence]
+    while len(found) < NUM_CANDIDATES:
+        word = rng.choice(words)
+        same_length = [
+            other
+            for other in vocabulary
+            if len(other) == len(word) and other.lower() != word.lower()
+        ]
+        if not same_length:
+            words.remove(word)  # a word so long that no other is
+            continue
+        changed = re.sub(rf"\b{word}\b", rng.choice(same_length), sentence, count=1)
+        if changed not in found:
+            found.append(changed)
+    return found

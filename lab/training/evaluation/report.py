@@ -12,9 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lab.training.evaluation.clean_speech import measured_voices
-from lab.training.evaluation.content import log_mel
-from lab.training.evaluation.measure import Evaluation, Figures, chance
-from lab.training.evaluation.sentences import evaluation_sentences
+from lab.training.evaluation.measure import (
+    Evaluation,
+    Figures,
+    chance,
+    evaluation_sentences,
+    log_mel,
+)
 from lab.training.evaluation.speaking import SamplingChoice, Speaker
 from synth.engine import Engine, EngineConfig
 

@@ -10,9 +10,8 @@ import pytest
 import soundfile
 import torch
 
-from lab.golden.case import GoldenFolder, GoldenFolderError
-from lab.golden.vocabulary import NoTokenizerError, VocabularyFile, read_vocabulary
-from lab.golden.wav_file import read_wav
+from lab.golden.case import GoldenFolder, GoldenFolderError, read_wav
+from lab.golden.models import NoTokenizerError, VocabularyFile, read_vocabulary
 from synth.engine.tokenizer import Tokenizer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,7 @@ import torch
 
 from lab.gpu_check import steps as steps_module
 from lab.gpu_check.records import BEGUN, DONE, FAILED, MISMATCH, NOT_MEASURED, Records
-from lab.gpu_check.steps import Context, Found, NotMeasuredError, Part, Step
-from lab.gpu_check.watch import DEVICE_LOST
+from lab.gpu_check.steps import DEVICE_LOST, Context, Found, NotMeasuredError, Part, Step, watch
 
 FACTS = {"device": "cpu", "preset": "tiny", "commit": "abc"}
 
@@ -182,3 +182,61 @@ def test_a_device_that_answers_no_more_ends_the_process(
 
     assert part.run(_context(tmp_path)) == DEVICE_LOST
     assert made.ran == ["breaks"]
+
+
+# Plays a worker: begins the first step that this run has no record of, and does what it says.
+WORKER = """
+import json, os, sys, time
+from pathlib import Path
+folder, run = Path(sys.argv[1]), sys.argv[2]
+def write(step, status, **more):
+    record = {"part": "p", "step": step, "run": run, "status": status, **more}
+    (folder / f"p.{step}.json").write_text(json.dumps(record))
+for step in sys.argv[3].split(","):
+    if (folder / f"p.{step}.json").exists():
+        continue
+    limit = 0.5 if step == "hangs" else 60
+    write(step, "begun", ends_by=time.monotonic() + limit)
+    if step == "aborts": os.abort()
+    if step == "exits": os._exit(3)
+    if step == "hangs": time.sleep(60)
+    if step == "loses": write(step, "failed", reason="said itself"); os._exit(75)
+    write(step, "done")
+"""
+
+
+def _watch(tmp_path: Path, steps: str, worker: str = WORKER) -> tuple[str | None, Records]:
+    records = Records(tmp_path)
+    command = [sys.executable, "-c", worker, str(tmp_path), "run", steps]
+    problem = watch(command, records, run="run", deadline=time.monotonic() + 100)
+    return problem, records
+
+
+def _found(records: Records, step: str) -> tuple[str, str]:
+    record = records.read("p", step)
+    assert record is not None
+    return record["status"], record.get("reason", "")
+
+
+def test_the_other_steps_run_in_another_process(tmp_path: Path) -> None:
+    problem, records = _watch(tmp_path, "one,aborts,exits,loses,two")
+
+    assert problem is None
+    assert _found(records, "aborts") == (FAILED, "ended the process with SIGABRT")
+    assert _found(records, "exits") == (FAILED, "ended the process with exit code 3")
+    assert _found(records, "loses") == (FAILED, "said itself")
+    assert [_found(records, step)[0] for step in ("one", "two")] == ["done", "done"]
+
+
+def test_a_step_that_hangs_is_stopped(tmp_path: Path) -> None:
+    problem, records = _watch(tmp_path, "hangs,two")
+
+    assert problem is None
+    assert _found(records, "hangs") == (FAILED, "took too long and was stopped")
+    assert _found(records, "two")[0] == "done"
+
+
+def test_a_process_that_begins_nothing_is_not_started_again(tmp_path: Path) -> None:
+    problem, _ = _watch(tmp_path, "one", worker="raise SystemExit(4)")
+
+    assert problem == "the process that runs the steps ended the process with exit code 4"

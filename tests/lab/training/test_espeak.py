@@ -14,7 +14,7 @@ from lab.training.espeak import (
     TrainedVoice,
 )
 from lab.training.evaluation.clean_speech import clean_wave
-from lab.training.evaluation.pitch import median_pitch
+from lab.training.evaluation.measure import median_pitch
 
 
 def test_words_and_phones_lie_inside_the_audio(synthesiser: Espeak) -> None:

@@ -8,7 +8,7 @@ import torch
 
 from lab.training.acoustics import NUM_FEATURES
 from lab.training.espeak import VOICES
-from lab.training.evaluation.pitch import median_pitch
+from lab.training.evaluation.measure import median_pitch
 from lab.training.synthesis import CYCLE, ROW_LENGTH, synthesise
 
 

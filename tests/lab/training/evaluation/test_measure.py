@@ -9,18 +9,32 @@ from typing import cast
 import numpy as np
 import pytest
 
-from lab.training.espeak import HELD_OUT, VOICES, Espeak, EspeakVoice
+from lab.training.espeak import HELD_OUT, VOICES, EspeakVoice
 from lab.training.evaluation.clean_speech import (
     VOICES_FILE,
     MeasuredVoices,
     clean_wave,
     measured_voices,
 )
-from lab.training.evaluation.measure import Evaluation, Figures
-from lab.training.evaluation.sentences import evaluation_sentences
+from lab.training.evaluation.measure import (
+    Evaluation,
+    Figures,
+    Floats,
+    cepstra,
+    distances,
+    evaluation_sentences,
+    frame_pitches,
+    log_mel,
+    median_pitch,
+    one_word_changed,
+)
 from lab.training.evaluation.speaking import Speaker, Spoken, Wave
+from lab.training.texts import read_corpus
 
 MEASURED = MeasuredVoices({voice.name: voice.espeak for voice in VOICES[::2]}, HELD_OUT.espeak)
+
+
+needs_speech = pytest.mark.usefixtures("synthesiser")
 
 
 class Parrot:
@@ -47,11 +61,7 @@ def figures_of(parrot: Parrot) -> Figures:
     return Evaluation(speaker, MEASURED, sentences, lambda line: None).run()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _needs_espeak(synthesiser: Espeak) -> None:
-    """Skip where there is no synthesiser."""
-
-
+@needs_speech
 def test_clean_speech_reaches_everything() -> None:
     shares = {name: tally.share for name, tally in figures_of(Parrot()).shares.items()}
 
@@ -60,6 +70,7 @@ def test_clean_speech_reaches_everything() -> None:
     assert {"one_word_of_10", "one_word_roundtrip", "heldout_nearest_of_40"} <= set(shares)
 
 
+@needs_speech
 def test_another_sentence_in_another_voice_is_found_out() -> None:
     figures = figures_of(Parrot(text="Quite another thing was said by somebody else."))
 
@@ -67,6 +78,7 @@ def test_another_sentence_in_another_voice_is_found_out() -> None:
     assert figures.controls["nearest_of_40"].share == 1.0
 
 
+@needs_speech
 @pytest.mark.parametrize(
     ("parrot", "early", "runaway"),
     [(Parrot(length=0.5), 1, 0), (Parrot(length=1.8), 0, 1), (Parrot(ended=False), 0, 1)],
@@ -79,6 +91,7 @@ def test_ends_are_told_by_length_and_by_the_end_token(
     assert (shares["early"].share, shares["runaway"].share) == (early, runaway)
 
 
+@needs_speech
 def test_a_checkpoint_may_name_its_own_voices(tmp_path: Path) -> None:
     assert list(measured_voices(tmp_path).trained) == [voice.name for voice in VOICES]
 
@@ -86,3 +99,106 @@ def test_a_checkpoint_may_name_its_own_voices(tmp_path: Path) -> None:
 
     with pytest.raises(ValueError, match="does not describe voices"):
         measured_voices(tmp_path)
+
+
+RATE = 44100
+
+
+def plain_cost(said: Floats, candidate: Floats) -> float:
+    """Return the warping cost by the textbook's double loop."""
+    best = np.full((len(said) + 1, len(candidate) + 1), np.inf)
+    best[0, 0] = 0
+    for i in range(1, len(said) + 1):
+        for j in range(1, len(candidate) + 1):
+            before = min(best[i - 1, j - 1], best[i - 1, j], best[i, j - 1])
+            best[i, j] = before + np.linalg.norm(said[i - 1] - candidate[j - 1])
+    return float(best[-1, -1] / (len(said) + len(candidate)))
+
+
+def test_costs_are_those_of_the_plain_algorithm() -> None:
+    rng = np.random.default_rng(0)
+    said = rng.normal(size=(13, 4))
+    candidates = [rng.normal(size=(length, 4)) for length in (5, 13, 20)]
+
+    found = distances(said, candidates)
+
+    assert found == pytest.approx([plain_cost(said, candidate) for candidate in candidates])
+
+
+def test_a_slower_copy_is_nearer_than_another_sequence() -> None:
+    rng = np.random.default_rng(1)
+    said, other = rng.normal(size=(2, 20, 6))
+
+    costs = distances(said, [other, np.repeat(said, 2, axis=0)])
+
+    assert costs[1] < 1e-6 < costs[0]
+
+
+def test_cepstra_do_not_hear_the_level() -> None:
+    rng = np.random.default_rng(2)
+    wave = rng.normal(0, 0.3, RATE) * np.repeat(rng.uniform(0.5, 1, 10), RATE // 10)
+
+    assert np.allclose(cepstra(log_mel(wave)), cepstra(log_mel(wave * 0.7)), atol=0.05)
+
+
+def test_one_row_of_spectrum_is_one_hop() -> None:
+    assert log_mel(np.zeros(RATE)).shape == (RATE // 512 + 1, 80)
+
+
+TIMES = np.arange(RATE) / RATE
+
+
+def harmonics(hz: float, count: int = 30, first: int = 1) -> Floats:
+    """Return one second of harmonics that fall off like a voice's."""
+    return np.asarray(
+        sum(np.sin(2 * np.pi * k * hz * TIMES + k * k) / k for k in range(first, first + count))
+    )
+
+
+@pytest.mark.parametrize("hz", [70.0, 86.13, 129.2, 172.27, 215.33, 330.0])
+def test_pitch_is_right_within_half_a_percent(hz: float) -> None:
+    assert median_pitch(harmonics(hz)) == pytest.approx(hz, rel=0.005)
+
+
+def test_a_missing_fundamental_does_not_raise_the_pitch() -> None:
+    assert median_pitch(harmonics(110.0, first=2)) == pytest.approx(110.0, rel=0.01)
+
+
+def test_noise_has_no_pitch() -> None:
+    noise = np.random.default_rng(0).normal(0, 0.1, RATE)
+
+    assert (frame_pitches(noise) > 0).mean() < 0.2
+
+
+def test_quiet_hum_in_pauses_does_not_count() -> None:
+    wave = np.concatenate([harmonics(200.0)[: RATE // 2], 0.01 * harmonics(90.0)])
+
+    assert median_pitch(wave) == pytest.approx(200.0, rel=0.01)
+
+
+def test_too_little_voice_gives_none() -> None:
+    assert median_pitch(np.zeros(RATE)) is None
+    assert median_pitch(harmonics(100.0)[:800]) is None
+
+
+def test_no_sentence_is_a_piece_that_is_trained_on() -> None:
+    assert not set(evaluation_sentences()) & set(read_corpus().pieces)
+
+
+def test_there_are_forty_and_always_the_same() -> None:
+    assert len(set(evaluation_sentences())) == 40
+    assert evaluation_sentences() == evaluation_sentences()
+
+
+def test_candidates_differ_from_the_first_in_exactly_one_word_of_the_same_length() -> None:
+    sentences = evaluation_sentences()
+
+    for index, sentence in enumerate(sentences):
+        first, *others = one_word_changed(sentence, sentences, seed=index)
+        assert first == sentence
+        assert len(set(others)) == 9
+        for other in others:
+            pairs = list(zip(sentence.split(), other.split(), strict=True))
+            changed = [(old, new) for old, new in pairs if old != new]
+            assert len(changed) == 1
+            assert len(changed[0][0]) == len(changed[0][1])
