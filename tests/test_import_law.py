@@ -162,3 +162,40 @@ def test_rest_is_known_to_the_api_alone(graph: dict[str, set[str]]) -> None:
     }
 
     assert knowing == REST_EXCEPTIONS
+
+
+# Modules that import some of the product inside functions, as these need it before or without it.
+HIDDEN = {
+    "before Django's models are loaded": (
+        "synth.api.jobs.wait",
+        "synth.apps",
+        "synth.management.commands.create_key",
+        "synth.management.commands.reencrypt",
+        "ttsweb.apps",
+        "ttsweb.commands.line",
+        "ttsweb.commands.render_books",
+        "voices.apps",
+        "workers.management.commands.say",
+    ),
+    "without torch": (
+        "workers.management.commands.convert_codec",
+        "workers.process.engine_host",
+        "workers.process.worker_process",
+    ),
+    "as there would be a circle": ("synth.transitions.segment_edits",),
+}
+
+
+def test_few_modules_import_inside_functions() -> None:
+    known = modules()
+    hiding = {
+        name
+        for name, path in known.items()
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        for node in ast.walk(function)
+        if (isinstance(node, ast.Import) and any(one.name in known for one in node.names))
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PRODUCT)
+    }
+
+    assert hiding - {name for names in HIDDEN.values() for name in names} == set()

@@ -14,6 +14,7 @@ from ttsweb import leases
 from ttsweb.leases import Claim
 from ttsweb.work import Kind, enqueue
 from voices.models import ClipCodes, CodesCounter, ReferenceClip, StoredClip, VoiceVersion
+from voices.objects import delete_objects_on_commit
 from voices.signals import answers_to, uses_asked, version_ended
 
 Status = VoiceVersion.Status
@@ -112,10 +113,6 @@ def request_encoding(version: VoiceVersion) -> bool:
 
 def drop_codes(rows: QuerySet[ClipCodes]) -> None:
     """Delete codes rows and, after commit, their objects; call inside a transaction."""
-    from voices.objects import (
-        delete_objects_on_commit,
-    )  # it evicts through models, not through here
-
     found = list(rows.values_list("pk", "key").distinct())
     ClipCodes.objects.filter(pk__in=[pk for pk, _ in found]).delete()
     delete_objects_on_commit(key for _, key in found if key)

@@ -10,17 +10,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from synth.jobs.eta import (
-    WITHIN,
-    Ended,
-    Estimate,
-    Throughput,
-    eta_of_chars,
-    eta_seconds,
-    etas,
-    real_time_factor,
-    throughput,
-)
+from synth.jobs.eta import eta_of_chars, eta_seconds, etas, real_time_factor, throughput
+from synth.jobs.throughput import WITHIN, Ended, Estimate, Throughput
 from synth.models import Export, RenderJob, Segment, Take, WorkerStatus
 from tests.factories import make_job, make_segment, make_take, make_voice
 from voices.models import Voice

@@ -22,6 +22,7 @@ from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
 from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.refusals import SubmitRejectedError
 from ttsweb.terminal.bars import BookBatchBars, told_of_batch
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 
@@ -196,7 +197,6 @@ def _names(source: Path, entries: list[dict[str, Any]] | Path) -> list[str]:
         return [one["file"] for one in entries]
     # Of the server's own code, so that both read a manifest alike.
     from synth.batches.entries import read_manifest
-    from synth.jobs.rejections import SubmitRejectedError
 
     try:
         found = read_manifest(source.read_bytes(), most=100_000)

@@ -323,10 +323,10 @@ def _at_codec(unrendered: Sequence[HeldClaim], engine: Engine) -> int:
 
 def _codes_lookup(worker: str) -> CodesLookup:
     """Return an empty lookup; a CPU worker has none, nor the packages that it needs."""
-    from workers.rendering.codes import CodesCache, CodesLookup, Counters
+    from workers.rendering import codes
 
-    cache = CodesCache(max_bytes=CODES_CACHE_BYTES, max_clips=CODES_CACHE_CLIPS)
-    return CodesLookup(cache, Counters(), worker=worker)
+    cache = codes.CodesCache(max_bytes=CODES_CACHE_BYTES, max_clips=CODES_CACHE_CLIPS)
+    return codes.CodesLookup(cache, codes.Counters(), worker=worker)
 
 
 _current: list[WorkerProcess] = []

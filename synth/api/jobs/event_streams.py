@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from synth.api.jobs.event_rows import read_changed
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, Seen
 from synth.jobs.events import JobState, Mark, news, write_event
 from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
@@ -62,8 +63,6 @@ class EventStreams:
     """
 
     def __init__(self, app: AsgiApp, *, max_streams: int, read: ReadChanged | None = None) -> None:
-        from synth.api.jobs.event_rows import read_changed  # Django is set up only now
-
         self._app, self._max_streams = app, max_streams
         self._watcher = _Watcher(read or read_changed)
 

@@ -40,7 +40,7 @@ def pulled(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         calls.append((str(folder), revision))
         return Listing("s2-pro", revision, (RemoteFile("codec.pth", 1_500_000_000, PINNED_CODEC),))
 
-    monkeypatch.setattr("workers.model_pull.pull.pull", stand_in)
+    monkeypatch.setattr("workers.management.commands.models.pull", stand_in)
     return calls
 
 

@@ -14,6 +14,7 @@ from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError, StepError, errors_told
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
+from workers.model_pull.pull import find_models, pull
 from workers.model_pull.source import (
     DECLARATION_NAME,
     S2_PRO,
@@ -93,8 +94,6 @@ class Command(BaseCommand):
     def _pull(self, chosen: Namespace) -> None:
         from django.conf import settings
 
-        from workers.model_pull.pull import pull
-
         _quiet_the_hub_library()
         source = SOURCES[chosen.model]
         folder = (chosen.to or settings.DATA_DIR / "models" / source.name).expanduser().resolve()
@@ -156,8 +155,6 @@ class Command(BaseCommand):
 
     def _list(self, *, as_json: bool) -> None:
         from django.conf import settings
-
-        from workers.model_pull.pull import find_models
 
         found = find_models(settings.DATA_DIR / "models", settings.CHECKPOINT)
         if as_json:
