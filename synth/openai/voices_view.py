@@ -19,8 +19,8 @@ from synth.openai.errors import OpenAIView
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import read_body
 from voices.access import public_voices, visible_voices
-from voices.api.ownership import check_own
 from voices.api.serializers import check_language, read_clips
+from voices.api.views import check_own
 from voices.models import Voice
 from voices.removal import delete_voice
 from voices.submit import create_voice

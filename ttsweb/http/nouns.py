@@ -1,4 +1,4 @@
-"""What views of all kinds of rows share: bodies and queries, polls, actions, stored files."""
+"""What views of all kinds of rows share: lists, bodies, polls, actions, changes, stored files."""
 
 from __future__ import annotations
 
@@ -6,27 +6,35 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
+from django.db.models import Model, QuerySet
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import serializers
+from rest_framework import generics, serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.asgi_ask import WAIT_HEADER
-from ttsweb.http.etag import conditional
-from ttsweb.http.query_filters import DescribedField
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
+from ttsweb.http.query_filters import (
+    PAGE_PARAMETERS,
+    DescribedField,
+    check_not_repeated,
+    read_condition,
+)
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
 
+Row = TypeVar("Row", bound=Model)
 Act = Callable[[Request, Any, Mapping[str, Any]], object]
+Filters = type[serializers.Serializer[Any]]
 RANGE = OpenApiParameter("Range", str, OpenApiParameter.HEADER)
 
 
@@ -91,26 +99,202 @@ def check_no_fields(request: Request) -> None:
     read_body(request, NoFieldsSerializer)
 
 
+class ListView(generics.ListAPIView[Row]):
+    """The rows that a user may see, a page at a time; `list_rows` makes its GET.
+
+    Attributes:
+        filters: read the query's filters as conditions on the rows.
+    """
+
+    filters: ClassVar[Filters | None] = None
+
+    def rows(self) -> QuerySet[Row]:
+        """Return the rows that the user may see."""
+        raise NotImplementedError
+
+    def get_queryset(self) -> QuerySet[Row]:
+        """Return the rows that the query's filters let through."""
+        if getattr(self, "swagger_fake_view", False):
+            model: type[Row] = self.serializer_class.Meta.model  # type: ignore[union-attr]
+            return model._default_manager.none()
+        if self.filters is None:
+            return self.rows()
+        condition = read_condition(self.request, self.filters)  # first: it may be refused
+        return self.rows().filter(condition)
+
+
+def list_rows(
+    operation_id: str,
+    does: str,
+    serializer: type[serializers.BaseSerializer[Any]],
+    *statuses: int,
+    filters: Filters | None = None,
+) -> Any:
+    """Return the GET of a `ListView`.
+
+    Args:
+        does: the description of the operation.
+        statuses: of errors beside 400 and 401.
+    """
+    known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
+
+    @extend_schema(
+        operation_id=operation_id,
+        description=does,
+        parameters=[filters] if filters is not None else [],
+        responses={200: serializer(many=True), **problems(400, 401, *statuses)},
+    )
+    def get(self: ListView[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
+        check_query(request, known)
+        check_not_repeated(request)
+        return self.list(request, *args, **kwargs)
+
+    return get
+
+
 @dataclass(frozen=True)
 class Noun:
-    """One kind of rows that is worked on.
+    """One kind of rows.
 
     Args:
         route: name of the route of one row.
-        find: returns a row that the user of a request may see, or raises the 404.
+        find: returns the row of the ids in an address, as far as the user of a request may see
+            it, or raises the 404.
         is_open: says whether a row is worked on, so that asking again makes sense.
         scope: which a key needs for actions.
     """
 
     route: str
     serializer: type[serializers.BaseSerializer[Any]]
-    find: Callable[[Request, uuid.UUID], Any]
-    is_open: Callable[[Any], bool]
+    find: Callable[..., Any]
+    is_open: Callable[[Any], bool] = lambda row: False
     scope: str = "jobs"
 
-    def shown(self, request: Request, row_id: uuid.UUID) -> Response:
+    def told(self, request: Request, row: Any) -> Any:
+        """Return what an answer says of a row."""
+        return self.serializer(row, context={"request": request, "user": request.user}).data
+
+    def shown(self, request: Request, *ids: Any) -> Response:
         """Return a row as it is now."""
-        return Response(self.serializer(self.find(request, row_id)).data)
+        return Response(self.told(request, self.find(request, *ids)))
+
+    def getter(
+        self, operation_id: str, does: str, *statuses: int, is_conditional: bool = False
+    ) -> Any:
+        """Return the GET of one row.
+
+        Args:
+            statuses: of errors beside 400, 401 and 404, here and in the methods below.
+            is_conditional: the answer has an ETag, and is a 304 to whoever has it.
+        """
+
+        @extend_schema(
+            operation_id=operation_id,
+            description=does,
+            parameters=CONDITIONAL_PARAMETERS if is_conditional else [],
+            responses={
+                200: self.serializer,
+                **(UNCHANGED if is_conditional else {}),
+                **problems(400, 401, 404, *statuses),
+            },
+        )
+        def get(view: APIView, request: Request, **ids: Any) -> Response:
+            check_query(request, ())
+            answer = self.shown(request, *ids.values())
+            return conditional(request, answer) if is_conditional else answer
+
+        return get
+
+    def maker(
+        self,
+        operation_id: str,
+        does: str,
+        make: Callable[..., Any],
+        body: type[serializers.BaseSerializer[Any]],
+        *statuses: int,
+        within: Callable[..., Any] | None = None,
+        shown_by: type[serializers.BaseSerializer[Any]] | None = None,
+    ) -> Any:
+        """Return the POST that makes a row: a 201 with its address.
+
+        Args:
+            make: takes the request, the fields, and what `within` finds; returns the row.
+            statuses: of errors beside 400, 401 and 415.
+            within: finds what the row is made in, by the ids in the address.
+            shown_by: shows a new row, where that is more than is shown later.
+        """
+        serializer = shown_by or self.serializer
+
+        @extend_schema(
+            operation_id=operation_id,
+            description=does,
+            request=body,
+            parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
+            responses={201: serializer, **problems(400, 401, 415, *statuses)},
+        )
+        def post(view: APIView, request: Request, **ids: Any) -> Response:
+            check_query(request, ())
+            parents = [] if within is None else [within(request, *ids.values())]
+            row = make(request, read_body(request, body), *parents)
+            told = serializer(row, context={"request": request, "user": request.user}).data
+            answer = Response(told, status=201)
+            answer["Location"] = reverse(self.route, args=[*ids.values(), row.pk])
+            return answer
+
+        return post
+
+    def changer(
+        self,
+        operation_id: str,
+        does: str,
+        change: Act,
+        body: type[serializers.BaseSerializer[Any]],
+        *statuses: int,
+        find: Callable[..., Any] | None = None,
+        is_partial: bool = True,
+    ) -> Any:
+        """Return the PATCH that changes a row, and answers with the row as it is then.
+
+        Args:
+            find: finds a row to be changed, where not all that are seen may be.
+            is_partial: fields that are needed to make a row are not needed to change it.
+        """
+
+        @extend_schema(
+            operation_id=operation_id,
+            description=does,
+            request=body(partial=True) if is_partial else body,
+            responses={200: self.serializer, **problems(400, 401, 404, 415, *statuses)},
+        )
+        def patch(view: APIView, request: Request, **ids: Any) -> Response:
+            check_query(request, ())
+            row = (find or self.find)(request, *ids.values())
+            change(request, row, read_body(request, body, partial=is_partial))
+            return self.shown(request, *ids.values())
+
+        return patch
+
+    def deleter(
+        self,
+        operation_id: str,
+        does: str,
+        delete: Callable[[Any], object],
+        *statuses: int,
+        find: Callable[..., Any] | None = None,
+    ) -> Any:
+        """Return the DELETE of one row."""
+
+        @extend_schema(
+            operation_id=operation_id,
+            description=does,
+            responses={204: None, **problems(400, 401, 404, *statuses)},
+        )
+        def handle(view: APIView, request: Request, **ids: Any) -> Response:
+            check_query(request, ())
+            delete((find or self.find)(request, *ids.values()))
+            return Response(status=204)
+
+        return handle
 
     def poll(self, request: Request, row_id: uuid.UUID, *, may_wait: bool = True) -> Response:
         """Return a row, or a 304; with `wait`, `JobWait` keeps the answer of an open one back."""
@@ -118,7 +302,7 @@ class Noun:
         if not may_wait:
             check_query(request, ())
         row = self.find(request, row_id)
-        answer = Response(self.serializer(row).data)
+        answer = Response(self.told(request, row))
         if self.is_open(row):
             answer["Retry-After"] = str(POLL_SECONDS)
             if seconds > 0:
@@ -129,7 +313,7 @@ class Noun:
         """Return a row; without a status as work that goes on (202), or that has ended (200)."""
         row = self.find(request, row_id)
         is_open = status == 202 or self.is_open(row)
-        answer = Response(self.serializer(row).data, status=status or (202 if is_open else 200))
+        answer = Response(self.told(request, row), status=status or (202 if is_open else 200))
         answer["Location"] = reverse(self.route, args=[row_id])
         if is_open:
             answer["Retry-After"] = str(POLL_SECONDS)

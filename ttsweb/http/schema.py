@@ -54,7 +54,7 @@ def problems(*statuses: int) -> dict[tuple[int, str], OpenApiResponse]:
     """Return what `extend_schema(responses=...)` takes for the errors of an operation."""
     return {
         (status, PROBLEM_TYPE): OpenApiResponse(ProblemSerializer, _MEANINGS[status])
-        for status in statuses
+        for status in sorted(statuses)
     }
 
 

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.db.models import OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.http import HttpResponseBase
-from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.asgi_ask import WAIT_HEADER
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.http.nouns import WaitSerializer, check_no_fields, read_body, read_query
+from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
+from ttsweb.http.nouns import (
+    RANGE,
+    ListView,
+    Noun,
+    WaitSerializer,
+    accepted_headers,
+    file_responses,
+    list_rows,
+    read_body,
+    read_query,
+)
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import (
     DescribedField,
-    check_list_query,
     read_choices,
-    read_condition,
     some_of,
 )
 from ttsweb.http.ranged import StoredObject, object_response
@@ -33,8 +39,7 @@ from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
 from ttsweb.rights import VOICES
 from voices import submit
-from voices.access import find_voice, visible_voices
-from voices.api.ownership import check_own
+from voices.access import find_voice, may_change, visible_voices
 from voices.api.serializers import (
     VoiceCreateSerializer,
     VoiceFieldsSerializer,
@@ -125,197 +130,6 @@ CONTENT_TYPES = {
     "m4a": "audio/mp4",
     "webm": "audio/webm",
 }
-_ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
-
-
-class VoicesView(generics.ListAPIView[Voice]):
-    """All voices that the user may speak with."""
-
-    write_scopes = (VOICES,)
-    serializer_class = VoiceSerializer
-    parser_classes = (MultiPartParser,)
-
-    def get_queryset(self) -> QuerySet[Voice]:
-        """Return the voices that the user may see, each with its versions and clips."""
-        if getattr(self, "swagger_fake_view", False):
-            return Voice.objects.none()
-        condition = read_condition(self.request, VoiceFilterSerializer)
-        voices = visible_voices(self.request.user).filter(condition)
-        if (wanted := self.request.query_params.get("means")) is not None:
-            voices = voices.filter(pk__in=_meant(self.request, wanted))
-        return _with_versions(voices)
-
-    @extend_schema(
-        operation_id="list_voices",
-        parameters=[VoiceFilterSerializer],
-        responses={200: VoiceSerializer(many=True), **problems(400, 401, 409)},
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List voices, newest first."""
-        check_list_query(request, VoiceFilterSerializer)
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
-        operation_id="create_voice",
-        request=VoiceCreateSerializer,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
-    )
-    def post(self, request: Request) -> Response:
-        """Make a voice from one or more clips; it can speak when its status is `ready`."""
-        asked = read_body(request, VoiceCreateSerializer)
-        voice = submit.create_voice(
-            **asked, by=request.user.get_username(), owner=request.user, api_key=request.auth
-        )
-        return _accepted(voice)
-
-
-class VoiceView(APIView):
-    """One voice."""
-
-    write_scopes = (VOICES,)
-    parser_classes = (BoundedJSONParser, MultiPartParser)
-
-    @extend_schema(
-        operation_id="get_voice",
-        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
-        responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
-    )
-    def get(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Return a voice.
-
-        With `wait`, the answer comes when its encoding has ended or the wait is over.
-        """
-        query = read_query(request, WaitSerializer)
-        voice = _find(request, voice_id)
-        answer = Response(_shown(voice))
-        version = voice.current_version
-        if version is not None and version.status in ("pending", "encoding"):
-            answer["Retry-After"] = str(POLL_SECONDS)
-            if query["wait"] > 0:
-                answer[WAIT_HEADER] = str(query["wait"])
-        return conditional(request, answer)
-
-    @extend_schema(
-        operation_id="update_voice",
-        request={
-            "application/json": VoiceFieldsSerializer,
-            "multipart/form-data": VoiceUpdateSerializer,
-        },
-        parameters=_ACCEPTED_HEADERS,
-        responses={
-            200: VoiceSerializer,
-            202: VoiceSerializer,
-            **problems(400, 401, 403, 404, 409, 413, 415),
-        },
-    )
-    def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Change a voice.
-
-        New clips or transcripts make a new version, and the answer is then 202.
-        """
-        check_query(request, ())
-        voice = _find_own(request, voice_id)
-        context = {"clips": submit.current_clips(voice)}
-        serializer = VoiceUpdateSerializer(data=request.data, partial=True, context=context)
-        serializer.is_valid(raise_exception=True)
-        changes = dict(serializer.validated_data)
-        clips = changes.pop("clips")
-        try:
-            version = submit.update_voice(
-                voice,
-                by=request.user.get_username(),
-                changes=changes,
-                clips=clips,
-                api_key=request.auth,
-            )
-        except submit.VoiceDeletedError as error:
-            raise _not_found() from error
-        return _accepted(voice) if version else Response(_shown(_find(request, voice_id)))
-
-    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
-    def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Delete a voice and its clips; queued jobs that need it fail."""
-        check_query(request, ())
-        if not delete_voice(_find_own(request, voice_id)):
-            raise _not_found()
-        return Response(status=204)
-
-
-class VoiceEncodeView(APIView):
-    """The encoding of a voice."""
-
-    write_scopes = (VOICES,)
-
-    @extend_schema(
-        operation_id="encode_voice",
-        request=None,
-        parameters=_ACCEPTED_HEADERS,
-        responses={202: VoiceSerializer, **problems(400, 401, 403, 404, 409)},
-    )
-    def post(self, request: Request, voice_id: uuid.UUID) -> Response:
-        """Encode a voice again; jobs that need the voice wait for it."""
-        check_no_fields(request)
-        voice = _find_own(request, voice_id)
-        if voice.current_version is None or not request_encoding(voice.current_version):
-            raise ApiProblem(
-                409,
-                "voice_encoding",
-                "The voice is already waiting to be encoded.",
-                retry_after=POLL_SECONDS,
-            )
-        return _accepted(voice)
-
-
-class ClipQuerySerializer(serializers.Serializer[Any]):
-    """Which clip."""
-
-    clip = serializers.IntegerField(
-        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
-    )
-
-
-class VoiceAudioView(APIView):
-    """The clips of a voice as they were uploaded."""
-
-    @extend_schema(
-        operation_id="get_voice_audio",
-        parameters=[ClipQuerySerializer, OpenApiParameter("Range", str, OpenApiParameter.HEADER)],
-        responses={
-            (200, "audio/*"): OpenApiTypes.BINARY,
-            (206, "audio/*"): OpenApiTypes.BINARY,
-            **problems(400, 401, 404, 416),
-        },
-    )
-    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
-        """Return a clip of the newest version, or a byte range of it."""
-        check_query(request, ("clip",))
-        serializer = ClipQuerySerializer(data=request.query_params)
-        serializer.is_valid(raise_exception=True)
-        index = serializer.validated_data["clip"]
-        voice = _find(request, voice_id)
-        clips: list[ReferenceClip] = (
-            list(voice.current_version.clips.all()) if voice.current_version else []
-        )
-        clip = next((clip for clip in clips if clip.index == index), None)
-        if clip is None:
-            raise ApiProblem(
-                404,
-                "clip_not_found",
-                f"The voice has no clip {index}; clips are counted from 0.",
-                attr="clip",
-            )
-        container = clip.stored.container
-        stored = StoredObject(
-            key=clip.stored.original_key,
-            content_type=CONTENT_TYPES[container],
-            filename=f"{voice.name}-{index}.{container}",
-            etag=clip.stored.fingerprint,
-        )
-        return object_response(request._request, stored)
 
 
 def _with_versions(voices: QuerySet[Voice]) -> QuerySet[Voice]:
@@ -337,7 +151,7 @@ def _meant(request: Request, wanted: str) -> list[uuid.UUID]:
         raise error.at("means") from error
 
 
-def _find(request: Request, voice_id: uuid.UUID) -> Voice:
+def find_voice_of(request: Request, voice_id: uuid.UUID) -> Voice:
     """Return a voice that this user may see, or raise the 404."""
     voice = _with_versions(visible_voices(request.user)).filter(pk=voice_id).first()
     if voice is None:
@@ -345,9 +159,26 @@ def _find(request: Request, voice_id: uuid.UUID) -> Voice:
     return voice
 
 
+def check_own(request: Request, voice: Voice) -> None:
+    """Let a voice's owner and superusers change a voice that the user of this request sees.
+
+    Raises:
+        ApiProblem: 403 voice_not_yours.
+    """
+    if may_change(request.user, voice):
+        return
+    who = "its owner or a superuser" if voice.owner_id is not None else "a superuser"
+    raise ApiProblem(
+        403,
+        "voice_not_yours",
+        f"You may speak with the voice {voice.name!r}, but only {who} can change it; a "
+        "superuser's API key also needs the scope 'admin'. Make a voice of your own instead.",
+    )
+
+
 def _find_own(request: Request, voice_id: uuid.UUID) -> Voice:
     """Return a voice that this user may change, or raise the 404 or the 403."""
-    voice = _find(request, voice_id)
+    voice = find_voice_of(request, voice_id)
     check_own(request, voice)
     return voice
 
@@ -356,12 +187,167 @@ def _not_found() -> ApiProblem:
     return ApiProblem(404, "voice_not_found", "No voice that you may use has this id.")
 
 
-def _shown(voice: Voice) -> Any:
-    return VoiceSerializer(voice).data
+def _is_open(voice: Voice) -> bool:
+    version = voice.current_version
+    return version is not None and version.status in ("pending", "encoding")
 
 
-def _accepted(voice: Voice) -> Response:
-    """Return the 202 for a voice whose encoding was asked for; its rows are read again."""
-    fresh = _with_versions(Voice.objects.filter(pk=voice.pk)).get()
-    headers = {"Location": reverse("voice", args=[voice.pk]), "Retry-After": str(POLL_SECONDS)}
-    return Response(_shown(fresh), status=202, headers=headers)
+def _encode(request: Request, voice: Voice, _: Mapping[str, Any]) -> None:
+    check_own(request, voice)
+    if voice.current_version is None or not request_encoding(voice.current_version):
+        raise ApiProblem(
+            409,
+            "voice_encoding",
+            "The voice is already waiting to be encoded.",
+            retry_after=POLL_SECONDS,
+        )
+
+
+VOICE = Noun("voice", VoiceSerializer, find_voice_of, _is_open, scope=VOICES)
+encode_voice = VOICE.action(
+    "encode_voice",
+    "Encode a voice again; jobs that need the voice wait for it.",
+    _encode,
+    *(403, 409),
+    is_accepted=True,
+)
+
+
+class VoicesView(ListView[Voice]):
+    """All voices that the user may speak with."""
+
+    write_scopes = (VOICES,)
+    serializer_class = VoiceSerializer
+    parser_classes = (MultiPartParser,)
+    filters = VoiceFilterSerializer
+
+    def rows(self) -> QuerySet[Voice]:
+        """Return the voices that the user may see, each with its versions and clips."""
+        voices = _with_versions(visible_voices(self.request.user))
+        if (wanted := self.request.query_params.get("means")) is not None:
+            voices = voices.filter(pk__in=_meant(self.request, wanted))
+        return voices
+
+    get = list_rows(
+        "list_voices", "List voices, newest first.", VoiceSerializer, 409,
+        filters=VoiceFilterSerializer,
+    )  # fmt: skip
+
+    @extend_schema(
+        operation_id="create_voice",
+        request=VoiceCreateSerializer,
+        parameters=accepted_headers(),
+        responses={202: VoiceSerializer, **problems(400, 401, 409, 413, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Make a voice from one or more clips; it can speak when its status is `ready`."""
+        asked = read_body(request, VoiceCreateSerializer)
+        voice = submit.create_voice(
+            **asked, by=request.user.get_username(), owner=request.user, api_key=request.auth
+        )
+        return VOICE.answer(request, voice.pk, status=202)
+
+
+class VoiceView(APIView):
+    """One voice."""
+
+    write_scopes = (VOICES,)
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    @extend_schema(
+        operation_id="get_voice",
+        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
+        responses={200: VoiceSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Return a voice.
+
+        With `wait`, the answer comes when its encoding has ended or the wait is over.
+        """
+        return VOICE.poll(request, voice_id)
+
+    @extend_schema(
+        operation_id="update_voice",
+        request={
+            "application/json": VoiceFieldsSerializer,
+            "multipart/form-data": VoiceUpdateSerializer,
+        },
+        parameters=accepted_headers(),
+        responses={
+            200: VoiceSerializer,
+            202: VoiceSerializer,
+            **problems(400, 401, 403, 404, 409, 413, 415),
+        },
+    )
+    def patch(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Change a voice.
+
+        New clips or transcripts make a new version, and the answer is then 202.
+        """
+        check_query(request, ())
+        voice = _find_own(request, voice_id)
+        context = {"clips": submit.current_clips(voice)}
+        changes = dict(read_body(request, VoiceUpdateSerializer, partial=True, context=context))
+        clips = changes.pop("clips")
+        try:
+            version = submit.update_voice(
+                voice,
+                by=request.user.get_username(),
+                changes=changes,
+                clips=clips,
+                api_key=request.auth,
+            )
+        except submit.VoiceDeletedError as error:
+            raise _not_found() from error
+        if version is None:
+            return VOICE.shown(request, voice_id)
+        return VOICE.answer(request, voice_id, status=202)
+
+    @extend_schema(operation_id="delete_voice", responses={204: None, **problems(401, 403, 404)})
+    def delete(self, request: Request, voice_id: uuid.UUID) -> Response:
+        """Delete a voice and its clips; queued jobs that need it fail."""
+        check_query(request, ())
+        if not delete_voice(_find_own(request, voice_id)):
+            raise _not_found()
+        return Response(status=204)
+
+
+class ClipQuerySerializer(serializers.Serializer[Any]):
+    """Which clip."""
+
+    clip = serializers.IntegerField(
+        default=0, min_value=0, max_value=1000, help_text="Index of the clip, from 0."
+    )
+
+
+class VoiceAudioView(APIView):
+    """The clips of a voice as they were uploaded."""
+
+    @extend_schema(
+        operation_id="get_voice_audio",
+        parameters=[ClipQuerySerializer, RANGE],
+        responses=file_responses("audio/*", 400, 401, 404, 416),
+    )
+    def get(self, request: Request, voice_id: uuid.UUID) -> HttpResponseBase:
+        """Return a clip of the newest version, or a byte range of it."""
+        index = read_query(request, ClipQuerySerializer)["clip"]
+        voice = find_voice_of(request, voice_id)
+        clips: list[ReferenceClip] = (
+            list(voice.current_version.clips.all()) if voice.current_version else []
+        )
+        clip = next((clip for clip in clips if clip.index == index), None)
+        if clip is None:
+            raise ApiProblem(
+                404,
+                "clip_not_found",
+                f"The voice has no clip {index}; clips are counted from 0.",
+                attr="clip",
+            )
+        container = clip.stored.container
+        stored = StoredObject(
+            key=clip.stored.original_key,
+            content_type=CONTENT_TYPES[container],
+            filename=f"{voice.name}-{index}.{container}",
+            etag=clip.stored.fingerprint,
+        )
+        return object_response(request._request, stored)

@@ -10,9 +10,6 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
-from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -26,113 +23,12 @@ from synth.api.accounts.key_serializers import (
     NewKeySerializer,
 )
 from synth.models import ApiKey, default_scopes
-from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.query_filters import check_not_repeated
-from ttsweb.http.schema import problems
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.nouns import ListView, Noun, list_rows
 from ttsweb.rights import LIMITS
 
 # Whoever may only read makes no keys; what a new one may do is bounded by the one that asks.
 _WRITE_SCOPES = (ApiKey.Scope.JOBS, ApiKey.Scope.VOICES, ApiKey.Scope.ADMIN)
-
-
-class KeysView(generics.ListAPIView[ApiKey]):
-    """All keys of the user."""
-
-    write_scopes = _WRITE_SCOPES
-    serializer_class = KeySerializer
-
-    def get_queryset(self) -> QuerySet[ApiKey]:
-        """Return the keys that the user may manage."""
-        if getattr(self, "swagger_fake_view", False):
-            return ApiKey.objects.none()
-        return visible_keys(self.request)
-
-    @extend_schema(
-        operation_id="list_keys", responses={200: KeySerializer(many=True), **problems(400, 401)}
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List keys, newest first, with revoked keys."""
-        check_query(request, ("cursor", "limit"))
-        check_not_repeated(request)
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
-        operation_id="create_key",
-        request=KeyCreateSerializer,
-        parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-        responses={201: NewKeySerializer, **problems(400, 401, 403, 404, 415)},
-    )
-    def post(self, request: Request) -> Response:
-        """Create a key; only this answer shows the secret."""
-        check_query(request, ())
-        serializer = KeyCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        wanted = dict(serializer.validated_data)
-        user = _user_of(request, wanted.pop("user", None))
-        own = key_of(request)
-        if "scopes" not in wanted:
-            has = default_scopes() if own is None else own.scopes
-            wanted["scopes"] = [scope for scope in default_scopes() if scope in has]
-        _check_no_more(own, wanted, is_new=True)
-        row, key = create_key(
-            user,
-            wanted["name"],
-            wanted.get("expires_at"),
-            scopes=wanted["scopes"],
-            limits={limit: wanted[limit] for limit in LIMITS if limit in wanted},
-        )
-        row.key = key  # type: ignore[attr-defined]  # for the answer alone; no column has it
-        answer = Response(NewKeySerializer(row).data, status=201)
-        answer["Location"] = reverse("key", args=[row.pk])
-        answer["Cache-Control"] = "no-store"
-        return answer
-
-
-class KeyView(APIView):
-    """One key."""
-
-    write_scopes = _WRITE_SCOPES
-
-    @extend_schema(
-        operation_id="get_key", responses={200: KeySerializer, **problems(400, 401, 404)}
-    )
-    def get(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Return a key without its secret."""
-        check_query(request, ())
-        return Response(KeySerializer(_find(request, key_id)).data)
-
-    @extend_schema(
-        operation_id="update_key",
-        request=KeyUpdateSerializer,
-        responses={200: KeySerializer, **problems(400, 401, 403, 404, 409, 415)},
-    )
-    def patch(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Change a key's name, scopes, expiry or limits; they apply from its next request on."""
-        check_query(request, ())
-        row = _find(request, key_id)
-        serializer = KeyUpdateSerializer(data=request.data, partial=True)
-        serializer.is_valid(raise_exception=True)
-        changes = dict(serializer.validated_data)
-        _check_reach(request, row)
-        _check_no_more(key_of(request), changes, is_new=False)
-        living = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
-        if not (living.update(**changes) if changes else living.exists()):
-            raise ApiProblem(
-                409, "key_revoked", "A revoked key cannot be changed; create another key."
-            )
-        return Response(KeySerializer(_find(request, key_id)).data)
-
-    @extend_schema(operation_id="revoke_key", responses={204: None, **problems(400, 401, 403, 404)})
-    def delete(self, request: Request, key_id: uuid.UUID) -> Response:
-        """Revoke a key.
-
-        Requests with it are refused from now on. The list keeps it, to show when it was used.
-        """
-        check_query(request, ())
-        row = _find(request, key_id)
-        _check_reach(request, row)
-        revoke_key(row)
-        return Response(status=204)
 
 
 def visible_keys(request: Request) -> QuerySet[ApiKey]:
@@ -147,6 +43,50 @@ def _find(request: Request, key_id: uuid.UUID) -> ApiKey:
     if row is None:
         raise ApiProblem(404, "key_not_found", "No API key of yours has this id.")
     return row
+
+
+def _find_in_reach(request: Request, key_id: uuid.UUID) -> ApiKey:
+    """Return a key that may do no more than the one that asks to change it.
+
+    Raises:
+        ApiProblem: 403 key_may_more.
+    """
+    row, own = _find(request, key_id), key_of(request)
+    more = [] if own is None else [scope for scope in row.scopes if scope not in own.scopes]
+    if more:
+        raise ApiProblem(
+            403,
+            "key_may_more",
+            f"That API key has scopes that yours lacks: {', '.join(more)}. Use a key that "
+            "has them, or change the key in the admin.",
+        )
+    return row
+
+
+def _make(request: Request, asked: Mapping[str, Any]) -> ApiKey:
+    wanted = dict(asked)
+    user = _user_of(request, wanted.pop("user", None))
+    own = key_of(request)
+    if "scopes" not in wanted:
+        has = default_scopes() if own is None else own.scopes
+        wanted["scopes"] = [scope for scope in default_scopes() if scope in has]
+    _check_no_more(own, wanted, is_new=True)
+    row, key = create_key(
+        user,
+        wanted["name"],
+        wanted.get("expires_at"),
+        scopes=wanted["scopes"],
+        limits={limit: wanted[limit] for limit in LIMITS if limit in wanted},
+    )
+    row.key = key  # type: ignore[attr-defined]  # for the answer alone; no column has it
+    return row
+
+
+def _change(request: Request, row: ApiKey, changes: Mapping[str, Any]) -> None:
+    _check_no_more(key_of(request), changes, is_new=False)
+    living = ApiKey.objects.filter(pk=row.pk, revoked_at__isnull=True)
+    if not (living.update(**changes) if changes else living.exists()):
+        raise ApiProblem(409, "key_revoked", "A revoked key cannot be changed; create another key.")
 
 
 def _user_of(request: Request, name: str | None) -> User:
@@ -172,19 +112,6 @@ def _user_of(request: Request, name: str | None) -> User:
             404, "user_not_found", "There is no active user with this name.", attr="user"
         )
     return user
-
-
-def _check_reach(request: Request, row: ApiKey) -> None:
-    """Let a key change those alone that may do no more than itself."""
-    own = key_of(request)
-    more = [] if own is None else [scope for scope in row.scopes if scope not in own.scopes]
-    if more:
-        raise ApiProblem(
-            403,
-            "key_may_more",
-            f"That API key has scopes that yours lacks: {', '.join(more)}. Use a key that "
-            "has them, or change the key in the admin.",
-        )
 
 
 def _check_no_more(own: ApiKey | None, wanted: Mapping[str, Any], *, is_new: bool) -> None:
@@ -225,3 +152,59 @@ def _check_expiry(own: dt.datetime, wanted: dt.datetime | None) -> None:
             f"This API key expires at {own.isoformat()}; set `expires_at` to that time or earlier.",
             attr="expires_at",
         )
+
+
+KEY = Noun("key", KeySerializer, _find)
+
+
+class KeysView(ListView[ApiKey]):
+    """All keys of the user."""
+
+    write_scopes = _WRITE_SCOPES
+    serializer_class = KeySerializer
+
+    def rows(self) -> QuerySet[ApiKey]:
+        """Return the keys that the user may manage."""
+        return visible_keys(self.request)
+
+    def finalize_response(
+        self, request: Request, response: Response, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Keep the secret of a new key out of all caches."""
+        if response.status_code == 201:
+            response["Cache-Control"] = "no-store"
+        return super().finalize_response(request, response, *args, **kwargs)
+
+    get = list_rows("list_keys", "List keys, newest first, with revoked keys.", KeySerializer)
+    post = KEY.maker(
+        "create_key",
+        "Create a key; only this answer shows the secret.",
+        _make,
+        KeyCreateSerializer,
+        *(403, 404),
+        shown_by=NewKeySerializer,
+    )
+
+
+class KeyView(APIView):
+    """One key."""
+
+    write_scopes = _WRITE_SCOPES
+
+    get = KEY.getter("get_key", "Return a key without its secret.")
+    patch = KEY.changer(
+        "update_key",
+        "Change a key's name, scopes, expiry or limits; they apply from its next request on.",
+        _change,
+        KeyUpdateSerializer,
+        *(403, 409),
+        find=_find_in_reach,
+    )
+    delete = KEY.deleter(
+        "revoke_key",
+        "Revoke a key.\n\nRequests with it are refused from now on. The list keeps it, to show "
+        "when it was used.",
+        revoke_key,
+        403,
+        find=_find_in_reach,
+    )

@@ -13,22 +13,18 @@ from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
-from django.urls import reverse
-from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
-from rest_framework import generics, serializers
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.accounts.permission_names import PermissionsField
 from synth.api.fields import StrictTextField
 from synth.models import ApiKey
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.nouns import ListView, Noun, list_rows
 from ttsweb.http.pagination import CreatedCursorPagination
-from ttsweb.http.query_filters import check_not_repeated
-from ttsweb.http.schema import problems
 
-_SCOPES = (ApiKey.Scope.ADMIN,)
 _USERNAME = r"^[\w.@+-]+$"
 _EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
 LARGEST_ID = 2**31 - 1  # of the column
@@ -164,113 +160,42 @@ class UserCursorPagination(CreatedCursorPagination):
     ordering = ("id",)  # type: ignore[assignment]  # as long as it has to be
 
 
-class UsersView(generics.ListAPIView[User]):
-    """All users."""
+class SuperuserView(APIView):
+    """A view for superusers; a key of one needs the scope `admin` besides."""
 
-    read_scopes = write_scopes = _SCOPES
-    serializer_class = UserSerializer
-    pagination_class = UserCursorPagination
+    read_scopes = write_scopes = (ApiKey.Scope.ADMIN,)
 
-    def get_queryset(self) -> QuerySet[User]:
-        """Return all users with their groups."""
-        return _users()
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse everybody else before anything of a request is looked at.
 
-    @extend_schema(
-        operation_id="list_users",
-        responses={200: UserSerializer(many=True), **problems(400, 401, 403)},
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List users, oldest first."""
-        check_superuser(request)
-        check_query(request, ("cursor", "limit"))
-        check_not_repeated(request)
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
-        operation_id="create_user",
-        request=UserCreateSerializer,
-        parameters=[OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201])],
-        responses={201: UserSerializer, **problems(400, 401, 403, 409, 415)},
-    )
-    def post(self, request: Request) -> Response:
-        """Create a user."""
-        check_superuser(request)
-        check_query(request, ())
-        serializer = UserCreateSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        fields = {"password": None} | dict(serializer.validated_data)
-        user = _save(get_user_model()(), fields)
-        answer = Response(UserSerializer(user).data, status=201)
-        answer["Location"] = reverse("user", args=[user.pk])
-        return answer
-
-
-class UserView(APIView):
-    """One user."""
-
-    read_scopes = write_scopes = _SCOPES
-
-    @extend_schema(
-        operation_id="get_user", responses={200: UserSerializer, **problems(400, 401, 403, 404)}
-    )
-    def get(self, request: Request, user_id: int) -> Response:
-        """Return a user."""
-        check_query(request, ())
-        return Response(UserSerializer(_find(request, user_id)).data)
-
-    @extend_schema(
-        operation_id="update_user",
-        request=UserUpdateSerializer,
-        responses={200: UserSerializer, **problems(400, 401, 403, 404, 409, 415)},
-    )
-    def patch(self, request: Request, user_id: int) -> Response:
-        """Change a user. You cannot take away your own rights, so that somebody keeps them."""
-        check_query(request, ())
-        user = _find(request, user_id)
-        serializer = UserUpdateSerializer(data=request.data, partial=True)
-        serializer.is_valid(raise_exception=True)
-        fields = dict(serializer.validated_data)
-        if any(fields.get(right) is False for right in _OWN_RIGHTS):
-            _check_other(request, user)
-        return Response(UserSerializer(_save(user, fields)).data)
-
-    @extend_schema(
-        operation_id="delete_user", responses={204: None, **problems(400, 401, 403, 404, 409)}
-    )
-    def delete(self, request: Request, user_id: int) -> Response:
-        """Delete a user with API keys and voices.
-
-        The jobs are kept, and only superusers see them.
+        Raises:
+            ApiProblem: 403 superuser_required.
         """
-        check_query(request, ())
-        user = _find(request, user_id)
-        _check_other(request, user)
-        user.delete()
-        return Response(status=204)
+        super().initial(request, *args, **kwargs)
+        is_served = hasattr(self, str(request.method).lower())  # else it is going to be a 405
+        if is_served and not getattr(request.user, "is_superuser", False):
+            raise ApiProblem(
+                403,
+                "superuser_required",
+                "Only a superuser can manage users and groups; a superuser's API key needs the "
+                "scope 'admin'.",
+            )
 
 
-def check_superuser(request: Request) -> None:
-    """Refuse everybody but superusers; a key of one needs the scope `admin` besides.
+def _find_other(request: Request, user_id: int) -> User:
+    """Return a user who is not the one that asks.
 
     Raises:
-        ApiProblem: 403 superuser_required.
+        ApiProblem: 409 own_account.
     """
-    if not getattr(request.user, "is_superuser", False):
-        raise ApiProblem(
-            403,
-            "superuser_required",
-            "Only a superuser can manage users and groups; a superuser's API key needs the "
-            "scope 'admin'.",
-        )
-
-
-def _check_other(request: Request, user: User) -> None:
+    user = _find(request, user_id)
     if user.pk == request.user.pk:
         raise ApiProblem(
             409,
             "own_account",
             "You cannot take away your own rights; ask another superuser to do it.",
         )
+    return user
 
 
 def _users() -> QuerySet[User]:
@@ -279,7 +204,6 @@ def _users() -> QuerySet[User]:
 
 
 def _find(request: Request, user_id: int) -> User:
-    check_superuser(request)
     user = _users().filter(pk=user_id).first() if user_id <= LARGEST_ID else None
     if user is None:
         raise ApiProblem(404, "user_not_found", "There is no user with this id.")
@@ -313,3 +237,51 @@ def _save(user: User, fields: Mapping[str, Any]) -> User:
             attr="username",
         ) from error
     return _users().get(pk=user.pk)
+
+
+def _make(request: Request, asked: Mapping[str, Any]) -> User:
+    return _save(get_user_model()(), {"password": None, **asked})
+
+
+def _change(request: Request, user: User, asked: Mapping[str, Any]) -> None:
+    if any(asked.get(right) is False for right in _OWN_RIGHTS):
+        _find_other(request, user.pk)
+    _save(user, asked)
+
+
+USER = Noun("user", UserSerializer, _find)
+
+
+class UsersView(SuperuserView, ListView[User]):
+    """All users."""
+
+    serializer_class = UserSerializer
+    pagination_class = UserCursorPagination
+
+    def rows(self) -> QuerySet[User]:
+        """Return all users with their groups."""
+        return _users()
+
+    get = list_rows("list_users", "List users, oldest first.", UserSerializer, 403)
+    post = USER.maker("create_user", "Create a user.", _make, UserCreateSerializer, 403, 409)
+
+
+class UserView(SuperuserView):
+    """One user."""
+
+    get = USER.getter("get_user", "Return a user.", 403)
+    patch = USER.changer(
+        "update_user",
+        "Change a user. You cannot take away your own rights, so that somebody keeps them.",
+        _change,
+        UserUpdateSerializer,
+        *(403, 409),
+    )
+    delete = USER.deleter(
+        "delete_user",
+        "Delete a user with API keys and voices.\n\nThe jobs are kept, and only superusers see "
+        "them.",
+        User.delete,
+        *(403, 409),
+        find=_find_other,
+    )

@@ -12,8 +12,7 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response
 from django.utils.http import content_disposition_header, quote_etag
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
+from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -32,8 +31,14 @@ from synth.models import ApiKey, BookFile, BookSource
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.http.nouns import RANGE, file_responses, send_stored
-from ttsweb.http.query_filters import PAGE_PARAMETERS
+from ttsweb.http.nouns import (
+    RANGE,
+    ListView,
+    accepted_headers,
+    file_responses,
+    list_rows,
+    send_stored,
+)
 from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
@@ -118,22 +123,16 @@ def _y(level: float) -> float:
 
 SVG = "image/svg+xml"
 _OPEN = (BookFile.Status.QUEUED, BookFile.Status.CLAIMED)
-_ACCEPTED_HEADERS = [
-    OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[200, 202]),
-    OpenApiParameter("Retry-After", int, OpenApiParameter.HEADER, response=[202]),
-]
 
 
-class BookFilesView(generics.ListAPIView[BookFile]):
+class BookFilesView(ListView[BookFile]):
     """All files of a book, beside its job's."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BookFileListSerializer
 
-    def get_queryset(self) -> QuerySet[BookFile]:
+    def rows(self) -> QuerySet[BookFile]:
         """Return the files of the book's job; of one that was not started there are none."""
-        if getattr(self, "swagger_fake_view", False):
-            return BookFile.objects.none()
         return BookFile.objects.filter(job=self._book().job_id)
 
     def paginate_queryset(self, queryset: Any) -> Any:
@@ -151,19 +150,14 @@ class BookFilesView(generics.ListAPIView[BookFile]):
             self._found = find_book(self.request, self.kwargs["book_id"])
         return self._found
 
-    @extend_schema(
-        operation_id="list_book_files",
-        responses={200: BookFileListSerializer(many=True), **problems(400, 401, 404)},
+    get = list_rows(
+        "list_book_files", "List the files of a book, newest first.", BookFileListSerializer, 404
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the files of a book, newest first."""
-        check_query(request, PAGE_PARAMETERS)
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="request_book_file",
         request=BookFileRequestSerializer,
-        parameters=[IDEMPOTENCY_PARAMETER, *_ACCEPTED_HEADERS],
+        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200)],
         responses={
             200: BookFileSerializer,
             202: BookFileSerializer,

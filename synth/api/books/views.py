@@ -10,7 +10,6 @@ from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFi
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -44,16 +43,16 @@ from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
 from synth.transitions.books import change_metadata
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
-from ttsweb.http.nouns import Act, Noun, accepted_headers, read_body
-from ttsweb.http.query_filters import check_list_query, read_condition
+from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, list_rows, read_body
 from ttsweb.http.schema import problems
 
 
-class BooksView(generics.ListAPIView[BookSource]):
+class BooksView(ListView[BookSource]):
     """All books of the user."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BookSerializer
+    filters = BookFilterSerializer
     parser_classes = (MultiPartParser,)
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
@@ -65,26 +64,17 @@ class BooksView(generics.ListAPIView[BookSource]):
         ]
         return super().initialize_request(request, *args, **kwargs)
 
-    def get_queryset(self) -> QuerySet[BookSource]:
-        """Return the books that the query's filters let through, with their jobs."""
-        if getattr(self, "swagger_fake_view", False):
-            return BookSource.objects.none()
-        condition = read_condition(self.request, BookFilterSerializer)
-        return _shown(visible_books(self.request.user).filter(condition))
+    def rows(self) -> QuerySet[BookSource]:
+        """Return the books with their jobs."""
+        return _shown(visible_books(self.request.user))
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return a page of books and how far they are."""
         return with_progress(super().paginate_queryset(queryset) or [])
 
-    @extend_schema(
-        operation_id="list_books",
-        parameters=[BookFilterSerializer],
-        responses={200: BookSerializer(many=True), **problems(400, 401)},
+    get = list_rows(
+        "list_books", "List books, newest first.", BookSerializer, filters=BookFilterSerializer
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List books, newest first."""
-        check_list_query(request, BookFilterSerializer)
-        return super().get(request, *args, **kwargs)
 
     @extend_schema(
         operation_id="create_book",

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,15 +19,13 @@ from synth.api.review.serializers import ReviewItemSerializer
 from synth.models import ApiKey, Segment
 from synth.review.approval import approve
 from synth.review.listing import FLAGS, reviewable, to_review
-from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.nouns import read_body
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.nouns import ListView, Noun, list_rows, read_body
 from ttsweb.http.pagination import CreatedCursorPagination
 from ttsweb.http.query_filters import (
     UUID,
     DescribedField,
-    check_list_query,
     read_choices,
-    read_condition,
     some_of,
 )
 from ttsweb.http.schema import problems
@@ -217,42 +215,42 @@ class ApprovedManySerializer(serializers.Serializer[Any]):
     refused = RefusedApprovalSerializer(many=True)
 
 
-class ReviewView(generics.ListAPIView[Segment]):
+def _find(request: Request, segment_id: int) -> Segment:
+    segment = reviewable(request.user).filter(pk=segment_id).first()
+    if segment is None:
+        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
+    return segment
+
+
+REVIEWED = Noun("review-segment", ReviewItemSerializer, _find)
+
+
+class ReviewView(ListView[Segment]):
     """What a person should listen to."""
 
     serializer_class = ReviewItemSerializer
     pagination_class = ReviewPagination
+    filters = ReviewFilterSerializer
 
-    def get_queryset(self) -> QuerySet[Segment]:
-        """Return the segments that the query's filters let through."""
-        if getattr(self, "swagger_fake_view", False):
-            return Segment.objects.none()
-        condition = read_condition(self.request, ReviewFilterSerializer)
+    def rows(self) -> QuerySet[Segment]:
+        """Return the segments that need a review, or those that were approved."""
         wants_approved = self.request.query_params.get("approved") == "true"
-        return to_review(self.request.user, approved=wants_approved).filter(condition)
+        return to_review(self.request.user, approved=wants_approved)
 
-    @extend_schema(
-        operation_id="list_review",
-        parameters=[ReviewFilterSerializer],
-        responses={200: ReviewItemSerializer(many=True), **problems(400, 401)},
+    get = list_rows(
+        "list_review",
+        "List segments of all jobs that failed or may sound wrong, worst first.",
+        ReviewItemSerializer,
+        filters=ReviewFilterSerializer,
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List segments of all jobs that failed or may sound wrong, worst first."""
-        check_list_query(request, ReviewFilterSerializer)
-        return super().get(request, *args, **kwargs)
 
 
 class ReviewSegmentView(APIView):
     """One segment, as the review list has it."""
 
-    @extend_schema(
-        operation_id="get_review_segment",
-        responses={200: ReviewItemSerializer, **problems(400, 401, 404)},
+    get = REVIEWED.getter(
+        "get_review_segment", "Return a segment, whether it is listed for review or not."
     )
-    def get(self, request: Request, segment_id: int) -> Response:
-        """Return a segment, whether it is listed for review or not."""
-        check_query(request, ())
-        return _answer(request, segment_id)
 
 
 class ReviewApproveView(APIView):
@@ -275,7 +273,7 @@ class ReviewApproveView(APIView):
         refused = approve(request.user, {segment_id: asked["take"]})
         for error in refused.values():
             raise error
-        return _answer(request, segment_id)
+        return REVIEWED.shown(request, segment_id)
 
 
 class ReviewApproveManyView(APIView):
@@ -302,10 +300,3 @@ class ReviewApproveManyView(APIView):
                 ],
             }
         )
-
-
-def _answer(request: Request, segment_id: int) -> Response:
-    segment = reviewable(request.user).filter(pk=segment_id).first()
-    if segment is None:
-        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
-    return Response(ReviewItemSerializer(segment).data)

@@ -9,7 +9,6 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -29,14 +28,14 @@ from synth.webhooks.endpoints import change_endpoint, create_endpoint, delete_en
 from synth.webhooks.events import tell_test
 from synth.webhooks.signing import rotate_secret, secret_of
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.nouns import check_no_fields, read_body
-from ttsweb.http.query_filters import check_list_query, read_condition
+from ttsweb.http.nouns import ListView, Noun, check_no_fields, list_rows
 from ttsweb.http.schema import problems
 
 
 def own_endpoints(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookEndpoint]:
     """Return a user's endpoints; a superuser's are as few."""
-    return WebhookEndpoint.objects.filter(owner_id=user.pk) if user.pk else _none()
+    rows = WebhookEndpoint.objects.all()
+    return rows.filter(owner_id=user.pk) if user.pk else rows.none()
 
 
 def own_deliveries(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookDelivery]:
@@ -45,11 +44,31 @@ def own_deliveries(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookDe
     return rows.filter(owner_id=user.pk) if user.pk else rows.none()
 
 
-def _none() -> QuerySet[WebhookEndpoint]:
-    return WebhookEndpoint.objects.none()
+_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[202])
 
 
-_LOCATION = OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202])
+def _endpoint(request: Request, endpoint_id: uuid.UUID) -> WebhookEndpoint:
+    """Return an endpoint of the user, or raise the 404."""
+    row = own_endpoints(request.user).filter(pk=endpoint_id).first()
+    if row is None:
+        raise ApiProblem(404, "endpoint_not_found", "No endpoint of yours has this id.")
+    return row
+
+
+def _delivery(request: Request, delivery_id: uuid.UUID) -> WebhookDelivery:
+    """Return a delivery of the user, or raise the 404."""
+    row = own_deliveries(request.user).filter(pk=delivery_id).first()
+    if row is None:
+        raise ApiProblem(404, "delivery_not_found", "No delivery of yours has this id.")
+    return row
+
+
+def _user(request: Request) -> Any:
+    return request.user  # permission: never anonymous
+
+
+ENDPOINT = Noun("webhook-endpoint", EndpointSerializer, _endpoint)
+DELIVERY = Noun("webhook-delivery", DeliverySerializer, _delivery)
 
 
 class SecretView(APIView):
@@ -84,38 +103,24 @@ class SecretRotateView(APIView):
         return Response(SecretSerializer(rotate_secret(_user(request))).data)
 
 
-class EndpointsView(generics.ListAPIView[WebhookEndpoint]):
+class EndpointsView(ListView[WebhookEndpoint]):
     """All endpoints of the user."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = EndpointSerializer
 
-    def get_queryset(self) -> QuerySet[WebhookEndpoint]:
+    def rows(self) -> QuerySet[WebhookEndpoint]:
         """Return the endpoints."""
         return own_endpoints(self.request.user)
 
-    @extend_schema(
-        operation_id="list_webhook_endpoints",
-        responses={200: EndpointSerializer(many=True), **problems(400, 401)},
+    get = list_rows("list_webhook_endpoints", "List endpoints, newest first.", EndpointSerializer)
+    post = ENDPOINT.maker(
+        "create_webhook_endpoint",
+        "Send the events of all your jobs and voices to a URL.",
+        lambda request, asked: create_endpoint(_user(request), asked),
+        EndpointCreateSerializer,
+        *(409, 413),
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List endpoints, newest first."""
-        check_query(request, ("cursor", "limit"))
-        return super().get(request, *args, **kwargs)
-
-    @extend_schema(
-        operation_id="create_webhook_endpoint",
-        request=EndpointCreateSerializer,
-        parameters=[_LOCATION],
-        responses={201: EndpointSerializer, **problems(400, 401, 409, 413, 415)},
-    )
-    def post(self, request: Request) -> Response:
-        """Send the events of all your jobs and voices to a URL."""
-        asked = read_body(request, EndpointCreateSerializer)
-        endpoint = create_endpoint(_user(request), asked)
-        answer = Response(EndpointSerializer(endpoint).data, status=201)
-        answer["Location"] = reverse("webhook-endpoint", args=[endpoint.pk])
-        return answer
 
 
 class EndpointView(APIView):
@@ -123,37 +128,20 @@ class EndpointView(APIView):
 
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="get_webhook_endpoint",
-        responses={200: EndpointSerializer, **problems(400, 401, 404)},
+    get = ENDPOINT.getter("get_webhook_endpoint", "Return an endpoint.")
+    patch = ENDPOINT.changer(
+        "change_webhook_endpoint",
+        "Change an endpoint; messages that wait for a URL that you replaced are not sent.",
+        lambda request, endpoint, asked: change_endpoint(endpoint, asked),
+        EndpointChangeSerializer,
+        413,
+        is_partial=False,
     )
-    def get(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Return an endpoint."""
-        check_query(request, ())
-        return Response(EndpointSerializer(_endpoint(request, endpoint_id)).data)
-
-    @extend_schema(
-        operation_id="change_webhook_endpoint",
-        request=EndpointChangeSerializer,
-        responses={200: EndpointSerializer, **problems(400, 401, 404, 413, 415)},
+    delete = ENDPOINT.deleter(
+        "delete_webhook_endpoint",
+        "Delete an endpoint; messages that wait for it are not sent.",
+        delete_endpoint,
     )
-    def patch(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Change an endpoint; messages that wait for a URL that you replaced are not sent."""
-        check_query(request, ())
-        endpoint = _endpoint(request, endpoint_id)
-        serializer = EndpointChangeSerializer(data=request.data)
-        serializer.is_valid(raise_exception=True)
-        change_endpoint(endpoint, serializer.validated_data)
-        return Response(EndpointSerializer(endpoint).data)
-
-    @extend_schema(
-        operation_id="delete_webhook_endpoint", responses={204: None, **problems(400, 401, 404)}
-    )
-    def delete(self, request: Request, endpoint_id: uuid.UUID) -> Response:
-        """Delete an endpoint; messages that wait for it are not sent."""
-        check_query(request, ())
-        delete_endpoint(_endpoint(request, endpoint_id))
-        return Response(status=204)
 
 
 class EndpointTestView(APIView):
@@ -173,40 +161,28 @@ class EndpointTestView(APIView):
         return _accepted(tell_test(_endpoint(request, endpoint_id)))
 
 
-class DeliveriesView(generics.ListAPIView[WebhookDelivery]):
+class DeliveriesView(ListView[WebhookDelivery]):
     """All deliveries of the user."""
 
     serializer_class = DeliveryListSerializer
+    filters = DeliveryFilterSerializer
 
-    def get_queryset(self) -> QuerySet[WebhookDelivery]:
-        """Return the deliveries that the query's filters let through."""
-        if getattr(self, "swagger_fake_view", False):
-            return WebhookDelivery.objects.none()
-        condition = read_condition(self.request, DeliveryFilterSerializer)
-        return own_deliveries(self.request.user).filter(condition).defer("body")
+    def rows(self) -> QuerySet[WebhookDelivery]:
+        """Return the deliveries without what they send."""
+        return own_deliveries(self.request.user).defer("body")
 
-    @extend_schema(
-        operation_id="list_webhook_deliveries",
-        parameters=[DeliveryFilterSerializer],
-        responses={200: DeliveryListSerializer(many=True), **problems(400, 401)},
+    get = list_rows(
+        "list_webhook_deliveries",
+        "List deliveries, newest first; they are kept for 30 days after their end.",
+        DeliveryListSerializer,
+        filters=DeliveryFilterSerializer,
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List deliveries, newest first; they are kept for 30 days after their end."""
-        check_list_query(request, DeliveryFilterSerializer)
-        return super().get(request, *args, **kwargs)
 
 
 class DeliveryView(APIView):
     """One delivery."""
 
-    @extend_schema(
-        operation_id="get_webhook_delivery",
-        responses={200: DeliverySerializer, **problems(400, 401, 404)},
-    )
-    def get(self, request: Request, delivery_id: uuid.UUID) -> Response:
-        """Return a delivery and its content."""
-        check_query(request, ())
-        return Response(DeliverySerializer(_delivery(request, delivery_id)).data)
+    get = DELIVERY.getter("get_webhook_delivery", "Return a delivery and its content.")
 
 
 class DeliveryResendView(APIView):
@@ -237,23 +213,3 @@ def _accepted(row: WebhookDelivery) -> Response:
     answer = Response(DeliverySerializer(row).data, status=202)
     answer["Location"] = reverse("webhook-delivery", args=[row.pk])
     return answer
-
-
-def _endpoint(request: Request, endpoint_id: uuid.UUID) -> WebhookEndpoint:
-    """Return an endpoint of the user, or raise the 404."""
-    row = own_endpoints(request.user).filter(pk=endpoint_id).first()
-    if row is None:
-        raise ApiProblem(404, "endpoint_not_found", "No endpoint of yours has this id.")
-    return row
-
-
-def _delivery(request: Request, delivery_id: uuid.UUID) -> WebhookDelivery:
-    """Return a delivery of the user, or raise the 404."""
-    row = own_deliveries(request.user).filter(pk=delivery_id).first()
-    if row is None:
-        raise ApiProblem(404, "delivery_not_found", "No delivery of yours has this id.")
-    return row
-
-
-def _user(request: Request) -> Any:
-    return request.user  # permission: never anonymous
