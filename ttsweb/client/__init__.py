@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from ttsweb.client.book_batches import BookBatches
+from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookFile
 from ttsweb.client.books import Books
 from ttsweb.client.errors import (
     ApiError,
@@ -40,10 +41,6 @@ from ttsweb.client.types import (
     JOB_FINAL,
     JOB_WITH_AUDIO,
     Batch,
-    Book,
-    BookBatch,
-    BookBatchEntry,
-    BookFile,
     Clip,
     Job,
     JobChanges,

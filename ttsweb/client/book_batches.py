@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, cast
 
+from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookBatchReport
 from ttsweb.client.errors import ConflictError
 from ttsweb.client.resource import SENDING_SECONDS, Event, Resource, follow, form_of, path_of
-from ttsweb.client.types import Book, BookBatch, BookBatchEntry
 
 BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf", ".txt", ".md")
 ENDED: frozenset[str] = frozenset({"ended", "cancelled"})
@@ -124,10 +124,10 @@ class BookBatches(Resource[BookBatch]):
         """Yield the entries of a batch in their order; `state` is one or several, by commas."""
         return self._pages(path_of("book-batches", batch_id, "/entries"), state=state)
 
-    def report(self, batch_id: str) -> dict[str, Any]:
+    def report(self, batch_id: str) -> BookBatchReport:
         """Return the summary of a batch that has ended: totals, and its books one by one."""
         found = self._read("GET", path_of("book-batches", batch_id, "/report"))
-        return cast("dict[str, Any]", found)
+        return cast("BookBatchReport", found)
 
     def events(self, batch_id: str, *, last_event_id: str | None = None) -> Iterator[Event]:
         """Yield what happens to a batch until it has ended: `state`, `book`, `progress`, `deleted`.

@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from ttsweb.client.book_types import (
+    FILE_FINAL,
+    Book,
+    BookFile,
+    BookFileKind,
+    BookMetadata,
+    Casting,
+    Plan,
+    Proof,
+)
 from ttsweb.client.download import OnBytes, download
 from ttsweb.client.errors import NotFoundError
 from ttsweb.client.resource import SENDING_SECONDS, Resource, form_of, is_id, path_of, wait_for
-from ttsweb.client.types import FILE_FINAL, JOB_FINAL, Book, BookFile, BookFileKind, Casting
+from ttsweb.client.types import JOB_FINAL
 
 
 class Books(Resource[Book]):
@@ -53,13 +63,13 @@ class Books(Resource[Book]):
         """Yield books, newest first."""
         return self._rows()
 
-    def plan(self, book_id: str) -> dict[str, Any]:
+    def plan(self, book_id: str) -> Plan:
         """Return the plan of a book: what is spoken, and what is skipped and why."""
-        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/plan")))
+        return cast("Plan", self._read("GET", path_of("books", book_id, "/plan")))
 
     def edit(
         self, book_id: str, edits: Sequence[Mapping[str, Any]], *, plan_number: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Plan:
         """Change a plan before it is started, and return it; all edits hold or none.
 
         Args:
@@ -67,9 +77,9 @@ class Books(Resource[Book]):
         """
         return self._change_plan(book_id, {"edits": list(edits)}, plan_number)
 
-    def proof(self, book_id: str) -> dict[str, Any]:
+    def proof(self, book_id: str) -> Proof:
         """Return where all characters of a book are: spoken, skipped with a reason, or failed."""
-        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/proof")))
+        return cast("Proof", self._read("GET", path_of("books", book_id, "/proof")))
 
     def start(self, book_id: str, *, voice: str | None = None) -> Book:
         """Have a planned book rendered."""
@@ -135,7 +145,7 @@ class Books(Resource[Book]):
 
     def set_casting(
         self, book_id: str, casting: Casting | None, *, plan_number: int | None = None
-    ) -> dict[str, Any]:
+    ) -> Plan:
         """Say before the start who speaks beside the narrator, and return the plan.
 
         Args:
@@ -151,7 +161,7 @@ class Books(Resource[Book]):
         opening: str | None = None,
         closing: str | None = None,
         plan_number: int | None = None,
-    ) -> dict[str, Any]:
+    ) -> Plan:
         """Give a book credits before its start, and return the plan.
 
         Args:
@@ -177,13 +187,11 @@ class Books(Resource[Book]):
         """
         return self._act(book_id, "priority", {"priority": priority})
 
-    def _change_plan(
-        self, book_id: str, body: Mapping[str, Any], plan_number: int | None
-    ) -> dict[str, Any]:
+    def _change_plan(self, book_id: str, body: Mapping[str, Any], plan_number: int | None) -> Plan:
         fields = dict(body) if plan_number is None else {**body, "plan_number": plan_number}
         path = path_of("books", book_id, "/plan")
         found = self._read("PATCH", path, json=fields, repeatable=False)
-        return cast("dict[str, Any]", found)
+        return cast("Plan", found)
 
     def files(self, book_id: str) -> Iterator[BookFile]:
         """Yield the files of a book beside its job's, newest first, without their reports."""
@@ -252,9 +260,9 @@ class Books(Resource[Book]):
         """Delete a file of a book in any state; the book stays as it is."""
         self._http.send("DELETE", _path(book_id, file_id), repeatable=False)
 
-    def metadata(self, book_id: str) -> dict[str, Any]:
+    def metadata(self, book_id: str) -> BookMetadata:
         """Return what is said of a book: by its `file`, what was `set`, and what is `shown`."""
-        return cast("dict[str, Any]", self._read("GET", path_of("books", book_id, "/metadata")))
+        return cast("BookMetadata", self._read("GET", path_of("books", book_id, "/metadata")))
 
     def set_metadata(
         self, book_id: str, values: Mapping[str, Any] | None = None, **more: Any

@@ -7,16 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
-from synth.formats import BookFileFormat
-
 JobStatus = Literal["queued", "running", "succeeded", "partial", "failed", "cancelled"]
 JOB_FINAL: frozenset[str] = frozenset({"succeeded", "partial", "failed", "cancelled"})
 VOICE_FINAL: frozenset[str] = frozenset({"ready", "failed"})
 JOB_WITH_AUDIO: frozenset[str] = frozenset({"succeeded", "partial"})
-FILE_FINAL: frozenset[str] = frozenset({"done", "failed"})
-BookFileKind = Literal[
-    BookFileFormat, "chapters", "shelf", "read_along", "sample", "srt", "vtt", "report"
-]
 
 
 class JobVoice(TypedDict):
@@ -27,6 +21,32 @@ class JobVoice(TypedDict):
     id: str | None
     name: str | None
     version: int
+
+
+class JobFile(TypedDict):
+    """The values measured in a finished file, and how its loudness was changed."""
+
+    seconds: float
+    sample_rate: int
+    channels: int
+    bit_rate: int | None
+    loudness_lufs: float | None
+    true_peak_dbtp: float
+    target_lufs: float | None
+    target_reached: bool | None
+    gain_db: float
+    limiter_db: float
+    note: str
+
+
+class LexiconEntry(TypedDict):
+    """How something is spoken: `say` where the text has `find`."""
+
+    find: str
+    say: str
+    kind: NotRequired[Literal["literal", "word", "regex"]]
+    case_sensitive: NotRequired[bool]
+    language: NotRequired[str]
 
 
 class Job(TypedDict):
@@ -81,19 +101,9 @@ class Job(TypedDict):
     finished_at: str | None
     expires_at: str | None
     updated_at: str
-    file: NotRequired[dict[str, Any] | None]
+    file: NotRequired[JobFile | None]
     text: NotRequired[str]
-    lexicon: NotRequired[list[dict[str, Any]]]
-
-
-class LexiconEntry(TypedDict):
-    """How something is spoken: `say` where the text has `find`."""
-
-    find: str
-    say: str
-    kind: NotRequired[Literal["literal", "word", "regex"]]
-    case_sensitive: NotRequired[bool]
-    language: NotRequired[str]
+    lexicon: NotRequired[list[LexiconEntry]]
 
 
 class JobChanges(TypedDict, total=False):
@@ -137,6 +147,33 @@ class JobOptions(TypedDict, total=False):
     live: bool
 
 
+class TakeMeasure(TypedDict):
+    """One value that was measured in a take, and its limit."""
+
+    name: str
+    value: float
+    limit: float
+
+
+class TakeQuality(TypedDict):
+    """The result of a take's quality check."""
+
+    score: float | None
+    flags: list[str]
+    measures: list[TakeMeasure]
+
+
+class Candidate(TypedDict):
+    """One of several takes of a segment, and the result of its quality check."""
+
+    score: float | None
+    flags: list[str]
+    measures: list[TakeMeasure]
+    take: str
+    seed: int
+    seconds: float
+
+
 class Segment(TypedDict):
     """One segment of a job; frames, audio_seconds and finish_reason are None until rendered."""
 
@@ -150,8 +187,8 @@ class Segment(TypedDict):
     seed: int
     attempts: int
     retakes: int
-    quality: dict[str, Any] | None
-    candidates: list[dict[str, Any]]
+    quality: TakeQuality | None
+    candidates: list[Candidate]
     error_code: str
     error_message: str
     frames: int | None
@@ -159,6 +196,39 @@ class Segment(TypedDict):
     finish_reason: str | None
     pause_after_ms: int
     finished_at: str | None
+
+
+class VoiceWarning(TypedDict):
+    """Properties of a usable clip that lower the quality."""
+
+    code: str
+    message: str
+
+
+class VoiceClip(TypedDict):
+    """One clip of a voice: the upload, and the values measured in it."""
+
+    index: int
+    filename: str
+    transcript: str
+    container: str
+    size_bytes: int
+    measures: dict[str, Any]
+
+
+class VoiceVersion(TypedDict):
+    """One version of a voice, and the state of its encoding."""
+
+    id: str
+    number: int
+    status: str
+    error_code: str
+    error_message: str
+    warnings: list[VoiceWarning]
+    frames: int
+    codec_fingerprint: str
+    created_at: str
+    encoded_at: str | None
 
 
 class Voice(TypedDict):
@@ -173,11 +243,11 @@ class Voice(TypedDict):
     status: Literal["pending", "encoding", "ready", "failed"]
     error_code: str
     error_message: str
-    warnings: list[dict[str, str]]
+    warnings: list[VoiceWarning]
     frames: int
     codec_fingerprint: str
     version: int
-    clips: list[dict[str, Any]]
+    clips: list[VoiceClip]
     audio_url: str
     cache_codes: bool
     archived: bool
@@ -185,7 +255,7 @@ class Voice(TypedDict):
     consent_by: str
     consent_at: str
     consent_withdrawn_at: str | None
-    versions: list[dict[str, Any]]
+    versions: list[VoiceVersion]
     created_at: str
     updated_at: str
     last_used_at: str | None
@@ -232,150 +302,6 @@ class Item(Job):
     item_index: int
 
 
-class Casting(TypedDict, total=False):
-    """Who speaks beside the narrator; voices are ids or names."""
-
-    dialogue: str  # off, or detect with `dialogue_voice`
-    dialogue_voice: str
-    characters: dict[str, str]
-    languages: dict[str, str]
-
-
-class BookProgress(TypedDict):
-    """How far the job of a book is."""
-
-    share: float
-    chapters_total: int
-    chapters_done: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
-    segments_cancelled: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
-
-
-class Book(TypedDict):
-    """A book and how far it is; `status` is importing, planned, paused, or that of its job."""
-
-    id: str
-    status: str
-    job: str | None
-    title: str
-    authors: list[str]
-    language: str
-    filename: str
-    size_bytes: int
-    sha256: str
-    plan_number: int
-    plan: dict[str, Any] | None
-    progress: BookProgress | None
-    options: dict[str, Any]
-    policies: dict[str, str]
-    casting: Casting
-    opening_credits: str
-    closing_credits: str
-    voices: list[JobVoice]
-    metadata: dict[str, Any]
-    cover_url: str | None
-    start_wanted: bool
-    audio_url: str | None
-    error_code: str
-    error_message: str
-    created_at: str
-    updated_at: str
-
-
-class BookFile(TypedDict):
-    """A file of a book; `status` is queued, claimed, done or failed.
-
-    `report` is None until it is done, and not there in lists.
-    """
-
-    id: str
-    kind: BookFileKind
-    options: dict[str, Any]
-    status: str
-    is_partial: bool
-    is_current: bool
-    filename: str
-    content_type: str
-    size_bytes: int
-    sha256: str
-    duration_seconds: float
-    content_url: str | None
-    plot_url: str | None
-    error_code: str
-    error_message: str
-    created_at: str
-    finished_at: str | None
-    report: NotRequired[dict[str, Any] | None]
-
-
-class BatchProgress(TypedDict):
-    """How far a batch is."""
-
-    share: float
-    books_total: int
-    books_ended: int
-    segments_total: int
-    segments_done: int
-    segments_failed: int
-    takes_rendered: int
-    takes_reused: int
-    audio_seconds: float
-    expected_seconds: float
-    real_time_factor: float | None
-    eta_seconds: int | None
-
-
-class BookBatch(TypedDict):
-    """A batch of books; `status` is open, running, paused, to_approve, cancelling, or its end."""
-
-    id: str
-    name: str
-    status: str
-    sample: str
-    priority: str
-    webhook: str
-    defaults: dict[str, Any]
-    counts: dict[str, int]
-    progress: BatchProgress
-    stored_bytes: dict[str, int]
-    skipped: list[dict[str, Any]]
-    summary: dict[str, Any] | None
-    closed_at: str | None
-    approved_at: str | None
-    paused_at: str | None
-    cancelled_at: str | None
-    ended_at: str | None
-    created_at: str
-    updated_at: str
-
-
-class BookBatchEntry(TypedDict):
-    """An entry of a batch: what its manifest says, and how far its book is."""
-
-    index: int
-    file: str
-    state: str
-    options: dict[str, Any]
-    metadata: dict[str, Any]
-    book: str | None
-    title: str
-    sample: dict[str, Any] | None
-    plan: dict[str, Any] | None
-    progress: BookProgress | None
-    stored_bytes: dict[str, int]
-    audio_url: str | None
-    waits_for: str
-    error_code: str
-    error_message: str
-
-
 class ReviewFlag(TypedDict):
     """One flag of a take, and what it means."""
 
@@ -391,10 +317,26 @@ class ReviewTake(TypedDict):
     seconds: float
     score: float | None
     flags: list[str]
-    measures: list[dict[str, Any]]
+    measures: list[TakeMeasure]
     is_kept: bool
     heard: str | None
     audio_url: str
+
+
+class ReviewChapter(TypedDict):
+    """The chapter of a segment."""
+
+    index: int
+    title: str
+
+
+class ReviewNeighbour(TypedDict):
+    """A segment before or after the reviewed one."""
+
+    id: int
+    index: int
+    text: str
+    audio_url: str | None
 
 
 class ReviewItem(TypedDict):
@@ -404,7 +346,7 @@ class ReviewItem(TypedDict):
     job: str
     book: str | None
     title: str
-    chapter: dict[str, Any]
+    chapter: ReviewChapter
     index: int
     text: str
     spoken_text: str
@@ -418,15 +360,23 @@ class ReviewItem(TypedDict):
     error_message: str
     take: str | None
     takes: list[ReviewTake]
-    before: list[dict[str, Any]]
-    after: list[dict[str, Any]]
+    before: list[ReviewNeighbour]
+    after: list[ReviewNeighbour]
+
+
+class RefusedApproval(TypedDict):
+    """A segment that was not approved, and the reason."""
+
+    segment: int
+    code: str
+    detail: str
 
 
 class Approvals(TypedDict):
-    """What came of many approvals; `refused` has `segment`, `code` and `detail` of each."""
+    """What came of many approvals."""
 
     approved: list[int]
-    refused: list[dict[str, Any]]
+    refused: list[RefusedApproval]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from synth.formats import BOOK_FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client
+from ttsweb.client.book_types import Book
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.client.types import Book
 from ttsweb.commands.errors import StepError
 from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
 from ttsweb.commands.plan_switches import edits_of

@@ -16,8 +16,8 @@ from typing import Any
 
 from ttsweb.client import ApiError, Client, ClientError
 from ttsweb.client.book_batches import digest_of_request, entries_of_folder
+from ttsweb.client.book_types import BookBatch, BookBatchEntry
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.client.types import BookBatch, BookBatchEntry
 from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
 from ttsweb.commands.noun_command import argument

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ttsweb.client.types import Batch, Book, BookBatch, BookBatchEntry, BookProgress
+from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookProgress
+from ttsweb.client.types import Batch
 from ttsweb.counted import counted
 from ttsweb.terminal.plain_table import length, one_line
 

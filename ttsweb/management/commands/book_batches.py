@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ttsweb.client import Client
+from ttsweb.client.book_types import BookBatchReport
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.render_books import LAYOUT, come_back, follow_books
 from ttsweb.counted import counted
@@ -149,7 +150,7 @@ class Command(nouns.NounCommand):
         follow_books(self, client, batch, chosen)
 
 
-def _summary_lines(report: dict[str, Any]) -> list[str]:
+def _summary_lines(report: BookBatchReport) -> list[str]:
     """Return the summary as lines: a table of the books, and totals."""
     rows = [
         (one["index"] + 1, one["status"], length(one["audio_seconds"]),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 
 from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
-from ttsweb.client.types import Book, BookFileKind
+from ttsweb.client.book_types import Book, BookFileKind
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.errors import CommandError, StepError
 from ttsweb.commands.plan_switches import SWITCHES, edits_of, left_out_lines
