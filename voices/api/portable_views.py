@@ -34,9 +34,8 @@ from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
 from voices.portable.archive import ImportRefusedError
 from voices.portable.codes_file import MAX_CODES_BYTES
-from voices.portable.direct import create_voice_with_codes
 from voices.portable.export import ArchiveFile, export_voice
-from voices.portable.import_ import import_voice
+from voices.portable.import_ import create_voice_with_codes, import_voice
 
 _MADE_HEADERS = [
     OpenApiParameter("Location", str, OpenApiParameter.HEADER, response=[201, 202]),

@@ -1,23 +1,29 @@
-"""Make a voice of an archive: clips are checked and stored, codes are used where they can be."""
+"""Make a voice of an archive, or of clips with codes: checked, stored, ready if codes fit."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 from django.db import transaction
 from django.db.models import Model
 
+from ttsweb.counted import counted
+from voices import transitions
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import StoredClip, Voice
-from voices.objects import delete_objects, store_clip, tenant_of
-from voices.portable.adopt import Kept, adopt, known_codecs, store_codes
+from voices.objects import collect_clips, delete_objects, store_clip, tenant_of
 from voices.portable.archive import Archive, ImportRefusedError, open_archive
 from voices.portable.codes_file import MAX_CODES_BYTES, CheckedCodes, check_codes
 from voices.portable.manifest import read_manifest
+from voices.signals import answers_to, codecs_asked
 from voices.submit import NewClip, create_voice
 
 _BY_LENGTH = 200
@@ -145,3 +151,156 @@ def _create(
     )
     Voice.objects.filter(pk=voice.pk).update(consent_at=consent["at"])
     return voice
+
+
+@dataclass(frozen=True)
+class StoredCodes:
+    """Codes whose object is written and that no row names yet."""
+
+    clip: StoredClip
+    codes: CheckedCodes
+    key: str
+
+
+def store_codes(clip: StoredClip, codes: CheckedCodes) -> StoredCodes:
+    """Write the object under a name of its own.
+
+    Raises:
+        OSError: the storage cannot be written.
+    """
+    codec = codes.codec_fingerprint
+    name = f"codes/{clip.fingerprint}/{codec[:16]}-{uuid.uuid4().hex}.safetensors"
+    return StoredCodes(clip, codes, default_storage.save(name, ContentFile(codes.content)))
+
+
+def adopt(voice: Voice, stored: Sequence[StoredCodes]) -> list[str]:
+    """Give the codes to their clips, and make the voice ready if a loaded codec has them all.
+
+    Codes that a clip has already stay. Call inside the transaction that makes the voice.
+
+    Returns the keys of the objects that are not used.
+    """
+    unused = [
+        one.key
+        for one in stored
+        if not transitions.adopt_codes(
+            one.clip,
+            one.codes.codec_fingerprint,
+            key=one.key,
+            frames=one.codes.frames,
+            resampler=one.codes.resampler,
+        )
+    ]
+    version = voice.current_version
+    if version is not None:
+        any(transitions.ready_version(version, codec) for codec in sorted(loaded_codecs()))
+    return unused
+
+
+@dataclass
+class Kept:
+    """The clips and the objects of codes that were written before there is a voice."""
+
+    clips: list[uuid.UUID] = field(default_factory=list)
+    codes: list[StoredCodes] = field(default_factory=list)
+
+    def let_go(self) -> None:
+        """Remove what no voice uses."""
+        delete_objects(one.key for one in self.codes)
+        collect_clips(self.clips)
+
+
+def known_codecs() -> set[str]:
+    """Return the fingerprints of the codecs of all workers that were ever seen here."""
+    return set().union(*answers_to(codecs_asked, is_loaded=False))
+
+
+def loaded_codecs() -> set[str]:
+    """Return the fingerprints of the codecs that ready and living workers have loaded."""
+    return set().union(*answers_to(codecs_asked, is_loaded=True))
+
+
+def create_voice_with_codes(
+    fields: Mapping[str, Any],
+    *,
+    clips: Sequence[NewClip],
+    codes: Sequence[bytes],
+    by: str,
+    owner: AbstractBaseUser | AnonymousUser | None = None,
+    api_key: Model | None = None,
+) -> Voice:
+    """Make a voice whose clips bring their codes, safetensors objects in the same order.
+
+    Codes that a clip has here already stay instead of those that were sent.
+
+    Args:
+        fields: name, consent_statement, description, language, shared and cache_codes, as for
+            `create_voice`.
+
+    Raises:
+        ImportRefusedError: the codes are damaged, or not of these clips and the loaded codec.
+        ClipRejectedError, VoiceNameTakenError, KeyLimitError, OSError: as for `create_voice`.
+    """
+    checked = _check_pairs(clips, codes)
+    kept = Kept()
+    try:
+        tenant = tenant_of(owner.pk if owner else None)
+        pairs = zip(clips, checked, strict=True)
+        stored = [_store_pair(clip, one, kept, tenant) for clip, one in pairs]
+        with transaction.atomic():
+            voice = create_voice(**fields, clips=stored, by=by, owner=owner, api_key=api_key)
+            unused = adopt(voice, kept.codes)
+    except BaseException:
+        kept.let_go()
+        raise
+    delete_objects(unused)
+    return voice
+
+
+def _check_pairs(clips: Sequence[NewClip], codes: Sequence[bytes]) -> list[CheckedCodes]:
+    """Return the codes, each of its clip and all of one loaded codec."""
+    if len(clips) != len(codes):
+        raise ImportRefusedError(
+            "codes_required",
+            f"Each clip needs a file of codes, but there are {counted(len(clips), 'clip')} "
+            f"and {counted(len(codes), 'file')} of codes.",
+        )
+    checked = [check_codes(content) for content in codes]
+    for index, (clip, one) in enumerate(zip(clips, checked, strict=True)):
+        if one.clip_fingerprint != clip.fingerprint:
+            raise ImportRefusedError(
+                "codes_of_other_clip",
+                f"Codes {index} belong to another clip: their `clip` is "
+                f"{one.clip_fingerprint[:64]!r}, but the clip's sha256 is "
+                f"{clip.fingerprint}.",
+            )
+    _check_codecs({one.codec_fingerprint for one in checked})
+    return checked
+
+
+def _check_codecs(given: set[str]) -> None:
+    """Refuse codes of a codec that no worker has loaded at the moment."""
+    loaded = loaded_codecs()
+    if not loaded:
+        raise ImportRefusedError(
+            "codec_unknown",
+            "No worker is ready, so the loaded codec is not known. Start a worker, or send "
+            "the clips without codes.",
+        )
+    if len(given) > 1 or not given <= loaded:
+        raise ImportRefusedError(
+            "codes_of_other_codec",
+            "The codes were made with the codec "
+            f"{', '.join(one[:64] for one in sorted(given))}, but "
+            f"{', '.join(sorted(loaded))} is loaded. Send the clips without codes to have "
+            "them encoded here.",
+        )
+
+
+def _store_pair(clip: NewClip, codes: CheckedCodes, kept: Kept, tenant: str) -> NewClip:
+    """Store a clip's bytes and its codes."""
+    content = clip.content or b""
+    stored = store_clip(content, container=check_clip(content), tenant=tenant)
+    kept.clips.append(stored.pk)
+    kept.codes.append(store_codes(stored, codes))
+    return replace(clip, content=None, stored=stored)

@@ -17,7 +17,7 @@ from ttsweb.commands.job_arguments import (
     options_of,
     voices_of,
 )
-from ttsweb.commands.render_book import is_book
+from ttsweb.management.commands.render import is_book
 
 
 def read(*words: str) -> tuple[Any, dict[str, Any]]:
