@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from django.db.models import Q
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from rest_framework.exceptions import ErrorDetail, ValidationError
+from rest_framework.fields import empty
 from rest_framework.request import Request
 from rest_framework.serializers import CharField, Serializer
 
@@ -38,6 +40,7 @@ class DescribedScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyp
     """Hand on what a field says of itself."""
 
     target_class = "ttsweb.http.query_filters.DescribedField"
+    match_subclasses = True
 
     def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
         """Return the field's schema."""
@@ -54,6 +57,94 @@ def ids_of(most: int) -> dict[str, Any]:
     """Describe up to `most` ids with commas between them."""
     one = "-".join(f"{_HEX}{{{length}}}" for length in (8, 4, 4, 4, 12))
     return {"type": "string", "pattern": f"^{one}(,{one}){{0,{most - 1}}}$"}
+
+
+class Filter(DescribedField):
+    """Take a text of a query as a condition on rows.
+
+    Args:
+        read: returns what the text says, or raises the ValidationError.
+        condition: makes it a condition; by default that the column of the field's name is that.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        condition: Callable[[Any], Q] | None,
+        *,
+        schema: Mapping[str, Any],
+        help_text: str,
+    ) -> None:
+        super().__init__(schema=schema, required=False, help_text=help_text)
+        self.read, self.condition = read, condition
+
+    def run_validation(self, data: Any = empty) -> Any:
+        """Return the condition."""
+        found = self.read(super().run_validation(data))
+        if self.condition is not None:
+            return self.condition(found)
+        name = f"{self.field_name}__in" if isinstance(found, list) else self.field_name
+        return Q(**{str(name): found})
+
+
+def names_filter(
+    names: Sequence[str], help_text: str, condition: Callable[[list[str]], Q] | None = None
+) -> Filter:
+    """Return a filter by one or more of these names, separated by commas."""
+    known = list(names)
+    return Filter(
+        lambda text: read_choices(text, known),
+        condition,
+        schema=some_of(known),
+        help_text=help_text,
+    )
+
+
+def id_filter(noun: str, condition: Callable[[uuid.UUID], Q] | None = None) -> Filter:
+    """Return a filter by the id of a noun."""
+
+    def read(text: str) -> uuid.UUID:
+        try:
+            return uuid.UUID(text)
+        except ValueError as error:
+            raise ValidationError(f"Expected the id of a {noun}.") from error
+
+    return Filter(read, condition, schema=UUID, help_text=f"Id of a {noun}.")
+
+
+def ids_filter(nouns: str, most: int) -> Filter:
+    """Return a filter by several ids, separated by commas."""
+
+    def read(text: str) -> list[uuid.UUID]:
+        texts = text.split(",")
+        if len(texts) > most:
+            raise ValidationError(f"At most {most} ids are allowed.")
+        try:
+            return [uuid.UUID(one.strip()) for one in texts]
+        except ValueError as error:
+            raise ValidationError(f"Expected ids of {nouns}, separated by commas.") from error
+
+    return Filter(
+        read,
+        lambda ids: Q(pk__in=ids),
+        schema=ids_of(most),
+        help_text=f"Up to {most} ids, separated by commas.",
+    )
+
+
+def truth_filter(
+    help_text: str, condition: Callable[[bool], Q] | None = None, *, is_text: bool = False
+) -> Filter:
+    """Return a filter by true or false; with `is_text` described as one of these two texts."""
+
+    def read(text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ValidationError("Expected true or false.")
+        return text == "true"
+
+    texts = {"type": "string", "enum": ["true", "false"]}
+    schema = texts if is_text else {"type": "boolean"}
+    return Filter(read, condition, schema=schema, help_text=help_text)
 
 
 def check_list_query(request: Request, filters: type[Serializer[Any]]) -> None:

@@ -29,11 +29,7 @@ from ttsweb.http.nouns import (
     read_query,
 )
 from ttsweb.http.parsers import BoundedJSONParser
-from ttsweb.http.query_filters import (
-    DescribedField,
-    read_choices,
-    some_of,
-)
+from ttsweb.http.query_filters import DescribedField, names_filter, truth_filter
 from ttsweb.http.ranged import StoredObject, object_response
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
@@ -50,7 +46,14 @@ from voices.models import LANGUAGE_TAG, ReferenceClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.transitions import request_encoding
 
-_TRUTHS = {"true": True, "false": False}
+
+def _has_status(names: list[str]) -> Q:
+    """Return the condition for statuses of the newest version."""
+    newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
+    found = VoiceVersion.objects.filter(
+        status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
+    )
+    return Q(pk__in=found.values("voice"))
 
 
 class VoiceFilterSerializer(serializers.Serializer[Any]):
@@ -72,17 +75,13 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
         required=False,
         help_text="Language tag; `en` also finds `en-GB`.",
     )
-    status = DescribedField(
-        schema=some_of(VoiceVersion.Status.values),
-        required=False,
-        help_text="Status of the newest version; one or more, separated by commas.",
+    status = names_filter(
+        VoiceVersion.Status.values,
+        "Status of the newest version; one or more, separated by commas.",
+        _has_status,
     )
-    archived = DescribedField(
-        schema={"type": "boolean"}, required=False, help_text="`true` or `false`."
-    )
-    shared = DescribedField(
-        schema={"type": "boolean"}, required=False, help_text="`true` or `false`."
-    )
+    archived = truth_filter("`true` or `false`.")
+    shared = truth_filter("`true` or `false`.")
 
     def validate_name(self, value: str) -> Q:
         """Return the condition for a name."""
@@ -97,29 +96,6 @@ class VoiceFilterSerializer(serializers.Serializer[Any]):
         if not LANGUAGE_TAG.fullmatch(value):
             raise serializers.ValidationError("Expected a language tag such as en or pt-BR.")
         return Q(language__iexact=value) | Q(language__istartswith=f"{value}-")
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses of the newest version."""
-        names = read_choices(value, VoiceVersion.Status.values)
-        newest = VoiceVersion.objects.filter(voice=OuterRef("voice")).order_by("-number")
-        found = VoiceVersion.objects.filter(
-            status__in=names, voice__isnull=False, pk=Subquery(newest.values("pk")[:1])
-        )
-        return Q(pk__in=found.values("voice"))
-
-    def validate_archived(self, value: str) -> Q:
-        """Return the condition for voices that are put aside, or are not."""
-        return Q(archived=_truth(value))
-
-    def validate_shared(self, value: str) -> Q:
-        """Return the condition for voices that all users may speak with, or not all."""
-        return Q(shared=_truth(value))
-
-
-def _truth(value: str) -> bool:
-    if value not in _TRUTHS:
-        raise serializers.ValidationError("Expected true or false.")
-    return _TRUTHS[value]
 
 
 CONTENT_TYPES = {

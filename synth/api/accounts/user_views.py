@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from synth.api.accounts.permission_names import PermissionsField
 from synth.api.fields import StrictTextField
+from synth.api.option_fields import StrictBooleanField
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.nouns import ListView, Noun, list_rows
@@ -29,16 +30,6 @@ _USERNAME = r"^[\w.@+-]+$"
 _EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
 LARGEST_ID = 2**31 - 1  # of the column
 _OWN_RIGHTS = ("is_active", "is_staff", "is_superuser")
-
-
-class StrictBooleanField(serializers.BooleanField):
-    """Take JSON's true and false alone."""
-
-    def to_internal_value(self, data: Any) -> bool:
-        """Return the truth; anything else is an error."""
-        if not isinstance(data, bool):
-            raise serializers.ValidationError("Expected true or false.", code="invalid")
-        return data
 
 
 class UserUpdateSerializer(StrictSerializer):

@@ -12,10 +12,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.api.books.views import find_book
+from synth.api.fields import StrictNumberField
 from synth.audiobooks.changes import read_plan
 from synth.books.plan import PlannedChapter
-from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.query_filters import DescribedField, check_not_repeated
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.nouns import read_query
+from ttsweb.http.query_filters import check_not_repeated
 from ttsweb.http.schema import problems
 
 MAX_BLOCKS = 500
@@ -26,24 +28,20 @@ _MOST = 10**9
 class BlockQuerySerializer(serializers.Serializer[Any]):
     """Which blocks are asked for."""
 
-    offset = DescribedField(
-        schema={"type": "integer", "minimum": 0, "maximum": _MOST},
+    offset = StrictNumberField(
+        low=0,
+        high=_MOST,
+        whole=True,
         required=False,
         help_text="How many blocks to skip; 0 if left out.",
     )
-    limit = DescribedField(
-        schema={"type": "integer", "minimum": 1, "maximum": MAX_BLOCKS},
+    limit = StrictNumberField(
+        low=1,
+        high=MAX_BLOCKS,
+        whole=True,
         required=False,
         help_text=f"How many blocks to return at most; {MAX_BLOCKS} if left out.",
     )
-
-    def validate_offset(self, value: str) -> int:
-        """Return the number."""
-        return _number(value, 0, _MOST)
-
-    def validate_limit(self, value: str) -> int:
-        """Return the number."""
-        return _number(value, 1, MAX_BLOCKS)
 
 
 class BlockSerializer(serializers.Serializer[Any]):
@@ -81,10 +79,8 @@ class ChapterBlocksView(APIView):
     )
     def get(self, request: Request, book_id: uuid.UUID, chapter: str) -> Response:
         """List the blocks of a chapter: how each begins, and why some are not spoken."""
-        check_query(request, tuple(BlockQuerySerializer().fields))
         check_not_repeated(request)
-        query = BlockQuerySerializer(data=request.query_params.dict())
-        query.is_valid(raise_exception=True)
+        query = read_query(request, BlockQuerySerializer, context={"is_form": True})
         book = find_book(request, book_id)
         plan = read_plan(book)
         found = next((one for one in plan.chapters if one.id == chapter), None)
@@ -99,7 +95,7 @@ class ChapterBlocksView(APIView):
             "chapter": found.id,
             "title": found.title,
             "total": len(found.blocks),
-            "blocks": _blocks(found, **query.validated_data),
+            "blocks": _blocks(found, **query),
         }
         return Response(ChapterBlocksSerializer(told).data)
 
@@ -123,10 +119,3 @@ def _blocks(
             }
         )
     return found
-
-
-def _number(text: str, low: int, high: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(high))
-    if not is_number or not low <= int(text) <= high:
-        raise serializers.ValidationError(f"Expected a whole number from {low} to {high}.")
-    return int(text)

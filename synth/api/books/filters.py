@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,46 +11,9 @@ from rest_framework import serializers
 from synth.api.books.serializers import PAUSED, STATUSES
 from synth.models import BookSource, RenderJob
 from synth.transitions import UNFINISHED
-from ttsweb.http.query_filters import UUID, DescribedField, ids_of, read_choices, some_of
+from ttsweb.http.query_filters import id_filter, ids_filter, names_filter
 
 MAX_IDS = 200
-
-
-class BookFilterSerializer(serializers.Serializer[Any]):
-    """The filters of the list of books, as a condition on books."""
-
-    status = DescribedField(
-        schema=some_of(STATUSES),
-        required=False,
-        help_text="One or more states, separated by commas.",
-    )
-    ids = DescribedField(
-        schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, separated by commas."
-    )
-    batch = DescribedField(schema=UUID, required=False, help_text="Id of a batch of books.")
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses."""
-        return status_condition(read_choices(value, list(STATUSES)))
-
-    def validate_ids(self, value: str) -> Q:
-        """Return the condition for ids."""
-        texts = value.split(",")
-        if len(texts) > MAX_IDS:
-            raise serializers.ValidationError(f"At most {MAX_IDS} ids are allowed.")
-        try:
-            return Q(pk__in=[uuid.UUID(text.strip()) for text in texts])
-        except ValueError as error:
-            raise serializers.ValidationError(
-                "Expected ids of books, separated by commas."
-            ) from error
-
-    def validate_batch(self, value: str) -> Q:
-        """Return the condition for the books of a batch."""
-        try:
-            return Q(batch_entry__batch=uuid.UUID(value))
-        except ValueError as error:
-            raise serializers.ValidationError("Expected the id of a batch of books.") from error
 
 
 def status_condition(names: Iterable[str]) -> Q:
@@ -74,3 +36,11 @@ def _condition(name: str) -> Q:
         of_import = Q(job__isnull=True, state=name)
         return of_import | of_job if name in RenderJob.Status.values else of_import
     return of_job
+
+
+class BookFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the list of books, as a condition on books."""
+
+    status = names_filter(STATUSES, "One or more states, separated by commas.", status_condition)
+    ids = ids_filter("books", MAX_IDS)
+    batch = id_filter("batch of books", lambda batch: Q(batch_entry__batch=batch))

@@ -18,7 +18,7 @@ from synth.lexicons.store import MAX_INDEX, MODES, may_change
 from synth.models import Lexicon, LexiconEntry
 from synth.text.rules import MAX_RULE_CHARS
 from ttsweb.http.api import StrictSerializer
-from ttsweb.http.query_filters import DescribedField, read_choices, some_of
+from ttsweb.http.query_filters import names_filter
 
 _KINDS_HELP = (
     "`word`: whole words; `literal`: this text anywhere; `regex`: a pattern of the Python "
@@ -143,18 +143,13 @@ class EntryChangeSerializer(StrictSerializer):
 class LexiconFilterSerializer(StrictSerializer):
     """The filters of the list of lexicons."""
 
-    scope = DescribedField(
-        schema=some_of(Lexicon.Scope.values),
-        required=False,
-        help_text=f"One or more of {', '.join(Lexicon.Scope.values)}, separated by commas.",
+    scope = names_filter(
+        Lexicon.Scope.values,
+        f"One or more of {', '.join(Lexicon.Scope.values)}, separated by commas.",
     )
     name = serializers.CharField(
         required=False, max_length=100, help_text="Upper and lower case are the same."
     )
-
-    def validate_scope(self, value: str) -> Q:
-        """Return what rows have to meet."""
-        return Q(scope__in=read_choices(value, Lexicon.Scope.values))
 
     def validate_name(self, value: str) -> Q:
         """Return what rows have to meet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -22,12 +21,7 @@ from synth.review.listing import FLAGS, reviewable, to_review
 from ttsweb.http.api import ApiProblem, StrictSerializer
 from ttsweb.http.nouns import ListView, Noun, list_rows, read_body
 from ttsweb.http.pagination import CreatedCursorPagination
-from ttsweb.http.query_filters import (
-    UUID,
-    DescribedField,
-    read_choices,
-    some_of,
-)
+from ttsweb.http.query_filters import id_filter, names_filter, truth_filter
 from ttsweb.http.schema import problems
 
 _MOST = 2**63
@@ -90,73 +84,31 @@ def _is_rank(text: str) -> bool:
 STATUSES = [Segment.Status.FAILED.value, Segment.Status.DONE.value]
 
 
+def _is_flagged(names: list[str]) -> Q:
+    """Return the condition for flags of the kept take."""
+    found = Q()
+    for name in names:
+        found |= Q(kept_flags__contains=f'"{name}"')
+    return found & Q(status=Segment.Status.DONE)
+
+
 class ReviewFilterSerializer(serializers.Serializer[Any]):
     """The filters of the review list, as a condition on segments; `approved` is a flag."""
 
-    book = DescribedField(schema=UUID, required=False, help_text="Id of a book.")
-    job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
-    flag = DescribedField(
-        schema=some_of(list(FLAGS)),
-        required=False,
-        help_text="One or more flags, separated by commas.",
+    book = id_filter("book", lambda book: Q(job__book=book) | Q(job__sampled_book=book))
+    job = id_filter("job")
+    flag = names_filter(list(FLAGS), "One or more flags, separated by commas.", _is_flagged)
+    status = names_filter(STATUSES, "`failed`, `done` or both, separated by commas.")
+    heard = truth_filter(
+        "`true`: only segments with a take that can be heard; `false`: only segments without one.",
+        lambda is_heard: Q(take__isnull=not is_heard),
+        is_text=True,
     )
-    status = DescribedField(
-        schema=some_of(STATUSES),
-        required=False,
-        help_text="`failed`, `done` or both, separated by commas.",
+    approved = truth_filter(
+        "`true`: list approved and chosen takes instead of those that need a review.",
+        lambda _: Q(),  # the list is another one; the view takes it
+        is_text=True,
     )
-    heard = DescribedField(
-        schema={"type": "string", "enum": ["true", "false"]},
-        required=False,
-        help_text=(
-            "`true`: only segments with a take that can be heard; `false`: only segments "
-            "without one."
-        ),
-    )
-    approved = DescribedField(
-        schema={"type": "string", "enum": ["true", "false"]},
-        required=False,
-        help_text="`true`: list approved and chosen takes instead of those that need a review.",
-    )
-
-    def validate_book(self, value: str) -> Q:
-        """Return the condition for a book: its job, and that of its sample."""
-        book = _read_id(value, "book")
-        return Q(job__book=book) | Q(job__sampled_book=book)
-
-    def validate_job(self, value: str) -> Q:
-        """Return the condition for a job."""
-        return Q(job=_read_id(value, "job"))
-
-    def validate_flag(self, value: str) -> Q:
-        """Return the condition for flags of the kept take."""
-        found = Q()
-        for name in read_choices(value, list(FLAGS)):
-            found |= Q(kept_flags__contains=f'"{name}"')
-        return found & Q(status=Segment.Status.DONE)
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses."""
-        return Q(status__in=read_choices(value, STATUSES))
-
-    def validate_heard(self, value: str) -> Q:
-        """Return the condition for segments that can be listened to."""
-        if value not in ("true", "false"):
-            raise serializers.ValidationError("Expected true or false.")
-        return Q(take__isnull=value == "false")
-
-    def validate_approved(self, value: str) -> Q:
-        """Return no condition: the list is another one; see `wants_approved`."""
-        if value not in ("true", "false"):
-            raise serializers.ValidationError("Expected true or false.")
-        return Q()
-
-
-def _read_id(value: str, noun: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(value)
-    except ValueError as error:
-        raise serializers.ValidationError(f"Expected the id of a {noun}.") from error
 
 
 MAX_APPROVALS = 200

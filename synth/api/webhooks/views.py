@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -28,7 +28,7 @@ from synth.webhooks.urls import check_webhook_url
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.guarded_url import MOST_CHARACTERS
 from ttsweb.http.nouns import ListView, Noun, check_no_fields, list_rows
-from ttsweb.http.query_filters import UUID, DescribedField, read_choices, some_of
+from ttsweb.http.query_filters import id_filter, names_filter
 from ttsweb.http.schema import problems
 
 EVENTS = WebhookDelivery.Event.values
@@ -178,30 +178,11 @@ class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
 class DeliveryFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of deliveries, as a condition on them."""
 
-    status = DescribedField(
-        schema=some_of(WebhookDelivery.Status.values),
-        required=False,
-        help_text="One or more statuses, separated by commas.",
+    status = names_filter(
+        WebhookDelivery.Status.values, "One or more statuses, separated by commas."
     )
-    event = DescribedField(
-        schema=some_of(EVENTS), required=False, help_text="One or more events, separated by commas."
-    )
-    job = DescribedField(schema=UUID, required=False, help_text="Id of a job.")
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses."""
-        return Q(status__in=read_choices(value, WebhookDelivery.Status.values))
-
-    def validate_event(self, value: str) -> Q:
-        """Return the condition for events."""
-        return Q(event__in=read_choices(value, EVENTS))
-
-    def validate_job(self, value: str) -> Q:
-        """Return the condition for a job."""
-        try:
-            return Q(job_id=uuid.UUID(value))
-        except ValueError as error:
-            raise serializers.ValidationError("Expected the id of a job.") from error
+    event = names_filter(EVENTS, "One or more events, separated by commas.")
+    job = id_filter("job")
 
 
 def own_endpoints(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookEndpoint]:
