@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import uuid
 
-from django.core.exceptions import RequestDataTooBig
 from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
-from django.core.files.uploadedfile import UploadedFile
-from django.core.files.uploadhandler import FileUploadHandler
 
 from synth.audiobooks.start import check_startable
 from synth.books.images import image_size
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource
 from synth.transitions.books import replace_cover
+from ttsweb.http.body_limit import LimitHandler
 from voices.objects import delete_objects
 
 MAX_COVER_BYTES = 20 * 2**20
@@ -22,33 +20,18 @@ MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
 _ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
 
 
-class CoverTooLargeError(RequestDataTooBig):
-    """The file of a cover has too many bytes; becomes a 413."""
+class CoverLimitHandler(LimitHandler):
+    """Refuse a cover with too many bytes."""
 
     code = "cover_too_large"
 
+    def max_bytes(self) -> int:
+        """Return how many bytes a cover may have."""
+        return MAX_COVER_BYTES
 
-class CoverLimitHandler(FileUploadHandler):
-    """Count the bytes of the file; the handlers behind this one keep them."""
-
-    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
-        """Hand a chunk on.
-
-        Raises:
-            CoverTooLargeError: the file has more bytes than a cover may have.
-        """
-        if start + len(raw_data) > MAX_COVER_BYTES:
-            request = self.request
-            for handler in request.upload_handlers if request is not None else ():
-                handler.upload_interrupted()
-            raise CoverTooLargeError(
-                f"The cover is too large: at most {MAX_COVER_BYTES} bytes are allowed."
-            )
-        return raw_data
-
-    def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
-        """Leave the file to the handlers behind this one."""
-        return None
+    def sentence(self) -> str:
+        """Say that the cover is too large."""
+        return f"The cover is too large: at most {MAX_COVER_BYTES} bytes are allowed."
 
 
 def change_cover(book: BookSource, content: bytes | None) -> None:

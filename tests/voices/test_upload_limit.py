@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from django.http.multipartparser import MultiPartParser
 from pytest_django import Settings
 
-from voices.upload_limit import ClipTooLargeError
+from ttsweb.http.body_limit import UploadTooLargeError
 
 BOUNDARY = "x-boundary-x"
 HEAD = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="audio"; filename="a.wav"\r\n\r\n'
@@ -48,7 +48,7 @@ def test_an_upload_of_ten_gigabytes_is_not_read_to_its_end(
         "CONTENT_LENGTH": str(10_000 * MEBIBYTE),
     }
 
-    with pytest.raises(ClipTooLargeError, match="larger than 3") as caught:
+    with pytest.raises(UploadTooLargeError, match="larger than 3") as caught:
         MultiPartParser(meta, body, HttpRequest().upload_handlers).parse()
 
     assert body.sent < 10 * MEBIBYTE

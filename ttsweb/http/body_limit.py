@@ -1,7 +1,7 @@
-"""Refuse request bodies above a limit before they are written to disk.
+"""Refuse request bodies above a limit before they are written to disk, and files while they come.
 
 Django's ASGI handler spools a whole body before any upload handler sees a byte of it, so the
-limit has to stand in front of Django.
+limit of bodies has to stand in front of Django.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import django
+from django.core.exceptions import RequestDataTooBig
+from django.core.files.uploadedfile import UploadedFile
+from django.core.files.uploadhandler import FileUploadHandler
 from django.core.handlers.asgi import ASGIHandler
 
 from synth.openai.error_body import START as OPENAI_START
@@ -109,3 +112,46 @@ def get_asgi_application() -> ASGIHandler:
     """Set Django up and return its application."""
     django.setup(set_prefix=False)
     return MeasuringHandler()
+
+
+class UploadTooLargeError(RequestDataTooBig):
+    """A file of an upload has too many bytes; becomes a 413 with this code."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class LimitHandler(FileUploadHandler):
+    """Count the bytes of each file; the handlers behind this one keep them.
+
+    Attributes:
+        code: of the refusal.
+    """
+
+    code: ClassVar[str]
+
+    def max_bytes(self) -> int:
+        """Return how many bytes a file may have."""
+        raise NotImplementedError
+
+    def sentence(self) -> str:
+        """Say that the file is too large."""
+        raise NotImplementedError
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
+        """Hand a chunk on.
+
+        Raises:
+            UploadTooLargeError: the file has too many bytes.
+        """
+        if start + len(raw_data) > self.max_bytes():
+            request = self.request  # Django would remove what the others wrote at a later moment
+            for handler in request.upload_handlers if request is not None else ():
+                handler.upload_interrupted()
+            raise UploadTooLargeError(self.code, self.sentence())
+        return raw_data
+
+    def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
+        """Leave the file to the handlers behind this one."""
+        return None

@@ -59,16 +59,7 @@ class BookAudioView(APIView):
         chapter = query.get("chapter")
         if chapter is not None:
             return _chapter_answer(request, book, job, int(chapter))
-        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
-        if not has_audio(job) or export is None:
-            if job.status in UNFINISHED:
-                raise ApiProblem(
-                    409,
-                    "book_not_finished",
-                    "The book is not finished yet; ask again after `Retry-After` seconds.",
-                    retry_after=POLL_SECONDS,
-                )
-            raise without_file(job, "book", "book_without_audio")
+        export = _export_of(job, "book", "book_not_finished")
         name = safe_name(title_of(book)[:MAX_FILE_NAME_CHARS], f"book-{str(book.pk)[:8]}")
         stored = StoredObject(
             key=export.key,
@@ -98,6 +89,26 @@ def _chapter_answer(
     return content_answer(request, row, book)
 
 
+def _export_of(job: RenderJob, noun: str, open_code: str) -> Export:
+    """Return the file of a job that is a book's or its sample's.
+
+    Raises:
+        ApiProblem: 409 with `open_code` while the job goes on, 404 where it has ended without.
+    """
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    if has_audio(job) and export is not None:
+        return export
+    if job.status in UNFINISHED:
+        raise ApiProblem(
+            409,
+            open_code,
+            f"The {noun} is not finished yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
+        )
+    missing = "book_without_audio" if noun == "book" else "book_without_sample"
+    raise without_file(job, noun, missing)
+
+
 class BookSampleView(APIView):
     """The sample of a book."""
 
@@ -113,16 +124,7 @@ class BookSampleView(APIView):
         job = book.sample_job
         if job is None:
             raise ApiProblem(404, "book_without_sample", "This book has no sample.")
-        export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
-        if not has_audio(job) or export is None:
-            if job.status in UNFINISHED:
-                raise ApiProblem(
-                    409,
-                    "sample_not_ready",
-                    "The sample is not finished yet; ask again after `Retry-After` seconds.",
-                    retry_after=POLL_SECONDS,
-                )
-            raise without_file(job, "sample", "book_without_sample")
+        export = _export_of(job, "sample", "sample_not_ready")
         stored = StoredObject(
             key=export.key,
             content_type=FORMATS[export.format].content_type,

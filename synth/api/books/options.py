@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import RequestDataTooBig
-from django.core.files.uploadedfile import UploadedFile
-from django.core.files.uploadhandler import FileUploadHandler
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
@@ -23,6 +20,7 @@ from synth.jobs.rejections import SubmitRejectedError
 from synth.models import PRIORITIES
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
 from ttsweb.http.api import StrictSerializer
+from ttsweb.http.body_limit import LimitHandler
 
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
 NOT_OF_BOOKS = ("live", "deadline")
@@ -205,31 +203,19 @@ class BookPrioritySerializer(StrictSerializer):
     priority = serializers.ChoiceField(choices=list(PRIORITIES))
 
 
-class BookTooLargeError(RequestDataTooBig):
-    """A file of an upload is above `TTS_MAX_BOOK_BYTES`; becomes a 413."""
+class BookLimitHandler(LimitHandler):
+    """Refuse a book above `TTS_MAX_BOOK_BYTES`."""
 
     code = "book_too_large"
 
+    def max_bytes(self) -> int:
+        """Return how many bytes a book may have."""
+        limit: int = settings.MAX_BOOK_BYTES
+        return limit
 
-class BookLimitHandler(FileUploadHandler):
-    """Count the bytes of the file; the handlers behind this one keep them."""
-
-    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes:
-        """Hand a chunk on.
-
-        Raises:
-            BookTooLargeError: the file has more bytes than a book may have.
-        """
-        if start + len(raw_data) > settings.MAX_BOOK_BYTES:
-            request = self.request
-            for handler in request.upload_handlers if request is not None else ():
-                handler.upload_interrupted()
-            raise BookTooLargeError(
-                f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are "
-                "allowed. TTS_MAX_BOOK_BYTES sets the limit."
-            )
-        return raw_data
-
-    def file_complete(self, file_size: int) -> UploadedFile[bytes] | None:
-        """Leave the file to the handlers behind this one."""
-        return None
+    def sentence(self) -> str:
+        """Say that the book is too large."""
+        return (
+            f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are allowed. "
+            "TTS_MAX_BOOK_BYTES sets the limit."
+        )
