@@ -31,8 +31,8 @@ LAW: dict[str, tuple[str, ...]] = {
         "workers.bounded_child",
         "synth.contract",
         "synth.formats",
+        "synth.made_file",
         "synth.models",
-        "synth.transitions",
     ),
     "workers.book_files": (
         "workers.audio",

@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from django.core.files import File
-from django.core.files.storage import default_storage
-
 from synth import transitions
+from synth.made_file import MadeFile
 from synth.models import Export, RenderJob, Segment, Take
-from synth.transitions import StoredFile
 from synth.transitions.batches import ZIP
 from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
@@ -28,7 +25,7 @@ from workers.audio.joined_takes import (
     TakeMissingError,
     TakesChangedError,
 )
-from workers.audio.mastering import FileWish, MadeFile, make_file
+from workers.audio.mastering import FileWish, make_file
 from workers.audio.writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
 from workers.book_files.book_audio import BookFileError
@@ -53,7 +50,7 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
 
     Short ones come together: their rows are read at once, and written in one transaction.
     """
-    files: dict[Claim, StoredFile] = {}
+    files: dict[Claim, MadeFile] = {}
     held = {claim.fence: claim for claim in claims}
     try:
         for claim, make in _read(claims):
@@ -120,7 +117,7 @@ def _is_text(export: Export) -> bool:
     return export.job.kind == RenderJob.Kind.SPEECH
 
 
-def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> StoredFile:
+def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> MadeFile:
     """Make a file and bring it into the storage."""
     export, make = find()
     process.scratch.mkdir(parents=True, exist_ok=True)
@@ -128,15 +125,11 @@ def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> StoredFile:
         prefix="export-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as folder:
         path = Path(folder) / f"export.{export.format}"
-        made = make(path, is_unwanted=lambda: claim.is_lost)
-        name = f"exports/{made.sha256}/{uuid.uuid4().hex}.{export.format}"
-        with path.open("rb") as file:
-            key = default_storage.save(name, File(file))
-    return StoredFile(key, made.size_bytes, made.sha256, made.seconds, made.facts)
+        return make(path, is_unwanted=lambda: claim.is_lost).stored(path, export.format)
 
 
 def _finish(
-    process: WorkerProcess, files: dict[Claim, StoredFile], held: dict[Claim, HeldClaim]
+    process: WorkerProcess, files: dict[Claim, MadeFile], held: dict[Claim, HeldClaim]
 ) -> None:
     """Write that the files are there; one that cannot be written does not hold up the others."""
     if not files:

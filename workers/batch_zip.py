@@ -19,10 +19,11 @@ from django.core.files.storage import default_storage
 from django.db.models import Prefetch
 
 from synth.formats import FORMATS
+from synth.made_file import MadeFile
 from synth.models import Export, RenderJob
-from synth.transitions import UNFINISHED, FileFacts
+from synth.transitions import UNFINISHED
 from synth.transitions.batches import WITH_AUDIO
-from workers.audio.mastering import ExportUnwantedError, MadeFile
+from workers.audio.mastering import ExportUnwantedError
 
 MAX_NAME_BYTES = 160  # of the 255 that file systems take
 MANIFEST_JSON, MANIFEST_CSV = "manifest.json", "manifest.csv"
@@ -159,9 +160,7 @@ def zip_batch(path: Path, batch: RenderJob, *, is_unwanted: Callable[[], bool]) 
         about = {"batch": str(batch.pk), "created_at": batch.created_at.isoformat()}
         target.writestr(_entry(MANIFEST_JSON), manifest_json(about, rows), zipfile.ZIP_DEFLATED)
         target.writestr(_entry(MANIFEST_CSV), manifest_csv(rows), zipfile.ZIP_DEFLATED)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return MadeFile(digest, path.stat().st_size, seconds, FileFacts())
+    return MadeFile.of(path, duration_seconds=seconds)
 
 
 def _items(batch: RenderJob) -> Iterator[tuple[RenderJob, Export | None]]:

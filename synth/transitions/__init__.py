@@ -21,8 +21,6 @@ from synth.transitions.claims import (
     wait_for_takes,
 )
 from synth.transitions.files import (
-    FileFacts,
-    StoredFile,
     claimable_book_files,
     claimable_exports,
     fail_export,
@@ -63,9 +61,7 @@ from ttsweb.leases import Claim
 __all__ = [
     "UNFINISHED",
     "Claim",
-    "FileFacts",
     "SegmentClaim",
-    "StoredFile",
     "begin_takes",
     "cancel_batch",
     "cancel_job",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import transaction
@@ -13,6 +12,7 @@ from django.db.models import Q, QuerySet
 
 from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import lock_jobs, update_jobs
+from synth.made_file import MadeFile
 from synth.models import BookFile, Export, ExportCues, RenderJob
 from synth.transitions.batches import finish_batch
 from synth.transitions.jobs import STOPPING, JobStatus, end_job, end_whole_jobs, telling_failure
@@ -23,42 +23,17 @@ from ttsweb.work import FILL_LIVE, Kind, enqueue, enqueue_task
 from voices.objects import delete_objects_on_commit
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """What is known of a file beside its bytes.
-
-    `report` is what was measured of it, `peaks` its waveform, at most 1,000 values of 0 to 255;
-    `cues` holds (segment id, first sample, sample after the last) at `sample_rate`.
-    """
-
-    report: dict[str, Any] = field(default_factory=dict)
-    peaks: Sequence[int] = ()
-    cues: Sequence[tuple[int, int, int]] = ()
-    sample_rate: int = 0
-
-
 def claimable_exports() -> QuerySet[Export]:
     """Return the exports that wait for a CPU worker now, oldest first."""
     return leases.claimable(Export).order_by("job__priority", "created_at")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A job's file that is in the storage: its object, and what is known of it."""
-
-    key: str
-    size_bytes: int
-    sha256: str
-    duration_seconds: float
-    facts: FileFacts = field(default_factory=FileFacts)
-
-
 def finish_export(claim: Claim, **file: Any) -> bool:
-    """Publish a job's file, a `StoredFile`, and end the job; False when the claim is gone."""
-    return bool(finish_exports({claim: StoredFile(**file)}))
+    """Publish a job's file, by the fields of `MadeFile`; False when the claim is gone."""
+    return bool(finish_exports({claim: MadeFile(**file)}))
 
 
-def finish_exports(files: Mapping[Claim, StoredFile]) -> set[Claim]:
+def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
     """Publish the files of many jobs and end the jobs, in one transaction.
 
     Returns:
@@ -67,11 +42,11 @@ def finish_exports(files: Mapping[Claim, StoredFile]) -> set[Claim]:
     with transaction.atomic():
         lock_jobs(RenderJob.objects.filter(exports__in=[claim.pk for claim in files]))
         done = {claim: file for claim, file in files.items() if _publish(claim, file)}
-        cues = {claim.pk: file.facts for claim, file in done.items() if file.facts.cues}
         ExportCues.objects.bulk_create(
             [
-                ExportCues(export_id=pk, sample_rate=facts.sample_rate, cues=list(facts.cues))
-                for pk, facts in cues.items()
+                ExportCues(export_id=claim.pk, sample_rate=file.sample_rate, cues=list(file.cues))
+                for claim, file in done.items()
+                if file.cues
             ],
             update_conflicts=True,
             unique_fields=["export"],
@@ -87,17 +62,13 @@ def finish_exports(files: Mapping[Claim, StoredFile]) -> set[Claim]:
     return set(done)
 
 
-def _publish(claim: Claim, file: StoredFile) -> bool:
+def _publish(claim: Claim, file: MadeFile) -> bool:
     return leases.end(
         Export,
         claim,
         Export.Status.DONE,
-        key=file.key,
-        size_bytes=file.size_bytes,
-        sha256=file.sha256,
-        duration_seconds=file.duration_seconds,
-        report=file.facts.report,
-        peaks=list(file.facts.peaks),
+        **file.columns,
+        peaks=list(file.peaks),
     )
 
 
@@ -236,12 +207,16 @@ def claimable_book_files() -> QuerySet[BookFile]:
     return leases.claimable(BookFile).order_by("job__priority", "created_at")
 
 
-def finish_book_file(claim: Claim, facts: Mapping[str, Any]) -> bool:
+def finish_book_file(
+    claim: Claim, file: MadeFile, *, content_digest: str, is_partial: bool
+) -> bool:
     """Publish a file: CLAIMED -> DONE; False when the claim is gone.
 
     Args:
-        facts: key, size_bytes, sha256, duration_seconds, report, content_digest, is_partial.
+        content_digest: of what it is made of.
+        is_partial: chapters that it should have are missing.
     """
+    facts = file.columns | {"content_digest": content_digest, "is_partial": is_partial}
     return leases.end(BookFile, claim, Status.DONE, error_code="", error_message="", **facts)
 
 

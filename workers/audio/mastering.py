@@ -7,7 +7,6 @@ written again, a few times at most, until both are as asked or cannot be.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from synth.contract import AudioArray
-from synth.transitions import FileFacts
+from synth.made_file import MadeFile
 from workers.audio.clips import WaveformPeaks
 from workers.audio.filter_graph import resample
 from workers.audio.joined_takes import Cue, JoinedTakes
@@ -129,15 +128,6 @@ class FileWish:
     loudness: float | None = None
 
 
-class MadeFile(NamedTuple):
-    """What became of the takes: a file of `seconds` with this digest and size."""
-
-    sha256: str
-    size_bytes: int
-    seconds: float
-    facts: FileFacts
-
-
 @dataclass(slots=True)
 class _Level:
     """How loud the next writing is to be: one gain, and the ceiling of its peaks, both in dB.
@@ -188,16 +178,14 @@ def make_file(
         if not _adjust(level, written, wish.loudness):
             break
         written = _write(path, blocks, rate, wish, level)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    seconds = written.num_samples / rate
-    facts = FileFacts(
+    return MadeFile.of(
+        path,
+        duration_seconds=written.num_samples / rate,
         report=_report(path, written, rate, wish, level),
         peaks=written.peaks,
         cues=_cues_at(takes.cues, takes.sample_rate, rate),
         sample_rate=rate,
     )
-    return MadeFile(digest, path.stat().st_size, seconds, facts)
 
 
 class _Source:

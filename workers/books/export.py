@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +12,9 @@ from django.db.models import Q
 
 from synth.audiobooks.file_options import preset_of
 from synth.formats import BOOK_FILES
+from synth.made_file import MadeFile
 from synth.models import BookSource, Export, RenderJob
-from synth.transitions import FileFacts
-from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU, ExportUnwantedError, MadeFile
+from workers.audio.mastering import MAX_PEAKS, TARGET_TOLERANCE_LU, ExportUnwantedError
 from workers.book_files.chapter_encodes import ChapterFile, Encoder, EncodeUnwantedError, Encoding
 from workers.book_files.chapter_files import make_one_file
 from workers.book_files.chapter_mastering import Mastering
@@ -76,8 +75,6 @@ def make_book(path: Path, export: Export, *, is_unwanted: Callable[[], bool]) ->
     except EncodeUnwantedError as error:
         raise ExportUnwantedError from error
     cache.trim()
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     rate, size = chapters[0].sample_rate, path.stat().st_size
     seconds = marks[-1].end / rate
     report = {
@@ -88,13 +85,14 @@ def make_book(path: Path, export: Export, *, is_unwanted: Callable[[], bool]) ->
         "assembly_realtime": realtime(seconds, started),
         "cover_note": book.cover_note,
     }
-    facts = FileFacts(
+    return MadeFile.of(
+        path,
+        duration_seconds=seconds,
         report=report,
         peaks=peaks_of_book(chapters, most=MAX_PEAKS),
         cues=_cues(chapters, marks, book.segment_ids),
         sample_rate=rate,
     )
-    return MadeFile(digest, size, seconds, facts)
 
 
 def realtime(seconds: float, started: float) -> float | None:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import tempfile
 import time
-import uuid
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from django.core.files import File
-from django.core.files.storage import default_storage
+from typing import Any
 
 from synth import transitions
 from synth.audiobooks.file_options import Kind, preset_of
 from synth.audiobooks.files import BookContent, content_of
+from synth.made_file import MadeFile
 from synth.models import BookFile, BookSource, RenderJob, Take
 from synth.transitions.segment_edits import render_lost_again
 from ttsweb.storage import TEMPORARY_SUFFIX
@@ -45,14 +41,6 @@ class ChaptersOpenError(Exception):
     """Chapters that the file is to have are rendered again; it waits for them."""
 
 
-class _MadeFile(NamedTuple):
-    path: Path
-    seconds: float
-    report: dict[str, Any]
-    content_digest: str
-    is_partial: bool
-
-
 def make_book_file(process: WorkerProcess, claim: HeldClaim) -> None:
     """Make a claimed file and finish, fail or release it."""
     with settle_errors(process, claim, _settle_known):
@@ -66,40 +54,34 @@ def _make(process: WorkerProcess, claim: HeldClaim) -> None:
     with tempfile.TemporaryDirectory(
         prefix="book-file-", suffix=TEMPORARY_SUFFIX, dir=process.scratch
     ) as folder:
-        made = _write(row, source, Path(folder), claim)
-        with made.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        with made.path.open("rb") as file:
-            name = f"exports/{digest}/{uuid.uuid4().hex}.{row.kind}"
-            key = default_storage.save(name, File(file))
-        size = made.path.stat().st_size
-    facts = {
-        "key": key,
-        "size_bytes": size,
-        "sha256": digest,
-        "duration_seconds": made.seconds,
-        "report": made.report,
-        "content_digest": made.content_digest,
-        "is_partial": made.is_partial,
-    }
-    finish = partial(transitions.finish_book_file, claim.fence, facts)
+        path, chapter = Path(folder) / f"made.{row.kind}", row.options.get("chapter")
+        content = content_of(source, row.job)
+        made = _write(path, row, source, content, claim).stored(path, row.kind)
+    finish = partial(
+        transitions.finish_book_file,
+        claim.fence,
+        made,
+        content_digest=content.digest(chapter),
+        is_partial=not content.is_whole(chapter),
+    )
     if retry_while_away(finish):
-        logger.info("file of a book made: kind=%s seconds=%.1f", row.kind, made.seconds)
+        logger.info("file of a book made: kind=%s seconds=%.1f", row.kind, made.duration_seconds)
     else:
-        delete_objects([key])
+        delete_objects([made.key])
 
 
-def _write(row: BookFile, source: BookSource, folder: Path, claim: HeldClaim) -> _MadeFile:
-    """Make a file in a folder, of what is there now."""
+def _write(
+    path: Path, row: BookFile, source: BookSource, content: BookContent, claim: HeldClaim
+) -> MadeFile:
+    """Make a file in the folder of `path`, of what is there now."""
     started = time.perf_counter()
-    job, chapter = row.job, row.options.get("chapter")
+    job, chapter, folder = row.job, row.options.get("chapter"), path.parent
 
     def is_unwanted() -> bool:
         # Chapters are encoded elsewhere, for longer than the sweep lets a still folder be.
         os.utime(folder)
         return claim.is_lost
 
-    content = content_of(source, job)
     _check_there(row, content, chapter)
     cache = encode_cache()
     mastering = mastering_of(
@@ -111,7 +93,6 @@ def _write(row: BookFile, source: BookSource, folder: Path, claim: HeldClaim) ->
     book = read_job_book(job, source, cache, indexes=indexes, is_unwanted=is_unwanted)
     if chapter is not None:
         book = book.only(chapter)
-    path = folder / f"made.{row.kind}"
     order = FileOrder(
         kind=row.kind,
         options=row.options,
@@ -133,13 +114,7 @@ def _write(row: BookFile, source: BookSource, folder: Path, claim: HeldClaim) ->
     report["assembly_realtime"] = realtime(made.seconds, started)
     if row.kind == Kind.REPORT:
         write_report(path, report)
-    return _MadeFile(
-        path,
-        made.seconds,
-        report,
-        content.digest(chapter),
-        is_partial=not content.is_whole(chapter),
-    )
+    return MadeFile.of(path, duration_seconds=made.seconds, report=report)
 
 
 def _check_there(row: BookFile, content: BookContent, chapter: int | None) -> None:

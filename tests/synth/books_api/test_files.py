@@ -17,6 +17,7 @@ from rest_framework.test import APIClient
 
 from synth import transitions
 from synth.audiobooks.start import start_book
+from synth.made_file import MadeFile
 from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
 from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
@@ -57,11 +58,10 @@ def finish(row_id: str, content_digest: str = "old") -> BookFile:
     claim = claim_row(BookFile, row_id, worker="w")
     assert claim is not None
     key = default_storage.save(f"exports/{row_id}", ContentFile(b"0123456789"))
-    facts = {
-        "key": key, "size_bytes": 10, "sha256": "a" * 64, "duration_seconds": 1.0, "report": {},
-        "content_digest": content_digest, "is_partial": False,
-    }  # fmt: skip
-    assert transitions.finish_book_file(claim, facts)
+    made = MadeFile("a" * 64, 10, 1.0, key=key)
+    assert transitions.finish_book_file(
+        claim, made, content_digest=content_digest, is_partial=False
+    )
     return BookFile.objects.get(pk=row_id)
 
 
@@ -263,7 +263,8 @@ def test_deleted_file_is_gone_and_a_late_worker_changes_nothing(
     answers = [api.delete(path_of(book, f"/files/{one}")) for one in (row.pk, late)]
 
     assert [one.status_code for one in answers] == [204, 204]
-    assert not transitions.finish_book_file(claim, {"key": "late"})
+    made = MadeFile("a" * 64, 10, 1.0, key="late")
+    assert not transitions.finish_book_file(claim, made, content_digest="", is_partial=False)
     assert stored_objects() == before
     assert api.get(path_of(book, f"/files/{late}")).json()["code"] == "book_file_not_found"
 
