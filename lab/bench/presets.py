@@ -206,7 +206,7 @@ def _write_files(shape: Preset, folder: Path, seed: int, device: torch.device) -
     float32 = torch.float32
     encoder = codec_half(CodecEncoder, shape, device=device, dtype=float32, seed=seed).cpu()
     decoder = codec_half(CodecDecoder, shape, device=device, dtype=float32, seed=seed).cpu()
-    save_file(_unfolded(encoder) | _unfolded(decoder), folder / SAFETENSORS_NAME)
+    save_file(_unfold_weights(encoder) | _unfold_weights(decoder), folder / SAFETENSORS_NAME)
 
 
 def _disk_name(path: str) -> str:
@@ -217,7 +217,7 @@ def _disk_name(path: str) -> str:
     return f"text_model.model.{rest}"
 
 
-def _unfolded(half: nn.Module) -> dict[str, Tensor]:
+def _unfold_weights(half: nn.Module) -> dict[str, Tensor]:
     """Return a half's weights as a file names them, those with a norm as norm and direction.
 
     The direction is the weight itself: divided by its own length it folds back to the same bits.

@@ -72,7 +72,7 @@ class DecodeBatch:
         kept = PrefixCache(self.state.cache.num_bytes)
         for start in range(0, batch, at_once):
             start_slots(model, self.state, starts[start : start + at_once], kept)
-        self._start = _copied(self.state)
+        self._start = _copy_state(self.state)
 
     @property
     def cache_length(self) -> int:
@@ -183,7 +183,7 @@ def random_prompt(model: DualAR, positions: int, *, seed: int) -> Tensor:
     return columns
 
 
-def _copied(state: DecodeState) -> dict[str, Any]:
+def _copy_state(state: DecodeState) -> dict[str, Any]:
     """Return copies of a state's tensors and lists, its caches excepted."""
     copies: dict[str, Any] = {}
     for field in fields(state):

@@ -124,7 +124,7 @@ def _encode_stages(encoder: CodecEncoder, samples: Tensor) -> dict[str, Tensor]:
         "pre_module": encoder.quantizer.pre_module,
     }
     frames = -(-samples.shape[0] // encoder.config.hop_length)
-    with _captured(modules) as found, torch.inference_mode():
+    with _capture_outputs(modules) as found, torch.inference_mode():
         (codes,) = encoder.encode([samples], max_batch_frames=frames)
         z = found["pre_module"][None]
         _, semantic = encoder.quantizer.semantic_quantizer.encode(z)
@@ -141,7 +141,7 @@ def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
     """Return everything that the vectors know of a decoding, from one pass through `decode`."""
     modules = {"post_module": decoder.quantizer.post_module, "upsample": decoder.quantizer.upsample}
     before = codes.clone()
-    with _captured(modules) as found, torch.inference_mode():
+    with _capture_outputs(modules) as found, torch.inference_mode():
         audio = decode_whole(decoder, codes)
         semantic = decoder.quantizer.semantic_quantizer.decode(codes[None, :1])
         residual = decoder.quantizer.quantizer.decode(codes[None, 1:])
@@ -155,7 +155,7 @@ def _decode_stages(decoder: CodecDecoder, codes: Tensor) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _captured(modules: dict[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+def _capture_outputs(modules: dict[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
     """Collect what these modules return for a batch of one, under their names."""
     found: dict[str, Tensor] = {}
 
@@ -309,18 +309,20 @@ def _check_short(
         try:
             encoded = encode_reference(encoder, waveform, rate, ResamplerChoice.AUTO)
         except ReferenceAudioError as error:
-            yield CaseResult(VOICES, case, _expected(row, outcome), error.code, row["samples"] == 0)
+            yield CaseResult(
+                VOICES, case, _expect_outcome(row, outcome), error.code, row["samples"] == 0
+            )
             continue
         codes = torch.from_numpy(encoded.codes)
         frames = codes.shape[1]
         wanted = outcome.get("frames", -(-encoded.num_samples // encoder.config.hop_length))
         passed = row["samples"] > 0 and frames == wanted
-        yield CaseResult(VOICES, case, _expected(row, outcome), f"{frames} frames", passed)
+        yield CaseResult(VOICES, case, _expect_outcome(row, outcome), f"{frames} frames", passed)
         if f"{way}.codes" in entries:
             yield compare_equal(VOICES, f"{case}.codes", codes, entries[f"{way}.codes"])
 
 
-def _expected(row: dict[str, Any], outcome: dict[str, Any]) -> str:
+def _expect_outcome(row: dict[str, Any], outcome: dict[str, Any]) -> str:
     if row["samples"] == 0:
         return "an error"
     return f"{outcome['frames']} frames" if "frames" in outcome else "frames (refusal not copied)"

@@ -93,7 +93,7 @@ def _write_variant(source: Path, target: Path, content: object) -> None:
         shutil.copy(config, target)
 
 
-def _prefixed(state: Mapping[str, Tensor], prefix: str) -> State:
+def _add_prefix(state: Mapping[str, Tensor], prefix: str) -> State:
     return {f"{prefix}{name}": tensor for name, tensor in state.items()}
 
 
@@ -108,18 +108,18 @@ def _without(state: State, name: str) -> State:
 _VARIANTS: dict[str, Callable[[State], object]] = {
     "plain": lambda state: state,
     "state_dict": lambda state: {"state_dict": state},
-    "generator": lambda state: _prefixed(state, "generator."),
-    "state_dict_generator": lambda state: {"state_dict": _prefixed(state, "generator.")},
+    "generator": lambda state: _add_prefix(state, "generator."),
+    "state_dict_generator": lambda state: {"state_dict": _add_prefix(state, "generator.")},
     "generator_and_others": lambda state: (
-        _prefixed(state, "generator.") | {"discriminator.weight": torch.ones(2)}
+        _add_prefix(state, "generator.") | {"discriminator.weight": torch.ones(2)}
     ),
     # The plain one would fit, and would be heard.
     "generator_partly": lambda state: (
-        _prefixed(state, "generator.") | {REMOVED: torch.ones_like(state[REMOVED])}
+        _add_prefix(state, "generator.") | {REMOVED: torch.ones_like(state[REMOVED])}
     ),
     "one_generator_name": lambda state: state | {"generator.step": torch.ones(1)},
     "generator_object": lambda state: {"generator": state},
-    "module_generator": lambda state: _prefixed(state, "module.generator."),
+    "module_generator": lambda state: _add_prefix(state, "module.generator."),
     "model_key": lambda state: {"model": state},
     "extra_tensor": lambda state: state | {ADDED: torch.ones(2)},
     "missing_tensor": lambda state: _without(state, REMOVED),

@@ -51,7 +51,7 @@ def run_forced_compiled(model: DualAR, prompt: Tensor, steps: Tensor) -> Forced:
     return Forced(prefill.float(), hidden, model.slow.logits(hidden).float())
 
 
-def _compiled(*checks: Callable[..., Iterator[CaseResult]], **options: object) -> Check:
+def _check_compiled(*checks: Callable[..., Iterator[CaseResult]], **options: object) -> Check:
     def run(folder: GoldenFolder) -> Iterator[CaseResult]:
         try:
             native_library()
@@ -63,8 +63,8 @@ def _compiled(*checks: Callable[..., Iterator[CaseResult]], **options: object) -
     return run
 
 
-_frames = partial(_compiled, form=LinearForm.NATIVE)
-_codec = partial(_compiled, compiled=True)
+_frames = partial(_check_compiled, form=LinearForm.NATIVE)
+_codec = partial(_check_compiled, compiled=True)
 
 CHECKS: dict[str, Check] = {
     "lm.safetensors": _frames(check_lm, run=run_forced_compiled),

@@ -108,7 +108,7 @@ def _verdict(result: CaseResult) -> str:
 def _all_results(
     folder: GoldenFolder, path: str, leave_out: Collection[str]
 ) -> Iterator[CaseResult]:
-    for name, check in _registered(path):
+    for name, check in _list_checks(path):
         if name in leave_out:
             continue
         if not _place(folder, name).exists():
@@ -116,7 +116,7 @@ def _all_results(
             continue
         yield from _run(folder, name, check)
     if path == PLAIN and not leave_out:  # the others leave files alone on purpose
-        yield from _unclaimed(folder)
+        yield from _find_unclaimed(folder)
 
 
 def _place(folder: GoldenFolder, name: str) -> Path:
@@ -124,7 +124,7 @@ def _place(folder: GoldenFolder, name: str) -> Path:
     return folder.root / name if "/" in name else folder.vectors / name
 
 
-def _registered(path: str) -> Iterator[tuple[str, Check]]:
+def _list_checks(path: str) -> Iterator[tuple[str, Check]]:
     for module in PATHS[path]:
         yield from module.CHECKS.items()
 
@@ -141,9 +141,9 @@ def _run(folder: GoldenFolder, name: str, check: Check) -> Iterator[CaseResult]:
         yield CaseResult(name, f"after {last}", "no exception", found, False)
 
 
-def _unclaimed(folder: GoldenFolder) -> Iterator[CaseResult]:
+def _find_unclaimed(folder: GoldenFolder) -> Iterator[CaseResult]:
     """Yield a failure for every file and key that no check looked at."""
-    claimed = {name for name, _ in _registered(PLAIN)}
+    claimed = {name for name, _ in _list_checks(PLAIN)}
     for module in PATHS[PLAIN]:
         claimed |= set(module.COMPANIONS)
     for entry in sorted(folder.root.iterdir()):

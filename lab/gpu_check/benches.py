@@ -31,11 +31,13 @@ def found_of(report: Report, **figures: float | None) -> Found:
     """Return a report as what a step found; a figure of None was not to be had."""
     known = {name: value for name, value in figures.items() if value is not None}
     facts = {key: value for key, value in report.facts.items() if key in _TOLD}
-    notes = [", ".join(_told(key, value) for key, value in facts.items() if value is not None)]
+    notes = [
+        ", ".join(_write_fact(key, value) for key, value in facts.items() if value is not None)
+    ]
     return Found(rows=report.rows, columns=report.columns, figures=known, notes=notes)
 
 
-def _told(key: str, value: object) -> str:
+def _write_fact(key: str, value: object) -> str:
     return f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
 
 

@@ -53,7 +53,7 @@ def compare_runs(model: DualAR, backend: GraphBackend) -> Found:
     eager = EagerSteps(model, states[0], length=length)
     frames: dict[int, int] = {}
     different: dict[int, list[str]] = {}
-    for bucket, made, replayed in _played(model, states, eager, graphs):
+    for bucket, made, replayed in _play(model, states, eager, graphs):
         frames[bucket] = frames.get(bucket, 0) + 1
         wrong = [name for name in made if not torch.equal(made[name], replayed[name])]
         if wrong:
@@ -75,7 +75,7 @@ def compare_runs(model: DualAR, backend: GraphBackend) -> Found:
     return found
 
 
-def _played(
+def _play(
     model: DualAR, states: list[DecodeState], eager: StepRunner, graphs: StepRunner
 ) -> Iterator[tuple[int, dict[str, Tensor], dict[str, Tensor]]]:
     """Yield the bucket and both outputs of each frame; a graph's are spoilt before the next one."""
@@ -83,9 +83,9 @@ def _played(
         for state in states:
             _ACTS[act](model, state, slots, number)
         for _ in range(count):
-            made = _copied(eager.step(bucket))
+            made = _copy_output(eager.step(bucket))
             output = graphs.step(bucket)
-            replayed = _copied(output)
+            replayed = _copy_output(output)
             _spoil(output)
             yield bucket, made, replayed
 
@@ -116,7 +116,7 @@ _Act = Callable[[DualAR, DecodeState, tuple[int, ...], int], None]
 _ACTS: dict[str, _Act] = {"start": _start, "release": _release, "move": _move}
 
 
-def _copied(output: StepOutput) -> dict[str, Tensor]:
+def _copy_output(output: StepOutput) -> dict[str, Tensor]:
     """Return copies of what active slots were given; the others' numbers mean nothing."""
     made = output.made.clone()
     copies = {field.name: getattr(output, field.name)[made].clone() for field in fields(output)}

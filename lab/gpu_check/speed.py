@@ -91,9 +91,9 @@ def measure_prefill(context: Context) -> Found:
 def measure_memory(context: Context) -> Found:
     """Measure what an engine of 64 slots of 2048 positions takes of the device, warmed up."""
     context.need_gpu("the memory of 64 slots")
-    before = _used(context.device)
+    before = _count_used_bytes(context.device)
     models = preset_models(context.preset, device=context.device)
-    weights = _used(context.device)
+    weights = _count_used_bytes(context.device)
     config = EngineConfig(
         checkpoint=Path(context.preset),  # only a name here: nothing is read from it
         device=str(context.device),
@@ -105,7 +105,7 @@ def measure_memory(context: Context) -> Found:
         engine.warm_up()
         taken = {
             "weights": weights - before,
-            "the device, all in all": _used(context.device),
+            "the device, all in all": _count_used_bytes(context.device),
             "of it before the engine": before,
             "held by torch, at most": torch.cuda.max_memory_reserved(context.device),
             "in tensors, at most": torch.cuda.max_memory_allocated(context.device),
@@ -154,7 +154,7 @@ def measure_kernels_off(context: Context) -> Found:
     return found_of(run_bench(context, "ar", *sizes, "--graphs", "on"))
 
 
-def _used(device: torch.device) -> int:
+def _count_used_bytes(device: torch.device) -> int:
     """Return the bytes of the device that are not free, other processes' included."""
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
@@ -186,13 +186,13 @@ def seconds_of(run: Callable[[], object], device: torch.device, *, num_bytes: in
         for _ in range(3):
             run()
         torch.cuda.synchronize()
-        work = _captured(run, calls)
+        work = _capture_calls(run, calls)
         flush = torch.empty(FLUSH_BYTES if is_cold else 1, dtype=torch.uint8, device=device)
         # The flush also keeps the device busy until the replay is launched.
         return statistics.median(_round(work, flush.zero_) for _ in range(ROUNDS)) / calls
 
 
-def _captured(run: Callable[[], object], calls: int) -> Callable[[], object]:
+def _capture_calls(run: Callable[[], object], calls: int) -> Callable[[], object]:
     """Return what makes the calls: a replay, or the calls themselves where none can be captured."""
 
     def repeat() -> None:

@@ -174,11 +174,6 @@ class LatentSpace:
         latents[:, PARTS_FIRST : PARTS_FIRST + parts.shape[1]] = parts
         return latents
 
-    @property
-    def state_rows(self) -> Tensor:
-        """Return the directions as they stand in latents, [states, STATE_DIM]."""
-        return _STATE_SCALE * self.directions
-
 
 def frame_features(clip: Clip) -> Tensor:
     """Return a clip's features by frame, float32 [T, ROWS_PER_FRAME * NUM_FEATURES], weighted."""

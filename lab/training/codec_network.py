@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TypeVar
 
 import torch
@@ -146,8 +145,3 @@ def _gain(name: str, module: nn.Conv1d | nn.ConvTranspose1d) -> float:
     if module.out_channels == 1:
         return 0.003  # the waveform begins as a whisper
     return 0.5 if name.endswith("block.3.conv") and module.kernel_size[0] == 1 else 1.0
-
-
-def trained_parts(decoder: CodecDecoder) -> Iterator[nn.Module]:
-    """Yield what the decoder's training changes: all but the codebooks."""
-    yield from (decoder.quantizer.post_module, decoder.quantizer.upsample, decoder.decoder)

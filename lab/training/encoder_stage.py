@@ -88,7 +88,7 @@ class EncoderStage:
         rng = np.random.default_rng((self.recipe.seed, step))
         first = int(rng.integers(max(1, len(self._clips) - self.recipe.batch + 1)))
         chosen = range(first, min(first + self.recipe.batch, len(self._clips)))
-        wanted = self._wanted(list(chosen))
+        wanted = self._make_batch(list(chosen))
         quantizer = self.network.quantizer
         hidden = self._high(self._low_output(list(chosen), rng))
         heard = quantizer.pre_module(quantizer.downsample(hidden)).transpose(1, 2)
@@ -107,7 +107,7 @@ class EncoderStage:
         right = (logits.argmax(1) == states).float().mean()
         return {"loss": total, "lost": lost, "state": state, "right": right, "voice": voice}
 
-    def _wanted(self, chosen: list[int]) -> _Batch:
+    def _make_batch(self, chosen: list[int]) -> _Batch:
         longest = max(self._clips[index].num_frames for index in chosen)
         latents = torch.zeros(len(chosen), longest, self._latents[0].shape[1])
         states = torch.zeros(len(chosen), longest, dtype=torch.int64)

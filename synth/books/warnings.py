@@ -33,7 +33,7 @@ def warnings_of(plan: Plan) -> Iterator[str]:
     yield from _of_characters(plan)
     yield from _of_languages(plan)
     for chapter in plan.included:
-        title = _shown(chapter.title)
+        title = _shorten(chapter.title)
         spoken = list(chapter.spoken())
         longest = max((block.text for block in spoken), key=len, default="")
         if len(longest) > LONG_PARAGRAPH_CHARS:
@@ -47,7 +47,7 @@ def warnings_of(plan: Plan) -> Iterator[str]:
                 f"{title} is very short; merge it with the chapter before or after it, or "
                 "exclude it."
             )
-    for path, (chars, text) in _hidden(plan).items():
+    for path, (chars, text) in _count_hidden(plan).items():
         yield (
             f"{path} hides {counted(chars, 'character')} from its readers ({text}…). "
             "Include them in the plan if they belong to the book."
@@ -56,7 +56,7 @@ def warnings_of(plan: Plan) -> Iterator[str]:
         yield "No chapter is included, so there is nothing to render."
 
 
-def _hidden(plan: Plan) -> dict[str, tuple[int, str]]:
+def _count_hidden(plan: Plan) -> dict[str, tuple[int, str]]:
     """Return how much the files of a book hide, by their paths, and how it begins."""
     found: dict[str, tuple[int, str]] = {}
     for chapter in plan.chapters:
@@ -68,7 +68,7 @@ def _hidden(plan: Plan) -> dict[str, tuple[int, str]]:
     return {path: one for path, one in found.items() if one[0] >= _MIN_HIDDEN_CHARS}
 
 
-def _shown(title: str) -> str:
+def _shorten(title: str) -> str:
     return repr(title if len(title) <= _MAX_TITLE_CHARS else f"{title[:_MAX_TITLE_CHARS]}…")
 
 
@@ -87,14 +87,14 @@ def _of_characters(plan: Plan) -> Iterator[str]:
     if odd:
         most = sorted(odd.items(), key=lambda item: -item[1][0])[:_MAX_SHOWN]
         shown = ", ".join(
-            f"U+{ord(character):04X} ({count}, first in {_shown(title)})"
+            f"U+{ord(character):04X} ({count}, first in {_shorten(title)})"
             for character, (count, title) in most
         )
         yield f"Some characters are not text, perhaps because of a wrong encoding: {shown}."
     if sum(garbled.values()) >= _MIN_MOJIBAKE:
         yield (
             f"{sum(garbled.values())} letters look as if they were read with a wrong "
-            f"encoding ('Ã©' for 'é'), first in {_shown(next(iter(garbled)))}. Look for a "
+            f"encoding ('Ã©' for 'é'), first in {_shorten(next(iter(garbled)))}. Look for a "
             "better file."
         )
 
@@ -115,6 +115,6 @@ def _of_languages(plan: Plan) -> Iterator[str]:
     for language in sorted(found.keys() - {""}):
         if not _TAG.match(language) or base_of(language) in _UNKNOWN:
             yield (
-                f"The language {language!r}, first in {_shown(found[language])}, is "
+                f"The language {language!r}, first in {_shorten(found[language])}, is "
                 "unknown; set the language before you start the book."
             )

@@ -60,7 +60,7 @@ class PromptBuilder:
         start, end = self._own("<|im_start|>system\n"), self._own("<|im_end|>\n")
         if not voices:
             return torch.cat([start, self._own(_PLAIN_SYSTEM), end], dim=1)
-        texts = "\n".join(_tagged(voice.text, i) for i, voice in enumerate(voices))
+        texts = "\n".join(_add_tag(voice.text, i) for i, voice in enumerate(voices))
         before, between = _VOICE_SYSTEM
         parts = [start, self._own(before), self._user(texts), self._own(between)]
         parts += [self.codes(voice.codes) for voice in voices]
@@ -106,7 +106,7 @@ class PromptBuilder:
         return columns
 
 
-def _tagged(text: str, speaker: int) -> str:
+def _add_tag(text: str, speaker: int) -> str:
     """Put the speaker's tag in front, unless the transcript has a tag anywhere already."""
     return text if SPEAKER_TAG.search(text) else f"<|speaker:{speaker}|>{text}"
 

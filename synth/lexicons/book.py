@@ -129,7 +129,7 @@ class LexiconBook:
                 known[speaker] = Speech([*first, *rest], spell_out, language)
             return known[speaker]
 
-        return self._timed(
+        return self._run_in_time(
             lambda budget: respeak(
                 pieces, speech_of, max_chars=max_chars, budget=budget, pauses=pauses
             )
@@ -144,7 +144,7 @@ class LexiconBook:
             SubmitRejectedError: lexicon_too_slow, text_unspeakable, spoken_too_long.
         """
         speech = Speech(layers)
-        return self._timed(
+        return self._run_in_time(
             lambda budget: respeak(pieces, lambda _: speech, max_chars=max_chars, budget=budget)
         )
 
@@ -190,12 +190,15 @@ class LexiconBook:
         if entries:
             key = ([dict(entry) for entry in entries], language)
             if self._own_layer is None or self._own_layer[0] != key:
-                self._own_layer = (key, compile_layer(JOB_LAYER, self._checked(entries), language))
+                self._own_layer = (
+                    key,
+                    compile_layer(JOB_LAYER, self._check_entries(entries), language),
+                )
             layers.append(self._own_layer[1])
         chosen = {lexicon.pk: lexicon for lexicon in map(self.named, named)}
         return layers + [self.layer(lexicon, language) for lexicon in chosen.values()]
 
-    def _checked(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
+    def _check_entries(self, entries: Sequence[Mapping[str, Any]]) -> list[Rule]:
         """Return the rules of a job's own entries; the time that checking takes counts as well."""
         rules: list[Rule] = []
         until = time.monotonic() + LEXICON_SECONDS
@@ -234,7 +237,7 @@ class LexiconBook:
             and (lexicon.scope != Lexicon.Scope.VOICE or voice_id is not None)
         ]
 
-    def _timed(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
+    def _run_in_time(self, work: Callable[[Budget], list[Piece]]) -> list[Piece]:
         """Do the work within what is left of the time."""
         allowed = min(LEXICON_SECONDS, self._left)
         budget = Budget(allowed)

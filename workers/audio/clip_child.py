@@ -112,9 +112,9 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
     except av.error.FFmpegError as error:
         if error.errno == errno.ENOMEM:
             raise MemoryError from error
-        raise RefusedError("clip_undecodable", _broken(container)) from error
+        raise RefusedError("clip_undecodable", _broken_message(container)) from error
     if not tally.samples or tally.damaged > DAMAGED_SHARE * tally.packets:
-        raise RefusedError("clip_undecodable", _broken(container))
+        raise RefusedError("clip_undecodable", _broken_message(container))
     waveform = np.fromfile(target, dtype=np.float32)
     if not np.isfinite(waveform).all():
         raise RefusedError(
@@ -134,7 +134,7 @@ def decode(source: Path, target: Path, *, container: str, max_seconds: float) ->
     }
 
 
-def _broken(container: str) -> str:
+def _broken_message(container: str) -> str:
     return (
         f"The clip cannot be decoded as {container}: it is damaged or has another format. "
         "Export it again, for example as WAV."

@@ -154,7 +154,7 @@ class JoinedTakes:
             self.cues.append(Cue(segment.pk, start, self.num_samples))
             position += _length(segment.take)
             position += round(segment.pause_after_ms * self.sample_rate / 1000)
-            yield from self._pause(self._stretched(position) - self.num_samples)
+            yield from self._pause(self._stretch_place(position) - self.num_samples)
         if self._pins is not None and len(self.cues) != len(self._pins):
             raise TakesChangedError
 
@@ -166,10 +166,10 @@ class JoinedTakes:
 
     def _take(self, segment_id: int, take: Take, position: int) -> Iterator[AudioArray]:
         """Yield a take that begins, unstretched, at this sample."""
-        num_out = self._stretched(position + _length(take)) - self._stretched(position)
+        num_out = self._stretch_place(position + _length(take)) - self._stretch_place(position)
         try:
             with default_storage.open(take.audio_key) as file:
-                blocks = _checked(_take_blocks(file), segment_id, _length(take))
+                blocks = _check_length(_take_blocks(file), segment_id, _length(take))
                 yield from stretch(blocks, self.sample_rate, speed=self._speed, num_out=num_out)
         except (FileNotFoundError, soundfile.LibsndfileError) as error:
             raise TakeMissingError([segment_id]) from error
@@ -180,7 +180,7 @@ class JoinedTakes:
             self.num_samples += len(silence)
             yield silence
 
-    def _stretched(self, position: int) -> int:
+    def _stretch_place(self, position: int) -> int:
         """Return where a sample of the takes' own pace comes to lie."""
         return round(position / self._speed)
 
@@ -214,7 +214,7 @@ def _take_blocks(file: IO[bytes]) -> Iterator[AudioArray]:
         yield from audio.blocks(BLOCK_SAMPLES, dtype="float32")
 
 
-def _checked(
+def _check_length(
     blocks: Iterator[AudioArray], segment_id: int, num_samples: int
 ) -> Iterator[AudioArray]:
     """Pass a take's audio on; one that is shorter or longer than its row says is damaged."""

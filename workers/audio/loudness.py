@@ -60,7 +60,7 @@ class LoudnessMeter:
             self._note()
         peak = self._peak.close()
         dbtp = 20 * math.log10(peak) if peak > 0 else FLOOR_DBTP
-        return Loudness(self._integrated(), round(max(FLOOR_DBTP, dbtp), 2))
+        return Loudness(self._read_integrated(), round(max(FLOOR_DBTP, dbtp), 2))
 
     def _note(self) -> None:
         for frame in frames(self._graph):
@@ -68,7 +68,7 @@ class LoudnessMeter:
             if frame.samples >= self._sample_rate // 10:
                 self._last = frame
 
-    def _integrated(self) -> float | None:
+    def _read_integrated(self) -> float | None:
         metadata = dict(self._last.metadata) if self._last is not None else {}
         lufs = float(metadata.get("lavfi.r128.I", "nan"))
         return round(lufs, 2) if lufs > FLOOR_LUFS else None

@@ -295,10 +295,14 @@ def _cues_at(cues: Iterable[Cue], rate: int, new_rate: int) -> list[Cue]:
     if rate == new_rate:
         return list(cues)
     return [
-        Cue(cue.segment_id, _moved(cue.start, rate, new_rate), _moved(cue.end, rate, new_rate))
+        Cue(
+            cue.segment_id,
+            _move_place(cue.start, rate, new_rate),
+            _move_place(cue.end, rate, new_rate),
+        )
         for cue in cues
     ]
 
 
-def _moved(position: int, rate: int, new_rate: int) -> int:
+def _move_place(position: int, rate: int, new_rate: int) -> int:
     return round(position * new_rate / rate)

@@ -109,10 +109,10 @@ class PeakLimiter:
         for block in chain(blocks, (silence,)):
             held = np.concatenate((held, block))
             if len(held) > 2 * self._margin:
-                yield self._limited(held)
+                yield self._limit(held)
                 held = held[len(held) - 2 * self._margin :]
 
-    def _limited(self, samples: AudioArray) -> AudioArray:
+    def _limit(self, samples: AudioArray) -> AudioArray:
         """Return the samples without the margins on both sides."""
         inner = samples[self._margin : len(samples) - self._margin]
         if float(np.abs(samples).max()) * BOUND <= self._ceiling:

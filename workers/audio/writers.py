@@ -213,7 +213,7 @@ def read_blocks(path: Path, form: str, sample_rate: int) -> Iterator[AudioArray]
             while content := file.read(2 * BLOCK_SAMPLES):
                 yield np.frombuffer(content, dtype="<i2").astype(np.float32) / np.float32(2**15)
     else:
-        yield from _decoded(path, sample_rate)
+        yield from _decode(path, sample_rate)
 
 
 def mean_bit_rate(path: Path, form: str, seconds: float) -> int | None:
@@ -229,7 +229,7 @@ def mean_bit_rate(path: Path, form: str, seconds: float) -> int | None:
     return round(8 * path.stat().st_size / seconds) if seconds else None
 
 
-def _decoded(path: Path, sample_rate: int) -> Iterator[AudioArray]:
+def _decode(path: Path, sample_rate: int) -> Iterator[AudioArray]:
     to_float = av.AudioResampler(format="fltp", layout="mono", rate=sample_rate)
     with av.open(str(path)) as opened:
         for frame in opened.decode(opened.streams.audio[0]):

@@ -186,7 +186,7 @@ class Encoder:
     def chapter(self, book: BookAudio, index: int, encoding: Encoding) -> ChapterFile:
         """Return one chapter; see `chapters`."""
         rate = encoding_rate(book.sample_rate, encoding)
-        mastered = self._mastered(book, index, rate)
+        mastered = self._master_chapter(book, index, rate)
         chapter, survey = book.chapters[index], None
         content = chapter.content_key
         if not content:
@@ -213,7 +213,7 @@ class Encoder:
             peaks=facts["peaks"],
         )
 
-    def _mastered(self, book: BookAudio, index: int, rate: int) -> MasteredChapter:
+    def _master_chapter(self, book: BookAudio, index: int, rate: int) -> MasteredChapter:
         return MasteredChapter(
             book.chapters[index],
             self._mastering,
@@ -275,7 +275,7 @@ class Encoder:
         """Write a chapter once and measure what can be read back, and its waveform."""
         wave = WaveformPeaks(mastered.num_samples(survey.num_samples), most=MAX_PEAKS)
         rate, form = mastered.file_rate, encoding.format
-        blocks = self._watched(mastered.blocks(survey, level))
+        blocks = self._stop_if_unwanted(mastered.blocks(survey, level))
         bit_rate, known = encoding.bit_rate, BOOK_FORMATS[form].bit_rates
         if known is not None:
             bit_rate = min(bit_rate or known.of_books, known.most(rate))
@@ -283,22 +283,22 @@ class Encoder:
         if form == "aac":
             assert bit_rate is not None
             aac = write_aac(path, blocks, rate, bit_rate=bit_rate)
-            read = _noted(wave, self._watched(read_aac(path, aac, rate)))
+            read = _note_peaks(wave, self._stop_if_unwanted(read_aac(path, aac, rate)))
             return measure_levels(read, rate), wave.values(), aac
         with open_writer(path, form, rate, bit_rate) as writer:
             for block in blocks:
                 writer.write(block)
-        read = _noted(wave, self._watched(read_blocks(path, form, rate)))
+        read = _note_peaks(wave, self._stop_if_unwanted(read_blocks(path, form, rate)))
         return measure_levels(read, rate), wave.values(), None
 
-    def _watched(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+    def _stop_if_unwanted(self, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
         for block in blocks:
             if self._is_unwanted():
                 raise EncodeUnwantedError
             yield block
 
 
-def _noted(wave: WaveformPeaks, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
+def _note_peaks(wave: WaveformPeaks, blocks: Iterable[AudioArray]) -> Iterator[AudioArray]:
     for block in blocks:
         wave.push(block)
         yield block

@@ -182,7 +182,7 @@ def _encode_joined(
             rate=stream.codec_context.sample_rate, frame_size=stream.codec_context.frame_size,
         )  # fmt: skip
         position = 0
-        for block in _joined(chapters):
+        for block in _join_blocks(chapters):
             frame = av.AudioFrame.from_ndarray(block[None, :], "fltp", "mono")
             frame.sample_rate, frame.pts = rate, position
             position += len(block)
@@ -193,7 +193,7 @@ def _encode_joined(
         target.mux(stream.encode(None))
 
 
-def _joined(chapters: Sequence[ChapterFile]) -> Iterator[AudioArray]:
+def _join_blocks(chapters: Sequence[ChapterFile]) -> Iterator[AudioArray]:
     """Yield the lossless chapters one after the other, in blocks that every encoder takes."""
     for chapter in chapters:
         for block in read_blocks(chapter.path, "flac", chapter.sample_rate):
@@ -299,7 +299,7 @@ def make_sample(
     mp3_rate = chapter.sample_rate
     length = _length(chapter, round(60 * minutes * mp3_rate))
     with publish_file(path) as temporary, open_writer(temporary, "mp3", mp3_rate, _BIT_RATE) as out:
-        for block in _faded(chapter, length):
+        for block in _fade(chapter, length):
             out.write(block)
     return length / mp3_rate
 
@@ -319,7 +319,7 @@ def _length(chapter: ChapterFile, most: int) -> int:
     return ends[-1] + fade if ends else most
 
 
-def _faded(chapter: ChapterFile, length: int) -> Iterator[AudioArray]:
+def _fade(chapter: ChapterFile, length: int) -> Iterator[AudioArray]:
     fade = min(length, round(FADE_SECONDS * chapter.sample_rate))
     position = 0
     for block in read_blocks(chapter.path, "flac", chapter.sample_rate):

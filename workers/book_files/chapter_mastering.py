@@ -88,10 +88,10 @@ class LevelMeter:
         return Levels(
             num_samples=self._count,
             seconds=round(self._count / self._rate, 4),
-            rms_dbfs=_rounded(power),
+            rms_dbfs=_round_level(power),
             peak_dbfs=round(dbfs(self._peak), 2),
             true_peak_dbtp=loudness.true_peak_dbtp,
-            floor_dbfs=_rounded(floor),
+            floor_dbfs=_round_level(floor),
             loudness_lufs=loudness.integrated_lufs,
         )
 
@@ -104,7 +104,7 @@ def measure_levels(blocks: Iterable[AudioArray], sample_rate: int) -> Levels:
     return meter.close()
 
 
-def _rounded(power: float) -> float:
+def _round_level(power: float) -> float:
     return round(dbfs(math.sqrt(max(0.0, power))), 2) if power > 0 else FLOOR_DBFS
 
 
@@ -252,7 +252,7 @@ class MasteredChapter:
     def blocks(self, survey: Survey, level: Level) -> Iterator[AudioArray]:
         """Yield the mastered audio, float32 [n]; `level.limiter_db` is known after the last."""
         limiter = PeakLimiter(self.file_rate, ceiling=10 ** (level.ceiling_dbtp / 20))
-        yield from limiter.limit(self._toned(survey, np.float32(10 ** (level.gain_db / 20))))
+        yield from limiter.limit(self._add_tone(survey, np.float32(10 ** (level.gain_db / 20))))
         level.limiter_db = round(float(-20 * np.log10(limiter.lowest_gain)), 2) + 0.0
 
     def spans(self) -> list[SegmentSpan]:
@@ -271,7 +271,7 @@ class MasteredChapter:
     def _place(self, sample: int) -> int:
         return self.head + round(sample * self.file_rate / self._rate)
 
-    def _toned(self, survey: Survey, gain: np.float32) -> Iterator[AudioArray]:
+    def _add_tone(self, survey: Survey, gain: np.float32) -> Iterator[AudioArray]:
         """Yield head, speech and tail, all of them over one continuous room tone."""
         length = self.num_samples(survey.num_samples)
         tone = self.mastering.tone_dbfs
@@ -292,7 +292,7 @@ class MasteredChapter:
             position += count
 
     def _speech(self) -> Iterator[AudioArray]:
-        levelled = _levelled(self._chapter.blocks(), self._gains)
+        levelled = _apply_gains(self._chapter.blocks(), self._gains)
         for block in resample(levelled, self._rate, self.file_rate):
             for start in range(0, len(block), BLOCK_SAMPLES):
                 yield block[start : start + BLOCK_SAMPLES]
@@ -335,7 +335,7 @@ def _missing(mastering: Mastering, levels: Levels) -> float | None:
     return mastering.target_rms_dbfs - levels.rms_dbfs
 
 
-def _levelled(
+def _apply_gains(
     blocks: Iterable[AudioArray], gains: list[tuple[int, int, float]]
 ) -> Iterator[AudioArray]:
     """Yield the blocks with each span's gain; spans come in order and do not overlap."""

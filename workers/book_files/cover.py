@@ -212,16 +212,16 @@ def check_cover(content: bytes) -> CoverImage:
             f"at most {MAX_COVER_PIXELS} pixels and {MAX_COVER_BYTES} bytes are allowed. "
             "Use a smaller image.",
         )
-    frame = _decoded(content, size)
+    frame = _decode_image(content, size)
     if size.format in _MEDIA_TYPES and max(size.width, size.height) <= KEPT_PIXELS:
         return CoverImage(_MEDIA_TYPES[size.format], content)
     scale = min(1.0, _SHRUNK_PIXELS / max(frame.width, frame.height))
     width, height = (max(2, round(side * scale / 2) * 2) for side in (frame.width, frame.height))
     small = frame.reformat(width=width, height=height, format="yuvj420p")
-    return CoverImage("image/jpeg", _encoded(small))
+    return CoverImage("image/jpeg", _encode_jpeg(small))
 
 
-def _decoded(content: bytes, size: ImageSize) -> Any:
+def _decode_image(content: bytes, size: ImageSize) -> Any:
     """Return the image as a frame; the decoder itself is bounded too, should the header lie."""
     decoder: Any = av.CodecContext.create(_CODECS[size.format], "r")
     decoder.options = {"max_pixels": str(MAX_COVER_PIXELS)}
@@ -244,10 +244,10 @@ def _decoded(content: bytes, size: ImageSize) -> Any:
 def _to_jpeg(pixels: Any) -> bytes:
     """Return an RGB picture, uint8 [height, width, 3], as JPEG."""
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-    return _encoded(frame.reformat(format="yuvj420p"))
+    return _encode_jpeg(frame.reformat(format="yuvj420p"))
 
 
-def _encoded(frame: Any) -> bytes:
+def _encode_jpeg(frame: Any) -> bytes:
     encoder: Any = av.CodecContext.create("mjpeg", "w")
     encoder.width, encoder.height, encoder.pix_fmt = frame.width, frame.height, "yuvj420p"
     encoder.time_base = Fraction(1)

@@ -167,7 +167,7 @@ def write_mp4(
         )
 
     head = box(b"ftyp", brand, struct.pack(">I", 0x200), brand, b"M4A mp42isom")
-    moov = _settled(index, sum(map(len, head)))
+    moov = _settle_index(index, sum(map(len, head)))
     with path.open("wb") as file:
         file.writelines(head)
         file.writelines(moov)
@@ -180,7 +180,7 @@ def write_mp4(
     return marks
 
 
-def _settled(index: Callable[[int], Pieces], head: int) -> Pieces:
+def _settle_index(index: Callable[[int], Pieces], head: int) -> Pieces:
     """Return the index for where the media begins, which depends on the index's own length."""
     start = 0
     for _ in range(4):  # its length changes once at most: where offsets begin to need 64 bits

@@ -86,7 +86,7 @@ def _rewrite(
 ) -> tuple[list[Overlay], int]:
     limits = _Reader(archive)
     opf_name = _package_name(limits.read("META-INF/container.xml"))
-    package = _parsed(limits.read(opf_name))
+    package = _parse(limits.read(opf_name))
     base = posixpath.dirname(opf_name)
     documents, missing = _marked_documents(limits, chapters, base)
     overlays = [overlay for overlay, _ in documents.values() if overlay.clips]
@@ -163,7 +163,7 @@ def _marked_documents(
                 heard[name].append((span.text, unquote(fragment), audio_name(index), begin, end))
     found = {}
     for number, (name, rows) in enumerate(heard.items(), start=1):
-        tree = _parsed(limits.read(name))
+        tree = _parse(limits.read(name))
         body = tree.find(f"{XHTML}body")
         if body is None:
             missing += len(rows)
@@ -238,7 +238,7 @@ def _add_meta(metadata: Any, name: str, value: str, *, refines: str = "") -> Non
 
 
 def _package_name(container: bytes) -> str:
-    root = _parsed(container).find(".//{*}rootfile")
+    root = _parse(container).find(".//{*}rootfile")
     if root is None:
         raise KeyError("rootfile")
     return str(root.attrib["full-path"])
@@ -276,7 +276,7 @@ def _relative(name: str, folder: str) -> str:
     return quote(posixpath.relpath(name, folder or "."))
 
 
-def _parsed(content: bytes) -> Any:
+def _parse(content: bytes) -> Any:
     """Parse XML without entities, network or huge trees; named characters are resolved before."""
     plain = _ENTITY.sub(_numeric, content)
     parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)

@@ -59,7 +59,7 @@ def mark_sentences(body: Any, texts: Sequence[tuple[str, str]]) -> list[str | No
     found: list[tuple[_Place, _Place] | None] = []
     cursor = 0
     for text, anchor in texts:
-        wanted = "".join(_folded(SPEAKER_TAG.sub("", text)))
+        wanted = "".join(_fold(SPEAKER_TAG.sub("", text)))
         at = letters.find(wanted, max(cursor, starts.get(anchor, 0))) if wanted else -1
         if at < 0 and wanted:
             at = letters.find(wanted, cursor)
@@ -93,13 +93,13 @@ def _letters(body: Any) -> tuple[str, list[_Place]]:
     places: list[_Place] = []
     for holder in _holders(body):
         for at, character in enumerate(holder.get()):
-            for folded in _folded(character):
+            for folded in _fold(character):
                 letters.append(folded)
                 places.append(_Place(holder, at))
     return "".join(letters), places
 
 
-def _folded(text: str) -> Iterator[str]:
+def _fold(text: str) -> Iterator[str]:
     """Yield what a text is compared by: no blanks, accents or soft hyphens, in lower case."""
     for character in unicodedata.normalize("NFKD", text):
         if not character.isspace() and unicodedata.category(character) not in ("Mn", "Cf", "Cc"):
@@ -159,12 +159,12 @@ def _edge(common: Any, place: _Place, *, is_first: bool) -> _Edge | None:
     child = place.holder.parent
     while child.getparent() is not common:
         child = child.getparent()
-    texts = [one for one in _holders(child) if "".join(_folded(one.get()))]
+    texts = [one for one in _holders(child) if "".join(_fold(one.get()))]
     outer = texts[0] if is_first else texts[-1]
     if outer != place.holder:
         return None
     rest = outer.get()[: place.at] if is_first else outer.get()[place.at + 1 :]
-    return None if "".join(_folded(rest)) else _Edge(child, None)
+    return None if "".join(_fold(rest)) else _Edge(child, None)
 
 
 def _wrap(common: Any, first: _Edge, last: _Edge, name: str) -> None:

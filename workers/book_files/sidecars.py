@@ -109,7 +109,7 @@ def write_book_subtitles(path: Path, chapters: Sequence[ChapterFile], form: str)
     """
     spoken, start = [], 0
     for index, chapter in enumerate(chapters):
-        spoken += _spoken(chapter, index, start)
+        spoken += _spoken_rows(chapter, index, start)
         start += chapter.num_samples
     rate = chapters[0].sample_rate if chapters else 1
     with publish_file(path) as temporary:
@@ -124,7 +124,7 @@ def write_chapter_subtitles(folder: Path, chapters: Sequence[ChapterFile], form:
     ]
     with publish_folder(folder) as temporary:
         for index, (name, chapter) in enumerate(zip(names, chapters, strict=True)):
-            text = _text(_spoken(chapter, index, 0), chapter.sample_rate, form)
+            text = _text(_spoken_rows(chapter, index, 0), chapter.sample_rate, form)
             (temporary / name).write_text(text, encoding="utf-8")
     return [folder / name for name in names]
 
@@ -135,7 +135,7 @@ def _text(spoken: Sequence[Spoken], sample_rate: int, form: str) -> str:
     return _WRITERS[form](spoken, sample_rate)
 
 
-def _spoken(chapter: ChapterFile, index: int, start: int) -> list[Spoken]:
+def _spoken_rows(chapter: ChapterFile, index: int, start: int) -> list[Spoken]:
     return [
         Spoken(
             chapter=index, index=number, start=start + span.start, end=start + span.end,

@@ -78,7 +78,7 @@ def make_book(path: Path, export: Export, *, is_unwanted: Callable[[], bool]) ->
     rate, size = chapters[0].sample_rate, path.stat().st_size
     seconds = marks[-1].end / rate
     report = {
-        **_measured(chapters, marks, mastering, size=size, seconds=seconds),
+        **_measure_file(chapters, marks, mastering, size=size, seconds=seconds),
         "chapters_encoded": encoder.encoded,
         "chapters_reused": encoder.reused,
         "voices": list(book.voices),
@@ -123,7 +123,7 @@ def _cues(
     return found
 
 
-def _measured(
+def _measure_file(
     chapters: Sequence[ChapterFile],
     marks: Sequence[Mark],
     mastering: Mastering,

@@ -52,11 +52,11 @@ def add_anchors(book: JobBook, source: BookSource) -> BookAudio:
     chapters = []
     for index, chapter in zip(book.indexes, book.audio.chapters, strict=True):
         found = planned.get(started[index]["id"]) if index < len(started) else None
-        chapters.append(chapter if found is None else _anchored(chapter, found))
+        chapters.append(chapter if found is None else _anchor_spans(chapter, found))
     return replace(book.audio, chapters=tuple(chapters))
 
 
-def _anchored(chapter: ChapterAudio, planned: PlannedChapter) -> ChapterAudio:
+def _anchor_spans(chapter: ChapterAudio, planned: PlannedChapter) -> ChapterAudio:
     places = _Places(planned)
     spans = tuple(replace(span, anchor=places.of(span)) for span in chapter.segments)
     return replace(chapter, segments=spans)
@@ -68,7 +68,7 @@ class _Places:
     def __init__(self, chapter: PlannedChapter) -> None:
         self._starts, self._paths, parts = [], [], []
         position = 0
-        for block, path in _spoken(chapter):
+        for block, path in _spoken_texts(chapter):
             letters = _letters(block)
             self._starts.append(position)
             self._paths.append(path)
@@ -89,7 +89,7 @@ class _Places:
         return self._paths[max(0, bisect.bisect_right(self._starts, place) - 1)]
 
 
-def _spoken(chapter: PlannedChapter) -> Iterator[tuple[str, str]]:
+def _spoken_texts(chapter: PlannedChapter) -> Iterator[tuple[str, str]]:
     for planned in chapter.blocks:
         if planned.reason is None:
             yield planned.block.text, planned.path
@@ -175,21 +175,21 @@ def make_kind(order: FileOrder, encoder: Encoder) -> Made:
         EncodeUnwantedError, TakeMissingError, TakesChangedError, OSError: as encoding raises them.
     """
     maker = _MAKERS.get(order.kind) or (
-        _spliced if BOOK_FILES[order.kind].spliced_from else _one_file
+        _splice_m4b if BOOK_FILES[order.kind].spliced_from else _one_file
     )
     return maker(order, encoder)
 
 
-def _spliced(order: FileOrder, encoder: Encoder) -> Made:
+def _splice_m4b(order: FileOrder, encoder: Encoder) -> Made:
     made = make_m4b(order.path, order.book.audio, encoder, order.encoding)
-    return _made(made.chapters)
+    return _made_of(made.chapters)
 
 
 def _one_file(order: FileOrder, encoder: Encoder) -> Made:
     chapters, marks = make_one_file(order.path, order.book.audio, encoder, order.encoding)
     if BOOK_FILES[order.kind].bit_rates is not None:  # joining its chapters encoded it again
         chapters = measure_chapters_in(order.path, order.kind, chapters, marks)
-    return _made(chapters)
+    return _made_of(chapters)
 
 
 def _chapters(order: FileOrder, encoder: Encoder) -> Made:
@@ -201,7 +201,7 @@ def _chapters(order: FileOrder, encoder: Encoder) -> Made:
         made.paths[0].replace(order.path)
     else:
         _pack(order.path, order.folder / "chapters")
-    return _made(made.chapters)
+    return _made_of(made.chapters)
 
 
 def _shelf(order: FileOrder, encoder: Encoder) -> Made:
@@ -221,7 +221,7 @@ def _shelf(order: FileOrder, encoder: Encoder) -> Made:
     put_on_shelf(library, audio.facts, paths, cover, marks_of(chapters), chapters[0].sample_rate)
     shutil.rmtree(folder)
     _pack(order.path, library)
-    return _made(chapters)
+    return _made_of(chapters)
 
 
 def _read_along(order: FileOrder, encoder: Encoder) -> Made:
@@ -229,7 +229,7 @@ def _read_along(order: FileOrder, encoder: Encoder) -> Made:
     noting = _Noting(encoder, chapters)
     if order.options["format"] != OWN:
         make_read_along(order.path, order.book.audio, noting, order.encoding)
-        return _made(chapters)
+        return _made_of(chapters)
     if not order.source.filename.lower().endswith(".epub"):
         raise BookFileError(
             "source_unreadable",
@@ -265,11 +265,11 @@ def _sample(order: FileOrder, encoder: Encoder) -> Made:
 def _subtitles(order: FileOrder, encoder: Encoder) -> Made:
     chapters = list(encoder.chapters(order.book.audio, order.own))
     write_book_subtitles(order.path, chapters, order.kind)
-    return _made(chapters)
+    return _made_of(chapters)
 
 
 def _report(order: FileOrder, encoder: Encoder) -> Made:
-    return _made(list(encoder.chapters(order.book.audio, order.encoding)))
+    return _made_of(list(encoder.chapters(order.book.audio, order.encoding)))
 
 
 _MAKERS: dict[str, Callable[[FileOrder, Encoder], Made]] = {
@@ -316,7 +316,7 @@ def _pack(path: Path, folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _made(chapters: Sequence[ChapterFile]) -> Made:
+def _made_of(chapters: Sequence[ChapterFile]) -> Made:
     return Made(chapters, _seconds(chapters))
 
 

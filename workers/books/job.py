@@ -268,7 +268,7 @@ def level_voices(
     for chapter in chapters:
         for voice, found in _measure_chapter(chapter, sample_rate, cache, is_unwanted).items():
             heard[voice].append(found)
-    levels = {voice: _joined(parts) for voice, parts in heard.items()}
+    levels = {voice: _join_loudness(parts) for voice, parts in heard.items()}
     rows = [_row(voice, levels, narrator, speakers.get(voice, ())) for voice in levels]
     return VoiceLevels({row["voice"]: row["gain_db"] for row in rows if row["gain_db"]}, rows)
 
@@ -288,7 +288,7 @@ def _row(
     }
 
 
-def _joined(parts: Sequence[Heard]) -> float | None:
+def _join_loudness(parts: Sequence[Heard]) -> float | None:
     """Return the loudness of parts together: the mean of their powers, by their lengths."""
     measured = [(part.lufs, part.seconds) for part in parts if part.lufs is not None]
     seconds = sum(length for _, length in measured)

@@ -149,11 +149,6 @@ class LocalWorker:
         return f"The worker ended before it was ready (exit code {exit_code}): {detail}{where}"
 
 
-def live_workers() -> list[WorkerStatus]:
-    """Return what living workers last said of themselves."""
-    return list(_seen_lately().filter(state__in=LIVE))
-
-
 def _seen_lately() -> models.QuerySet[WorkerStatus]:
     """Return the workers that have shown a sign of life a moment ago."""
     since = leases.database_now() - dt.timedelta(seconds=LIVE_SECONDS)
@@ -196,7 +191,7 @@ def wait_ended(job_id: uuid.UUID, worker: LocalWorker, progress: Progress) -> Re
             raise StepError("job_deleted", "The job was deleted while it was rendered.")
         if job.status in RenderJob.FINAL:
             break
-        speed = _speed(job, time.monotonic() - started)
+        speed = _describe_speed(job, time.monotonic() - started)
         progress.update(speed, done=job.segments_done, total=job.segments_total)
         time.sleep(POLL_SECONDS)
         worker.keep()
@@ -240,7 +235,7 @@ def save_audio(job: RenderJob, target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _speed(job: RenderJob, elapsed: float) -> str:
+def _describe_speed(job: RenderJob, elapsed: float) -> str:
     """Say how many times faster than its playing time the finished part was made."""
     takes = job.segments.filter(status=Segment.Status.DONE)
     seconds = takes.aggregate(seconds=Sum("take__audio_seconds"))["seconds"] or 0.0

@@ -156,7 +156,7 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
             "HF_HUB_OFFLINE is set, but some files are missing; unset it and run this again.",
         ) from error
     except errors.GatedRepoError as error:
-        raise _gated(source) from error
+        raise _gated_error(source) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:
         raise StepError(
             "not_found",
@@ -164,7 +164,7 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
             "the token in HF_TOKEN is not valid.",
         ) from error
     except errors.HfHubHTTPError as error:
-        raise _refused(source, error.response.status_code) from error
+        raise _refusal_of(source, error.response.status_code) from error
     except HTTPError as error:
         raise StepError(
             "hub_unreachable",
@@ -175,15 +175,15 @@ def explain_hub_errors(source: ModelSource, revision: str) -> Iterator[None]:
         raise StepError("disk_error", f"The files cannot be written: {error}.") from error
 
 
-def _refused(source: ModelSource, status: int) -> StepError:
+def _refusal_of(source: ModelSource, status: int) -> StepError:
     if status in (401, 403):
-        return _gated(source)
+        return _gated_error(source)
     return StepError(
         "hub_error", f"The hub answered {status}. The same command continues the download."
     )
 
 
-def _gated(source: ModelSource) -> StepError:
+def _gated_error(source: ModelSource) -> StepError:
     from huggingface_hub import get_token
 
     if get_token() is None:

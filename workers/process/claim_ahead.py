@@ -88,7 +88,7 @@ class ClaimAhead:
 
     def is_low(self, unrendered: int, slots: int, *, at_codec: int = 0, unstored: int = 0) -> bool:
         """Return whether it is time to claim again: many at once, not one for each that ends."""
-        left = unrendered - _spared(at_codec, slots)
+        left = unrendered - _count_spared(at_codec, slots)
         return left <= slots + self._ahead(slots, unstored) // 2
 
     def room(
@@ -102,7 +102,7 @@ class ClaimAhead:
         held = list(unrendered)
         interactive = RenderJob.Priority.INTERACTIVE
         num_interactive = sum(1 for claim in held if claim.priority == interactive)
-        most = self.most(slots, unstored=unstored) + _spared(at_codec, slots)
+        most = self.most(slots, unstored=unstored) + _count_spared(at_codec, slots)
         is_low = self.is_low(len(held), slots, at_codec=at_codec, unstored=unstored)
         return Room(most - len(held) if is_low else 0, max(0, most - num_interactive))
 
@@ -125,6 +125,6 @@ class ClaimAhead:
         return recent / max(now - start, 0.001)
 
 
-def _spared(at_codec: int, slots: int) -> int:
+def _count_spared(at_codec: int, slots: int) -> int:
     """Return how many of the segments that wait for the codec are not counted."""
     return min(max(at_codec, 0), MOST_AHEAD_PER_SLOT * slots)

@@ -119,7 +119,7 @@ class Resampler:
             self._graph = resampling_graph(self._rate, self._new_rate)
         push(self._graph, samples, self._rate, self._num_in)
         self._num_in += len(samples)
-        return self._made(self._graph)
+        return self._take_made(self._graph)
 
     def end(self) -> list[AudioArray]:
         """Return what is left, so that of N samples come round(N * new_rate / rate)."""
@@ -127,10 +127,10 @@ class Resampler:
             return []
         self._graph.push(None)
         missing = round(self._num_in * self._new_rate / self._rate) - self._num_out
-        rest = np.concatenate([np.empty(0, np.float32), *self._made(self._graph)])[:missing]
+        rest = np.concatenate([np.empty(0, np.float32), *self._take_made(self._graph)])[:missing]
         return [rest, np.zeros(missing - len(rest), np.float32)]
 
-    def _made(self, graph: Graph) -> list[AudioArray]:
+    def _take_made(self, graph: Graph) -> list[AudioArray]:
         made = list(ready(graph))
         self._num_out += sum(map(len, made))
         return made

@@ -190,7 +190,9 @@ def _voices_of(
     ]
     silenced = {row.pk: silence for row in rows if (silence := silence_of(row))}
     versions = {row.version_id: row.version for row in rows if row.pk not in silenced}
-    spoken = {pk: _spoken(version, clips[pk], codes, codec) for pk, version in versions.items()}
+    spoken = {
+        pk: _describe_voice(version, clips[pk], codes, codec) for pk, version in versions.items()
+    }
     return {
         (row.job_id, row.speaker): VoiceSilencedError(silenced[row.pk])
         if row.pk in silenced
@@ -199,7 +201,7 @@ def _voices_of(
     }
 
 
-def _spoken(
+def _describe_voice(
     version: VoiceVersion, clips: list[ReferenceClip], codes: CodesLookup, codec: str
 ) -> _Spoken | Exception:
     """Return what the segments of a version share, or why it cannot speak."""

@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=10_000)
     parser.add_argument("--lines", action="store_true", help="send JSONL in place of JSON")
     arguments = parser.parse_args()
-    client = _prepared()
+    client = _log_in()
     texts = [{"text": TEXT.format(number, number + 7)} for number in range(arguments.items)]
     defaults = {"voice": "Ada"}
     if arguments.lines:
@@ -42,7 +42,7 @@ def main() -> None:
     _measure("cancel", lambda: client.post(f"{url}/{made['id']}/cancel"))
 
 
-def _prepared() -> Any:
+def _log_in() -> Any:
     """Return a client that is logged in to a service of its own with the voice Ada."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ttsweb.settings")
     import django

@@ -412,7 +412,7 @@ def read_front_matter(front: str) -> Metadata:
         if item is not None and key:
             # A list may hold pairs of its own: "- name: Jane".
             inner = _PAIR.fullmatch(item[1].strip())
-            found[key].append(_unquoted(inner[2] if inner else item[1]))
+            found[key].append(_strip_quotes(inner[2] if inner else item[1]))
         elif pair is not None and not line[:1].isspace():
             key = _KEYS.get(pair[1].strip().lower(), "")
             if key:
@@ -430,13 +430,13 @@ def _values(text: str, *, is_list: bool) -> list[str]:
     if text in {"", "|", ">", "|-", ">-"}:
         return []
     if text.startswith("[") and text.endswith("]"):
-        return [_unquoted(part) for part in text[1:-1].split(",")]
+        return [_strip_quotes(part) for part in text[1:-1].split(",")]
     if is_list and text[:1] not in "\"'" and ";" in text:
-        return [_unquoted(part) for part in text.split(";")]
-    return [_unquoted(text)]
+        return [_strip_quotes(part) for part in text.split(";")]
+    return [_strip_quotes(text)]
 
 
-def _unquoted(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     text = text.strip()
     is_quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
     return text[1:-1] if is_quoted else text

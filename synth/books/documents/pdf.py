@@ -337,7 +337,7 @@ def read_pdf(raw: bytes, filename: str) -> Book:
         bookmarks = _bookmarks(document)
         metadata = _metadata(document)
     except PdfiumError as error:
-        raise _broken(error) from error
+        raise _broken_error(error) from error
     finally:
         document.close()
     _check_text(pages)
@@ -366,10 +366,10 @@ def _open(raw: bytes) -> PdfDocument:
                 "book_drm",
                 "The PDF is protected by DRM and cannot be read; send a file without DRM.",
             ) from error
-        raise _broken(error) from error
+        raise _broken_error(error) from error
 
 
-def _broken(error: PdfiumError) -> BookRejectedError:
+def _broken_error(error: PdfiumError) -> BookRejectedError:
     return BookRejectedError(
         "book_broken", f"The PDF is damaged ({error}). Print it to a new PDF and send that."
     )

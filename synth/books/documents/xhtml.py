@@ -141,7 +141,7 @@ class _Walker:
 
     def _inline(self, element: Element, name: str, context: Context) -> None:
         before = self.run.before()
-        if notes.is_raised(element) and self._raised(element, before, context):
+        if notes.is_raised(element) and self._read_raised(element, before, context):
             return
         is_told_of = context.is_direction or context.role == "dramatis-personae"
         is_elsewhere = context.speaker or context.is_flat or is_told_of or self.run.last
@@ -180,7 +180,7 @@ class _Walker:
             return "" if text.startswith(("[", "(")) else "[]"
         return ""
 
-    def _raised(self, element: Element, before: str, context: Context) -> bool:
+    def _read_raised(self, element: Element, before: str, context: Context) -> bool:
         """Read a number that is set high: a mark, or an exponent; False if it is neither."""
         text = markup.squeeze(markup.text_of(element))
         if any(markup.name_of(inner) == "a" for inner in element.iter()):

@@ -277,7 +277,7 @@ def _text(element: Element) -> str:
     return markup.squeeze(markup.text_of(element))[:_MAX_CHARS]
 
 
-def _preferred(texts: list[tuple[list[str], str]], wanted: str) -> str:
+def _choose_text(texts: list[tuple[list[str], str]], wanted: str) -> str:
     """Return the first text that is refined so, else the first that nothing refines, else any."""
     refined = [text for kinds, text in texts if wanted in kinds and text]
     plain = [text for kinds, text in texts if not kinds and text]
@@ -286,7 +286,7 @@ def _preferred(texts: list[tuple[list[str], str]], wanted: str) -> str:
 
 def _titles(found: _Statements) -> tuple[str, str]:
     titles = [one for one in found.refined_texts("title", "title-type") if one[1]]
-    title = _preferred(titles, "main")
+    title = _choose_text(titles, "main")
     return title, next((t for types, t in titles if "subtitle" in types and t != title), "")
 
 
@@ -300,7 +300,7 @@ def _authors(found: _Statements) -> tuple[str, ...]:
 
 
 def _date(found: _Statements) -> str:
-    return _preferred(found.refined_texts("date", "event"), "publication")
+    return _choose_text(found.refined_texts("date", "event"), "publication")
 
 
 def _identifier(root: Element, found: _Statements) -> str:

@@ -107,14 +107,14 @@ def decode_text(raw: bytes, *, charset: str = "") -> Decoded:
     if not raw.strip(b"\0\r\n\t \x0b\x0c" + codecs.BOM_UTF8):
         raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")
     name, text, warnings = _decode(raw, charset)
-    return _checked(name, text, warnings)
+    return _check_text(name, text, warnings)
 
 
 def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
     for mark, name in _MARKS:
         if raw.startswith(mark):
             text = _try(raw, name)
-            if text is None and (mixed := _mixed(raw.removeprefix(codecs.BOM_UTF8))):
+            if text is None and (mixed := _read_mixed(raw.removeprefix(codecs.BOM_UTF8))):
                 return mixed
             if text is None:
                 raise _not_text(
@@ -127,7 +127,7 @@ def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
         text = _try(raw, name)
         if text is not None:
             return name, text, ()
-    if (mixed := _mixed(raw)) is not None:
+    if (mixed := _read_mixed(raw)) is not None:
         return mixed
     name, text = _guess(raw)
     shown = "Windows-1252" if name == "cp1252" else name
@@ -143,7 +143,7 @@ def _decode(raw: bytes, charset: str) -> tuple[str, str, tuple[str, ...]]:
     )
 
 
-def _mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
+def _read_mixed(raw: bytes) -> tuple[str, str, tuple[str, ...]] | None:
     found = None if b"\0" in raw else decode_mostly_utf8(raw)
     if found is None:
         return None
@@ -225,7 +225,7 @@ def _share_of_unreadable(text: str) -> float:
     return (bad + len(_CONTROL.findall(sample))) / max(1, len(sample))
 
 
-def _checked(name: str, text: str, warnings: tuple[str, ...]) -> Decoded:
+def _check_text(name: str, text: str, warnings: tuple[str, ...]) -> Decoded:
     text = unicodedata.normalize("NFC", text.rstrip(_DOS_END).lstrip("\ufeff"))
     if not text.strip():
         raise BookRejectedError("book_empty", "The file is empty; send a book with words in it.")

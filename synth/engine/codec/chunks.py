@@ -230,7 +230,7 @@ class Chunk:
             case CausalConv1d():
                 return self._conv(module, x)
             case CausalConvTranspose1d():
-                return self._transposed(module, x)
+                return self._run_transposed(module, x)
             case ResidualUnit():
                 return self._residual(module, x)
             case ConvNeXtBlock():
@@ -269,7 +269,7 @@ class Chunk:
         y: Tensor = conv.conv(self._with_context(conv, x))
         return y
 
-    def _transposed(self, conv: CausalConvTranspose1d, x: Tensor) -> Tensor:
+    def _run_transposed(self, conv: CausalConvTranspose1d, x: Tensor) -> Tensor:
         start = conv.stride * context_of(conv)  # outputs that the chunks before have given
         y: Tensor = conv.conv(self._with_context(conv, x))
         return y[..., start : start + conv.stride * x.shape[-1]]

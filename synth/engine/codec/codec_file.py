@@ -136,7 +136,7 @@ def read_pickle(path: Path) -> dict[str, Tensor]:
     strays = [str(name) for name, value in loaded.items() if not isinstance(value, Tensor)]
     if strays:
         raise CheckpointError(
-            f"{path} contains {_listed(strays)}, which is not a tensor; a flat state dict is "
+            f"{path} contains {_join_names(strays)}, which is not a tensor; a flat state dict is "
             "needed."
         )
     return {str(name): value for name, value in loaded.items()}
@@ -173,7 +173,7 @@ def _misfits(
         if name in shapes and shapes[name] != shape
     ]
     return [
-        f"{title} {_listed(names)}"
+        f"{title} {_join_names(names)}"
         for title, names in (
             ("it lacks", sorted(expected.keys() - shapes.keys())),
             ("it has the unknown", sorted(shapes.keys() - expected.keys())),
@@ -183,7 +183,7 @@ def _misfits(
     ]
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = len(names) - NAMED_AT_MOST
     return ", ".join(names[:NAMED_AT_MOST]) + (f" and {more} more" if more > 0 else "")
 

@@ -177,7 +177,7 @@ def _needs_wide_products(keys: Tensor) -> bool:
 
 
 @triton.jit
-def _turned(heads, weight, angles, dim, mask, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
+def _turn_heads(heads, weight, angles, dim, mask, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
     """Return heads [R, D] with their norm, if there is one, and adjacent pairs turned; rounded.
 
     heads and weight point to the first numbers of each head, [R, 1]; angles to a position's.
@@ -249,7 +249,7 @@ def _step_splits(
         norms = None
         key_norms = None
     query_at = source + (head * HEAD_DIM)[:, None]
-    query = _turned(query_at, norms, angles, dim, in_query, eps, HEAD_DIM, dtype).to(cached)
+    query = _turn_heads(query_at, norms, angles, dim, in_query, eps, HEAD_DIM, dtype).to(cached)
     cache = stream * cache_stream + kv_head * cache_head
     peak = tl.full((ROWS,), float("-inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -266,7 +266,7 @@ def _step_splits(
         # The new position, from registers: no program may read what another one writes.
         key_at = source + (key_head * HEAD_DIM)[:, None]
         value_at = key_at + (HEADS // GROUP) * HEAD_DIM + dim[None, :]
-        key = _turned(key_at, key_norms, angles, dim, in_head, eps, HEAD_DIM, dtype).to(cached)
+        key = _turn_heads(key_at, key_norms, angles, dim, in_head, eps, HEAD_DIM, dtype).to(cached)
         value = tl.load(value_at, mask=in_head, other=0.0).to(cached)
         place = cache + last * cache_position + dim[None, :]
         tl.store(keys + place, key, mask=in_head)

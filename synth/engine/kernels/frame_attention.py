@@ -153,7 +153,7 @@ def _attend(query, k, v, seen, scale, dtype: tl.constexpr):
 
 
 @triton.jit
-def _rotated(heads, norm, rope, dim, in_head, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
+def _rotate_head(heads, norm, rope, dim, in_head, eps, HEAD_DIM: tl.constexpr, dtype: tl.constexpr):
     """Return a head [D] with its norm, if there is one, and adjacent pairs turned; rounded."""
     x = tl.load(heads + dim, mask=in_head, other=0.0).to(tl.float32)
     other = tl.load(heads + (dim ^ 1), mask=in_head, other=0.0).to(tl.float32)
@@ -197,7 +197,7 @@ def _step_frame(
         table = rope + (position + nth) * HEAD_DIM
         key_at = source + (HEADS + kv_head) * HEAD_DIM
         value_at = source + (HEADS + KV_HEADS + kv_head) * HEAD_DIM
-        key = _rotated(key_at, key_norm, table, dim, in_head, eps, HEAD_DIM, dtype).to(cached)
+        key = _rotate_head(key_at, key_norm, table, dim, in_head, eps, HEAD_DIM, dtype).to(cached)
         value = tl.load(value_at + dim, mask=in_head, other=0.0).to(cached)
         new = (at == position + nth)[:, None]
         k, v = tl.where(new, key[None, :], k), tl.where(new, value[None, :], v)
@@ -206,7 +206,7 @@ def _step_frame(
             tl.store(values + cache + (position + nth) * cache_position, value, mask=in_head)
     query_at = qkv + row * qkv_row + head * HEAD_DIM
     table = rope + (position + mine) * HEAD_DIM
-    query = _rotated(query_at, norm, table, dim, in_head, eps, HEAD_DIM, dtype)
+    query = _rotate_head(query_at, norm, table, dim, in_head, eps, HEAD_DIM, dtype)
     k, v = k.to(tl.float32), v.to(tl.float32)
     mixed = _attend(query.to(tl.float32), k, v, at <= position + mine, scale, dtype)
     tl.store(out + (row * HEADS + head) * HEAD_DIM + dim, mixed, mask=in_head)

@@ -239,11 +239,11 @@ def _add_few(
     for start in tl.range(0, K, BLOCK_K, loop_unroll_factor=2):
         k = start + tl.arange(0, BLOCK_K)
         numbers = _read(matrix, k, K).to(tl.float32)
-        value = _normalised(tl.load(one + k, mask=k < K, other=0.0), scale, norm, k, k < K)
+        value = _normalise(tl.load(one + k, mask=k < K, other=0.0), scale, norm, k, k < K)
         total += numbers * value.to(tl.float32)[None, :]
         if ROWS == 2:
             value = tl.load(other + k, mask=k < K, other=0.0)
-            value = _normalised(value, other_scale, norm, k, k < K)
+            value = _normalise(value, other_scale, norm, k, k < K)
             other_total += numbers * value.to(tl.float32)[None, :]
     return tl.sum(total, axis=1), tl.sum(other_total, axis=1)
 
@@ -318,7 +318,7 @@ def _add_tile(
         inside = (k < K)[None, :]
         numbers = _read(matrix, k, K)
         value = tl.load(source + k[None, :], mask=present & inside, other=0.0)
-        value = _normalised(value, scale[:, None], norm, k[None, :], inside)
+        value = _normalise(value, scale[:, None], norm, k[None, :], inside)
         if WIDE:
             numbers, value = numbers.to(tl.float32), value.to(tl.float32)
         total = tl.dot(value, tl.trans(numbers), total, input_precision="ieee")
@@ -326,7 +326,7 @@ def _add_tile(
 
 
 @triton.jit
-def _normalised(value, scale, norm, k, inside):
+def _normalise(value, scale, norm, k, inside):
     """Return loaded input numbers as they are, or normalised; rounded as `rms_norm` rounds."""
     if norm is not None:
         dtype = value.dtype

@@ -248,7 +248,7 @@ class FeedForward(nn.Module):
     def finalize(self, form: LinearForm) -> None:
         """Replace w1 and w3 by one matrix [2 * intermediate, D]; a second call does nothing."""
         if self.w1 is not None and self.w3 is not None:
-            self.w13 = _joined(self.w1.weight, self.w3.weight, form)
+            self.w13 = _join_gate(self.w1.weight, self.w3.weight, form)
             self.w1 = self.w3 = None
             bring_into_form(self, "w2", form)
 
@@ -299,7 +299,7 @@ class Block(nn.Module):
         return h + feed_forward.forward(rms_norm(h, weight, self.norm_eps))
 
 
-def _joined(gate: Tensor, up: Tensor, form: LinearForm) -> Linear:
+def _join_gate(gate: Tensor, up: Tensor, form: LinearForm) -> Linear:
     """Return one product with both matrices, [H, width] each."""
     if form.is_native:
         return NativeGate(gate, up, int8=form.is_int8)

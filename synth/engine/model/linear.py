@@ -163,10 +163,10 @@ class NativeLinear:
             wide = weight.float()
             scale = wide.abs().amax(1).clamp_(min=_TINY) / 127
             weight = (wide / scale.unsqueeze(1)).round_().to(torch.int8)
-            self.scale = _padded(scale)
-            self.sums = _padded(weight.sum(1, dtype=torch.int32))
+            self.scale = _pad_rows(scale)
+            self.sums = _pad_rows(weight.sum(1, dtype=torch.int32))
         self.weight = _in_panels(weight, _GROUPS[kind])
-        self.bias = None if bias is None else _padded(bias.detach().float())
+        self.bias = None if bias is None else _pad_rows(bias.detach().float())
         self.rows, self.columns = rows, columns
         self.num_bytes = self.weight.numel() * self.weight.element_size()
         self.c = MatrixC(
@@ -182,9 +182,9 @@ class NativeLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [..., in] to [..., out], in x's dtype."""
-        return self._multiplied(x, KEEP)[..., : self.rows]
+        return self._multiply_rows(x, KEEP)[..., : self.rows]
 
-    def _multiplied(self, x: Tensor, use: int) -> Tensor:
+    def _multiply_rows(self, x: Tensor, use: int) -> Tensor:
         """Return products of x [..., in] in x's dtype, the outputs filled up to whole panels."""
         wide = x.reshape(-1, self.columns).to(torch.float32).contiguous()
         outputs = -(-self.rows // LANES) * LANES // (2 if use == GATE else 1)
@@ -223,7 +223,7 @@ class NativeGate(NativeLinear):
 
     def gated(self, x: Tensor) -> Tensor:
         """Map [..., in] to silu(gate) * up, [..., H]."""
-        return self._multiplied(x, GATE)[..., : self.hidden]
+        return self._multiply_rows(x, GATE)[..., : self.hidden]
 
 
 def _in_panels(weight: Tensor, group: int) -> Tensor:
@@ -240,7 +240,7 @@ def _rows_padded(weight: Tensor) -> Tensor:
     return F.pad(weight, (0, 0, 0, missing)) if missing else weight
 
 
-def _padded(values: Tensor) -> Tensor:
+def _pad_rows(values: Tensor) -> Tensor:
     return F.pad(values, (0, -values.shape[0] % LANES)).contiguous()
 
 

@@ -295,7 +295,7 @@ def _first_frames(
 ) -> None:
     """Draw the first frames of these slots alone, from hidden [n, width]; fill in `output`."""
     rows = to_device(torch.tensor(slots), model.device)
-    part = _gathered(state, rows)
+    part = _gather_slots(state, rows)
     made = make_frame(model, part, hidden, part.active.clone(), noise, is_first=True)
     for name in _MADE:
         getattr(state, name)[rows] = getattr(part, name)
@@ -304,7 +304,7 @@ def _first_frames(
         getattr(output, name)[rows] = getattr(made, name)
 
 
-def _gathered(state: DecodeState, rows: Tensor) -> DecodeState:
+def _gather_slots(state: DecodeState, rows: Tensor) -> DecodeState:
     """Return copies of some slots before their first frame, as a state without caches of its own.
 
     A frame's noise and history are taken along for the first frame alone.

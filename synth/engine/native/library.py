@@ -210,7 +210,7 @@ def native_library(cache_dir: Path | None = None) -> Library:
 
 def load_library(target: Target, folders: Sequence[Path]) -> Library:
     """Load the code for a class of processors from a folder, or compile it; see native_library."""
-    return Library(target.name, _checked(compiled_library(target, folders)))
+    return Library(target.name, _check_library(compiled_library(target, folders)))
 
 
 def _share_threads(loaded: ctypes.CDLL) -> None:
@@ -243,7 +243,7 @@ def openmp_path() -> Path | None:
     return next(iter([*torchs, *found]), None)
 
 
-def _checked(loaded: ctypes.CDLL) -> ctypes.CDLL:
+def _check_library(loaded: ctypes.CDLL) -> ctypes.CDLL:
     """Declare the functions, and hold this file's structures to the compiled ones."""
     loaded.tts_make_frame.argtypes = [POINTER(FrameC)]
     loaded.tts_multiply.argtypes = [

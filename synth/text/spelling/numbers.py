@@ -36,30 +36,30 @@ _DIGIT_BY_DIGIT = ("en", "de")  # after the point; elsewhere two digits are read
 
 def spell_number(number: int, language: str) -> str:
     """Return a number as one counts: one, two."""
-    return _spelled(number, language, _RULES[language][0][0])
+    return _spell(number, language, _RULES[language][0][0])
 
 
 def spell_before_noun(number: int, language: str, *, feminine: bool = False) -> str:
     """Return a number as it stands before a noun: `ein` Kilometer, `une` heure."""
-    return _spelled(number, language, _RULES[language][0][2 if feminine else 1])
+    return _spell(number, language, _RULES[language][0][2 if feminine else 1])
 
 
 def spell_ordinal(number: int, language: str, ending: str = "") -> str:
     """Return a number's place: first; `ending` names one of CLDR's inflections, such as `-n`."""
-    return _spelled(number, language, _RULES[language][1] + ending)
+    return _spell(number, language, _RULES[language][1] + ending)
 
 
 def spell_feminine_ordinal(number: int, language: str) -> str:
     """Return a number's place before a feminine noun: première."""
-    return _spelled(number, language, _RULES[language][1].replace("masculine", "feminine"))
+    return _spell(number, language, _RULES[language][1].replace("masculine", "feminine"))
 
 
 def spell_year(number: int, language: str) -> str:
     """Return a year as it is said: nineteen eighty-four."""
     if language == "en" and (1100 <= number < 2000 or 2010 <= number < 2100):
-        return _spelled(number, language, "spellout-numbering-year")
+        return _spell(number, language, "spellout-numbering-year")
     if language == "de" and 1100 <= number < 2000:
-        return _spelled(number, language, "spellout-numbering-year")
+        return _spell(number, language, "spellout-numbering-year")
     if language == "nl" and 1100 <= number < 2000:
         rest = spell_number(number % 100, language) if number % 100 else ""
         return f"{spell_number(number // 100, language)}honderd{rest}"
@@ -92,7 +92,7 @@ def spell_negative(said: str, language: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _spelled(number: int, language: str, rule: str) -> str:
+def _spell(number: int, language: str, rule: str) -> str:
     found = _engine(language).format_number(number, ruleset_names=[rule])
     return str(found.text)
 
@@ -228,7 +228,7 @@ def date_patterns(base: str, language: str, words: Words) -> Iterator[Pattern]:
             ),
             _by_numbers(base, language, words, dative=dative, is_iso=False),
         )
-    yield from _written(base, words)
+    yield from _worded_patterns(base, words)
     yield from _clocks(base)
 
 
@@ -261,7 +261,7 @@ def _date(base: str, month: str, day: int, year: int, *, dative: bool) -> str:
     return f"{spoken_day}{of}{month}{of}{spoken_year}"
 
 
-def _written(base: str, words: Words) -> Iterator[Pattern]:
+def _worded_patterns(base: str, words: Words) -> Iterator[Pattern]:
     """Yield dates whose month is a word, as far as the language says their day as a place."""
     months = "|".join(words.months)
     day, year = r"(?P<d>\d{1,2})", r"(?:,? (?P<y>\d{4})(?![\p{L}\p{N}]|[.,]\d))?"

@@ -281,7 +281,7 @@ def places_inside(text: str, language: str = "en") -> Inside:
         language: the tag of the text's language; one without rules has the general ones alone.
     """
     shapes = _Blocks(text, lambda near: _shapes(near, language))
-    spelled = _Blocks(text, lambda near: _spelled(near, language))  # takes ten times as long
+    spelled = _Blocks(text, lambda near: _find_spelled(near, language))  # takes ten times as long
     return lambda place: shapes.holds(place) or spelled.holds(place)
 
 
@@ -312,7 +312,7 @@ def _shapes(text: str, language: str) -> list[tuple[int, int]]:
     return found + [match.span() for match in dates.finditer(text)] if dates else found
 
 
-def _spelled(text: str, language: str) -> list[tuple[int, int]]:
+def _find_spelled(text: str, language: str) -> list[tuple[int, int]]:
     """Return what is spelled out where that is asked for, and has digits."""
     spell_out = speller(language)
     spans = [(start, end) for start, end, _ in spell_out(text)] if spell_out else []

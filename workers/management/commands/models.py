@@ -101,7 +101,7 @@ class Command(BaseCommand):
         revision = chosen.revision or source.revision
         listing = pull(source, folder, revision, self._tell)
         if chosen.json:
-            self.stdout.write(json.dumps(_pulled(folder, listing, declaration)))
+            self.stdout.write(json.dumps(_describe_pull(folder, listing, declaration)))
             return
         size = sum(file.size for file in listing.files)
         self.stdout.write(
@@ -186,7 +186,7 @@ def _user() -> str:
         return "unknown"
 
 
-def _pulled(folder: Path, listing: Listing, declaration: Declaration) -> dict[str, Any]:
+def _describe_pull(folder: Path, listing: Listing, declaration: Declaration) -> dict[str, Any]:
     return {
         "folder": str(folder),
         "model": listing.model,
