@@ -104,7 +104,7 @@ def test_slots_have_the_positions_that_are_asked_for() -> None:
 
 def test_a_captured_step_is_replayed_for_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     from synth.engine.model import graphs as graph_capture
-    from tests.synth.engine.stand_in_graphs import StandInGraphs
+    from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
     backend = StandInGraphs()
     monkeypatch.setattr(graph_capture, "CudaGraphs", lambda device: backend)

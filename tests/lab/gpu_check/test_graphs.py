@@ -14,7 +14,7 @@ from synth.engine.model.decode import StepOutput
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.graphs import CapturedStep
 from synth.engine.presets import preset
-from tests.synth.engine.stand_in_graphs import StandInGraphs
+from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ from synth.engine.model.sampling import (
     replace_repeated,
 )
 from tests.synth.engine.kernels.quick_interpreter import hasten
-from tests.synth.engine.test_sampler_version import Case, check_draws
+from tests.synth.engine.model.test_sampler_version import Case, check_draws
 
 FIRST_TOKEN = 5000  # the end of speech; the semantic tokens follow behind a gap
 SEMANTIC = 5003

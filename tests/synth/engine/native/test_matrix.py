@@ -9,7 +9,7 @@ from torch import Tensor
 
 from synth.engine.model.linear import NativeGate, NativeLinear
 from synth.engine.native.library import Library
-from tests.synth.engine.test_linear import int8_error
+from tests.synth.engine.model.test_linear import int8_error
 
 pytestmark = pytest.mark.compiler
 

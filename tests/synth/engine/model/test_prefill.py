@@ -27,8 +27,8 @@ from synth.engine.model.prefill import (
     prefill,
     start_slots,
 )
+from tests.synth.engine.model.test_dual_ar import SHAPES
 from tests.synth.engine.random_checkpoint import write_checkpoint
-from tests.synth.engine.test_dual_ar import SHAPES
 
 GREEDY = Sampling(top_k=1, temperature=1.0, max_frames=12)
 SAMPLED = Sampling(seed=5, max_frames=12)

@@ -15,7 +15,7 @@ from lab.golden.models import Loaded, new_cache
 from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.dual_ar import DualAR, Span
 from synth.engine.model.kv_cache import KVCache
-from tests.synth.engine.naive_lm import fast_logits, slow_logits
+from tests.synth.engine.model.naive_lm import fast_logits, slow_logits
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -33,7 +33,7 @@ from synth.engine.model.graphs import (
 )
 from tests.synth.engine.arrangement import SLOTS, Arrangement
 from tests.synth.engine.engine_runs import Start, spec, voice, wait_until
-from tests.synth.engine.stand_in_graphs import StandInGraphs
+from tests.synth.engine.model.stand_in_graphs import StandInGraphs
 
 CASES = ("no_voice", "one_voice", "two_voices", "stops_early")
 

@@ -1,7 +1,7 @@
 """What every sampler draws is recorded under the sampler's version, which takes are named by.
 
 Where a draw here is another one than the recorded one, takes of both kinds must not have one name:
-raise SAMPLER_VERSION, run `python -m tests.synth.engine.test_sampler_version` and keep the file.
+raise SAMPLER_VERSION, run `python -m tests.synth.engine.model.test_sampler_version`, keep the file.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from synth.engine.model.sampling import (
 )
 from synth.engine.native.build import SOURCES, TARGETS, Target, find_compiler, processor_flags
 
-RECORDED = Path(__file__).resolve().parents[2] / "data" / "sampler"
+RECORDED = Path(__file__).resolve().parents[3] / "data" / "sampler"
 STREAMS, DRAWS, MAX_TOP_K, FIRST_ID = 216, 4, 64, 1000
 ROWS, SPREADS = (7, 40, 257), (0.1, 4.0)
 TEMPERATURES, TOP_PS, TOP_KS = (1e-6, 0.7, 1.99), (0.3, 0.8, 1.0, 1.0), (5, 64)

@@ -22,7 +22,7 @@ from synth.engine.loading.memory import (
 from synth.engine.presets import preset
 from tests.synth.engine.random_checkpoint import write_checkpoint
 
-TINY = Path(__file__).parents[2] / "data" / "golden" / "tiny-s2"
+TINY = Path(__file__).parents[3] / "data" / "golden" / "tiny-s2"
 GPU = NumberFormats(torch.bfloat16, torch.bfloat16, torch.float32, torch.float32, 2)
 
 

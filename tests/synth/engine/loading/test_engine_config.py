@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from lab.golden.models import Loaded
+from synth.contract import EngineClass
+from synth.engine import EngineConfig
 from synth.engine.errors import InvalidSpecError
 from synth.engine.loading import engine_config
 from synth.engine.loading.engine_config import choose_numbers, wants_graphs
+from synth.engine.loading.loaded_models import engine_class, load_models
 from synth.engine.model.config import LMConfig, matrix_parameters
 from synth.engine.model.linear import LinearForm
 from synth.engine.native.build import NotCompiledError
@@ -152,3 +158,41 @@ def test_graphs_are_automatic_with_cuda_alone(name: str, device: str, wanted: bo
 def test_graphs_that_cannot_be_had_are_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidSpecError, match=text):
         wants_graphs(name, CPU)
+
+
+TINY = Path(__file__).resolve().parents[3] / "data" / "golden" / "tiny-s2"
+
+
+def loaded(**changes: Any) -> EngineClass:
+    config = EngineConfig(checkpoint=TINY, device="cpu", **changes)
+    return engine_class(config, load_models(config))
+
+
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"dtype": "bfloat16"}, {"numbers"}),
+        ({"dtype": "int8"}, {"numbers"}),
+        ({"strict": True}, {"strict"}),
+        ({"codec_decode_dtype": "bfloat16"}, {"decoder_numbers", "decoder_backend"}),
+        ({"slots": 3, "codec_encode_dtype": "bfloat16", "prefix_cache_bytes": 0}, set()),
+    ],
+    ids=lambda one: "-".join(one) if isinstance(one, dict) else "",
+)
+def test_what_a_setting_changes_in_takes_is_in_the_engines_class(
+    changes: dict[str, Any], names: set[str]
+) -> None:
+    plain, other = loaded(dtype="float32"), loaded(**{"dtype": "float32", **changes})
+
+    assert {one for one in EngineClass.__slots__ if getattr(plain, one) != getattr(other, one)} == (
+        names
+    )
+
+
+@pytest.mark.compiler
+def test_compiled_code_and_pytorch_are_two_classes() -> None:
+    compiled, plain = loaded(dtype="float32"), loaded(dtype="float32", kernels="off")
+
+    assert compiled.backend.startswith("compiled ") and plain.backend.startswith("PyTorch ")
+    assert compiled.decoder_backend != plain.decoder_backend
+    assert (compiled.model, compiled.decoder) == (plain.model, plain.decoder)

@@ -14,7 +14,7 @@ from synth.engine.loading.device_memory import DeviceMemory
 from synth.engine.loading.memory import Demand, NumberFormats, find_demand
 from synth.engine.presets import preset
 from synth.engine.slots.sizing import MIN_CODEC_FRAMES, plan_slots
-from tests.synth.engine.test_memory import GPU, TINY
+from tests.synth.engine.loading.test_memory import GPU, TINY
 
 FLOATS = NumberFormats(torch.float32, torch.float32, torch.float32, torch.float32, 4)
 
