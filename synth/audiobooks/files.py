@@ -117,37 +117,37 @@ MOST_KEYS = 20  # of one file; the oldest is forgotten
 _ASKED_BY = "asked_by"
 
 
-class Asking(NamedTuple):
+class RequestKey(NamedTuple):
     """Hold the key of a request and the digest of its body; without a key both are empty."""
 
     key: str = ""
     body_digest: str = ""
 
 
-def made_before(job_id: uuid.UUID, asking: Asking) -> BookFile | None:
+def made_before(job_id: uuid.UUID, request_key: RequestKey) -> BookFile | None:
     """Return the file of a book that this key has asked for.
 
     Raises:
         SubmitRejectedError: idempotency_key_reused, the key came with another body.
     """
-    if not asking.key:
+    if not request_key.key:
         return None
-    name = _digest_of_key(asking.key)
+    name = _digest_of_key(request_key.key)
     rows = BookFile.objects.filter(job=job_id, options__has_key=_ASKED_BY).order_by()
     for pk, pairs in rows.values_list("pk", f"options__{_ASKED_BY}"):
         known = dict(pairs).get(name)
         if known is None:
             continue
-        check_digest(known, asking.body_digest, noun="file", pk=pk)
+        check_digest(known, request_key.body_digest, noun="file", pk=pk)
         return BookFile.objects.filter(pk=pk).first()
     return None
 
 
-def note_key(row: BookFile, asking: Asking) -> None:
+def note_key(row: BookFile, request_key: RequestKey) -> None:
     """Keep that a request with a key has asked for a file; call it with the job's row locked."""
-    if not asking.key:
+    if not request_key.key:
         return
-    pair = [_digest_of_key(asking.key), asking.body_digest]
+    pair = [_digest_of_key(request_key.key), request_key.body_digest]
     pairs = [one for one in row.options.get(_ASKED_BY, []) if one[0] != pair[0]]
     row.options = {**row.options, _ASKED_BY: [*pairs, pair][-MOST_KEYS:]}
     BookFile.objects.filter(pk=row.pk).update(options=row.options)
@@ -162,7 +162,7 @@ def _digest_of_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-_NO_KEY = Asking()
+_NO_KEY = RequestKey()
 ZIP = "application/zip"
 _ENDINGS: dict[str, tuple[str, str]] = {
     Kind.READ_ALONG: (" - read along.epub", "application/epub+zip"),
@@ -188,7 +188,7 @@ def request_file(
     *,
     partial: bool = False,
     api_key: ApiKey | None = None,
-    asking: Asking = _NO_KEY,
+    request_key: RequestKey = _NO_KEY,
 ) -> tuple[BookFile, bool]:
     """Return a file of a started book; it is made unless it is there and of the takes of now.
 
@@ -196,7 +196,7 @@ def request_file(
         asked: options that the kind takes; the others are as the book has them.
         partial: take the chapters that are complete, while others are not.
         api_key: the key that asks for it, whose limits hold.
-        asking: the request's Idempotency-Key; what it has asked for is returned as it is by now.
+        request_key: the Idempotency-Key; what it has asked for is returned as it is by now.
 
     Returns:
         The file, and whether this key had asked for it before.
@@ -212,7 +212,7 @@ def request_file(
         raise SubmitRejectedError(
             "book_not_started", "The book was not started yet; start it first."
         )
-    if (known := made_before(job.pk, asking)) is not None:
+    if (known := made_before(job.pk, request_key)) is not None:
         return known, True
     options = full_options(kind, asked, book)
     content = content_of(book, job)
@@ -224,7 +224,7 @@ def request_file(
     try:
         with transaction.atomic():
             lock_jobs(RenderJob.objects.filter(pk=job.pk))  # of two with one key the other waits
-            if (known := made_before(job.pk, asking)) is not None:
+            if (known := made_before(job.pk, request_key)) is not None:
                 return known, True
             row = ask_for_file(
                 job.pk,
@@ -236,7 +236,7 @@ def request_file(
                 gone=_gone(job, kind, digest),
             )
             if row is not None:
-                note_key(row, asking)
+                note_key(row, request_key)
     except TooManyFilesError as error:
         raise SubmitRejectedError(
             "too_many_book_files",

@@ -25,7 +25,7 @@ from synth.api.books.file_serializers import (
 )
 from synth.api.books.views import find_book
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.audiobooks.files import Asking, delete_file, name_of, request_file, with_currency
+from synth.audiobooks.files import RequestKey, delete_file, name_of, request_file, with_currency
 from synth.books.file_names import safe_name
 from synth.models import ApiKey, BookFile, BookSource
 from ttsweb.counted import counted
@@ -182,7 +182,7 @@ class BookFilesView(ListView[BookFile]):
             asked["options"],
             partial=asked["partial"],
             api_key=key_of(request),
-            asking=Asking(key, digest_of_body(request.data)) if key else Asking(),
+            request_key=RequestKey(key, digest_of_body(request.data)) if key else RequestKey(),
         )
         answer = _answer(row, book)
         if is_repeated:

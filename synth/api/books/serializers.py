@@ -210,7 +210,7 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
             "share": progress_of(job),
             **counts,
             "audio_seconds": told.audio_seconds,
-            "real_time_factor": _speed(job, told.audio_seconds),
+            "real_time_factor": _real_time_factor_now(job, told.audio_seconds),
             "eta_seconds": told.eta_seconds,
         }
 
@@ -264,8 +264,8 @@ class ProofSerializer(serializers.Serializer[Any]):
     chapters = ChapterProofSerializer(many=True)
 
 
-def _speed(job: RenderJob, seconds: float) -> float | None:
-    """Return the seconds of audio per second of work."""
+def _real_time_factor_now(job: RenderJob, seconds: float) -> float | None:
+    """Return the seconds of audio per second of work, also while the job goes on."""
     if job.started_at is None or not job.takes_rendered:
         return None
     elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
