@@ -19,8 +19,10 @@ from pytest_django import Settings
 from synth.engine import Engine, EngineConfig
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import Pair, file_pair, service_pair
+from ttsweb.work import Kind
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
+from workers.process.claiming import take
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
 from workers.rendering.render import settle_rendered
@@ -108,6 +110,14 @@ def voice(transactional_db: None, clip_bytes: bytes) -> Voice:
         by="tester",
         clips=[NewClip(transcript="Said in the clip.", content=clip_bytes)],
     )
+
+
+@pytest.fixture
+def ready(process: MiniatureProcess, voice: Voice) -> Voice:
+    """A voice that is encoded."""
+    take(process, Kind.VERSION)
+    process.run_all()
+    return voice
 
 
 @pytest.fixture(

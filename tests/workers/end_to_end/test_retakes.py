@@ -30,9 +30,8 @@ from tests.workers.pairs import (
     wait_for,
 )
 from tests.workers.rendering.takes_support import screened_checkpoint
-from ttsweb.work import Kind
 from voices.models import Voice
-from workers.process.claiming import take, take_segments
+from workers.process.claiming import take_segments
 from workers.rendering import render as render_module
 from workers.rendering import render as screening
 from workers.rendering.quality import Quality
@@ -44,14 +43,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def screened(tmp_path: Path, settings: Settings) -> None:
     """A checkpoint whose card leaves the screen on."""
     settings.CHECKPOINT = screened_checkpoint(tmp_path / "screened")
-
-
-@pytest.fixture
-def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    """A voice that is encoded."""
-    take(process, Kind.VERSION)
-    process.run_all()
-    return voice
 
 
 def render(process: MiniatureProcess) -> None:

@@ -33,14 +33,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 44_100
 
 
-@pytest.fixture
-def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    """A voice that is encoded."""
-    take(process, Kind.VERSION)
-    process.run_all()
-    return voice
-
-
 def render(process: MiniatureProcess) -> None:
     """Render everything that can be claimed, and let the writer come to its end."""
     take_segments(process)

@@ -24,21 +24,13 @@ from tests.workers.pairs import submit
 from ttsweb.work import Kind
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.removal import delete_voice
-from workers.process.claiming import take, take_segments, take_work
+from workers.process.claiming import take_segments, take_work
 from workers.process.pump import stop_unwanted
 from workers.rendering import render as render_module
 from workers.rendering import render as takes_module
 from workers.rendering.codes import unpack_codes
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    """A voice that is encoded."""
-    take(process, Kind.VERSION)
-    process.run_all()
-    return voice
 
 
 def render(process: MiniatureProcess) -> None:

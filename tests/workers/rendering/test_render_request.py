@@ -31,6 +31,12 @@ from workers.rendering.render_request import (
 )
 
 
+@pytest.fixture
+def segment(ready: Voice) -> Segment:
+    """A segment that its encoded voice can speak."""
+    return Segment.objects.get(job=submit(ready, text="Hello."))
+
+
 def build(process: MiniatureProcess, ids: Sequence[int]) -> dict[int, RenderRequest | Exception]:
     assert process.codes is not None
     return build_requests(ids, process.codes, process.host.engine)
@@ -68,10 +74,7 @@ def test_clips_of_a_voice_become_one_reference(process: MiniatureProcess) -> Non
 
 
 @pytest.mark.django_db(transaction=True)
-def test_missing_codes_name_the_version(process: MiniatureProcess, voice: Voice) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
+def test_missing_codes_name_the_version(process: MiniatureProcess, segment: Segment) -> None:
     ClipCodes.objects.all().delete()
     assert process.codes is not None
     process.codes.cache.evict(ReferenceClip.objects.get().stored.fingerprint)
@@ -83,10 +86,7 @@ def test_missing_codes_name_the_version(process: MiniatureProcess, voice: Voice)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: Voice) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
+def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, segment: Segment) -> None:
     ReferenceClip.objects.all().delete()
 
     error = built(process, segment)
@@ -97,28 +97,22 @@ def test_removed_clips_are_an_error_for_good(process: MiniatureProcess, voice: V
 
 @pytest.mark.django_db(transaction=True)
 def test_voice_deleted_after_the_claim_has_the_code_of_every_deleted_voice(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, ready: Voice, segment: Segment
 ) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
     take_segments(process)
-    delete_voice(voice)
+    delete_voice(ready)
 
     error = built(process, segment)
 
     assert isinstance(error, VoiceSilencedError)
     assert error.code == "voice_deleted"
-    assert voice.name in str(error)
+    assert ready.name in str(error)
 
 
 @pytest.mark.django_db(transaction=True)
 def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, ready: Voice, segment: Segment
 ) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
     take_segments(process)
     looks: list[str] = []
 
@@ -126,7 +120,7 @@ def test_voice_deleted_in_the_middle_of_looking_it_up_is_no_removed_clip(
         if any(f'FROM "{table}"' in sql for table in ("voices_referenceclip", "synth_jobvoice")):
             looks.append(sql)
             if len(looks) == 2:
-                delete_voice(voice)
+                delete_voice(ready)
         return execute(sql, *given)
 
     with connection.execute_wrapper(delete_between_two_looks):
@@ -203,11 +197,8 @@ def test_another_speakers_voice_is_no_part_of_a_takes_name(
 
 @pytest.mark.django_db(transaction=True)
 def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
-    process: MiniatureProcess, voice: Voice
+    process: MiniatureProcess, segment: Segment
 ) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    segment = Segment.objects.get(job=submit(voice, text="Hello."))
     Segment.objects.update(speaker=3)
 
     error = built(process, segment)
@@ -218,13 +209,11 @@ def test_speaker_without_a_voice_is_an_error_and_not_spoken_by_another(
 
 @pytest.mark.django_db(transaction=True)
 def test_queries_do_not_grow_with_the_segments(
-    process: MiniatureProcess, voice: Voice, django_assert_num_queries: Any
+    process: MiniatureProcess, ready: Voice, django_assert_num_queries: Any
 ) -> None:
-    take(process, Kind.VERSION)
-    process.run_all()
-    submit(voice, sentences=3)
+    submit(ready, sentences=3)
     ids = list(Segment.objects.values_list("pk", flat=True))
-    submit(voice, sentences=30, first=10)
+    submit(ready, sentences=30, first=10)
     all_ids = list(Segment.objects.values_list("pk", flat=True))
 
     with django_assert_num_queries(4):

@@ -14,22 +14,13 @@ from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_ende
 from tests.workers.rendering.plugged import Parrot, Sleeper
 from ttsweb.configuration.builders import transcriber_name
 from ttsweb.configuration.env import SettingError
-from ttsweb.work import Kind
 from voices.models import Voice
 from workers.doctor.system import look_at_transcriber
-from workers.process.claiming import take, take_segments
+from workers.process.claiming import take_segments
 from workers.rendering.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PLUGGED = "tests.workers.rendering.plugged"
-
-
-@pytest.fixture
-def ready(process: MiniatureProcess, voice: Voice) -> Voice:
-    """A voice that is encoded."""
-    take(process, Kind.VERSION)
-    process.run_all()
-    return voice
 
 
 def plug(process: MiniatureProcess, transcriber: Parrot) -> Parrot:
