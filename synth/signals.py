@@ -9,4 +9,4 @@ jobs_ended = Signal()  # jobs: rows with batch_id, kind, owner_id and webhook_ur
 job_reopened = Signal()  # job_id
 job_approved = Signal()  # job: a book that was partial is whole, since its takes were approved
 item_deleted = Signal()  # batch_id: one of its items is gone
-book_batch_ended = Signal()  # batch_id
+batch_ended = Signal()  # batch_id

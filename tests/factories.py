@@ -22,7 +22,7 @@ from django.test import Client
 from django.utils import timezone
 
 from synth.models import (
-    BookBatch,
+    Batch,
     BookFile,
     BookSource,
     Chapter,
@@ -202,12 +202,14 @@ def make_take(segments: Sequence[Segment] = (), **fields: Any) -> Take:
 
 
 def make_export(job: RenderJob | None = None, **fields: Any) -> Export:
-    """Return a finished export of a job; no file is written."""
-    job = job or make_job()
+    """Return a finished export of a job, or of `batch`; no file is written."""
+    if job is None and "batch" not in fields:
+        job = make_job()
+    form = fields.get("format") or (job.format if job is not None else "zip")
     values: dict[str, Any] = {
-        "format": job.format,
+        "format": form,
         "status": Export.Status.DONE,
-        "key": f"exports/{job.pk}.{job.format}",
+        "key": f"exports/{uuid.uuid4()}.{form}",
         "size_bytes": 1000,
         "sha256": "e" * 64,
         "duration_seconds": 1.0,
@@ -248,17 +250,11 @@ def make_ended_job(
 
 def make_batch(
     owner: User | None = None, status: str = RenderJob.Status.QUEUED, *, items: int = 2
-) -> RenderJob:
+) -> Batch:
     """Return a batch of jobs in the same state; one that has succeeded has a zip of ten bytes."""
-    batch = RenderJob.objects.create(
-        owner=owner,
-        kind=RenderJob.Kind.BATCH,
-        status=status,
-        format="zip",
-        items_total=items,
-        temperature=0,
-        top_p=0,
-        top_k=0,
+    ended_at = timezone.now() if status in RenderJob.FINAL else None
+    batch = Batch.objects.create(
+        kind=Batch.Kind.TEXTS, owner=owner, status=status, ended_at=ended_at, items_total=items
     )
     for index in range(items):
         make_job(
@@ -270,7 +266,7 @@ def make_batch(
         )
     if status == RenderJob.Status.SUCCEEDED:
         key = default_storage.save(f"exports/{batch.pk}.zip", ContentFile(b"0123456789"))
-        make_export(batch, key=key)
+        make_export(batch=batch, format="zip", key=key)
     return batch
 
 
@@ -306,12 +302,12 @@ def make_book_file(book: BookSource, **fields: Any) -> BookFile:
     return BookFile.objects.create(job=book.job, **(values | fields))
 
 
-def make_book_batch(owner: User | None = None, **fields: Any) -> BookBatch:
+def make_book_batch(owner: User | None = None, **fields: Any) -> Batch:
     """Return a batch of books that has ended without any."""
     now = timezone.now()
     report = {"totals": {"books": 0}, "books": []}
-    values = {"closed_at": now, "ended_at": now, "report": report}
-    return BookBatch.objects.create(owner=owner or make_user(), **(values | fields))
+    values = {"kind": Batch.Kind.BOOKS, "closed_at": now, "ended_at": now, "report": report}
+    return Batch.objects.create(owner=owner or make_user(), **(values | fields))
 
 
 def make_lexicon(owner: User | None = None, *entries: tuple[str, str], **fields: Any) -> Lexicon:

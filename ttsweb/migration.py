@@ -45,19 +45,19 @@ def missing_migrations() -> list[str]:
     """Return the names of migrations that this version has and the database lacks.
 
     Raises:
-        OldDatabaseError: a development version made it, and its own migrations are not all there.
+        OldDatabaseError: a development version made it, by migrations that this one does not have.
     """
     executor = MigrationExecutor(connection)
-    applied = set(executor.loader.applied_migrations)
-    for key, migration in executor.loader.disk_migrations.items():
+    applied, on_disk = set(executor.loader.applied_migrations), executor.loader.disk_migrations
+    known = {*on_disk, *(one for migration in on_disk.values() for one in migration.replaces)}
+    for key, migration in on_disk.items():
         former = set(migration.replaces)
-        if key not in applied and former & applied and former - applied:
+        has_foreign = any(label == key[0] for label, _ in applied - known)
+        if key not in applied and (has_foreign or (former & applied and former - applied)):
             raise OldDatabaseError(
-                f"This database is of an early development version: {len(former - applied)} of "
-                f"its migrations of {key[0]!r} were never applied and are gone from this version. "
-                "Run `./tts migrate` once at a commit that still has the file "
-                f"{key[0]}/migrations/{migration.replaces[-1][1]}.py, then come back; or set "
-                "TTS_DATA_DIR to a new folder."
+                f"This database is of an early development version, whose tables of {key[0]!r} "
+                "this version cannot bring up to date. Set TTS_DATA_DIR to a new folder, or "
+                "TTS_DATABASE_URL to a new database."
             )
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     return [f"{migration.app_label}.{migration.name}" for migration, _ in plan]

@@ -13,7 +13,6 @@ from pathlib import Path
 from synth import transitions
 from synth.made_file import MadeFile
 from synth.models import Export, RenderJob, Segment, Take
-from synth.transitions.batches import ZIP
 from ttsweb.leases import Claim
 from ttsweb.storage import TEMPORARY_SUFFIX
 from ttsweb.work import Kind, enqueue
@@ -89,8 +88,9 @@ Find = Callable[[], tuple[Export, Make]]
 def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Find]]:
     """Yield each claim with what finds how its file is made, in few queries for all of them."""
     rows = Export.objects.filter(pk__in=[claim.pk for claim in claims])
-    exports = {export.pk: export for export in rows.select_related("job").defer("job__text")}
-    jobs = [export.job_id for export in exports.values() if _is_text(export)]
+    rows = rows.select_related("job", "batch").defer("job__text")
+    exports = {export.pk: export for export in rows}
+    jobs = [one.job.pk for one in exports.values() if one.job is not None and _is_text(one.job)]
     segments: dict[uuid.UUID, list[Segment]] = {}
     if len(claims) > 1:  # short ones
         found = Segment.objects.filter(job__in=jobs).select_related("take")
@@ -99,7 +99,8 @@ def _read(claims: Sequence[HeldClaim]) -> Iterator[tuple[HeldClaim, Find]]:
     for claim in claims:
         export = exports.get(claim.pk)
         if export is not None:
-            yield claim, partial(_way_of, export, segments.get(export.job_id))
+            found_of = segments.get(export.job_id) if export.job_id is not None else None
+            yield claim, partial(_way_of, export, found_of)
 
 
 def _way_of(export: Export, segments: list[Segment] | None) -> tuple[Export, Make]:
@@ -108,13 +109,14 @@ def _way_of(export: Export, segments: list[Segment] | None) -> tuple[Export, Mak
     Raises:
         SegmentsOpenError: some are to be rendered first.
     """
-    if export.format == ZIP:
-        return export, partial(zip_batch, batch=export.job)
-    return export, _joining(export, segments)
+    if export.batch is not None:
+        return export, partial(zip_batch, batch=export.batch)
+    assert export.job is not None  # the table has a constraint
+    return export, _joining(export, export.job, segments)
 
 
-def _is_text(export: Export) -> bool:
-    return export.job.kind == RenderJob.Kind.SPEECH
+def _is_text(job: RenderJob) -> bool:
+    return job.kind == RenderJob.Kind.SPEECH
 
 
 def _make(process: WorkerProcess, claim: HeldClaim, find: Find) -> MadeFile:
@@ -148,30 +150,29 @@ def _finish(
     delete_objects([file.key for fence, file in files.items() if fence not in settled])
 
 
-def _joining(export: Export, segments: list[Segment] | None) -> Make:
+def _joining(export: Export, job: RenderJob, segments: list[Segment] | None) -> Make:
     """Return what makes a job's file of its takes.
 
     Raises:
         SegmentsOpenError: some are to be rendered first.
     """
     if segments is None:
-        if export.job.segments.filter(status__in=OPEN).exists():
+        if job.segments.filter(status__in=OPEN).exists():
             raise SegmentsOpenError
-        if not _is_text(export) and is_mastered_by_chapters(export):
-            return partial(make_book, export=export)
-        rows = Segment.objects.filter(job=export.job_id, status=Segment.Status.DONE)
+        if not _is_text(job) and is_mastered_by_chapters(export):
+            return partial(make_book, export=export, job=job)
+        rows = Segment.objects.filter(job=job.pk, status=Segment.Status.DONE)
         rows = rows.select_related("take").order_by("chapter__index", "index")
-        takes = JoinedTakes(rows, speed=export.job.speed)
+        takes = JoinedTakes(rows, speed=job.speed)
     else:
         if any(segment.status in OPEN for segment in segments):
             raise SegmentsOpenError
         done = [segment for segment in segments if segment.status == Segment.Status.DONE]
-        takes = JoinedTakes(done, speed=export.job.speed)
-    return partial(make_file, takes=takes, wish=_wish(export))
+        takes = JoinedTakes(done, speed=job.speed)
+    return partial(make_file, takes=takes, wish=_wish(export, job))
 
 
-def _wish(export: Export) -> FileWish:
-    job = export.job
+def _wish(export: Export, job: RenderJob) -> FileWish:
     return FileWish(
         format=export.format,
         sample_rate=job.sample_rate,

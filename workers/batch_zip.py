@@ -20,7 +20,7 @@ from django.db.models import Prefetch
 
 from synth.formats import FORMATS
 from synth.made_file import MadeFile
-from synth.models import Export, RenderJob
+from synth.models import Batch, Export, RenderJob
 from synth.transitions import UNFINISHED
 from synth.transitions.batches import WITH_AUDIO
 from workers.audio.mastering import ExportUnwantedError
@@ -130,7 +130,7 @@ class _DamagedError(Exception):
     """A stored file is not what its row says."""
 
 
-def zip_batch(path: Path, batch: RenderJob, *, is_unwanted: Callable[[], bool]) -> MadeFile:
+def zip_batch(path: Path, batch: Batch, *, is_unwanted: Callable[[], bool]) -> MadeFile:
     """Write the zip of a batch to `path`: audio as it is stored, manifests compressed.
 
     Args:
@@ -163,7 +163,7 @@ def zip_batch(path: Path, batch: RenderJob, *, is_unwanted: Callable[[], bool]) 
     return MadeFile.of(path, duration_seconds=seconds)
 
 
-def _items(batch: RenderJob) -> Iterator[tuple[RenderJob, Export | None]]:
+def _items(batch: Batch) -> Iterator[tuple[RenderJob, Export | None]]:
     """Yield the items in their order, each with its file where it should have one."""
     done = Export.objects.filter(status=Export.Status.DONE).defer("peaks", "report")
     items = batch.items.order_by("item_index").defer("text")
@@ -190,7 +190,7 @@ def _copy(
         raise _DamagedError
 
 
-def _others_lost(batch: RenderJob, found: RenderJob) -> list[uuid.UUID]:
+def _others_lost(batch: Batch, found: RenderJob) -> list[uuid.UUID]:
     """Return the later items whose files are gone too, so that all are made again at once."""
     return [
         item.pk

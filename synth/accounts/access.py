@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
-from synth.models import ApiKey, BookBatch, BookSource, RenderJob
+from synth.models import ApiKey, Batch, BookSource, RenderJob
+
+Row = TypeVar("Row", RenderJob, Batch, BookSource)
 
 
 def visible_jobs(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
-    """Return the jobs of this user, items of batches too; a superuser's are all.
-
-    A batch itself is no job that speaks: `visible_batches` has those.
-    """
-    return _visible(user).exclude(kind=RenderJob.Kind.BATCH)
+    """Return the jobs of this user, items of batches too; a superuser's are all."""
+    return _visible(RenderJob.objects.all(), user)
 
 
-def visible_batches(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
-    """Return the batches of this user; a superuser's are all."""
-    return _visible(user).filter(kind=RenderJob.Kind.BATCH)
+def visible_batches(user: AbstractBaseUser | AnonymousUser, kind: Batch.Kind) -> QuerySet[Batch]:
+    """Return the batches of texts or of books of this user; a superuser's are all."""
+    return _visible(Batch.objects.filter(kind=kind), user)
 
 
 def visible_books(user: AbstractBaseUser | AnonymousUser) -> QuerySet[BookSource]:
     """Return the books of this user; a superuser's are all."""
-    if not user.is_authenticated:
-        return BookSource.objects.none()
-    if getattr(user, "is_superuser", False):
-        return BookSource.objects.all()
-    return BookSource.objects.filter(owner_id=user.pk)
+    return _visible(BookSource.objects.all(), user)
 
 
 def sees_installation(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) -> bool:
@@ -46,18 +41,9 @@ def sees_installation(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None
     return is_staff and bool(person.has_perm("synth.view_workerstatus"))
 
 
-def visible_book_batches(user: AbstractBaseUser | AnonymousUser) -> QuerySet[BookBatch]:
-    """Return the batches of books of this user; a superuser's are all."""
+def _visible(rows: QuerySet[Row], user: AbstractBaseUser | AnonymousUser) -> QuerySet[Row]:
     if not user.is_authenticated:
-        return BookBatch.objects.none()
+        return rows.none()
     if getattr(user, "is_superuser", False):
-        return BookBatch.objects.all()
-    return BookBatch.objects.filter(owner_id=user.pk)
-
-
-def _visible(user: AbstractBaseUser | AnonymousUser) -> QuerySet[RenderJob]:
-    if not user.is_authenticated:
-        return RenderJob.objects.none()
-    if getattr(user, "is_superuser", False):
-        return RenderJob.objects.all()
-    return RenderJob.objects.filter(owner_id=user.pk)
+        return rows
+    return rows.filter(owner_id=user.pk)

@@ -42,7 +42,6 @@ def check_job(key: ApiKey, own: Q, *, chars: int, jobs: int = 1) -> None:
         return
     _lock(key)
     others = RenderJob.objects.filter(api_key=key, status__in=UNFINISHED).exclude(own)
-    others = others.exclude(kind=RenderJob.Kind.BATCH)
     if key.max_unfinished_jobs is not None:
         _check_jobs(others.count(), jobs, key.max_unfinished_jobs)
     if key.max_queued_chars is not None:

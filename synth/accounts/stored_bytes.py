@@ -57,11 +57,16 @@ def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
             "clips": StoredClip.objects.filter(Q(pk__in=voices) | Q(pk__in=jobs)).exclude(
                 original_key=""  # only its codes are left
             ),
-            "exports": Export.objects.filter(job__owner_id=user_id),
+            "exports": Export.objects.filter(owned_by(user_id)),
             "book_files": BookFile.objects.filter(job__owner_id=user_id),
             "books": BookSource.objects.filter(owner_id=user_id),
         }
     )
+
+
+def owned_by(user_id: int) -> Q:
+    """Return the condition of exports of a user's jobs and batches."""
+    return Q(job__owner_id=user_id) | Q(batch__owner_id=user_id)
 
 
 def told(stored: Mapping[str, int]) -> str:

@@ -25,7 +25,8 @@ from synth.admin.jobs import text_start
 from synth.api.batches.reading import told_errors
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import eta_of, progress_of, with_figures
-from synth.batches.actions import may_retry_texts, retry_texts
+from synth.batches import actions as acting
+from synth.batches.actions import may_retry_texts
 from synth.batches.entries import entries_of_lines
 from synth.batches.texts import (
     BatchOptions,
@@ -37,9 +38,7 @@ from synth.batches.texts import (
 from synth.formats import FORMATS
 from synth.jobs.eta import WITHOUT_ETA, hours
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.removal import delete_job
-from synth.models import BatchJob, RenderJob
-from synth.transitions import UNFINISHED, cancel_batch
+from synth.models import Batch, RenderJob, TextBatch
 from synth.transitions.batches import WITH_AUDIO
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import RightsMixin, column, row_action
@@ -47,7 +46,7 @@ from voices.access import offered_voices
 from voices.models import Voice
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments while running
-    _BatchForm = forms.ModelForm[BatchJob]
+    _BatchForm = forms.ModelForm[TextBatch]
     _VoiceField = forms.ModelChoiceField[Voice]
 else:
     _BatchForm = forms.ModelForm
@@ -98,7 +97,7 @@ class BatchForm(_BatchForm):
     )
 
     class Meta:
-        model = BatchJob
+        model = TextBatch
         fields = ("format", "priority")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -148,7 +147,7 @@ def _cell_context(batch: Any) -> dict[str, Any]:
         else:
             words.append(WITHOUT_ETA if eta is None else f"about {hours(eta)} left")
     counts = batch.figures.counts
-    is_open = batch.status in UNFINISHED
+    is_open = batch.ended_at is None
     return {
         **state_context(batch.status, progress_of(batch), words, is_open=is_open),
         "error_code": batch.error_code,
@@ -194,7 +193,7 @@ class ItemInline(RightsMixin, TabularInline):
         return items.annotate(text_start=Left("text", 80)).defer("text")
 
 
-@admin.register(BatchJob)
+@admin.register(TextBatch)
 class BatchAdmin(WorkAdmin):
     """Batches: a list with counts, a form that takes a JSONL file, cancel, retry and the zip."""
 
@@ -202,7 +201,7 @@ class BatchAdmin(WorkAdmin):
     rights_of = RenderJob  # whoever may do something with jobs may do it with batches
     allowed = ("view", "add", "delete")
     deletion = "{row}, with all items ({row.items_total}) and all files"
-    deletes = staticmethod(delete_job)
+    deletes = staticmethod(acting.delete)
     cell_context = staticmethod(_cell_context)
     form = BatchForm
     inlines = (ItemInline,)
@@ -210,14 +209,14 @@ class BatchAdmin(WorkAdmin):
     list_filter = ("status", "priority", "created_at")
     search_fields = ("id", "owner__username")
     actions = (
-        row_action("cancel_chosen", "Cancel", "cancelled", lambda row: cancel_batch(row.pk)),
-        row_action("retry_chosen", "Retry", "queued again", retry_texts),
+        row_action("cancel_chosen", "Cancel", "cancelled", acting.cancel),
+        row_action("retry_chosen", "Retry", "queued again", acting.retry),
     )
     change_form_outer_before_template = "synth/batch_page.html"
     add_fieldsets = ((None, {"fields": ("file", "voice", "format", "on_error", "priority")}),)
     fieldsets = (
         ("Request", {"fields": (("priority", "owner"), ("webhook_url", "id"))}),
-        ("Times", {"fields": (("created_at", "started_at"), ("finished_at", "expires_at"))}),
+        ("Times", {"fields": (("created_at", "started_at"), ("ended_at", "expires_at"))}),
     )
 
     short_id = column("batch", lambda batch: str(batch.pk)[:8], "created_at")
@@ -227,10 +226,10 @@ class BatchAdmin(WorkAdmin):
     zip = live_cell("file", "zip")
 
     @staticmethod
-    def visible(user: Any) -> QuerySet[BatchJob]:
+    def visible(user: Any) -> QuerySet[TextBatch]:
         """Return the batches that the user may see."""
-        seen = visible_batches(user).values("pk")
-        return BatchJob.objects.filter(pk__in=seen).select_related("owner")
+        seen = visible_batches(user, Batch.Kind.TEXTS).values("pk")
+        return TextBatch.objects.filter(pk__in=seen).select_related("owner")
 
     def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
         """Show items once there are any."""
@@ -240,9 +239,9 @@ class BatchAdmin(WorkAdmin):
         """Return batches with their figures, which are counted once for all cells."""
         return with_figures(rows)
 
-    def page_context(self, request: HttpRequest, row: BatchJob) -> dict[str, Any]:
+    def page_context(self, request: HttpRequest, row: TextBatch) -> dict[str, Any]:
         """Return how far a batch is, what can be done, and its zip."""
-        names = ["cancel"] if row.status in UNFINISHED and not row.cancel_requested else []
+        names = ["cancel"] if row.ended_at is None and not row.cancel_requested else []
         names += ["retry"] if may_retry_texts(row) else []
         kept = "Finished items keep their files"
         shown = buttons("batch", row, names, self.noun, "items", kept)
@@ -253,7 +252,7 @@ class BatchAdmin(WorkAdmin):
             "buttons": shown if self.has_control_permission(request) else [],
         }
 
-    def save_model(self, request: HttpRequest, obj: BatchJob, form: Any, change: bool) -> None:
+    def save_model(self, request: HttpRequest, obj: TextBatch, form: Any, change: bool) -> None:
         """Queue the file's items as the API would."""
         batch = write_batch(form.planned, form.options, owner=request.user)  # type: ignore[arg-type]  # logged in
         obj.pk = batch.pk

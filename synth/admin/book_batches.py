@@ -10,7 +10,7 @@ from django.db.models import Case, IntegerField, QuerySet, Value, When
 from django.http import HttpRequest
 from django.urls import reverse
 
-from synth.accounts.access import visible_book_batches
+from synth.accounts.access import visible_batches
 from synth.admin.books import in_words
 from synth.admin.cells import COLOURS, WorkAdmin, buttons, live_cell, state_context
 from synth.api.book_batches.serializers import (
@@ -22,7 +22,7 @@ from synth.batches import actions as acting
 from synth.batches.figures import with_figures
 from synth.batches.states import with_state
 from synth.jobs.eta import hours
-from synth.models import BookBatch, BookBatchEntry
+from synth.models import Batch, BatchEntry, BookBatch
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import column, row_action
 
@@ -56,7 +56,6 @@ class BookBatchAdmin(WorkAdmin):
     allowed = ("view", "delete")
     deletion = "{row}, with all its books, their jobs and all files"
     deletes = staticmethod(acting.delete)
-    visible = staticmethod(lambda user: visible_book_batches(user).select_related("owner"))
     cell_context = staticmethod(_cell_context)
     list_title = "Book batches"
     list_display = ("what", "state", "progress", "books", "owner", "created_at")
@@ -68,7 +67,7 @@ class BookBatchAdmin(WorkAdmin):
         row_action("pause_chosen", "Pause", "paused", acting.pause),
         row_action("resume_chosen", "Resume", "resumed", acting.resume),
         row_action("cancel_chosen", "Cancel", "cancelled", acting.cancel),
-        row_action("retry_chosen", "Retry", "queued again", acting.retry_batch),
+        row_action("retry_chosen", "Retry", "queued again", acting.retry),
     )
     change_form_outer_before_template = "synth/book_batch.html"
     fieldsets = (
@@ -83,11 +82,17 @@ class BookBatchAdmin(WorkAdmin):
     books = live_cell("counts", "books")
     asked = column("defaults", lambda batch: in_words(batch.defaults))
 
+    @staticmethod
+    def visible(user: Any) -> QuerySet[BookBatch]:
+        """Return the batches that the user may see."""
+        seen = visible_batches(user, Batch.Kind.BOOKS).values("pk")
+        return BookBatch.objects.filter(pk__in=seen).select_related("owner")
+
     def look_up(self, rows: list[Any]) -> list[Any]:
         """Return batches with their figures."""
         return with_figures(rows)
 
-    def page_context(self, request: HttpRequest, row: BookBatch) -> dict[str, Any]:
+    def page_context(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
         """Return how far a batch is, what can be done, and its books, worst first."""
         cells = _cell_context(row)
         told = cells["told"]
@@ -108,10 +113,10 @@ class BookBatchAdmin(WorkAdmin):
         }
 
 
-def _entries(batch: BookBatch) -> QuerySet[BookBatchEntry]:
+def _entries(batch: Batch) -> QuerySet[BatchEntry]:
     """Return the entries of a batch, those that went wrong first."""
     whens = [When(state=state, then=Value(rank)) for rank, state in enumerate(WORST_FIRST)]
-    entries = with_state(BookBatchEntry.objects.filter(batch=batch))
+    entries = with_state(BatchEntry.objects.filter(batch=batch))
     rank = Case(*whens, default=Value(len(whens)), output_field=IntegerField())
     return entries.order_by(rank, "index").select_related("book__job", "book__sample_job")
 
@@ -156,7 +161,7 @@ def _words(told: dict[str, Any]) -> list[str]:
     return words
 
 
-def _buttons(batch: BookBatch, told: dict[str, Any]) -> list[str]:
+def _buttons(batch: Batch, told: dict[str, Any]) -> list[str]:
     """Return what can be done with a batch now."""
     if batch.ended_at is not None:
         return ["retry"]

@@ -65,10 +65,11 @@ class OwnRowsAdmin(NounAdmin):
 
 
 def _job_link(row: WebhookDelivery) -> str | SafeString:
-    if row.job_id is None:
+    if row.about is None:
         return "-"
-    url = reverse("admin:synth_renderjob_change", args=[row.job_id])
-    return format_html('<a href="{}" class="tts-link">{}</a>', url, row.job_id)
+    page = "renderjob" if row.job_id else "textbatch"
+    url = reverse(f"admin:synth_{page}_change", args=[row.about])
+    return format_html('<a href="{}" class="tts-link">{}</a>', url, row.about)
 
 
 def _answer(row: WebhookDelivery) -> str:
@@ -100,7 +101,7 @@ class WebhookDeliveryAdmin(OwnRowsAdmin):
     list_filter = ("status", "event")
     list_per_page = 50
     show_full_result_count = False
-    search_fields = ("id", "url", "job__id", "owner__username")
+    search_fields = ("id", "url", "job__id", "batch__id", "owner__username")
     actions = (_resend,)
     actions_detail = ("resend_this",)
     fields = (

@@ -56,7 +56,7 @@ def upload_book(
         OSError: the book cannot be stored; nothing is kept.
     """
     return make_once(
-        BookSource,
+        BookSource.objects.all(),
         lambda: _write_book(asked, owner, api_key, idempotency_key, body_digest, on_saved),
         owner=owner,
         key=idempotency_key,

@@ -1,4 +1,6 @@
-"""Change batches of books on request, and retry batches of texts and of books."""
+"""Change batches of texts and of books on request: cancel, retry, delete; of books alone also
+pause, resume, approve and give another priority.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ from synth.audiobooks.uploads import delete_book
 from synth.batches.figures import kept_of
 from synth.batches.states import SAMPLED, jobs_of, with_state
 from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.retry import RetryRefusedError, retry
+from synth.jobs.removal import ITEMS_AT_ONCE, delete_jobs, drop_exports
+from synth.jobs.retry import RetryRefusedError
+from synth.jobs.retry import retry as retry_job
 from synth.models import (
     PRIORITIES,
     ApiKey,
-    BookBatch,
-    BookBatchEntry,
+    Batch,
+    BatchEntry,
     BookSource,
     Export,
     RenderJob,
@@ -28,40 +32,44 @@ from synth.models import (
 )
 from synth.transitions import UNFINISHED
 from synth.transitions import book_batches as transitions
-from synth.transitions.batches import WITH_AUDIO, ZIP, retryable_items
+from synth.transitions.batches import WITH_AUDIO, retryable_items
+from synth.transitions.batches import cancel_batch as cancel_texts
 from synth.transitions.batches import retry_batch as reopen_texts
+from ttsweb import leases
 
 _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)
 
 
-def pause(batch: BookBatch) -> None:
+def pause(batch: Batch) -> None:
     """Pause a batch; what is being rendered at this moment is kept."""
     transitions.pause_batch(batch.pk, _jobs(batch))
 
 
-def resume(batch: BookBatch) -> None:
+def resume(batch: Batch) -> None:
     """Go on with a paused batch; books that somebody paused before stay paused."""
     transitions.resume_batch(batch.pk, _jobs(batch))
 
 
-def cancel(batch: BookBatch) -> None:
-    """Cancel a batch and what of its books has not ended; what is rendered is kept."""
-    if transitions.cancel_book_batch(batch.pk):
+def cancel(batch: Batch) -> None:
+    """Cancel a batch and what of it has not ended; what is rendered is kept."""
+    if batch.kind == Batch.Kind.TEXTS:
+        cancel_texts(batch.pk)
+    elif transitions.cancel_book_batch(batch.pk):
         transitions.cancel_jobs(_jobs(batch))
 
 
-def reprioritise(batch: BookBatch, priority: str) -> None:
+def reprioritise(batch: Batch, priority: str) -> None:
     """Give a batch and its unfinished books another priority."""
     transitions.reprioritise_batch(batch.pk, priority, PRIORITIES[priority], _jobs(batch))
 
 
-def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
+def approve(batch: Batch, book_ids: Sequence[uuid.UUID] | None = None) -> None:
     """Approve samples, so that the rest of their books is rendered.
 
     Raises:
         SubmitRejectedError: book_batch_without_hold, book_not_in_batch, sample_not_ready.
     """
-    if batch.sample != BookBatch.Sample.HOLD:
+    if batch.sample != Batch.Sample.HOLD:
         raise SubmitRejectedError(
             "book_batch_without_hold",
             "The batch does not wait for approval: its `sample` is not `hold`.",
@@ -69,7 +77,7 @@ def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> No
     if book_ids is None:
         transitions.approve_batch(batch.pk)
         return
-    entries = BookBatchEntry.objects.filter(batch=batch, book__in=list(book_ids))
+    entries = BatchEntry.objects.filter(batch=batch, book__in=list(book_ids))
     states = dict(with_state(entries).values_list("book", "state"))
     others = [one for one in book_ids if one not in states]
     if others:
@@ -89,20 +97,53 @@ def approve(batch: BookBatch, book_ids: Sequence[uuid.UUID] | None = None) -> No
     transitions.approve_books(batch.pk, held)
 
 
-def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
-    """Queue what of a batch's books failed or was cancelled once more; return for how many books.
+def retry(batch: Batch, *, api_key: ApiKey | None = None) -> int:
+    """Queue what of a batch failed or was cancelled once more; return of how many items or books.
+
+    Args:
+        api_key: the key that asks for it; the jobs count towards its limits from now on.
 
     Raises:
-        KeyLimitError: the key would have too much in the queue; what was queued before stays.
-        RetryRefusedError: nothing_to_retry, or why the first of the books cannot be.
+        KeyLimitError: the key would have too much in the queue; books queued before stay.
+        RetryRefusedError: batch_not_ended, voice_deleted, nothing_to_retry; of books, why the
+            first of them cannot be.
     """
+    if batch.kind == Batch.Kind.TEXTS:
+        return _retry_texts(batch, api_key)
+    return _retry_books(batch, api_key)
+
+
+def delete(batch: Batch) -> None:
+    """Delete a batch in any state, with its items or books, their jobs and all files.
+
+    Some at a time, with bounded memory; broken off, the same call goes on: the batch goes last.
+    """
+    if batch.kind == Batch.Kind.TEXTS:
+        now = leases.database_now()
+        Batch.objects.filter(pk=batch.pk).update(cancelled_at=now, updated_at=now)
+        items = RenderJob.objects.filter(batch=batch.pk).order_by("item_index")
+        while chunk := list(items.values_list("pk", flat=True)[:ITEMS_AT_ONCE]):
+            delete_jobs(chunk)
+    else:
+        transitions.cancel_book_batch(batch.pk)
+        books = BookSource.objects.filter(batch_entry__batch=batch).order_by("pk")
+        for book_id in list(books.values_list("pk", flat=True)):
+            found = BookSource.objects.filter(pk=book_id).first()
+            if found is not None:
+                delete_book(found)
+    with transaction.atomic():
+        drop_exports(Export.objects.filter(batch=batch.pk))
+        Batch.objects.filter(pk=batch.pk).delete()
+
+
+def _retry_books(batch: Batch, api_key: ApiKey | None) -> int:
     count = transitions.forget_failed_starts(batch.pk)
     refused: RetryRefusedError | None = None
     jobs = RenderJob.objects.filter(book__batch_entry__batch=batch, status__in=_AGAIN)
     try:
         for job in jobs.defer("text").order_by("book__batch_entry__index"):
             try:
-                retry(job, api_key=api_key)
+                retry_job(job, api_key=api_key)
                 count += 1
             except RetryRefusedError as error:
                 refused = refused or error
@@ -120,52 +161,27 @@ def retry_batch(batch: BookBatch, *, api_key: ApiKey | None = None) -> int:
     )
 
 
-def delete(batch: BookBatch) -> None:
-    """Delete a batch in any state, its books, their jobs and all files.
-
-    Broken off, the same call goes on: the batch goes last.
-    """
-    transitions.cancel_book_batch(batch.pk)
-    books = BookSource.objects.filter(batch_entry__batch=batch).order_by("pk")
-    for book_id in list(books.values_list("pk", flat=True)):
-        found = BookSource.objects.filter(pk=book_id).first()
-        if found is not None:
-            delete_book(found)
-    with transaction.atomic():
-        BookBatch.objects.filter(pk=batch.pk).delete()
-
-
 def _reopen(batch_id: uuid.UUID) -> None:
     with transaction.atomic():
-        found = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        found = Batch.objects.select_for_update().filter(pk=batch_id).first()
         if found is not None:
             transitions.reopen_batch(batch_id)
-            BookBatch.objects.filter(pk=batch_id).update(report=kept_of(found.report))
+            Batch.objects.filter(pk=batch_id).update(report=kept_of(found.report))
 
 
-def _number_never_started(batch: BookBatch) -> int:
-    entries = BookBatchEntry.objects.filter(batch=batch, book__job__isnull=True)
+def _number_never_started(batch: Batch) -> int:
+    entries = BatchEntry.objects.filter(batch=batch, book__job__isnull=True)
     return with_state(entries).filter(state="cancelled").count()
 
 
-def _jobs(batch: BookBatch) -> list[uuid.UUID]:
+def _jobs(batch: Batch) -> list[uuid.UUID]:
     return list(jobs_of(batch.pk).order_by().values_list("pk", flat=True))
 
 
-def retry_texts(batch: RenderJob, *, api_key: ApiKey | None = None) -> int:
+def _retry_texts(batch: Batch, api_key: ApiKey | None) -> int:
     """Queue the items again that failed, are whole only in part, or were cancelled.
 
     Where nothing of them can be done again but the zip is missing, that is made.
-
-    Args:
-        api_key: the key that asks for it; the items count towards its limits from now on.
-
-    Returns:
-        How many items were queued.
-
-    Raises:
-        KeyLimitError: the key would have too much in the queue.
-        RetryRefusedError: batch_not_ended, voice_deleted, nothing_to_retry.
     """
     if batch.status in UNFINISHED:
         raise RetryRefusedError(
@@ -185,22 +201,22 @@ def retry_texts(batch: RenderJob, *, api_key: ApiKey | None = None) -> int:
         return reopen_texts(batch.pk)
 
 
-def may_retry_texts(batch: RenderJob) -> bool:
+def may_retry_texts(batch: Batch) -> bool:
     """Say whether a retry of a batch would be taken."""
     if batch.status in UNFINISHED:
         return False
     return retryable_items(batch.pk).exists() or _is_zip_missing(batch)
 
 
-def _is_zip_missing(batch: RenderJob) -> bool:
+def _is_zip_missing(batch: Batch) -> bool:
     """Say whether there should be a zip, and is none."""
     if not batch.items.filter(status__in=WITH_AUDIO).exists():
         return False
-    done = batch.exports.filter(format=ZIP, status=Export.Status.DONE).first()
+    done = Export.objects.filter(batch=batch, status=Export.Status.DONE).first()
     return done is None or not default_storage.exists(done.key)
 
 
-def _refusal(batch: RenderJob) -> RetryRefusedError:
+def _refusal(batch: Batch) -> RetryRefusedError:
     left = batch.items.exclude(status=RenderJob.Status.SUCCEEDED).filter(segments_total__gt=0)
     if left.exists():
         return RetryRefusedError(

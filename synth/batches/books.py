@@ -28,7 +28,7 @@ from synth.batches.entries import (
 )
 from synth.jobs.idempotency import make_once
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey, BookBatch, BookBatchEntry
+from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry
 from synth.options.orders import check_options, speakers_of
 from synth.transitions.book_batches import advance_on_commit
 from synth.webhooks.urls import check_webhook_url
@@ -198,7 +198,7 @@ def make_batch(
     idempotency_key: str = "",
     body_digest: str = "",
     files: Sequence[str] = (),
-) -> tuple[BookBatch, bool]:
+) -> tuple[Batch, bool]:
     """Make a batch with its entries, or return the one that this owner's key has made before.
 
     Args:
@@ -213,13 +213,16 @@ def make_batch(
         SubmitRejectedError: idempotency_key_reused, webhook_*, book_batch_empty.
     """
 
-    def make() -> BookBatch:
+    def make() -> Batch:
         checked = _check_new(attrs, entries, owner, files)
-        batch = BookBatch(
+        defaults = attrs.get("defaults", {})
+        batch = Batch(
+            kind=Batch.Kind.BOOKS,
             owner_id=owner.pk,
             api_key=api_key,
             name=attrs.get("name", ""),
-            defaults=attrs.get("defaults", {}),
+            priority=PRIORITIES[defaults.get("priority", "bulk")],
+            defaults=defaults,
             sample=attrs["sample"],
             webhook_url=attrs.get("webhook", ""),
             report=_skipped({}, checked),
@@ -231,11 +234,12 @@ def make_batch(
             _write(batch, checked, first=0)
         return batch
 
-    return make_once(BookBatch, make, owner=owner, key=idempotency_key, digest=body_digest)
+    rows = Batch.objects.filter(kind=Batch.Kind.BOOKS)
+    return make_once(rows, make, owner=owner, key=idempotency_key, digest=body_digest)
 
 
 def add_entries(
-    batch: BookBatch, entries: Sequence[Entry], *, owner: AbstractBaseUser, on_error: str
+    batch: Batch, entries: Sequence[Entry], *, owner: AbstractBaseUser, on_error: str
 ) -> CheckedEntries:
     """Add entries to a batch that was not closed.
 
@@ -244,13 +248,13 @@ def add_entries(
         SubmitRejectedError: book_batch_closed; 413 book_batch_too_many.
     """
     with transaction.atomic():
-        locked = BookBatch.objects.select_for_update().filter(pk=batch.pk).first()
+        locked = Batch.objects.select_for_update().filter(pk=batch.pk).first()
         if locked is None:
             raise SubmitRejectedError(
                 "book_batch_not_found", "No batch of books that you may see has this id."
             )
         check_takes_more(locked)
-        rows = BookBatchEntry.objects.filter(batch=batch)
+        rows = BatchEntry.objects.filter(batch=batch)
         taken = list(rows.values_list("filename", flat=True))
         most = limits.MAX_BATCH_BOOKS
         if len(taken) + len(entries) > most:
@@ -260,13 +264,13 @@ def add_entries(
             raise rejected(checked.bad, len(entries))
         last = rows.aggregate(last=Max("index"))["last"]
         _write(locked, checked, first=0 if last is None else last + 1)
-        BookBatch.objects.filter(pk=batch.pk).update(
+        Batch.objects.filter(pk=batch.pk).update(
             report=_skipped(locked.report, checked), updated_at=leases.database_now()
         )
     return checked
 
 
-def check_takes_more(batch: BookBatch) -> None:
+def check_takes_more(batch: Batch) -> None:
     """Refuse entries and files of a batch that was closed or cancelled.
 
     Raises:
@@ -318,10 +322,10 @@ def _check_closed(checked: CheckedEntries, files: Sequence[str]) -> None:
         )
 
 
-def _write(batch: BookBatch, checked: CheckedEntries, *, first: int) -> None:
-    BookBatchEntry.objects.bulk_create(
+def _write(batch: Batch, checked: CheckedEntries, *, first: int) -> None:
+    BatchEntry.objects.bulk_create(
         (
-            BookBatchEntry(
+            BatchEntry(
                 batch=batch,
                 index=first + place,
                 filename=one.filename,

@@ -11,14 +11,40 @@ from synth.api.batches.serializers import progress_of, with_figures
 from synth.batches.figures import BatchFigures, share_figures
 from synth.batches.states import ENDED_STATES, MISSING, label_of, with_state
 from synth.jobs.event_ids import ENDED, SegmentKey
-from synth.jobs.events import ClosedSegment, JobState, Mark, mark_of
-from synth.models import BookBatch, BookBatchEntry, RenderJob
+from synth.jobs.events import ClosedSegment, JobState, Mark
+from synth.models import Batch, BatchEntry, RenderJob
 from synth.transitions.batches import WITH_AUDIO
 
 _Names = Mapping[SegmentKey, tuple[str, str]]
 
 
-def read_batches(batches: Sequence[RenderJob]) -> dict[uuid.UUID, JobState]:
+def read_batches(
+    known: Mapping[uuid.UUID, Collection[Mark | None]],
+) -> dict[uuid.UUID, JobState | None]:
+    """Return the state of each batch of which not all `known` marks are the present one.
+
+    A few queries find those of each kind that changed, and read them. A batch that is gone is None.
+    """
+    found: dict[uuid.UUID, JobState | None] = dict.fromkeys(known)
+    texts: dict[uuid.UUID, Batch] = {}
+    books: dict[uuid.UUID, Batch] = {}
+    for batch in Batch.objects.filter(pk__in=list(known)).order_by():
+        del found[batch.pk]
+        (texts if batch.kind == Batch.Kind.TEXTS else books)[batch.pk] = batch
+    changed = [one for pk, one in texts.items() if set(known[pk]) != {_mark_of_texts(one)}]
+    if changed:
+        found |= _read_texts(changed)
+    if books:
+        found |= _read_books(books, known)
+    return found
+
+
+def _mark_of_texts(batch: Batch) -> Mark:
+    """Return what differs whenever an item ends or the batch moves: each writes this row."""
+    return (batch.updated_at, batch.status, batch.items_ended)
+
+
+def _read_texts(batches: Sequence[Batch]) -> dict[uuid.UUID, JobState | None]:
     """Return the states of batches with all their items, in three queries for all of them."""
     ended: dict[uuid.UUID, dict[SegmentKey, ClosedSegment]] = {row.pk: {} for row in batches}
     names: dict[uuid.UUID, dict[SegmentKey, tuple[str, str]]] = {row.pk: {} for row in batches}
@@ -56,7 +82,7 @@ def _state_of_texts(
         }
 
     return JobState(
-        mark=mark_of(batch),
+        mark=_mark_of_texts(batch),
         status=batch.status,
         is_final=is_final,
         counts=tuple(counts.get(kind, 0) for kind in ENDED),
@@ -102,36 +128,27 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read_book_batches(
-    known: Mapping[uuid.UUID, Collection[Mark | None]],
+def _read_books(
+    batches: Mapping[uuid.UUID, Batch], known: Mapping[uuid.UUID, Collection[Mark | None]]
 ) -> dict[uuid.UUID, JobState | None]:
-    """Return the state of each batch of which not all `known` marks are the present one.
-
-    Two queries find them, two more count those that changed. A batch that is gone is None.
-    """
-    batches = {row.pk: row for row in BookBatch.objects.filter(pk__in=list(known)).order_by()}
-    found: dict[uuid.UUID, JobState | None] = {pk: None for pk in known if pk not in batches}
-    if not batches:
-        return found
+    """Return the states of those batches that changed."""
     entries: dict[uuid.UUID, list[_Entry]] = defaultdict(list)
-    rows = with_state(BookBatchEntry.objects.filter(batch__in=batches)).order_by("batch", "index")
+    rows = with_state(BatchEntry.objects.filter(batch__in=batches)).order_by("batch", "index")
     for batch_id, *values in rows.values_list("batch", *_COLUMNS):
         entries[batch_id].append(_Entry(*values))
     marks = {pk: _mark_of(batch, entries[pk]) for pk, batch in batches.items()}
     changed = [pk for pk in batches if set(known[pk]) != {marks[pk]}]
     figures = share_figures(changed)
-    for pk in changed:
-        found[pk] = _state_of(batches[pk], marks[pk], entries[pk], figures[pk])
-    return found
+    return {pk: _state_of(batches[pk], marks[pk], entries[pk], figures[pk]) for pk in changed}
 
 
-def _mark_of(batch: BookBatch, entries: Sequence[_Entry]) -> Mark:
+def _mark_of(batch: Batch, entries: Sequence[_Entry]) -> Mark:
     """Return what differs whenever the batch or a book of it moves: no one row tells of all."""
     return (batch.updated_at, batch.ended_at, hash(tuple(entries)))
 
 
 def _state_of(
-    batch: BookBatch, mark: Mark, entries: Sequence[_Entry], figures: BatchFigures
+    batch: Batch, mark: Mark, entries: Sequence[_Entry], figures: BatchFigures
 ) -> JobState:
     status, is_final = label_of(batch, figures.states), batch.ended_at is not None
     ended = sum(figures.states[state] for state in ENDED_STATES)

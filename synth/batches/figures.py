@@ -28,9 +28,8 @@ from synth.batches.states import (
 from synth.jobs.eta import chars_left, eta_of_chars
 from synth.jobs.lanes import lane_of
 from synth.models import (
-    PRIORITIES,
-    BookBatch,
-    BookBatchEntry,
+    Batch,
+    BatchEntry,
     BookFile,
     Export,
     RenderJob,
@@ -80,7 +79,7 @@ def share_figures(ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, BatchFigures]:
     return found
 
 
-def with_figures(batches: Sequence[BookBatch]) -> list[BookBatch]:
+def with_figures(batches: Sequence[Batch]) -> list[Batch]:
     """Set `figures` on batches."""
     states = count_states([batch.pk for batch in batches])
     found = {batch.pk: BatchFigures(states=states[batch.pk]) for batch in batches}
@@ -99,7 +98,7 @@ def _count(
     ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]
 ) -> dict[uuid.UUID, float]:
     """Add what the rows of books and jobs say; return the characters that are not queued yet."""
-    entries = with_state(BookBatchEntry.objects.filter(batch__in=ids)).order_by()
+    entries = with_state(BatchEntry.objects.filter(batch__in=ids)).order_by()
     over = Q(state__in=(FAILED, CANCELLED, DELETED))
     rows = entries.values("batch").annotate(
         known=Count("pk", filter=Q(book__book_key__gt="") | over),
@@ -138,7 +137,7 @@ def _count(
 
 
 def _count_samples(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -> None:
-    rows = BookBatchEntry.objects.filter(batch__in=ids, book__sample_job__isnull=False)
+    rows = BatchEntry.objects.filter(batch__in=ids, book__sample_job__isnull=False)
     samples = rows.order_by().values_list("batch")
     for batch_id, count in samples.annotate(count=Sum("book__sample_job__takes_rendered")):
         found[batch_id].takes_rendered += count or 0
@@ -174,7 +173,7 @@ def _add_bytes(ids: Sequence[uuid.UUID], found: dict[uuid.UUID, BatchFigures]) -
 
 
 def _estimate(
-    batches: Sequence[BookBatch],
+    batches: Sequence[Batch],
     found: dict[uuid.UUID, BatchFigures],
     waiting: dict[uuid.UUID, float],
 ) -> None:
@@ -196,17 +195,12 @@ def _estimate(
         left[batch_of[job_id]] += chars
     asked: dict[uuid.UUID, tuple[Any, int, str]] = {}
     for batch in batches:
-        holds = batch.sample == BookBatch.Sample.HOLD and batch.approved_at is None
+        holds = batch.sample == Batch.Sample.HOLD and batch.approved_at is None
         if left.get(batch.pk) and not holds:
             lane = lane_of(batch.owner_id, batch.api_key)
-            asked[batch.pk] = (left[batch.pk], PRIORITIES[priority_of(batch)], lane)
+            asked[batch.pk] = (left[batch.pk], batch.priority, lane)
     for batch_id, seconds in eta_of_chars(asked).items():
         found[batch_id].eta_seconds = seconds
-
-
-def priority_of(batch: BookBatch) -> str:
-    """Return the name of the priority that a batch's books have."""
-    return str(batch.defaults.get("priority", "bulk"))
 
 
 BOOKS_AT_ONCE = 50  # whose segments are counted by one query
@@ -215,9 +209,9 @@ _HAS_ENDED = Q(book__job__status__in=RenderJob.FINAL)
 _CHANGED_LATER = _HAS_ENDED & Q(book__job__updated_at__gt=F("batch__updated_at"))
 
 
-def make_report(batch: BookBatch) -> dict[str, Any]:
+def make_report(batch: Batch) -> dict[str, Any]:
     """Return the summary of a batch: its books in their order, totals, and what was skipped."""
-    entries = BookBatchEntry.objects.filter(batch=batch)
+    entries = BatchEntry.objects.filter(batch=batch)
     return _report_of(batch, _rows_of(entries))
 
 
@@ -234,7 +228,7 @@ def correct_report(
         since: books that changed from then on are looked at, too.
     """
     with transaction.atomic():
-        batch = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        batch = Batch.objects.select_for_update().filter(pk=batch_id).first()
         if batch is None or batch.ended_at is None:
             return False
         condition = _CHANGED_LATER
@@ -242,20 +236,20 @@ def correct_report(
             condition |= Q(book__job=job_id)
         if since is not None:
             condition |= _HAS_ENDED & Q(book__job__updated_at__gte=since)
-        changed = _rows_of(BookBatchEntry.objects.filter(condition, batch=batch_id))
+        changed = _rows_of(BatchEntry.objects.filter(condition, batch=batch_id))
         if not changed:
             return False
         by_index = {one["index"]: one for one in changed}
         books = [by_index.get(one["index"], one) for one in batch.report.get("books", [])]
-        BookBatch.objects.filter(pk=batch_id).update(
+        Batch.objects.filter(pk=batch_id).update(
             report=_report_of(batch, books), updated_at=leases.database_now()
         )
     return True
 
 
-def outdated_batches(ended: QuerySet[BookBatch]) -> list[uuid.UUID]:
+def outdated_batches(ended: QuerySet[Batch]) -> list[uuid.UUID]:
     """Return which ended batches have a book that was changed after their summary was made."""
-    entries = BookBatchEntry.objects.filter(_CHANGED_LATER, batch__in=ended).order_by()
+    entries = BatchEntry.objects.filter(_CHANGED_LATER, batch__in=ended).order_by()
     return list(entries.values_list("batch", flat=True).distinct())
 
 
@@ -264,11 +258,11 @@ def kept_of(report: Mapping[str, Any]) -> dict[str, Any]:
     return {"skipped": report["skipped"]} if report.get("skipped") else {}
 
 
-def _report_of(batch: BookBatch, books: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _report_of(batch: Batch, books: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"totals": _totals(books), "books": list(books), **kept_of(batch.report)}
 
 
-def _rows_of(entries: QuerySet[BookBatchEntry]) -> list[dict[str, Any]]:
+def _rows_of(entries: QuerySet[BatchEntry]) -> list[dict[str, Any]]:
     """Return what the summary says of entries, in their order."""
     shown = list(
         with_state(entries).order_by("index").select_related("book__job", "book__sample_job")
@@ -279,7 +273,7 @@ def _rows_of(entries: QuerySet[BookBatchEntry]) -> list[dict[str, Any]]:
     return books
 
 
-def stored_bytes(entries: Sequence[BookBatchEntry]) -> dict[int, dict[str, int]]:
+def stored_bytes(entries: Sequence[BatchEntry]) -> dict[int, dict[str, int]]:
     """Return the bytes that are stored for each entry, by what they are; a few queries for all.
 
     A take that several jobs share counts for each of them: it is stored once.
@@ -316,7 +310,7 @@ def _sizes(jobs: Collection[uuid.UUID]) -> dict[str, dict[uuid.UUID, int]]:
     }
 
 
-def _rows(entries: Sequence[BookBatchEntry]) -> list[dict[str, Any]]:
+def _rows(entries: Sequence[BatchEntry]) -> list[dict[str, Any]]:
     jobs = [one.book.job_id for one in entries if one.book is not None and one.book.job_id]
     retakes = dict(
         Segment.objects.filter(job__in=jobs)
@@ -335,7 +329,7 @@ def _rows(entries: Sequence[BookBatchEntry]) -> list[dict[str, Any]]:
 
 
 def _row(
-    entry: BookBatchEntry,
+    entry: BatchEntry,
     retakes: dict[uuid.UUID, int],
     files: dict[uuid.UUID, int],
     stored: dict[str, int],
@@ -377,7 +371,7 @@ def _row(
     return told
 
 
-def error_of(entry: BookBatchEntry) -> tuple[str, str]:
+def error_of(entry: BatchEntry) -> tuple[str, str]:
     """Return the code and the sentence of what is wrong with an entry's book; empty for nothing."""
     book = entry.book
     if book is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Case, CharField, Count, F, Q, QuerySet, Value, When
 
-from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import UNFINISHED
 
 MISSING = "missing"  # its file was not uploaded yet
@@ -42,7 +42,7 @@ _STARTED = Q(book__started__has_key="chapters")
 _SAMPLED = Q(book__started__has_key="sample")
 
 
-def with_state(entries: QuerySet[BookBatchEntry]) -> QuerySet[Any]:
+def with_state(entries: QuerySet[BatchEntry]) -> QuerySet[Any]:
     """Add `state`, one of STATES, to entries: no type says so."""
     return entries.annotate(
         state=Case(
@@ -62,7 +62,7 @@ def with_state(entries: QuerySet[BookBatchEntry]) -> QuerySet[Any]:
             When(
                 _SAMPLED
                 & Q(
-                    batch__sample=BookBatch.Sample.HOLD,
+                    batch__sample=Batch.Sample.HOLD,
                     batch__approved_at__isnull=True,
                     book__start_wanted=False,
                 ),
@@ -77,33 +77,33 @@ def with_state(entries: QuerySet[BookBatchEntry]) -> QuerySet[Any]:
 def count_states(batch_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, dict[str, int]]:
     """Return how many entries of each batch are in each state, by one query."""
     found = {batch_id: dict.fromkeys(STATES, 0) for batch_id in batch_ids}
-    rows = with_state(BookBatchEntry.objects.filter(batch__in=list(batch_ids))).order_by()
+    rows = with_state(BatchEntry.objects.filter(batch__in=list(batch_ids))).order_by()
     for batch_id, state, count in rows.values_list("batch", "state").annotate(Count("pk")):
         found[batch_id][state] = count
     return found
 
 
-def to_sample(batch: BookBatch) -> QuerySet[Any]:
+def to_sample(batch: Batch) -> QuerySet[Any]:
     """Return the entries of a batch whose samples are still to be begun, in their order."""
-    if batch.sample == BookBatch.Sample.NONE:
-        return BookBatchEntry.objects.none()
+    if batch.sample == Batch.Sample.NONE:
+        return BatchEntry.objects.none()
     return _planned(batch).exclude(_SAMPLED).filter(book__start_wanted=False)
 
 
-def to_start(batch: BookBatch) -> QuerySet[Any]:
+def to_start(batch: Batch) -> QuerySet[Any]:
     """Return the entries of a batch that may be started as a whole, in their order."""
     ready = _planned(batch)
-    if batch.sample == BookBatch.Sample.NONE:
+    if batch.sample == Batch.Sample.NONE:
         return ready
-    if batch.sample == BookBatch.Sample.HOLD and batch.approved_at is None:
+    if batch.sample == Batch.Sample.HOLD and batch.approved_at is None:
         return ready.filter(book__start_wanted=True)
     ready = ready.filter(_SAMPLED | Q(book__start_wanted=True))
-    if batch.sample == BookBatch.Sample.FIRST and _samples_are_open(batch):
+    if batch.sample == Batch.Sample.FIRST and _samples_are_open(batch):
         return ready.filter(book__start_wanted=True)
     return ready
 
 
-def number_at_work(batch: BookBatch) -> int:
+def number_at_work(batch: Batch) -> int:
     """Return how many jobs of a batch are unfinished, samples too; paused ones do not count."""
     unfinished = RenderJob.objects.filter(status__in=UNFINISHED, paused_at__isnull=True)
     whole = unfinished.filter(book__batch_entry__batch=batch).count()
@@ -112,20 +112,20 @@ def number_at_work(batch: BookBatch) -> int:
 
 def jobs_of(batch_id: uuid.UUID) -> QuerySet[RenderJob]:
     """Return all jobs of a batch: those of its books, and of their samples."""
-    entries = BookBatchEntry.objects.filter(batch=batch_id)
+    entries = BatchEntry.objects.filter(batch=batch_id)
     wholes = entries.exclude(book__job=None).values("book__job")
     samples = entries.exclude(book__sample_job=None).values("book__sample_job")
     return RenderJob.objects.filter(Q(pk__in=wholes) | Q(pk__in=samples))
 
 
-def _planned(batch: BookBatch) -> QuerySet[Any]:
-    entries = with_state(BookBatchEntry.objects.filter(batch=batch)).order_by("index")
+def _planned(batch: Batch) -> QuerySet[Any]:
+    entries = with_state(BatchEntry.objects.filter(batch=batch)).order_by("index")
     return entries.filter(state__in=(WAITING, SAMPLED)).select_related(
         "book__owner", "book__api_key"
     )
 
 
-def _samples_are_open(batch: BookBatch) -> bool:
+def _samples_are_open(batch: Batch) -> bool:
     """Say whether a sample of the batch is still to come, or being made."""
     counts = count_states([batch.pk])[batch.pk]
     still = counts[IMPORTING] + counts[SAMPLING]
@@ -134,7 +134,7 @@ def _samples_are_open(batch: BookBatch) -> bool:
     return bool(still) or to_sample(batch).exists()
 
 
-def label_of(batch: BookBatch, counts: dict[str, int]) -> str:
+def label_of(batch: Batch, counts: dict[str, int]) -> str:
     """Return the status of a batch as a whole."""
     if batch.ended_at is not None:
         return CANCELLED if batch.cancelled_at is not None else "ended"

@@ -25,11 +25,10 @@ from synth.batches.entries import (
     with_defaults,
 )
 from synth.jobs.idempotency import make_once
-from synth.jobs.lanes import lane_of
 from synth.jobs.planning import PlannedJob, Planner
 from synth.jobs.rejections import SubmitRejectedError, deadline_past
 from synth.jobs.rows import write_jobs
-from synth.models import ApiKey, RenderJob
+from synth.models import ApiKey, Batch, RenderJob
 from synth.options.orders import Order
 from synth.transitions.batches import settle_batch_on_commit
 from synth.webhooks.urls import check_webhook_url
@@ -42,7 +41,7 @@ _KEPT_OPTIONS = 64
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Say what holds for a batch as a whole; the names are those of the job's columns.
+    """Say what holds for a batch as a whole; the names are those of its columns.
 
     `defaults` are options of items as JSON has them, for those that do not say otherwise.
     """
@@ -216,12 +215,12 @@ def submit_batch(
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
     body_digest: str = "",
-) -> tuple[RenderJob, bool]:
+) -> tuple[Batch, bool]:
     """Make a batch with all its items, or return the one that this owner's key has made before.
 
     Args:
         skip_bad: take the others where some are bad; the bad ones are items that have failed.
-        body_digest: digest of the request; a batch's never is that of a job.
+        body_digest: digest of the request, which must be the same for the same key.
 
     Returns:
         The batch, and whether it was made by this call.
@@ -233,7 +232,7 @@ def submit_batch(
         KeyLimitError: the API key would have too much in the queue; nothing is kept.
     """
 
-    def make() -> RenderJob:
+    def make() -> Batch:
         planned = check_batch(entries, options, owner=owner, skip_bad=skip_bad)
         return write_batch(
             planned,
@@ -244,7 +243,8 @@ def submit_batch(
             body_digest=body_digest,
         )
 
-    return make_once(RenderJob, make, owner=owner, key=idempotency_key, digest=body_digest)
+    rows = Batch.objects.filter(kind=Batch.Kind.TEXTS)
+    return make_once(rows, make, owner=owner, key=idempotency_key, digest=body_digest)
 
 
 def write_batch(
@@ -255,7 +255,7 @@ def write_batch(
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
     body_digest: str = "",
-) -> RenderJob:
+) -> Batch:
     """Write a planned batch with all its items, in one transaction.
 
     Raises:
@@ -263,9 +263,18 @@ def write_batch(
         KeyLimitError: the API key would have too much in the queue; nothing is kept.
         IntegrityError: another request has made something with this idempotency key meanwhile.
     """
-    batch = _batch_row(options, owner, num_items=len(planned.good) + len(planned.bad))
-    batch.api_key, batch.lane = api_key, lane_of(batch.owner_id, api_key)
-    batch.idempotency_key, batch.body_digest = idempotency_key, body_digest
+    batch = Batch(
+        kind=Batch.Kind.TEXTS,
+        owner_id=owner.pk if owner else None,
+        api_key=api_key,
+        priority=options.priority,
+        webhook_url=options.webhook_url,
+        retention_seconds=options.retention_seconds,
+        deadline_at=options.deadline_at,
+        items_total=len(planned.good) + len(planned.bad),
+        idempotency_key=idempotency_key,
+        body_digest=body_digest,
+    )
     items = {one.entry.index: (one.custom_id, _failed_item(batch, one)) for one in planned.bad}
     items |= planned.good
     for index, (custom_id, item) in items.items():
@@ -278,25 +287,7 @@ def write_batch(
     return batch
 
 
-def _batch_row(
-    options: BatchOptions, owner: AbstractBaseUser | None, *, num_items: int
-) -> RenderJob:
-    return RenderJob(
-        kind=RenderJob.Kind.BATCH,
-        owner_id=owner.pk if owner else None,
-        priority=options.priority,
-        webhook_url=options.webhook_url,
-        retention_seconds=options.retention_seconds,
-        deadline_at=options.deadline_at,
-        format="zip",
-        temperature=0,  # a batch speaks nothing itself
-        top_p=0,
-        top_k=0,
-        items_total=num_items,
-    )
-
-
-def _failed_item(batch: RenderJob, bad: BadEntry) -> PlannedJob:
+def _failed_item(batch: Batch, bad: BadEntry) -> PlannedJob:
     """Return the job of an entry that was skipped; of its text, what a database can hold."""
     text = bad.entry.fields.get("text")
     kept = text[: settings.MAX_TEXT_CHARS] if isinstance(text, str) else ""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from synth.audiobooks.casting import cast_book
 from synth.audiobooks.orders import order_of
@@ -31,8 +32,9 @@ from synth.batches.states import to_sample as entries_to_sample
 from synth.batches.states import to_start as entries_to_start
 from synth.jobs.planning import Planner
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.models import ApiKey, Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions import book_batches as transitions
+from synth.transitions.batches import end_batch
 from synth.transitions.book_batches import begin_sample
 from synth.transitions.books import note_failed_start
 from ttsweb import leases
@@ -88,7 +90,7 @@ ROOM = "key_limit_stored_bytes"  # somebody can make some
 
 def advance_batches() -> int:
     """Go on with batches that have not ended, the longest unseen first; return how many."""
-    ids = BookBatch.objects.filter(ended_at__isnull=True).order_by("created_at")
+    ids = _books().filter(ended_at__isnull=True).order_by("created_at")
     count = 0
     for batch_id in list(ids.values_list("pk", flat=True)):
         count += advance_batch(batch_id)
@@ -102,7 +104,7 @@ def advance_batch(batch_id: uuid.UUID) -> bool:
 
     Of one that has ended the summary follows books that were tried or rendered again by themselves.
     """
-    batch = BookBatch.objects.filter(pk=batch_id, ended_at__isnull=True).first()
+    batch = _books().filter(pk=batch_id, ended_at__isnull=True).first()
     if batch is None:
         return correct_report(batch_id)
     if batch.cancelled_at is not None:
@@ -117,7 +119,7 @@ def advance_batch(batch_id: uuid.UUID) -> bool:
     return _end_if_done(batch)
 
 
-def _begin(batch: BookBatch) -> int:
+def _begin(batch: Batch) -> int:
     """Begin samples, then whole books, as far as there is room; return how many."""
     room = BATCH_BOOKS_AT_WORK - number_at_work(batch)
     most = min(room, STARTS_AT_ONCE)
@@ -142,7 +144,7 @@ def _whole(book: BookSource) -> bool:
     return True
 
 
-def _try(entry: BookBatchEntry, start: Callable[[BookSource], bool]) -> bool:
+def _try(entry: BatchEntry, start: Callable[[BookSource], bool]) -> bool:
     """Start a book or its sample; what it has to wait for, or why it cannot, is kept in its row."""
     book = entry.book
     if book is None:
@@ -158,7 +160,7 @@ def _try(entry: BookBatchEntry, start: Callable[[BookSource], bool]) -> bool:
     return False
 
 
-def _end_if_done(batch: BookBatch) -> bool:
+def _end_if_done(batch: Batch) -> bool:
     """End a batch of which nothing is open any more and to which nothing can come."""
     if batch.closed_at is None and batch.cancelled_at is None:
         return False
@@ -169,7 +171,7 @@ def _end_if_done(batch: BookBatch) -> bool:
         return False  # what is being rendered stops within a frame or two
     since, report = leases.database_now(), make_report(batch)
     with transaction.atomic():
-        ended = transitions.end_batch(batch.pk, report)
+        ended = end_batch(batch.pk, report=report)
         correct_report(batch.pk, since=since)  # what was approved while it was summed up
     if ended:
         logger.info("batch of books has ended: books=%d", sum(counts.values()))
@@ -179,9 +181,13 @@ def _end_if_done(batch: BookBatch) -> bool:
 def _correct_summaries() -> int:
     """Correct the summaries of batches that ended lately, where a message was lost."""
     since = leases.database_now() - dt.timedelta(days=CORRECTED_DAYS)
-    lately = BookBatch.objects.filter(ended_at__gte=since).order_by()
+    lately = _books().filter(ended_at__gte=since).order_by()
     return sum(correct_report(batch_id) for batch_id in outdated_batches(lately))
 
 
-def _has_work(batch: BookBatch) -> bool:
+def _books() -> QuerySet[Batch]:
+    return Batch.objects.filter(kind=Batch.Kind.BOOKS)
+
+
+def _has_work(batch: Batch) -> bool:
     return jobs_of(batch.pk).filter(finished_at__isnull=True).exists()

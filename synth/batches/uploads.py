@@ -11,14 +11,14 @@ from django.core.files.uploadedfile import UploadedFile
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
-from synth.accounts.access import visible_book_batches
+from synth.accounts.access import visible_batches
 from synth.api.book_batches.requests import last_part
 from synth.api.books.options import BookFormSerializer
 from synth.audiobooks.uploads import upload_book
 from synth.batches.books import check_takes_more
 from synth.batches.entries import with_defaults
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey, BookBatch, BookBatchEntry, BookSource
+from synth.models import ApiKey, Batch, BatchEntry, BookSource
 from synth.transitions.book_batches import attach_book
 from ttsweb.http.api import ApiProblem
 
@@ -65,7 +65,7 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
 
 
 def upload_to_entry(
-    entry: BookBatchEntry,
+    entry: BatchEntry,
     file: UploadedFile[bytes],
     *,
     owner: AbstractBaseUser,
@@ -81,13 +81,13 @@ def upload_to_entry(
     return book
 
 
-def find_entry(batch: BookBatch, name: str) -> BookBatchEntry:
+def find_entry(batch: Batch, name: str) -> BatchEntry:
     """Return the entry whose file has this name, as its whole path or as the file's own name.
 
     Raises:
         SubmitRejectedError: entry_not_found, entry_ambiguous, entry_has_file.
     """
-    entries = BookBatchEntry.objects.filter(batch=batch).select_related("batch")
+    entries = BatchEntry.objects.filter(batch=batch).select_related("batch")
     found = [entry for entry in entries.filter(filename=name) if entry.filename == name]
     if not found and name:
         # Databases differ in what they take for the same letters: it is compared here.
@@ -111,10 +111,10 @@ def find_entry(batch: BookBatch, name: str) -> BookBatchEntry:
     return found[0]
 
 
-def _binder(entry: BookBatchEntry) -> OnSaved:
+def _binder(entry: BatchEntry) -> OnSaved:
     def bind(book: BookSource) -> None:
         if not attach_book(entry, book):
-            batch = BookBatch.objects.filter(pk=entry.batch_id).first()
+            batch = Batch.objects.filter(pk=entry.batch_id).first()
             if batch is not None:
                 check_takes_more(batch)
             raise _has_file(entry)
@@ -132,13 +132,13 @@ def _read(fields: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _batch_of(request: Request) -> BookBatch:
+def _batch_of(request: Request) -> Batch:
     data: Any = request.data
     try:
         batch_id = uuid.UUID(str(data["book_batch"]))
     except ValueError:
         raise _wrong("book_batch", "Expected the id of a batch of books.") from None
-    batch = visible_book_batches(request.user).filter(pk=batch_id).first()
+    batch = visible_batches(request.user, Batch.Kind.BOOKS).filter(pk=batch_id).first()
     if batch is None:
         raise ApiProblem(
             404, "book_batch_not_found", "No batch of books that you may see has this id."
@@ -146,7 +146,7 @@ def _batch_of(request: Request) -> BookBatch:
     return batch
 
 
-def _has_file(entry: BookBatchEntry) -> SubmitRejectedError:
+def _has_file(entry: BatchEntry) -> SubmitRejectedError:
     return SubmitRejectedError(
         "entry_has_file",
         f"The file {entry.filename[:200]!r} of the batch was uploaded already.",

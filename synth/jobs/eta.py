@@ -63,10 +63,7 @@ def etas(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
     waiting = [
         job
         for job in jobs
-        if job.status in UNFINISHED
-        and not job.cancel_requested
-        and job.paused_at is None
-        and job.kind != RenderJob.Kind.BATCH
+        if job.status in UNFINISHED and not job.cancel_requested and job.paused_at is None
     ]
     if not waiting:
         return {}
@@ -245,8 +242,9 @@ class _Files:
     @classmethod
     def look(cls) -> Self:
         """Read the newest files."""
-        rows = Export.objects.filter(status=Export.Status.DONE, finished_at__isnull=False)
-        rows = rows.exclude(job__kind=RenderJob.Kind.BATCH).order_by("-finished_at")
+        rows = Export.objects.filter(
+            job__isnull=False, status=Export.Status.DONE, finished_at__isnull=False
+        ).order_by("-finished_at")
         made = rows.values_list("duration_seconds", "created_at", "finished_at", "format")
         return cls(
             [
@@ -280,6 +278,8 @@ class _Files:
         rows = Export.objects.filter(job__in=job_ids, finished_at__isnull=True)
         found: dict[uuid.UUID, float | None] = {}
         for job_id, begun, name in rows.values_list("job", "created_at", "format"):
+            if job_id is None:
+                continue
             time = self.time_for(texts[job_id].audio_seconds, name)
             gone = (now - begun).total_seconds()
             found[job_id] = Estimate(max(0.0, time.seconds - gone), time.error).if_sure()

@@ -79,7 +79,7 @@ def write_event(name: str, data: Mapping[str, Any], event_id: str | None) -> str
 
 def mark_of(job: Any) -> Mark:
     """Return what differs whenever a part of it ends or the job moves: each writes this row."""
-    counts = (job.segments_done, job.segments_failed, job.segments_cancelled, job.items_ended)
+    counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
     return (job.updated_at, job.status, *counts)
 
 

@@ -8,16 +8,17 @@ from typing import TypeVar
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError
+from django.db.models import QuerySet
 
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import BookBatch, BookSource, RenderJob
+from synth.models import Batch, BookSource, RenderJob
 
-Row = TypeVar("Row", RenderJob, BookBatch, BookSource)
+Row = TypeVar("Row", RenderJob, Batch, BookSource)
 _COLUMN = "idempotency_key"  # the constraints' names hold it, and so do the columns
 
 
 def make_once(
-    model: type[Row],
+    rows: QuerySet[Row],
     make: Callable[[], Row],
     *,
     owner: AbstractBaseUser | None,
@@ -27,6 +28,7 @@ def make_once(
     """Return the row that this owner's key has made, or what `make` makes; and whether it did.
 
     Args:
+        rows: those among which a key of an owner is used once.
         make: writes the row with the key and the digest.
         key: at most 255 characters; empty makes a new row in any case.
         digest: of the request, which must be the same for the same key.
@@ -34,20 +36,20 @@ def make_once(
     Raises:
         SubmitRejectedError: idempotency_key_reused, and whatever `make` raises.
     """
-    if (known := find_made(model, owner=owner, key=key, digest=digest)) is not None:
+    if (known := find_made(rows, owner=owner, key=key, digest=digest)) is not None:
         return known, False
     try:
         return make(), True
     except IntegrityError as error:  # another request with the key was faster
         if _COLUMN not in str(error):
             raise
-        if (known := find_made(model, owner=owner, key=key, digest=digest)) is None:
+        if (known := find_made(rows, owner=owner, key=key, digest=digest)) is None:
             raise
         return known, False
 
 
 def find_made(
-    model: type[Row], *, owner: AbstractBaseUser | AnonymousUser | None, key: str, digest: str
+    rows: QuerySet[Row], *, owner: AbstractBaseUser | AnonymousUser | None, key: str, digest: str
 ) -> Row | None:
     """Return the row that this owner's key has made.
 
@@ -57,9 +59,9 @@ def find_made(
     if not key:
         return None
     owner_id = owner.pk if owner else None
-    row = model.objects.filter(owner_id=owner_id, idempotency_key=key).first()
+    row = rows.filter(owner_id=owner_id, idempotency_key=key).first()
     if row is not None:
-        noun = str(model._meta.verbose_name).rpartition(" ")[2]  # of a book batch: batch
+        noun = str(rows.model._meta.verbose_name)
         check_digest(row.body_digest, digest, noun=noun, pk=row.pk)
     return row
 

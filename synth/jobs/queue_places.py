@@ -36,8 +36,7 @@ def queue_positions(jobs: Sequence[RenderJob]) -> dict[uuid.UUID, int]:
     if not queued:
         return {}
     own = before_in_lane(queued)
-    rows = RenderJob.objects.filter(status=_QUEUED, paused_at__isnull=True)
-    rows = rows.exclude(kind=RenderJob.Kind.BATCH).order_by()
+    rows = RenderJob.objects.filter(status=_QUEUED, paused_at__isnull=True).order_by()
     lanes = {
         (priority, lane): (count, first)
         for priority, lane, count, first in rows.values_list("priority", "lane").annotate(
@@ -92,7 +91,6 @@ def _before(job: RenderJob) -> Before:
 
 def unfinished_jobs() -> QuerySet[RenderJob]:
     """Return the jobs that workers have before them, in no order; paused ones hold nobody up."""
-    speaking = RenderJob.objects.filter(
+    return RenderJob.objects.filter(
         status__in=UNFINISHED, cancel_requested=False, paused_at__isnull=True
-    )
-    return speaking.exclude(kind=RenderJob.Kind.BATCH).order_by()
+    ).order_by()

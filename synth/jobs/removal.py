@@ -16,7 +16,6 @@ from django.db.models import QuerySet
 
 from synth.models import BookFile, Export, LiveChunk, RenderJob, Segment, Take
 from synth.signals import item_deleted
-from ttsweb import leases
 from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import collect_clips, delete_objects_on_commit
 from voices.removal import drop_references
@@ -80,27 +79,15 @@ def drop_inline_references(job_ids: Sequence[uuid.UUID]) -> None:
 def delete_job(job: RenderJob) -> None:
     """Delete a job in any state, its files, and the takes that no other job uses.
 
-    The items of a batch go before it, some at a time; broken off, the same call goes on. Where an
-    item of a batch goes alone, the batch is counted again.
+    Where an item of a batch goes alone, the batch is counted again.
     """
-    if job.kind == RenderJob.Kind.BATCH:
-        _delete_items(job.pk)
     with transaction.atomic():
-        _delete_jobs([job.pk])
+        delete_jobs([job.pk])
         if job.batch_id is not None:
             item_deleted.send(RenderJob, batch_id=job.batch_id)
 
 
-def _delete_items(batch_id: uuid.UUID) -> None:
-    """Delete the items of a batch with bounded memory; it is cancelled, so that none is made."""
-    now = leases.database_now()
-    RenderJob.objects.filter(pk=batch_id).update(cancel_requested=True, updated_at=now)
-    items = RenderJob.objects.filter(batch=batch_id).order_by("item_index")
-    while chunk := list(items.values_list("pk", flat=True)[:ITEMS_AT_ONCE]):
-        _delete_jobs(chunk)
-
-
-def _delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
+def delete_jobs(job_ids: Sequence[uuid.UUID]) -> None:
     """Delete some jobs with all that is theirs alone."""
     with transaction.atomic():
         lock_jobs(RenderJob.objects.filter(pk__in=job_ids))

@@ -50,7 +50,9 @@ def submit_job(
         planned.job.idempotency_key, planned.job.body_digest = idempotency_key, body_digest
         return write_job(planned, api_key=api_key)
 
-    return make_once(RenderJob, make, owner=owner, key=idempotency_key, digest=body_digest)
+    return make_once(
+        RenderJob.objects.all(), make, owner=owner, key=idempotency_key, digest=body_digest
+    )
 
 
 def check_order(order: Order, *, owner: AbstractBaseUser | None) -> None:

@@ -1,4 +1,4 @@
-"""Store books: the uploaded file, what was read of it, what is made of it, and many at once."""
+"""Store books: the uploaded file, what was read of it, and what is made of it."""
 
 from __future__ import annotations
 
@@ -11,62 +11,6 @@ from django.db.models import Q
 from synth.formats import BOOK_FILES
 from synth.models.keys import ApiKey
 from ttsweb.leases import LeasedModel
-
-
-class BookBatch(models.Model):
-    """Many books that are made together, of a folder or a manifest.
-
-    Its entries say which files belong to it; a file that was uploaded is its entry's book. It ends
-    when no more entries come (`closed_at`) and each of its books has ended; `report` is the
-    summary that was made then.
-    """
-
-    class Sample(models.TextChoices):
-        NONE = "none"  # all of each book at once
-        FIRST = "first"  # one chapter of every book, then the rest by itself
-        HOLD = "hold"  # one chapter of every book, then the rest once somebody approved
-
-    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        blank=True,
-        on_delete=models.SET_NULL,
-        related_name="book_batches",
-    )
-    api_key = models.ForeignKey(
-        ApiKey, null=True, blank=True, on_delete=models.SET_NULL, related_name="book_batches"
-    )
-    name = models.CharField(max_length=200, blank=True, default="")
-    # What entries get that do not say otherwise: options of a book, as a request has them.
-    defaults = models.JSONField(default=dict, blank=True)
-    sample = models.CharField(max_length=10, choices=Sample, default=Sample.NONE)
-    approved_at = models.DateTimeField(null=True, blank=True)  # the samples, by a person
-    paused_at = models.DateTimeField(null=True, blank=True)
-    cancelled_at = models.DateTimeField(null=True, blank=True)
-    closed_at = models.DateTimeField(null=True, blank=True)
-    ended_at = models.DateTimeField(null=True, blank=True)
-    report = models.JSONField(default=dict, blank=True)
-    webhook_url = models.CharField(max_length=2000, blank=True, default="")
-    idempotency_key = models.CharField(max_length=255, blank=True, default="")
-    body_digest = models.CharField(max_length=64, blank=True, default="")
-    created_at = models.DateTimeField(auto_now_add=True)
-    updated_at = models.DateTimeField(auto_now=True)
-
-    class Meta:
-        verbose_name_plural = "book batches"
-        ordering = ("-created_at", "-id")
-        constraints = (
-            models.UniqueConstraint(
-                fields=("owner", "idempotency_key"),
-                condition=~Q(idempotency_key=""),
-                name="book_batch_idempotency_key_unique_per_owner",
-            ),
-        )
-        indexes = (models.Index(fields=("ended_at", "created_at"), name="book_batch_open"),)
-
-    def __str__(self) -> str:
-        return self.name or f"book batch {str(self.pk)[:8]}"
 
 
 class BookSource(LeasedModel):
@@ -151,31 +95,6 @@ class BookSource(LeasedModel):
 
     def __str__(self) -> str:
         return self.title or self.filename
-
-
-class BookBatchEntry(models.Model):
-    """One line of a batch's manifest; `book` is there once its file was uploaded."""
-
-    batch = models.ForeignKey(BookBatch, on_delete=models.CASCADE, related_name="entries")
-    index = models.PositiveIntegerField()
-    filename = models.CharField(max_length=255)
-    options = models.JSONField(default=dict, blank=True)  # voice, format, preset and the like
-    metadata = models.JSONField(default=dict, blank=True)
-    book = models.OneToOneField(
-        BookSource, null=True, blank=True, on_delete=models.SET_NULL, related_name="batch_entry"
-    )
-    error_code = models.CharField(max_length=60, blank=True, default="")
-    error_message = models.TextField(blank=True, default="")
-
-    class Meta:
-        ordering = ("batch", "index")
-        constraints = (
-            models.UniqueConstraint(fields=("batch", "index"), name="book_batch_entry_index"),
-            models.UniqueConstraint(fields=("batch", "filename"), name="book_batch_entry_filename"),
-        )
-
-    def __str__(self) -> str:
-        return self.filename
 
 
 def file_kinds() -> list[tuple[str, str]]:

@@ -14,11 +14,10 @@ from voices.models import VoiceVersion
 
 
 class RenderJob(models.Model):
-    """One submission and how far it is. Counters are columns, so that a poll costs one row."""
+    """The speech of one text or of one book. Counters are columns, so that a poll costs one row."""
 
     class Kind(models.TextChoices):
         SPEECH = "speech"
-        BATCH = "batch"
         BOOK = "book"
 
     class Status(models.TextChoices):
@@ -50,14 +49,12 @@ class RenderJob(models.Model):
     )
     # Whose share of the workers it takes: its key's, else its owner's; see segment_claims.
     lane = models.CharField(max_length=40, blank=True, default="")
-    # A batch is a job without a text whose items are jobs; each knows its place and its name in it.
+    # The batch of texts that it is an item of, with its place and its name there.
     batch = models.ForeignKey(
-        "self", null=True, blank=True, on_delete=models.CASCADE, related_name="items"
+        "synth.Batch", null=True, blank=True, on_delete=models.CASCADE, related_name="items"
     )
     item_index = models.PositiveIntegerField(null=True, blank=True)
     custom_id = models.CharField(max_length=200, blank=True, default="")
-    items_total = models.PositiveIntegerField(default=0)
-    items_ended = models.PositiveIntegerField(default=0)
     text = models.TextField(blank=True)
     language = models.CharField(max_length=35, blank=True, default="")
     priority = models.PositiveSmallIntegerField(choices=Priority, default=Priority.INTERACTIVE)
@@ -133,15 +130,6 @@ class RenderJob(models.Model):
 
 # What requests and answers call a priority.
 PRIORITIES = {one.name.lower(): one for one in RenderJob.Priority}
-
-
-class BatchJob(RenderJob):
-    """A job of the kind batch; a name of its own gives it pages of its own in the admin."""
-
-    class Meta:
-        proxy = True
-        verbose_name = "batch"
-        verbose_name_plural = "batches"
 
 
 class JobVoice(models.Model):
@@ -264,7 +252,7 @@ class Segment(LeasedModel):
 
 
 class Export(LeasedModel):
-    """One finished file of a job in one format: the join of its takes."""
+    """One finished file: the join of a job's takes, or the zip of a batch of texts."""
 
     class Status(models.TextChoices):
         QUEUED = "queued"
@@ -273,7 +261,12 @@ class Export(LeasedModel):
         FAILED = "failed"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    job = models.ForeignKey(RenderJob, on_delete=models.CASCADE, related_name="exports")
+    job = models.ForeignKey(
+        RenderJob, null=True, blank=True, on_delete=models.CASCADE, related_name="exports"
+    )
+    batch = models.OneToOneField(
+        "synth.Batch", null=True, blank=True, on_delete=models.CASCADE, related_name="export"
+    )
     format = models.CharField(max_length=10)
     status = models.CharField(max_length=10, choices=Status, default=Status.QUEUED)
     key = models.CharField(max_length=300, blank=True, default="")
@@ -290,6 +283,11 @@ class Export(LeasedModel):
     class Meta:
         constraints = (
             models.UniqueConstraint(fields=("job", "format"), name="export_format_unique_per_job"),
+            models.CheckConstraint(
+                condition=Q(job__isnull=False, batch__isnull=True)
+                | Q(job__isnull=True, batch__isnull=False),
+                name="export_of_a_job_or_a_batch",
+            ),
         )
         indexes = (
             models.Index(fields=("status", "not_before"), name="export_queue"),
@@ -299,7 +297,7 @@ class Export(LeasedModel):
         )
 
     def __str__(self) -> str:
-        return f"{self.job_id}.{self.format}"
+        return f"{self.job_id or self.batch_id}.{self.format}"
 
 
 class ExportCues(models.Model):

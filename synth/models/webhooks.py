@@ -93,6 +93,13 @@ class WebhookDelivery(LeasedModel):
         on_delete=models.SET_NULL,
         related_name="webhook_deliveries",
     )
+    batch = models.ForeignKey(
+        "synth.Batch",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="webhook_deliveries",
+    )
     event = models.CharField(max_length=30, choices=Event)
     url = models.CharField(max_length=2000)
     body = models.TextField()
@@ -111,3 +118,8 @@ class WebhookDelivery(LeasedModel):
 
     def __str__(self) -> str:
         return f"{self.event} to {self.url}"
+
+    @property
+    def about(self) -> uuid.UUID | None:
+        """The id of the job, or of the batch of texts, that the message is about."""
+        return self.batch_id if self.event.startswith("job.") and self.batch_id else self.job_id

@@ -1,4 +1,4 @@
-"""Move batches: they start, end, are cancelled and tried again as their items are.
+"""Move batches of texts: they start, end, are cancelled and tried again as their items are.
 
 An item is a job and locks its own row first; a batch's row is locked after it, never before. What a
 batch knows of its items is counted anew each time from their rows, in a transaction of its own once
@@ -17,9 +17,9 @@ from django.db.models import Count, Exists, F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.dispatch import receiver
 
-from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs, update_jobs
-from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.signals import item_deleted, job_reopened, jobs_ended
+from synth.jobs.removal import ITEMS_AT_ONCE, drop_exports, lock_jobs
+from synth.models import Batch, Export, JobVoice, RenderJob, Segment
+from synth.signals import batch_ended, item_deleted, job_reopened, jobs_ended
 from synth.transitions.job_voices import SILENCED
 from synth.transitions.jobs import (
     UNFINISHED,
@@ -27,7 +27,7 @@ from synth.transitions.jobs import (
     close_segments,
     complete_job,
     complete_jobs,
-    end_job,
+    expiry,
 )
 from ttsweb import leases
 from ttsweb.counted import counted
@@ -40,15 +40,18 @@ WITH_AUDIO = (JobStatus.SUCCEEDED, JobStatus.PARTIAL)
 _AGAIN = (JobStatus.FAILED, JobStatus.PARTIAL, JobStatus.CANCELLED)
 
 
+def lock_batches(batches: QuerySet[Batch]) -> list[uuid.UUID]:
+    """Lock the rows of batches, in one order; call inside a transaction, after those of jobs."""
+    return list(batches.select_for_update(of=("self",)).order_by("pk").values_list("pk", flat=True))
+
+
 def start_batches(job_ids: Collection[uuid.UUID]) -> None:
-    """Move the batches of jobs that have just begun QUEUED -> RUNNING."""
+    """Move the batches of jobs that have just begun QUEUED -> RUNNING; call in a transaction."""
     batches = RenderJob.objects.filter(pk__in=job_ids, batch__isnull=False).values("batch")
+    queued = lock_batches(Batch.objects.filter(pk__in=batches, status=JobStatus.QUEUED))
     now = leases.database_now()
-    update_jobs(
-        RenderJob.objects.filter(pk__in=batches, status=JobStatus.QUEUED),
-        status=JobStatus.RUNNING,
-        started_at=Coalesce("started_at", now),
-        updated_at=now,
+    Batch.objects.filter(pk__in=queued).update(
+        status=JobStatus.RUNNING, started_at=Coalesce("started_at", now), updated_at=now
     )
 
 
@@ -60,12 +63,12 @@ def settle_batch_on_commit(batch_id: uuid.UUID) -> None:
 def settle_batch(batch_id: uuid.UUID) -> None:
     """Count the ended items of an unfinished batch; after the last one order its zip, or end it."""
     with transaction.atomic():
-        if not lock_jobs(RenderJob.objects.filter(pk=batch_id, status__in=UNFINISHED)):
+        batch = _open(batch_id).select_for_update().first()
+        if batch is None:
             return
-        batch = RenderJob.objects.get(pk=batch_id)
         counts = count_items([batch_id]).get(batch_id, {})
         ended = sum(counts.get(status, 0) for status in RenderJob.FINAL)
-        RenderJob.objects.filter(pk=batch_id).update(
+        Batch.objects.filter(pk=batch_id).update(
             items_ended=ended, items_total=sum(counts.values()), updated_at=leases.database_now()
         )
         if ended == sum(counts.values()):
@@ -81,24 +84,34 @@ def count_items(batch_ids: Collection[uuid.UUID]) -> dict[uuid.UUID | None, dict
     return found
 
 
-def finish_batch(batch: RenderJob, *, audio_seconds: float) -> None:
+def end_batch(batch_id: uuid.UUID, **columns: Any) -> bool:
+    """End a batch of texts or of books and tell of it; of many callers exactly one does."""
+    now = leases.database_now()
+    with transaction.atomic():
+        ended = _open(batch_id).update(ended_at=now, updated_at=now, **columns)
+        if ended:
+            batch_ended.send(Batch, batch_id=batch_id)
+    return bool(ended)
+
+
+def finish_batch(batch: Batch) -> None:
     """End a batch whose zip was made; call it with the batch's row locked."""
     counts = count_items([batch.pk]).get(batch.pk, {})
     total = sum(counts.values())
-    whole = counts.get(JobStatus.SUCCEEDED, 0)
-    if whole == total:
-        end_job(batch.pk, JobStatus.SUCCEEDED, audio_seconds=audio_seconds)
+    missing = total - counts.get(JobStatus.SUCCEEDED, 0)
+    if not missing:
+        _end(batch, JobStatus.SUCCEEDED)
         return
-    end_job(
-        batch.pk,
-        JobStatus.PARTIAL,
-        audio_seconds=audio_seconds,
-        error_code="items_failed",
-        error_message=(
-            f"{total - whole} of {counted(total, 'item')} "
-            f"{'is' if total - whole == 1 else 'are'} incomplete; {_first_bad(batch)}"
-        ),
+    message = (
+        f"{missing} of {counted(total, 'item')} {'is' if missing == 1 else 'are'} incomplete; "
+        f"{_first_bad(batch)}"
     )
+    _end(batch, JobStatus.PARTIAL, "items_failed", message)
+
+
+def fail_batch(batch: Batch, *, code: str, message: str) -> None:
+    """End a batch whose zip cannot be made; call it with the batch's row locked."""
+    _end(batch, JobStatus.FAILED, code, message)
 
 
 def cancel_batch(batch_id: uuid.UUID) -> bool:
@@ -107,13 +120,10 @@ def cancel_batch(batch_id: uuid.UUID) -> bool:
     The sweep goes on with what a killed process has left.
     """
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(pk=batch_id))
-        asked = RenderJob.objects.filter(
-            pk=batch_id, kind=RenderJob.Kind.BATCH, status__in=UNFINISHED
-        ).update(cancel_requested=True, updated_at=leases.database_now())
-        if not asked:
+        now = leases.database_now()
+        if not _open(batch_id).update(cancelled_at=now, updated_at=now):
             return False
-        drop_exports(Export.objects.filter(job=batch_id))
+        drop_exports(Export.objects.filter(batch=batch_id))
     _cancel_items(batch_id)
     return True
 
@@ -162,20 +172,21 @@ def reopen_batch_of(job_id: uuid.UUID, **_: Any) -> None:
 def reopen_batch(batch_id: uuid.UUID) -> bool:
     """Open a batch again because of an item; its zip goes. False where it is being cancelled."""
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(pk=batch_id))
-        RenderJob.objects.filter(pk=batch_id, status__in=RenderJob.FINAL).update(
-            status=JobStatus.QUEUED,
-            cancel_requested=False,
-            error_code="",
-            error_message="",
-            finished_at=None,
-            expires_at=None,
-            deadline_at=None,
-            updated_at=leases.database_now(),
-        )
-        if not RenderJob.objects.filter(pk=batch_id, cancel_requested=False).exists():
+        batch = Batch.objects.select_for_update().filter(pk=batch_id).first()
+        if batch is None or (batch.ended_at is None and batch.cancel_requested):
             return False
-        drop_exports(Export.objects.filter(job=batch_id))
+        if batch.ended_at is not None:
+            Batch.objects.filter(pk=batch_id).update(
+                status=JobStatus.QUEUED,
+                cancelled_at=None,
+                error_code="",
+                error_message="",
+                ended_at=None,
+                expires_at=None,
+                deadline_at=None,
+                updated_at=leases.database_now(),
+            )
+        drop_exports(Export.objects.filter(batch=batch_id))
         settle_batch_on_commit(batch_id)
     return True
 
@@ -183,7 +194,7 @@ def reopen_batch(batch_id: uuid.UUID) -> bool:
 @receiver(item_deleted)
 def forget_item(batch_id: uuid.UUID, **_: Any) -> None:
     """Make a batch do without an item that was deleted; a zip that holds it is made again."""
-    made = Export.objects.filter(job=batch_id, format=ZIP).exists()
+    made = Export.objects.filter(batch=batch_id).exists()
     if made or not RenderJob.objects.filter(batch=batch_id).exists():
         reopen_batch(batch_id)
     else:
@@ -211,47 +222,50 @@ def remake_items(batch_id: uuid.UUID, item_ids: Sequence[uuid.UUID]) -> int:
 def settle_stalled_batches() -> int:
     """Go on with batches whose count or cancel was broken off; return how many."""
     open_items = RenderJob.objects.filter(batch=OuterRef("pk"), status__in=UNFINISHED)
-    batches = RenderJob.objects.filter(kind=RenderJob.Kind.BATCH, status__in=UNFINISHED)
+    batches = Batch.objects.filter(kind=Batch.Kind.TEXTS, ended_at__isnull=True)
     halfway = batches.filter(
-        Exists(open_items.filter(cancel_requested=False)), cancel_requested=True
+        Exists(open_items.filter(cancel_requested=False)), cancelled_at__isnull=False
     )
     for batch_id in (cancelled := list(halfway.values_list("pk", flat=True))):
         _cancel_items(batch_id)
-    zips = Export.objects.filter(job=OuterRef("pk"))
-    stalled = batches.filter(~Exists(open_items), ~Exists(zips))
+    stalled = batches.filter(~Exists(open_items), export__isnull=True)
     for batch_id in (left := list(stalled.values_list("pk", flat=True))):
         settle_batch(batch_id)
     return len(cancelled) + len(left)
 
 
-def _complete(batch: RenderJob, counts: dict[str, int]) -> None:
+def _complete(batch: Batch, counts: dict[str, int]) -> None:
     """End a batch whose items have all ended, or order its zip."""
     if batch.cancel_requested or counts.keys() == {JobStatus.CANCELLED}:
-        end_job(batch.pk, JobStatus.CANCELLED)
+        _end(batch, JobStatus.CANCELLED)
     elif not counts:
-        end_job(
-            batch.pk,
-            JobStatus.FAILED,
-            error_code="no_items",
-            error_message="All items of this batch were deleted.",
-        )
+        _end(batch, JobStatus.FAILED, "no_items", "All items of this batch were deleted.")
     elif not any(counts.get(status) for status in WITH_AUDIO):
-        end_job(
-            batch.pk,
-            JobStatus.FAILED,
-            error_code="items_failed",
-            error_message=(
-                f"None of the {counted(sum(counts.values()), 'item')} has audio; "
-                f"{_first_bad(batch)}"
-            ),
-        )
+        items = counted(sum(counts.values()), "item")
+        message = f"None of the {items} has audio; {_first_bad(batch)}"
+        _end(batch, JobStatus.FAILED, "items_failed", message)
     else:
-        export, made = Export.objects.get_or_create(job=batch, format=ZIP)
+        export, made = Export.objects.get_or_create(batch=batch, defaults={"format": ZIP})
         if made:
             enqueue(Kind.EXPORT, [export.pk])
 
 
-def _first_bad(batch: RenderJob) -> str:
+def _end(batch: Batch, status: JobStatus, error_code: str = "", error_message: str = "") -> None:
+    """Move an unfinished batch to a final status."""
+    end_batch(
+        batch.pk,
+        status=status,
+        expires_at=expiry(batch.retention_seconds, leases.database_now()),
+        error_code=error_code,
+        error_message=error_message,
+    )
+
+
+def _open(batch_id: uuid.UUID) -> QuerySet[Batch]:
+    return Batch.objects.filter(pk=batch_id, ended_at__isnull=True)
+
+
+def _first_bad(batch: Batch) -> str:
     """Return the sentence that names the first item that is not whole."""
     items = batch.items.exclude(status=JobStatus.SUCCEEDED).order_by("item_index")
     found = items.values_list("custom_id", "status", "error_message").first()

@@ -1,4 +1,4 @@
-"""Move book batches: close, approve, pause, resume, cancel, end; begin samples of their books.
+"""Move batches of books: close, approve, pause, resume, cancel; begin samples of their books.
 
 The rows of jobs are locked first and in one order, then books, then the batch; see removal.
 """
@@ -14,8 +14,8 @@ from django.db.models import Q
 from django.dispatch import receiver
 
 from synth.jobs.removal import lock_jobs, update_jobs
-from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
-from synth.signals import book_batch_ended, jobs_ended
+from synth.models import Batch, BatchEntry, BookSource, RenderJob
+from synth.signals import jobs_ended
 from synth.transitions.jobs import UNFINISHED, cancel_job
 from ttsweb import leases
 from ttsweb.work import ADVANCE_BOOK_BATCH, enqueue_task
@@ -29,17 +29,17 @@ def advance_on_commit(batch_id: uuid.UUID) -> None:
 @receiver(jobs_ended)
 def advance_batches_of(jobs: Collection[RenderJob], **_: Any) -> None:
     """Have the batches looked after that ended jobs, of books or of samples, belong to."""
-    ids = [job.pk for job in jobs if job.kind == RenderJob.Kind.BOOK and job.batch_id is None]
+    ids = [job.pk for job in jobs if job.kind == RenderJob.Kind.BOOK]
     if not ids:
         return
-    entries = BookBatchEntry.objects.filter(Q(book__job__in=ids) | Q(book__sample_job__in=ids))
+    entries = BatchEntry.objects.filter(Q(book__job__in=ids) | Q(book__sample_job__in=ids))
     for batch_id in entries.values_list("batch", flat=True):
         advance_on_commit(batch_id)
 
 
 def advance_batch_of_book(book_id: uuid.UUID) -> bool:
     """Have the batch of a book looked after; False where it is in none."""
-    batch_id = BookBatchEntry.objects.filter(book=book_id).values_list("batch", flat=True).first()
+    batch_id = BatchEntry.objects.filter(book=book_id).values_list("batch", flat=True).first()
     if batch_id is None:
         return False
     advance_on_commit(batch_id)
@@ -73,22 +73,22 @@ def approve_books(batch_id: uuid.UUID, book_ids: Collection[uuid.UUID]) -> int:
     return approved
 
 
-def attach_book(entry: BookBatchEntry, book: BookSource) -> bool:
+def attach_book(entry: BatchEntry, book: BookSource) -> bool:
     """Give an entry the book of its file; False where it has one, or no more files are taken.
 
     Call it in the transaction that makes the book.
     """
-    if not BookBatch.objects.filter(
+    if not Batch.objects.filter(
         pk=entry.batch_id, closed_at__isnull=True, cancelled_at__isnull=True
     ).update(updated_at=leases.database_now()):
         return False
-    taken = BookBatchEntry.objects.filter(pk=entry.pk, book__isnull=True)
+    taken = BatchEntry.objects.filter(pk=entry.pk, book__isnull=True)
     return bool(taken.update(book=book, error_code="", error_message=""))
 
 
 def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -> bool:
     """Tie a planned book to the job of its sample; False when it has one, or was changed."""
-    stopped = BookBatchEntry.objects.filter(
+    stopped = BatchEntry.objects.filter(
         Q(batch__paused_at__isnull=False) | Q(batch__cancelled_at__isnull=False), book__isnull=False
     )
     begun = BookSource.objects.filter(
@@ -102,12 +102,10 @@ def begin_sample(book: BookSource, job: RenderJob, chapter: Mapping[str, Any]) -
     return bool(begun)
 
 
-def note_waiting(entry: BookBatchEntry, *, code: str = "", message: str = "") -> None:
+def note_waiting(entry: BatchEntry, *, code: str = "", message: str = "") -> None:
     """Keep what a planned entry waits for, such as room within its key's limits; empty: nothing."""
     if (entry.error_code, entry.error_message) != (code, message):
-        BookBatchEntry.objects.filter(pk=entry.pk).update(
-            error_code=code[:60], error_message=message
-        )
+        BatchEntry.objects.filter(pk=entry.pk).update(error_code=code[:60], error_message=message)
 
 
 def pause_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
@@ -126,7 +124,7 @@ def pause_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
     return True
 
 
-def pause_late(batch: BookBatch, jobs: Collection[uuid.UUID]) -> int:
+def pause_late(batch: Batch, jobs: Collection[uuid.UUID]) -> int:
     """Pause what was begun in the moment in which its batch was paused; return how many.
 
     A job that began before, and that a person let go on, is left alone.
@@ -141,14 +139,14 @@ def resume_batch(batch_id: uuid.UUID, jobs: Collection[uuid.UUID]) -> bool:
     """Go on with a paused batch and with the jobs that its pause has paused."""
     with transaction.atomic():
         ids = lock_jobs(RenderJob.objects.filter(pk__in=list(jobs), paused_at__isnull=False))
-        batch = BookBatch.objects.select_for_update().filter(pk=batch_id).first()
+        batch = Batch.objects.select_for_update().filter(pk=batch_id).first()
         if batch is None or batch.paused_at is None:
             return False
         now = leases.database_now()
         RenderJob.objects.filter(pk__in=ids, paused_at=batch.paused_at).update(
             paused_at=None, updated_at=now
         )
-        BookBatch.objects.filter(pk=batch_id).update(paused_at=None, updated_at=now)
+        Batch.objects.filter(pk=batch_id).update(paused_at=None, updated_at=now)
         advance_on_commit(batch_id)
     return True
 
@@ -182,15 +180,17 @@ def reprioritise_batch(batch_id: uuid.UUID, name: str, value: int, jobs: Collect
             book.options = {**book.options, "priority": name}
             changed.append(book)
         BookSource.objects.bulk_update(changed, ["options"], batch_size=500)
-        batch = BookBatch.objects.select_for_update().get(pk=batch_id)
-        BookBatch.objects.filter(pk=batch_id).update(
-            defaults={**batch.defaults, "priority": name}, updated_at=leases.database_now()
+        batch = Batch.objects.select_for_update().get(pk=batch_id)
+        Batch.objects.filter(pk=batch_id).update(
+            priority=value,
+            defaults={**batch.defaults, "priority": name},
+            updated_at=leases.database_now(),
         )
 
 
 def reopen_batch(batch_id: uuid.UUID) -> None:
     """Let a batch that has ended go on: something of it is tried again, and its end told again."""
-    BookBatch.objects.filter(pk=batch_id).update(
+    Batch.objects.filter(pk=batch_id).update(
         ended_at=None, cancelled_at=None, report={}, updated_at=leases.database_now()
     )
     advance_on_commit(batch_id)
@@ -207,17 +207,8 @@ def forget_failed_starts(batch_id: uuid.UUID) -> int:
     )
 
 
-def end_batch(batch_id: uuid.UUID, report: Mapping[str, Any]) -> bool:
-    """End a batch with its summary and tell of it; of many callers exactly one does."""
-    with transaction.atomic():
-        ended = _open(batch_id).update(report=dict(report), **_now("ended_at"))
-        if ended:
-            book_batch_ended.send(BookBatch, batch_id=batch_id)
-    return bool(ended)
-
-
 def _open(batch_id: uuid.UUID) -> Any:
-    return BookBatch.objects.filter(pk=batch_id, ended_at__isnull=True)
+    return Batch.objects.filter(pk=batch_id, ended_at__isnull=True)
 
 
 def _unfinished(jobs: Collection[uuid.UUID]) -> Any:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.db.models.functions import Coalesce
 
 from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import lock_jobs, update_jobs
 from synth.made_file import MadeFile
-from synth.models import BookFile, Export, ExportCues, RenderJob
-from synth.transitions.batches import finish_batch
+from synth.models import Batch, BookFile, Export, ExportCues, RenderJob
+from synth.transitions.batches import fail_batch, finish_batch, lock_batches
 from synth.transitions.jobs import STOPPING, JobStatus, end_job, end_whole_jobs, telling_failure
 from ttsweb import leases
 from ttsweb.counted import counted
@@ -22,25 +23,30 @@ from ttsweb.leases import Claim
 from ttsweb.work import FILL_LIVE, Kind, enqueue, enqueue_task
 from voices.objects import delete_objects_on_commit
 
+EXPORT_PRIORITY = Coalesce("job__priority", "batch__priority")
+
 
 def claimable_exports() -> QuerySet[Export]:
     """Return the exports that wait for a CPU worker now, oldest first."""
-    return leases.claimable(Export).order_by("job__priority", "created_at")
+    return leases.claimable(Export).order_by(EXPORT_PRIORITY, "created_at")
 
 
 def finish_export(claim: Claim, **file: Any) -> bool:
-    """Publish a job's file, by the fields of `MadeFile`; False when the claim is gone."""
+    """Publish a file, by the fields of `MadeFile`, and end its job or batch.
+
+    False when the claim is gone.
+    """
     return bool(finish_exports({claim: MadeFile(**file)}))
 
 
 def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
-    """Publish the files of many jobs and end the jobs, in one transaction.
+    """Publish the files of many jobs and batches and end these, in one transaction.
 
     Returns:
         The claims that were settled; the others are gone, and nothing was changed for them.
     """
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(exports__in=[claim.pk for claim in files]))
+        _lock_owners([claim.pk for claim in files])
         done = {claim: file for claim, file in files.items() if _publish(claim, file)}
         ExportCues.objects.bulk_create(
             [
@@ -54,12 +60,20 @@ def finish_exports(files: Mapping[Claim, MadeFile]) -> set[Claim]:
         )
         seconds = {claim.pk: file.duration_seconds for claim, file in done.items()}
         made = dict(Export.objects.filter(pk__in=seconds).values_list("job", "pk"))
-        jobs = list(RenderJob.objects.defer("text").filter(pk__in=made))
+        jobs = list(RenderJob.objects.defer("text").filter(pk__in=set(made) - {None}))
         end_whole_jobs({job.pk: seconds[made[job.pk]] for job in jobs if _is_plain(job)})
         for job in jobs:
             if not _is_plain(job):
                 _end_with_file(job, seconds[made[job.pk]])
+        for batch in Batch.objects.filter(export__in=seconds):
+            finish_batch(batch)
     return set(done)
+
+
+def _lock_owners(export_ids: Sequence[uuid.UUID]) -> None:
+    """Lock the rows of the jobs and batches that files belong to; call inside a transaction."""
+    lock_jobs(RenderJob.objects.filter(exports__in=export_ids))
+    lock_batches(Batch.objects.filter(export__in=export_ids))
 
 
 def _publish(claim: Claim, file: MadeFile) -> bool:
@@ -79,9 +93,6 @@ def _is_plain(job: RenderJob) -> bool:
 
 def _end_with_file(job: RenderJob, seconds: float) -> None:
     """End a job whose file is there: as succeeded, or as partial with why something is missing."""
-    if job.kind == RenderJob.Kind.BATCH:
-        finish_batch(job, audio_seconds=seconds)
-        return
     failure = telling_failure(job)
     gap = gap_of(job) if failure is None and job.kind == RenderJob.Kind.BOOK else None
     if gap is not None:
@@ -111,13 +122,16 @@ def _end_with_file(job: RenderJob, seconds: float) -> None:
 
 
 def fail_export(claim: Claim, *, code: str, message: str) -> bool:
-    """Move CLAIMED -> FAILED and end the job; a retry makes the file again from the takes."""
+    """Move CLAIMED -> FAILED and end the job or batch; a retry makes the file again."""
     with transaction.atomic():
-        lock_jobs(RenderJob.objects.filter(exports=claim.pk))
+        _lock_owners([claim.pk])
         failed = leases.fail(Export, claim, code=code, message=message)
         if failed:
-            job_id = Export.objects.values_list("job_id", flat=True).get(pk=claim.pk)
-            end_job(job_id, JobStatus.FAILED, error_code=code, error_message=message)
+            export = Export.objects.select_related("batch").get(pk=claim.pk)
+            if export.batch is not None:
+                fail_batch(export.batch, code=code, message=message)
+            elif export.job_id is not None:
+                end_job(export.job_id, JobStatus.FAILED, error_code=code, error_message=message)
     return failed
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Value, When
+from django.db.models import Case, Exists, F, OuterRef, QuerySet, Value, When
 from django.db.models.expressions import CombinedExpression
 from django.dispatch import receiver
 
@@ -364,7 +364,7 @@ class ChangeRefusedError(RefusedError):
 
 
 def change_job(job_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
-    """Change a job, and the unfinished items of a batch with it; False when it is gone.
+    """Change a job; False when it is gone.
 
     Args:
         changes: any of `priority`, `deadline_at` (None removes it) and `retention_seconds` (None
@@ -377,7 +377,7 @@ def change_job(job_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
     at_work = {name: changes[name] for name in _AT_WORK if name in changes}
     with transaction.atomic():
         # Its row may become final at any moment: what is looked at here is locked first.
-        lock_jobs(RenderJob.objects.filter(Q(pk=job_id) | Q(batch=job_id, status__in=UNFINISHED)))
+        lock_jobs(RenderJob.objects.filter(pk=job_id))
         job = RenderJob.objects.filter(pk=job_id).defer("text").first()
         if job is None:
             return False
@@ -390,10 +390,7 @@ def change_job(job_id: uuid.UUID, changes: Mapping[str, Any]) -> bool:
         if "retention_seconds" in changes:
             _keep(job, changes["retention_seconds"])
         if at_work:
-            both = Q(pk=job_id) | Q(batch=job_id)
-            RenderJob.objects.filter(both, status__in=UNFINISHED).update(
-                **at_work, updated_at=leases.database_now()
-            )
+            RenderJob.objects.filter(pk=job_id).update(**at_work, updated_at=leases.database_now())
     return True
 
 

@@ -14,7 +14,7 @@ from django.db.models import F, Q, Sum
 
 from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import drop_exports, lock_jobs
-from synth.models import BookBatchEntry, Export, RenderJob, Segment, Take
+from synth.models import BatchEntry, Export, RenderJob, Segment, Take
 from synth.signals import job_approved, job_reopened
 from synth.transitions.jobs import JobStatus, complete_job
 from synth.transitions.segments import reopen_segments
@@ -257,7 +257,7 @@ def _correct_summary_of(job_id: uuid.UUID) -> None:
     """Have the summary of an ended batch of books say that this one is whole."""
     from synth.batches.figures import correct_report  # it imports the transitions
 
-    entries = BookBatchEntry.objects.filter(book__job=job_id)
+    entries = BatchEntry.objects.filter(book__job=job_id)
     for batch_id in entries.values_list("batch", flat=True):
         correct_report(batch_id, job_id=job_id)
 

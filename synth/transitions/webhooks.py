@@ -9,7 +9,7 @@ import uuid
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from synth.models import RenderJob, WebhookDelivery, WebhookEndpoint
+from synth.models import WebhookDelivery, WebhookEndpoint
 from ttsweb import leases
 from ttsweb.leases import Claim
 from ttsweb.work import Kind, enqueue
@@ -107,11 +107,12 @@ def fail_gone_delivery(claim: Claim, *, response_status: int) -> bool:
 def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
     """Fail what waits for an endpoint that was switched off or deleted; return how many.
 
-    What a job sends to the same URL by its own wish stays.
+    What a job or a batch sends to the same URL by its own wish stays.
     """
-    by_wish = RenderJob.objects.filter(webhook_url=endpoint.url)
+    by_wish = Q(job__webhook_url=endpoint.url) | Q(batch__webhook_url=endpoint.url)
+    wished = WebhookDelivery.objects.filter(by_wish, owner_id=endpoint.owner_id)
     waiting = WebhookDelivery.objects.filter(
-        Q(job__isnull=True) | ~Q(job__in=by_wish),
+        ~Q(pk__in=wished.values("pk")),
         owner_id=endpoint.owner_id,
         url=endpoint.url,
         status=Status.QUEUED,

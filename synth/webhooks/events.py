@@ -14,8 +14,8 @@ from rest_framework.utils.encoders import JSONEncoder
 from synth.api.batches.serializers import BatchSerializer, with_figures
 from synth.api.book_batches.serializers import webhook_data
 from synth.api.jobs.serializers import JobListSerializer
-from synth.models import BookBatch, RenderJob, WebhookDelivery, WebhookEndpoint
-from synth.signals import book_batch_ended, job_approved, jobs_ended
+from synth.models import Batch, RenderJob, WebhookDelivery, WebhookEndpoint
+from synth.signals import batch_ended, job_approved, jobs_ended
 from synth.transitions.webhooks import give_up_at
 from ttsweb import leases
 from ttsweb.work import Kind, enqueue
@@ -61,20 +61,24 @@ def tell_of_job(job_id: uuid.UUID) -> int:
     return _queue(urls, job.owner_id, event, _job_data(job), job=job)
 
 
-@receiver(book_batch_ended)
-def tell_of_book_batch(batch_id: uuid.UUID, **_: Any) -> int:
-    """Queue the messages about a batch of books that has just ended; return how many.
+@receiver(batch_ended)
+def tell_of_batch(batch_id: uuid.UUID, **_: Any) -> int:
+    """Queue the messages about a batch that has just ended; return how many.
 
-    They go to its own URL and to its owner's endpoints. Call inside the transaction that ended it.
+    They go to its own URL and to its owner's endpoints; those about a batch of texts are named as
+    those about a job. Call inside the transaction that ended it.
     """
-    batch = BookBatch.objects.get(pk=batch_id)
+    batch = Batch.objects.get(pk=batch_id)
     if batch.owner_id is None:
         return 0
+    is_text = batch.kind == Batch.Kind.TEXTS
+    event = Event(f"job.{batch.status}") if is_text else Event.BOOK_BATCH_ENDED
     urls = [batch.webhook_url] if batch.webhook_url else []
-    urls += _endpoint_urls(batch.owner_id, Event.BOOK_BATCH_ENDED)
+    urls += _endpoint_urls(batch.owner_id, event)
     if not urls:
         return 0
-    return _queue(urls, batch.owner_id, Event.BOOK_BATCH_ENDED, webhook_data(batch))
+    data = _text_batch_data(batch) if is_text else webhook_data(batch)
+    return _queue(urls, batch.owner_id, event, data, batch=batch)
 
 
 @receiver(version_ended)
@@ -119,10 +123,12 @@ def _endpoint_urls(owner_id: int, event: Event) -> list[str]:
     return [url for url, events in rows.values_list("url", "events") if event.value in events]
 
 
+def _text_batch_data(batch: Batch) -> dict[str, Any]:
+    return {"kind": "batch", **BatchSerializer(with_figures([batch])[0]).data}
+
+
 def _job_data(job: RenderJob) -> dict[str, Any]:
-    """Return a job or a batch as the API has it, without what is said in it."""
-    if job.kind == RenderJob.Kind.BATCH:
-        return {"kind": job.kind, **BatchSerializer(with_figures([job])[0]).data}
+    """Return a job as the API has it, without what is said in it."""
     job.text_start = ""  # type: ignore[attr-defined]  # what the API's queries add
     return {
         name: value
@@ -138,6 +144,7 @@ def _queue(
     data: dict[str, Any],
     *,
     job: RenderJob | None = None,
+    batch: Batch | None = None,
 ) -> int:
     """Write one delivery for each of the URLs, and wake workers for them after the commit."""
     now = leases.database_now()
@@ -148,6 +155,7 @@ def _queue(
         WebhookDelivery(
             owner_id=owner_id,
             job=job,
+            batch=batch,
             event=event,
             url=url,
             body=body,

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from synth.models import RenderJob
+from synth.models import Batch, RenderJob
 from tests.api.test_other_tenant import BATCHES, Route
 from tests.factories import make_batch, make_user, make_voice
 
@@ -30,11 +30,13 @@ def first(job_services: None) -> User:
 
 
 def rows() -> list[dict[str, Any]]:
-    return [dict(row) for row in RenderJob.objects.order_by("pk").values()]
+    return [
+        dict(row) for model in (Batch, RenderJob) for row in model.objects.order_by("pk").values()
+    ]
 
 
-def batches_of(user: User) -> list[RenderJob]:
-    return list(RenderJob.objects.filter(owner=user, kind="batch").order_by("created_at"))
+def batches_of(user: User) -> list[Batch]:
+    return list(Batch.objects.filter(owner=user, kind="texts").order_by("created_at"))
 
 
 @pytest.mark.parametrize("route", BELOW)

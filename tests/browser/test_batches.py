@@ -49,7 +49,7 @@ def make_batch(site: Site, voice: str) -> str:
 
 def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     batch = make_batch(site, voice)
-    admin.get(f"{site.url}/admin/synth/batchjob/{batch}/change/")
+    admin.get(f"{site.url}/admin/synth/textbatch/{batch}/change/")
     assert wait_for(admin, "[data-whole] [data-badge]").text == "queued"
     assert len(admin.find_elements(By.CSS_SELECTOR, "[data-job] [data-badge]")) == 3
 
@@ -64,7 +64,7 @@ def test_page_of_a_batch_moves_by_itself(admin: webdriver.Chrome, site: Site, vo
 
 def test_list_of_batches_moves_by_itself(admin: webdriver.Chrome, site: Site, voice: str) -> None:
     batches = [make_batch(site, voice) for _ in range(2)]
-    admin.get(f"{site.url}/admin/synth/batchjob/")
+    admin.get(f"{site.url}/admin/synth/textbatch/")
     row = f'[data-batch="{batches[0]}"] [data-badge]'
     assert wait_for(admin, row).text == "queued"
 

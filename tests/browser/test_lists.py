@@ -24,7 +24,7 @@ _START = """
 import datetime as dt
 from django.contrib.auth.models import User
 from django.utils import timezone
-from synth.models import BookBatch, BookSource, RenderJob, WebhookDelivery, WorkerStatus
+from synth.models import Batch, BookSource, RenderJob, WebhookDelivery, WorkerStatus
 from tests.factories import *
 from voices.models import Voice
 owner, now = User.objects.get(username="operator"), timezone.now()
@@ -40,11 +40,11 @@ LISTS = {
         "archived",
     ),
     "batches": (
-        "synth/batchjob", "RenderJob", 'make_batch(owner, "failed", items=0)',
+        "synth/textbatch", "Batch", 'make_batch(owner, "failed", items=0)',
         "status='cancelled'", "cancelled",
     ),
     "book batches": (
-        "synth/bookbatch", "BookBatch", "make_book_batch(owner)", "name='Renamed'", "Renamed",
+        "synth/bookbatch", "Batch", "make_book_batch(owner)", "name='Renamed'", "Renamed",
     ),
     "workers": (
         "synth/workerstatus", "WorkerStatus",

@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from synth.admin.book_cells import words_of
 from synth.audiobooks.start import start_book
-from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob, Segment
+from synth.models import Batch, BatchEntry, BookSource, RenderJob, Segment
 from tests.factories import logged_in, make_staff, make_user, make_voice
 from tests.synth.books_api.shelf import CHAPTERS, speak_all, store_book
 
@@ -286,14 +286,14 @@ def test_staff_who_may_only_look_change_nothing() -> None:
     assert BookSource.objects.get(pk=book.pk).job_id is None
 
 
-def make_batch(owner: User, **fields: Any) -> tuple[BookBatch, list[BookSource]]:
+def make_batch(owner: User, **fields: Any) -> tuple[Batch, list[BookSource]]:
     """Return a batch with a planned, a failed and a missing book."""
-    batch = BookBatch.objects.create(owner=owner, name="Shelf", **fields)
+    batch = Batch.objects.create(kind="books", owner=owner, name="Shelf", **fields)
     planned = store_book(owner, title="Fine")
     failed = store_book(owner, title="Broken", state="failed", error_message="No text in it.")
     for index, book in enumerate((planned, failed)):
-        BookBatchEntry.objects.create(batch=batch, index=index, filename=f"{index}.md", book=book)
-    BookBatchEntry.objects.create(batch=batch, index=2, filename="later.epub")
+        BatchEntry.objects.create(batch=batch, index=index, filename=f"{index}.md", book=book)
+    BatchEntry.objects.create(batch=batch, index=2, filename="later.epub")
     return batch, [planned, failed]
 
 
@@ -318,7 +318,7 @@ def test_batches_are_listed_paused_and_deleted(browser: Client, operator: User) 
     browser.post(
         url, {"action": "delete_selected", "_selected_action": [str(batch.pk)], "post": "yes"}
     )
-    assert not BookBatch.objects.exists() and not BookSource.objects.exists()
+    assert not Batch.objects.exists() and not BookSource.objects.exists()
 
 
 def test_batches_of_others_are_not_found(operator: User) -> None:

@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from synth.models import RenderJob
 from synth.transitions.jobs import change_job
-from tests.factories import make_ended_job, make_job, make_voice
+from tests.factories import make_batch, make_ended_job, make_job, make_voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -126,21 +126,15 @@ def test_wrong_change_is_a_400_and_nothing_changes(
     assert api.patch(f"{URL}/{job.pk}", [], format="json").status_code == 400
 
 
-def test_items_follow_their_batch_and_are_kept_as_long_as_it(
-    api: APIClient, operator: User
-) -> None:
-    batch = make_job(owner=operator, segments=0, kind="batch")
-    queued = make_job(owner=operator, batch=batch, item_index=0)
-    ended = make_ended_job(operator, batch=batch, item_index=1)
+def test_item_is_kept_as_long_as_its_batch(api: APIClient, operator: User) -> None:
+    item = make_job(owner=operator, batch=make_batch(operator, items=0), item_index=0)
 
-    assert change_job(batch.pk, {"priority": RenderJob.Priority.BULK, "retention_seconds": 60})
-    refused = patch(api, queued, retention=90)
+    changed, refused = patch(api, item, priority="bulk"), patch(api, item, retention=90)
 
-    for job in (batch, queued, ended):
-        job.refresh_from_db()
-    assert [job.priority for job in (batch, queued, ended)] == [10, 10, 0]
-    assert [job.retention_seconds for job in (batch, queued, ended)] == [60, None, None]
+    item.refresh_from_db()
+    assert (changed.status_code, item.priority) == (200, RenderJob.Priority.BULK)
     assert (refused.status_code, refused.json()["code"]) == (409, "item_of_batch")
+    assert item.retention_seconds is None
 
 
 def test_job_that_is_gone_is_not_changed(job_services: None) -> None:

@@ -261,15 +261,15 @@ def test_real_server_keeps_a_304_until_the_wait_is_over(server: Served, data_dir
 
 
 def test_real_server_keeps_a_poll_of_a_batch(server: Served, data_dir: Path) -> None:
-    job = make_job(data_dir)
-    in_project(
+    batch = in_project(
         data_dir,
-        "from synth.models import RenderJob\n"
-        f"RenderJob.objects.filter(pk='{job}').update(kind='batch')",
+        "from django.contrib.auth.models import User\n"
+        "from tests.factories import make_batch\n"
+        "print(make_batch(User.objects.get(username='operator')).pk)",
     )
 
     started = time.monotonic()
-    answer = server.client.get(f"/batches/{job}?wait=1")
+    answer = server.client.get(f"/batches/{batch}?wait=1")
     seconds = time.monotonic() - started
 
     assert (answer.status_code, answer.json()["status"]) == (200, "queued")

@@ -61,17 +61,35 @@ def test_one_of_three_starts_migrates_postgresql(
 
 
 @pytest.mark.django_db
-def test_database_of_an_early_version_is_refused_with_a_sentence() -> None:
+@pytest.mark.parametrize("former", ["0001_squashed", "0001_initial"])
+def test_database_of_an_early_version_is_refused_with_a_sentence(former: str) -> None:
     recorder = MigrationRecorder(connection)
-    recorder.record_unapplied("synth", "0001_squashed")
-    recorder.record_unapplied("synth", "0020_file_kinds_without_choices")
+    recorder.record_unapplied("synth", "0001_tables")
+    recorder.record_applied("synth", former)
 
-    with pytest.raises(OldDatabaseError, match=r"early development version: 1 of its migrations"):
+    with pytest.raises(OldDatabaseError, match=r"an early .* whose tables of 'synth'"):
+        missing_migrations()
+
+
+@pytest.mark.django_db
+def test_database_with_some_of_what_was_joined_is_refused_with_a_sentence() -> None:
+    recorder = MigrationRecorder(connection)
+    recorder.record_unapplied("voices", "0001_squashed")
+    recorder.record_unapplied("voices", "0006_losses")
+
+    with pytest.raises(OldDatabaseError, match=r"whose tables of 'voices'"):
         missing_migrations()
 
 
 @pytest.mark.django_db
 def test_database_with_all_that_was_joined_lacks_nothing() -> None:
-    MigrationRecorder(connection).record_unapplied("synth", "0001_squashed")
+    MigrationRecorder(connection).record_unapplied("voices", "0001_squashed")
 
     assert missing_migrations() == []
+
+
+@pytest.mark.django_db
+def test_database_without_a_later_migration_lacks_it() -> None:
+    MigrationRecorder(connection).record_unapplied("synth", "0001_tables")
+
+    assert missing_migrations() == ["synth.0001_tables"]

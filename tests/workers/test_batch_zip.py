@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from django.core.files.storage import default_storage
+from django.utils import timezone
 
 from synth import transitions
 from synth.batches.entries import entries_of_list
 from synth.batches.texts import BatchOptions, submit_batch
-from synth.models import Export, RenderJob, Segment
+from synth.models import Batch, Export, RenderJob, Segment
 from synth.transitions import cancel_batch, retry_batch, settle_stalled_batches
 from tests.factories import CODEC_FINGERPRINT, make_voice
 from tests.workers.conftest import MiniatureProcess
@@ -28,7 +29,7 @@ from workers.process.claiming import take_exports
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = "") -> RenderJob:
+def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = "") -> Batch:
     """Submit a batch through the same function as the API."""
     name = voice or make_voice().name
     entries = entries_of_list(items, max_items=1000)
@@ -54,8 +55,8 @@ def make_files(process: MiniatureProcess) -> None:
         process.run_all()
 
 
-def zip_of(batch: RenderJob) -> zipfile.ZipFile:
-    export = batch.exports.get(format="zip")
+def zip_of(batch: Batch) -> zipfile.ZipFile:
+    export = Export.objects.get(batch=batch)
     return zipfile.ZipFile(io.BytesIO(Path(default_storage.path(export.key)).read_bytes()))
 
 
@@ -94,7 +95,9 @@ def test_zip_has_every_file_under_its_name_and_a_manifest_that_holds(
     rows = list(csv.DictReader(io.StringIO(archive.read("manifest.csv").decode())))
     assert [row["custom_id"] for row in rows] == ["a/b", "A_b", "'=cmd", "item-00004"]
     assert rows[3]["error_code"] == "text_empty"
-    assert batch.audio_seconds == pytest.approx(sum(item["seconds"] for item in told), abs=0.01)
+    assert Export.objects.get(batch=batch).duration_seconds == pytest.approx(
+        sum(item["seconds"] for item in told), abs=0.01
+    )
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
@@ -143,7 +146,7 @@ def test_batch_cancelled_while_its_zip_is_made_gets_none(process: MiniatureProce
 
     batch.refresh_from_db()
     assert batch.status == RenderJob.Status.CANCELLED
-    assert not batch.exports.exists()
+    assert not Export.objects.filter(batch=batch).exists()
     retry_batch(batch.pk)
     make_files(process)
     batch.refresh_from_db()
@@ -160,7 +163,7 @@ def test_sweep_finds_a_batch_whose_last_count_was_lost(
         patch.setattr("synth.transitions.batches.settle_batch", lambda batch_id: None)
         assert take_exports(process) == 1
         process.run_all()
-    assert not batch.exports.exists()
+    assert not Export.objects.filter(batch=batch).exists()
 
     assert settle_stalled_batches() == 1
     assert settle_stalled_batches() == 0
@@ -172,7 +175,7 @@ def test_sweep_finds_a_batch_whose_last_count_was_lost(
 
 def test_sweep_goes_on_with_a_cancel_that_was_broken_off() -> None:
     batch = make([{"text": "One."}, {"text": "Two."}])
-    RenderJob.objects.filter(pk=batch.pk).update(cancel_requested=True)
+    Batch.objects.filter(pk=batch.pk).update(cancelled_at=timezone.now())
 
     settle_stalled_batches()
 
@@ -194,13 +197,13 @@ def test_worker_killed_in_the_middle_of_a_batch_costs_nothing_but_time(pair: Pai
     first.kill()
     pair.lose_messages()
     pair.start_worker("w2")
-    ended = RenderJob.objects.filter(pk=batch.pk, status__in=RenderJob.FINAL)
+    ended = Batch.objects.filter(pk=batch.pk, ended_at__isnull=False)
     wait_for(ended.exists, what="the batch ended", seconds=150)
 
     batch.refresh_from_db()
     assert batch.status == RenderJob.Status.PARTIAL
     assert (batch.items_ended, batch.items_total) == (7, 7)
-    export = batch.exports.get(format="zip")
+    export = Export.objects.get(batch=batch)
     with zipfile.ZipFile(pair.data_dir / "storage" / export.key) as archive:
         assert archive.testzip() is None
         assert archive.namelist()[:-2] == [f"c{number}.wav" for number in range(6)]

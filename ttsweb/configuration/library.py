@@ -131,13 +131,13 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "LexiconScope": "synth.models.Lexicon.Scope",
         "WebhookStatus": "synth.models.WebhookDelivery.Status",
         "WebhookEvent": "synth.models.WebhookDelivery.Event",
-        "KindEnum": "synth.models.RenderJob.Kind",
+        "KindEnum": "synth.api.jobs.filters.KINDS",
         "LexiconEntryKind": "synth.models.LexiconEntry.Kind",
         "FormatEnum": "synth.formats.FORMATS",
         "BookFormatEnum": "synth.formats.BOOK_FORMATS",
         "BookFileKind": "synth.models.books.file_kinds",
         "BookFileStatus": "synth.models.BookFile.Status",
-        "BookBatchSample": "synth.models.BookBatch.Sample",
+        "BookBatchSample": "synth.models.Batch.Sample",
     },
 }
 

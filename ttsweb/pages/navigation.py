@@ -24,7 +24,7 @@ _GROUPS: dict[str, tuple[_Page, ...]] = {
     "Speech": (
         _Page("Voices", "record_voice_over", "voices.Voice"),
         _Page("Jobs", "graphic_eq", "synth.RenderJob"),
-        _Page("Batches", "stacks", "synth.BatchJob"),
+        _Page("Batches", "stacks", "synth.TextBatch"),
         _Page("Review", "hearing", "synth.Segment"),
         _Page("Lexicons", "dictionary", "synth.Lexicon"),
     ),

@@ -17,12 +17,13 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
-from synth.accounts.stored_bytes import bytes_of_user, installation_bytes
+from synth.accounts.stored_bytes import bytes_of_user, installation_bytes, owned_by
 from synth.api.accounts.authentication import key_of
 from synth.jobs.eta import hours
 from synth.models import (
     PRIORITIES,
     ApiKey,
+    Batch,
     BookSource,
     Export,
     JobVoice,
@@ -70,7 +71,7 @@ def overview(user: AbstractBaseUser | AnonymousUser, key: ApiKey | None = None) 
 def _queue(jobs: QuerySet[RenderJob]) -> list[dict[str, Any]]:
     """Return for each class of priority how much is open, and how long the oldest waits."""
     now = timezone.now()
-    unfinished = jobs.filter(status__in=UNFINISHED).exclude(kind=RenderJob.Kind.BATCH)
+    unfinished = jobs.filter(status__in=UNFINISHED)
     by_status = {
         (priority, status): (count, oldest)
         for priority, status, count, oldest in unfinished.order_by()
@@ -373,11 +374,12 @@ class StatsView(APIView):
 
 
 def _of_installation() -> dict[str, Any]:
+    batches = Batch.objects.filter(kind=Batch.Kind.TEXTS)
     return {
         "codes": _codes_found(),
         "workers": WorkerStatus.objects.order_by("name"),
         "queue": _depths_by_kind(
-            RenderJob.objects.all(),
+            (RenderJob.objects.all(), batches),
             Segment.objects.all(),
             VoiceVersion.objects.all(),
             Export.objects.all(),
@@ -392,20 +394,27 @@ def _of_user(user_id: int) -> dict[str, Any]:
     of_jobs = Q(pk__in=pinned.values("version"))
     return {
         "queue": _depths_by_kind(
-            RenderJob.objects.filter(owner_id=user_id),
+            (
+                RenderJob.objects.filter(owner_id=user_id),
+                Batch.objects.filter(kind=Batch.Kind.TEXTS, owner_id=user_id),
+            ),
             Segment.objects.filter(job__owner_id=user_id),
             VoiceVersion.objects.filter(of_voices | of_jobs),
-            Export.objects.filter(job__owner_id=user_id),
+            Export.objects.filter(owned_by(user_id)),
         ),
         "storage": bytes_of_user(user_id),
     }
 
 
 def _depths_by_kind(
-    jobs: QuerySet[Any], segments: QuerySet[Any], versions: QuerySet[Any], exports: QuerySet[Any]
+    jobs: tuple[QuerySet[Any], QuerySet[Any]],
+    segments: QuerySet[Any],
+    versions: QuerySet[Any],
+    exports: QuerySet[Any],
 ) -> dict[str, dict[str, int]]:
+    of_jobs, of_batches = map(_depths, jobs)  # they have the same statuses
     return {
-        "jobs": _depths(jobs),
+        "jobs": {status: count + of_batches[status] for status, count in of_jobs.items()},
         "segments": _depths(segments),
         "voice_versions": _depths(versions),
         "exports": _depths(exports),

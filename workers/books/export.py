@@ -55,7 +55,9 @@ def _source_of(export: Export) -> BookSource | None:
     return BookSource.objects.filter(own).first()
 
 
-def make_book(path: Path, export: Export, *, is_unwanted: Callable[[], bool]) -> MadeFile:
+def make_book(
+    path: Path, export: Export, job: RenderJob, *, is_unwanted: Callable[[], bool]
+) -> MadeFile:
     """Write a job's file to `path`; chapters that were encoded before are not encoded again.
 
     Raises:
@@ -64,7 +66,6 @@ def make_book(path: Path, export: Export, *, is_unwanted: Callable[[], bool]) ->
             writing raise them.
     """
     started = time.perf_counter()
-    job = export.job
     source = _source_of(export)
     mastering = mastering_of(preset_of(source) if source else "standard", job.loudness)
     cache = encode_cache()

@@ -25,6 +25,7 @@ from django.db.models import Q, QuerySet
 from synth import transitions as synth_transitions
 from synth.models import Export, RenderJob, Segment
 from synth.transitions import SegmentClaim
+from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
 from ttsweb.leases import LOSSES_IN_COMPANY
 from ttsweb.work import Kind
@@ -47,8 +48,8 @@ class ExportRow(NamedTuple):
 
     pk: uuid.UUID
     priority: int
-    kind: str
-    segments: int
+    kind: str | None  # of its job; None of a zip
+    segments: int | None
     attempts: int
     losses: int
 
@@ -56,7 +57,7 @@ class ExportRow(NamedTuple):
     def is_short(self) -> bool:
         """Return whether this file may share a run with others."""
         is_text = self.kind == RenderJob.Kind.SPEECH and not (self.attempts or self.losses)
-        return is_text and self.segments <= MOST_SEGMENTS_TOGETHER
+        return is_text and (self.segments or 0) <= MOST_SEGMENTS_TOGETHER
 
 
 def take_work(process: WorkerProcess) -> int:
@@ -149,8 +150,9 @@ def _take_exports(process: WorkerProcess) -> int:
     taken = 0
     while not process.is_isolating and (room := process.room(Kind.EXPORT)):
         waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
+        waiting = waiting.annotate(priority=EXPORT_PRIORITY)
         if room == 1 and worker_process.WORKER_THREADS > 1:
-            waiting = waiting.filter(job__priority=RenderJob.Priority.INTERACTIVE)
+            waiting = waiting.filter(priority=RenderJob.Priority.INTERACTIVE)
         priority, chosen = _files_together(waiting, room)
         claimable = WORKS[Kind.EXPORT].waiting()
         made = leases.claim(claimable, chosen, worker=process.name) if chosen else []
@@ -170,7 +172,7 @@ def _files_together(waiting: QuerySet[Export], room: int) -> tuple[int, list[uui
     Those that somebody waits for are spread over the runs that there is room for. What was tried
     before goes alone: it may be what ended the worker then.
     """
-    columns = "pk", "job__priority", "job__kind", "job__segments_total", "attempts", "losses"
+    columns = "pk", "priority", "job__kind", "job__segments_total", "attempts", "losses"
     rows = [ExportRow(*row) for row in waiting.values_list(*columns)[: room * MOST_FILES_TOGETHER]]
     if not rows:
         return 0, []

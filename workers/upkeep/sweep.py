@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 import uuid
+from operator import itemgetter
 from pathlib import Path
 
 from django.conf import settings
@@ -21,9 +22,10 @@ from django.db.models import Q
 
 from synth import transitions
 from synth.audiobooks.start import start_wanted_books
+from synth.batches.actions import delete as delete_batch
 from synth.batches.turns import advance_batches
 from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
-from synth.models import LiveChunk, RenderJob, WorkerStatus
+from synth.models import Batch, LiveChunk, RenderJob, WorkerStatus
 from synth.transitions.files import end_live
 from synth.webhooks.keeping import forget_webhooks
 from ttsweb import leases
@@ -98,17 +100,24 @@ ROUND_SECONDS = 5.0
 
 
 def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = ROUND_SECONDS) -> int:
-    """Delete ended jobs past their `expires_at`, the longest overdue first; return how many.
+    """Delete ended jobs and batches past their `expires_at`, the longest overdue first.
 
     Items of a batch go with their batch. A download that runs goes on to its end: its file is open.
+
+    Returns:
+        How many.
     """
-    until = time.monotonic() + within_seconds
-    expired = RenderJob.objects.filter(
-        expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL, batch=None
-    )
+    until, now = time.monotonic() + within_seconds, leases.database_now()
+    jobs = RenderJob.objects.filter(expires_at__lte=now, status__in=RenderJob.FINAL, batch=None)
+    batches = Batch.objects.filter(expires_at__lte=now, ended_at__isnull=False)
+    due = [
+        (expires_at, pk, delete)
+        for rows, delete in ((jobs, _delete_job_if_expired), (batches, _delete_batch_if_expired))
+        for pk, expires_at in rows.order_by("expires_at").values_list("pk", "expires_at")[:most]
+    ]
     count = 0
-    for job_id in list(expired.order_by("expires_at").values_list("pk", flat=True)[:most]):
-        count += _delete_if_expired(job_id)
+    for _, pk, delete in sorted(due, key=itemgetter(0))[:most]:
+        count += delete(pk)
         if time.monotonic() > until:
             break
     if count:
@@ -116,20 +125,26 @@ def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = RO
     return count
 
 
-def _delete_if_expired(job_id: uuid.UUID) -> bool:
+def _delete_job_if_expired(job_id: uuid.UUID) -> bool:
     """Delete one job, unless it was retried, kept longer or deleted in this moment."""
     still = RenderJob.objects.defer("text").filter(
         pk=job_id, expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL
     )
-    batch = still.filter(kind=RenderJob.Kind.BATCH).first()
-    if batch is not None:
-        delete_job(batch)  # in steps of its own: one transaction would hold up all writers
-        return True
     with transaction.atomic():
         job = still.first() if lock_jobs(still) else None
         if job is not None:
             delete_job(job)
     return job is not None
+
+
+def _delete_batch_if_expired(batch_id: uuid.UUID) -> bool:
+    """Delete one batch in steps of its own: one transaction would hold up all writers."""
+    batch = Batch.objects.filter(
+        pk=batch_id, expires_at__lte=leases.database_now(), ended_at__isnull=False
+    ).first()
+    if batch is not None:
+        delete_batch(batch)
+    return batch is not None
 
 
 logger = logging.getLogger(__name__)

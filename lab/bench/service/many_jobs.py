@@ -22,7 +22,7 @@ from django.db.models import Count, Max
 from lab.bench.service.child import say
 from lab.bench.service.e2e_rounds import cpu_seconds_of, make_voice, refuse_used_database
 from synth.accounts.keys import create_key
-from synth.models import Export, RenderJob
+from synth.models import Batch, Export, RenderJob
 from ttsweb.commands.errors import StepError
 from ttsweb.http import listen
 from ttsweb.terminal.progress import Progress
@@ -93,7 +93,7 @@ class _Jobs:
                 thread.join()
         after = cpu_seconds_of(worker_pid)
         done = Export.objects.filter(status=Export.Status.DONE)
-        files = done.exclude(job__kind=RenderJob.Kind.BATCH).count() - IDLE_REQUESTS - 1
+        files = done.filter(job__isnull=False).count() - IDLE_REQUESTS - 1
         return {
             "jobs": jobs,
             "posts": posts,
@@ -157,11 +157,11 @@ class _Jobs:
         return time.perf_counter() - started
 
     def _wait(self, started: float) -> float:
-        """Return the seconds until all bulk jobs had their files."""
+        """Return the seconds until all bulk jobs had their files, and the batch its zip."""
         bulk = RenderJob.objects.filter(priority=RenderJob.Priority.BULK)
         while time.perf_counter() - started < PATIENCE_SECONDS:
             left = bulk.exclude(status__in=RenderJob.FINAL).count()
-            if not left:
+            if not left and not Batch.objects.filter(ended_at__isnull=True).exists():
                 return time.perf_counter() - started
             say(progress=f"{left} jobs left")
             time.sleep(0.5)

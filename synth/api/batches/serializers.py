@@ -16,7 +16,7 @@ from rest_framework import serializers
 from synth.api.jobs.serializers import JobListSerializer
 from synth.api.option_fields import RetentionField
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
-from synth.models import PRIORITIES, RenderJob, Segment
+from synth.models import PRIORITIES, Batch, RenderJob, Segment
 from synth.transitions.batches import WITH_AUDIO
 
 _PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
@@ -40,7 +40,7 @@ class Figures:
     eta_seconds: int | None = None
 
 
-def with_figures(batches: Sequence[RenderJob]) -> list[RenderJob]:
+def with_figures(batches: Sequence[Batch]) -> list[Batch]:
     """Set `figures` on batches, by a few queries for all of them."""
     found: dict[uuid.UUID | None, Figures] = {batch.pk: Figures() for batch in batches}
     closed = F("segments_done") + F("segments_failed") + F("segments_cancelled")
@@ -62,7 +62,7 @@ def with_figures(batches: Sequence[RenderJob]) -> list[RenderJob]:
     return list(batches)
 
 
-def _estimate(running: Sequence[RenderJob], found: dict[uuid.UUID | None, Figures]) -> None:
+def _estimate(running: Sequence[Batch], found: dict[uuid.UUID | None, Figures]) -> None:
     """Add when running batches are done, once a tenth of their segments is."""
     rows = Segment.objects.filter(
         job__batch__in=[batch.pk for batch in running if not batch.cancel_requested],
@@ -80,7 +80,7 @@ def _estimate(running: Sequence[RenderJob], found: dict[uuid.UUID | None, Figure
         found[batch_id].eta_seconds = seconds
 
 
-class BatchSerializer(serializers.ModelSerializer[RenderJob]):
+class BatchSerializer(serializers.ModelSerializer[Batch]):
     """A batch and its progress."""
 
     progress = serializers.SerializerMethodField()
@@ -92,9 +92,11 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
     webhook = serializers.CharField(source="webhook_url")
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
     retention = RetentionField(source="retention_seconds", allow_null=True)
+    cancel_requested = serializers.BooleanField(read_only=True)
+    finished_at = serializers.DateTimeField(source="ended_at", allow_null=True, read_only=True)
 
     class Meta:
-        model = RenderJob
+        model = Batch
         fields = (
             "id",
             "status",
@@ -146,7 +148,7 @@ class BatchSerializer(serializers.ModelSerializer[RenderJob]):
         return reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
 
     @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
-    def get_priority(self, batch: RenderJob) -> str:
+    def get_priority(self, batch: Batch) -> str:
         """Return the priority's name."""
         return _PRIORITY_NAMES[RenderJob.Priority(batch.priority)]
 

@@ -36,12 +36,10 @@ from synth.api.batches.requests import (
 from synth.api.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
 from synth.api.jobs.filters import MOMENT_HELP, JobFilterSerializer
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
-from synth.batches.actions import retry_texts
+from synth.batches import actions
 from synth.batches.texts import BatchRejectedError, submit_batch
-from synth.jobs.removal import delete_job
-from synth.models import ApiKey, Export, RenderJob
-from synth.transitions import UNFINISHED, cancel_batch
-from synth.transitions.batches import WITH_AUDIO, ZIP
+from synth.models import ApiKey, Batch, Export, RenderJob
+from synth.transitions.batches import WITH_AUDIO
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (
@@ -112,19 +110,19 @@ class ItemFilterSerializer(serializers.Serializer[Any]):
         return Q(custom_id=value)
 
 
-class BatchesView(generics.ListAPIView[RenderJob]):
+class BatchesView(generics.ListAPIView[Batch]):
     """All batches of the user."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BatchSerializer
     parser_classes = (BatchJSONParser, MultiPartParser, JsonLinesParser, JsonlParser)
 
-    def get_queryset(self) -> QuerySet[RenderJob]:
+    def get_queryset(self) -> QuerySet[Batch]:
         """Return the batches that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
-            return RenderJob.objects.none()
+            return Batch.objects.none()
         condition = read_condition(self.request, BatchFilterSerializer)
-        return visible_batches(self.request.user).filter(condition)
+        return visible_batches(self.request.user, Batch.Kind.TEXTS).filter(condition)
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return a page of batches with their figures."""
@@ -207,7 +205,7 @@ class BatchView(APIView):
     def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Delete a batch in any state, with its items and all files."""
         check_query(request, ())
-        delete_job(_find(request, batch_id))
+        actions.delete(_find(request, batch_id))
         return Response(status=204)
 
 
@@ -250,9 +248,9 @@ class BatchResultsView(APIView):
         """Return one zip with each item's audio file and a manifest, or a byte range of it."""
         check_query(request, ())
         batch = _find(request, batch_id)
-        export = batch.exports.filter(format=ZIP, status=Export.Status.DONE).first()
+        export = Export.objects.filter(batch=batch, status=Export.Status.DONE).first()
         if batch.status not in WITH_AUDIO or export is None:
-            if batch.status in UNFINISHED:
+            if batch.ended_at is None:
                 raise ApiProblem(
                     409,
                     "batch_not_finished",
@@ -272,25 +270,25 @@ class BatchResultsView(APIView):
         return send_stored(request, stored, "results_gone", gone)
 
 
-def _find(request: Request, batch_id: uuid.UUID) -> RenderJob:
+def _find(request: Request, batch_id: uuid.UUID) -> Batch:
     """Return a batch that this user may see, with its figures, or raise the 404."""
-    batch = visible_batches(request.user).filter(pk=batch_id).first()
+    batch = visible_batches(request.user, Batch.Kind.TEXTS).filter(pk=batch_id).first()
     if batch is None:
         raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
     return with_figures([batch])[0]
 
 
-BATCH = Noun("batch", BatchSerializer, _find, lambda batch: batch.status in UNFINISHED)
+BATCH = Noun("batch", BatchSerializer, _find, lambda batch: batch.ended_at is None)
 BATCH_ACTIONS = {
     "cancel": BATCH.action(
         "cancel_batch",
         "Cancel a batch and all its unfinished items; a batch that has ended is not changed.",
-        lambda request, batch, _: cancel_batch(batch.pk),
+        lambda request, batch, _: actions.cancel(batch),
     ),
     "retry": BATCH.action(
         "retry_batch",
         "Queue incomplete items again; finished items are kept.",
-        lambda request, batch, _: retry_texts(batch, api_key=key_of(request)),
+        lambda request, batch, _: actions.retry(batch, api_key=key_of(request)),
         409,
         is_accepted=True,
     ),

@@ -15,7 +15,7 @@ from synth.api.books.metadata_fields import MetadataField
 from synth.api.books.options import BookFormSerializer
 from synth.api.fields import NOT_BLANK, StrictTextField, UrlField, unless_skipped
 from synth.api.option_fields import JsonField, ListField, StrictBooleanField
-from synth.models import PRIORITIES, BookBatch
+from synth.models import PRIORITIES, Batch
 from ttsweb.http.api import StrictSerializer
 
 REJECT, SKIP = "reject", "skip"
@@ -136,8 +136,8 @@ class _BatchFields(StrictSerializer):
         required=False, help_text="Options for every entry that sets no value itself."
     )
     sample = serializers.ChoiceField(
-        choices=BookBatch.Sample.choices,
-        default=str(BookBatch.Sample.NONE),
+        choices=Batch.Sample.choices,
+        default=str(Batch.Sample.NONE),
         help_text=(
             "`first`: render one chapter of every book as a sample, then the rest. `hold`: "
             "render the samples, and the rest of each book after somebody approves its sample."

@@ -15,12 +15,11 @@ from synth.batches.figures import (
     STORED,
     BatchFigures,
     error_of,
-    priority_of,
     stored_bytes,
     with_figures,
 )
 from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
-from synth.models import PRIORITIES, BookBatch, BookBatchEntry
+from synth.models import PRIORITIES, Batch, BatchEntry, RenderJob
 
 MOST_TOLD_BOOKS = 20  # that did not become whole, in a webhook
 _COUNTS_SCHEMA = {
@@ -75,7 +74,7 @@ class SkippedSerializer(serializers.Serializer[Any]):
     detail = serializers.CharField()
 
 
-class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
+class BookBatchSerializer(serializers.ModelSerializer[Batch]):
     """A batch of books and its progress."""
 
     status = serializers.SerializerMethodField()
@@ -89,7 +88,7 @@ class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
     summary = serializers.SerializerMethodField()
 
     class Meta:
-        model = BookBatch
+        model = Batch
         fields = (
             "id",
             "name",
@@ -119,9 +118,9 @@ class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
         return label_of(batch, batch.figures.states)
 
     @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
-    def get_priority(self, batch: BookBatch) -> str:
+    def get_priority(self, batch: Batch) -> str:
         """Return the priority's name."""
-        return priority_of(batch)
+        return RenderJob.Priority(batch.priority).name.lower()
 
     @extend_schema_field(_COUNTS_SCHEMA)
     def get_counts(self, batch: Any) -> dict[str, int]:
@@ -161,12 +160,12 @@ class BookBatchSerializer(serializers.ModelSerializer[BookBatch]):
         return {name: getattr(figures, name) for name in STORED[:3]}
 
     @extend_schema_field(SkippedSerializer(many=True))
-    def get_skipped(self, batch: BookBatch) -> list[Any]:
+    def get_skipped(self, batch: Batch) -> list[Any]:
         """Return what was wrong with entries that were skipped."""
         return list(batch.report.get("skipped", []))
 
     @extend_schema_field({"type": "object", "nullable": True, "additionalProperties": {}})
-    def get_summary(self, batch: BookBatch) -> dict[str, Any] | None:
+    def get_summary(self, batch: Batch) -> dict[str, Any] | None:
         """Return the totals of an ended batch; `report` has its books as well."""
         found: dict[str, Any] | None = batch.report.get("totals")
         return found
@@ -183,7 +182,7 @@ class SampleSerializer(serializers.Serializer[Any]):
     error_message = serializers.CharField()
 
 
-class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
+class BookBatchEntrySerializer(serializers.ModelSerializer[BatchEntry]):
     """An entry of a batch: its line in the manifest, and the progress of its book."""
 
     file = serializers.CharField(source="filename")
@@ -202,7 +201,7 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
     error_message = serializers.SerializerMethodField()
 
     class Meta:
-        model = BookBatchEntry
+        model = BatchEntry
         fields = (
             "index",
             "file",
@@ -227,13 +226,13 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
         """Return how far the entry is."""
         return str(entry.state)
 
-    def get_title(self, entry: BookBatchEntry) -> str:
+    def get_title(self, entry: BatchEntry) -> str:
         """Return the book's title, or the file's name until it is known."""
         said = entry.metadata.get("title")
         return str(said or entry.book or entry.filename)
 
     @extend_schema_field(SampleSerializer(allow_null=True))
-    def get_sample(self, entry: BookBatchEntry) -> dict[str, Any] | None:
+    def get_sample(self, entry: BatchEntry) -> dict[str, Any] | None:
         """Return the sample, null where none was begun."""
         book = entry.book
         told = book.started.get("sample") if book is not None else None
@@ -251,12 +250,12 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
         }
 
     @extend_schema_field({"type": "object", "nullable": True, "additionalProperties": {}})
-    def get_plan(self, entry: BookBatchEntry) -> dict[str, Any] | None:
+    def get_plan(self, entry: BatchEntry) -> dict[str, Any] | None:
         """Return the counts of the book's plan, null until there is one."""
         return (entry.book.figures or None) if entry.book is not None else None
 
     @extend_schema_field(BookProgressSerializer(allow_null=True))
-    def get_progress(self, entry: BookBatchEntry) -> dict[str, Any] | None:
+    def get_progress(self, entry: BatchEntry) -> dict[str, Any] | None:
         """Return how far the book's job is, null before it was started."""
         return BookSerializer().get_progress(entry.book) if entry.book is not None else None
 
@@ -266,7 +265,7 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
         return dict(entry.stored)
 
     @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_audio_url(self, entry: BookBatchEntry) -> str | None:
+    def get_audio_url(self, entry: BatchEntry) -> str | None:
         """Return where the book's file is, null until it is there."""
         return BookSerializer().get_audio_url(entry.book) if entry.book is not None else None
 
@@ -274,11 +273,11 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BookBatchEntry]):
         """Return why a planned book waits longer than its turn; empty if it does not."""
         return str(entry.error_message) if entry.state in ("waiting", "sampled") else ""
 
-    def get_error_code(self, entry: BookBatchEntry) -> str:
+    def get_error_code(self, entry: BatchEntry) -> str:
         """Return the code of the book's error; empty without one."""
         return error_of(entry)[0]
 
-    def get_error_message(self, entry: BookBatchEntry) -> str:
+    def get_error_message(self, entry: BatchEntry) -> str:
         """Return the sentence that explains the error."""
         return error_of(entry)[1]
 
@@ -291,7 +290,7 @@ class ReportSerializer(serializers.Serializer[Any]):
     skipped = SkippedSerializer(many=True, required=False)
 
 
-def with_entry_figures(entries: Sequence[BookBatchEntry]) -> list[BookBatchEntry]:
+def with_entry_figures(entries: Sequence[BatchEntry]) -> list[BatchEntry]:
     """Set what the serializer needs of entries, by a few queries for all of them."""
     with_progress([entry.book for entry in entries if entry.book is not None])
     stored = stored_bytes(entries)
@@ -300,7 +299,7 @@ def with_entry_figures(entries: Sequence[BookBatchEntry]) -> list[BookBatchEntry
     return list(entries)
 
 
-def webhook_data(batch: BookBatch) -> dict[str, Any]:
+def webhook_data(batch: Batch) -> dict[str, Any]:
     """Return what a message says of a batch that has ended: its totals, and what is not whole."""
     told = dict(BookBatchSerializer(with_figures([batch])[0]).data)
     books = [one for one in batch.report.get("books", []) if one["status"] != "succeeded"]

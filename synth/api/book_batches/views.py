@@ -15,7 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_book_batches
+from synth.accounts.access import visible_batches
 from synth.api.accounts.authentication import key_of
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
@@ -40,7 +40,7 @@ from synth.batches.figures import with_figures
 from synth.batches.states import STATES, with_state
 from synth.batches.uploads import find_entry, upload_to_entry
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey, BookBatch, BookBatchEntry
+from synth.models import ApiKey, Batch, BatchEntry
 from synth.transitions.book_batches import close_batch
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
@@ -85,18 +85,18 @@ class _FilesMixin:
         return found
 
 
-class BookBatchesView(_FilesMixin, generics.ListAPIView[BookBatch]):
+class BookBatchesView(_FilesMixin, generics.ListAPIView[Batch]):
     """All batches of books of the user."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BookBatchSerializer
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
-    def get_queryset(self) -> QuerySet[BookBatch]:
+    def get_queryset(self) -> QuerySet[Batch]:
         """Return the batches."""
         if getattr(self, "swagger_fake_view", False):
-            return BookBatch.objects.none()
-        return _shown(visible_book_batches(self.request.user))
+            return Batch.objects.none()
+        return _shown(self.request)
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return a page of batches with their figures."""
@@ -175,7 +175,7 @@ class BookBatchView(APIView):
         return Response(status=204)
 
 
-class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
+class BookBatchEntriesView(generics.ListAPIView[BatchEntry]):
     """The entries of a batch of books."""
 
     write_scopes = (ApiKey.Scope.JOBS,)
@@ -183,13 +183,13 @@ class BookBatchEntriesView(generics.ListAPIView[BookBatchEntry]):
     pagination_class = IndexCursorPagination
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
-    def get_queryset(self) -> QuerySet[BookBatchEntry]:
+    def get_queryset(self) -> QuerySet[BatchEntry]:
         """Return the entries that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
-            return BookBatchEntry.objects.none()
+            return BatchEntry.objects.none()
         batch = find_batch(self.request, self.kwargs["batch_id"])
         condition = read_condition(self.request, EntryFilterSerializer)
-        entries = with_state(BookBatchEntry.objects.filter(batch=batch)).filter(condition)
+        entries = with_state(BatchEntry.objects.filter(batch=batch)).filter(condition)
         return entries.select_related("book__job", "book__sample_job")
 
     def paginate_queryset(self, queryset: Any) -> Any:
@@ -249,9 +249,9 @@ class BookBatchReportView(APIView):
         return Response(ReportSerializer(batch.report).data)
 
 
-def find_batch(request: Request, batch_id: uuid.UUID) -> BookBatch:
+def find_batch(request: Request, batch_id: uuid.UUID) -> Batch:
     """Return a batch that this user may see, with its figures, or raise the 404."""
-    batch = _shown(visible_book_batches(request.user)).filter(pk=batch_id).first()
+    batch = _shown(request).filter(pk=batch_id).first()
     if batch is None:
         raise ApiProblem(
             404, "book_batch_not_found", "No batch of books that you may see has this id."
@@ -259,11 +259,12 @@ def find_batch(request: Request, batch_id: uuid.UUID) -> BookBatch:
     return with_figures([batch])[0]
 
 
-def _shown(batches: QuerySet[BookBatch]) -> QuerySet[BookBatch]:
+def _shown(request: Request) -> QuerySet[Batch]:
+    batches = visible_batches(request.user, Batch.Kind.BOOKS)
     return batches.select_related("owner", "api_key")
 
 
-def _take_files(request: Request, batch: BookBatch, asked: Asked) -> bool:
+def _take_files(request: Request, batch: Batch, asked: Asked) -> bool:
     """Upload the files that came with a batch but those that are there; say if there were some."""
     took_some = False
     for file in asked.files:
@@ -311,7 +312,7 @@ BOOK_BATCH_ACTIONS = {
     "retry": BOOK_BATCH.action(
         "retry_book_batch",
         "Queue failed and cancelled books again; a batch that had ended runs again.",
-        lambda request, batch, _: acting.retry_batch(batch, api_key=key_of(request)),
+        lambda request, batch, _: acting.retry(batch, api_key=key_of(request)),
         *(409, 429),
         is_accepted=True,
     ),

@@ -38,7 +38,7 @@ from synth.batches.uploads import read_upload
 from synth.books.plan import Plan
 from synth.jobs.idempotency import find_made
 from synth.jobs.retry import retry
-from synth.models import ApiKey, BookBatchEntry, BookSource, RenderJob
+from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
 from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
 from synth.transitions.books import change_metadata
 from ttsweb.http.api import ApiProblem, check_query
@@ -95,7 +95,7 @@ class BooksView(ListView[BookSource]):
         key = read_idempotency_key(request)
         digest = digest_of_body(request.data) if key else ""
         # Before the entry of a batch is looked at, which by then has its file.
-        known = find_made(BookSource, owner=request.user, key=key, digest=digest)
+        known = find_made(BookSource.objects.all(), owner=request.user, key=key, digest=digest)
         if known is not None:
             return BOOK.answer(request, known.pk, status=200)
         asked, on_saved = read_upload(request)
@@ -245,7 +245,7 @@ def _plan_answer(book: BookSource, plan: Plan) -> Response:
 
 
 def _approve(request: Request, book: BookSource, _: Mapping[str, Any]) -> None:
-    entry = BookBatchEntry.objects.select_related("batch").filter(book=book).first()
+    entry = BatchEntry.objects.select_related("batch").filter(book=book).first()
     if entry is None:
         raise ApiProblem(409, "book_not_in_batch", "The book does not belong to a batch of books.")
     acting.approve(entry.batch, [book.pk])

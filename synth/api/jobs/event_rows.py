@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from synth.api.jobs.serializers import has_audio, progress_of
-from synth.batches.events import read_batches, read_book_batches
+from synth.batches.events import read_batches
 from synth.jobs.event_ids import CLOSED, SegmentKey
 from synth.jobs.events import ClosedSegment, JobState, Mark, mark_of
 from synth.models import RenderJob, Segment
@@ -16,18 +16,14 @@ from synth.models import RenderJob, Segment
 def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uuid.UUID, Any]:
     """Return the JobState of each job of which not all `known` marks are the present one.
 
-    One query finds them, one more reads the segments of those that changed, and two the items of
-    batches among them. What is no job is looked for among batches of books; what is gone is None.
+    One query finds them, and one more reads the segments of those that changed. What is no job is
+    looked for among batches; what is gone is None.
     """
     rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
     jobs = {job.pk: job for job in rows}
     others = {pk: marks for pk, marks in known.items() if pk not in jobs}
-    found: dict[uuid.UUID, JobState | None] = read_book_batches(others) if others else {}
+    found: dict[uuid.UUID, JobState | None] = read_batches(others) if others else {}
     changed = [pk for pk, job in jobs.items() if set(known[pk]) != {mark_of(job)}]
-    batches = [pk for pk in changed if jobs[pk].kind == RenderJob.Kind.BATCH]
-    if batches:
-        found |= read_batches([jobs[pk] for pk in batches])
-        changed = [pk for pk in changed if pk not in found]
     closed: dict[uuid.UUID, dict[SegmentKey, ClosedSegment]] = {pk: {} for pk in changed}
     if changed:
         segments = Segment.objects.filter(job__in=changed, status__in=CLOSED).order_by()

@@ -10,12 +10,12 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_batches, visible_book_batches, visible_jobs
+from synth.accounts.access import visible_batches, visible_jobs
 from synth.api.jobs.event_rows import read_changed
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, BadEventIdError, Seen
 from synth.jobs.events import RETRY_MILLISECONDS, news
-from synth.models import BookBatch, RenderJob
+from synth.models import Batch, RenderJob
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.schema import problems
 
@@ -86,7 +86,7 @@ class BatchEventsView(APIView):
         when a retry queues it again.
         """
         check_query(request, ())
-        batch = visible_batches(request.user).filter(pk=batch_id).first()
+        batch = visible_batches(request.user, Batch.Kind.TEXTS).filter(pk=batch_id).first()
         answer = _told(request, batch, ENDED, batch.items_total) if batch else None
         if answer is None:
             raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
@@ -108,7 +108,7 @@ class BookBatchEventsView(APIView):
         its entry's state changes.
         """
         check_query(request, ())
-        batch = visible_book_batches(request.user).filter(pk=batch_id).first()
+        batch = visible_batches(request.user, Batch.Kind.BOOKS).filter(pk=batch_id).first()
         answer = _told(request, batch, ENTRY_STATES, batch.entries.count()) if batch else None
         if answer is None:
             raise ApiProblem(
@@ -118,7 +118,7 @@ class BookBatchEventsView(APIView):
 
 
 def _told(
-    request: Request, job: RenderJob | BookBatch, kinds: tuple[str, ...], max_parts: int
+    request: Request, job: RenderJob | Batch, kinds: tuple[str, ...], max_parts: int
 ) -> HttpResponse | None:
     """Return what is new for a client so far; None where the job was deleted at this moment.
 

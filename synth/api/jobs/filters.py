@@ -15,6 +15,7 @@ from synth.models import RenderJob
 from ttsweb.http.query_filters import MOMENT, UUID, DescribedField, ids_of, read_choices, some_of
 
 MAX_IDS = 200
+KINDS = ("speech", "batch", "book")  # messages tell of a batch of texts as of a job
 MOMENT_HELP = "A time with its zone, such as 2026-01-31T12:00:00Z."
 
 
@@ -31,7 +32,7 @@ class JobFilterSerializer(serializers.Serializer[Any]):
         schema=ids_of(MAX_IDS), required=False, help_text="Up to 200 ids, separated by commas."
     )
     kind = DescribedField(
-        schema=some_of(RenderJob.Kind.values),
+        schema=some_of(KINDS),
         required=False,
         help_text="One or more priorities, separated by commas.",
     )
@@ -55,7 +56,7 @@ class JobFilterSerializer(serializers.Serializer[Any]):
 
     def validate_kind(self, value: str) -> Q:
         """Return the condition for kinds."""
-        return Q(kind__in=read_choices(value, RenderJob.Kind.values))
+        return Q(kind__in=read_choices(value, list(KINDS)))
 
     def validate_voice(self, value: str) -> Q:
         """Return the condition for a voice, which may be deleted by now."""

@@ -9,6 +9,7 @@ from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from synth.api.jobs.filters import KINDS
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import BookPausesField, RetentionField
 from synth.formats import BOOK_FORMATS
@@ -137,6 +138,7 @@ class JobPageSerializer(serializers.ListSerializer[Any]):
 class JobListSerializer(serializers.ModelSerializer[RenderJob]):
     """A job and its progress."""
 
+    kind = serializers.ChoiceField(choices=KINDS, read_only=True)
     text_start = serializers.CharField(help_text="The first 200 characters.")
     voices = JobVoiceSerializer(many=True)
     priority = serializers.SerializerMethodField()

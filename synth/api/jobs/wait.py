@@ -1,6 +1,6 @@
 """Let a poll wait for its job without a thread: `GET /api/v1/jobs/{id}?wait=SECONDS`.
 
-Batches are jobs; a voice is waited for until it is encoded, or cannot be.
+Batches are waited for as well; a voice is waited for until it is encoded, or cannot be.
 
 Inside Django every waiting request would hold a thread and a database connection. So the wait is
 outside: Django answers at once and says by a header how long may be waited; the answer is kept
@@ -35,25 +35,24 @@ logger = logging.getLogger(__name__)
 
 
 def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the jobs and voices that exist and are worked on; the watcher's thread."""
+    """Return those of the jobs, batches and voices that are worked on; the watcher's thread."""
     from django.db import close_old_connections
 
-    from synth.models import RenderJob  # Django is not set up yet when this module is imported
+    from synth.models import (  # Django is not set up yet when this module is imported
+        Batch,
+        RenderJob,
+    )
     from synth.transitions import UNFINISHED
 
     close_old_connections()
     jobs = RenderJob.objects.filter(pk__in=list(ids), status__in=UNFINISHED)
     found = set(jobs.order_by().values_list("pk", flat=True))
-    others = set(ids) - found  # jobs that have just ended, and voices
-    return found | _open_book_batches(others) | _encoding_voices(others) if others else found
-
-
-def _open_book_batches(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
-    """Return those of the batches of books that have not ended."""
-    from synth.models import BookBatch
-
-    batches = BookBatch.objects.filter(pk__in=list(ids), ended_at__isnull=True)
-    return set(batches.order_by().values_list("pk", flat=True))
+    others = set(ids) - found  # jobs that have just ended, batches and voices
+    if not others:
+        return found
+    batches = Batch.objects.filter(pk__in=list(others), ended_at__isnull=True)
+    found |= set(batches.order_by().values_list("pk", flat=True))
+    return found | _encoding_voices(others)
 
 
 def _encoding_voices(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_field
 from rest_framework import serializers
@@ -19,7 +19,7 @@ from rest_framework.views import APIView
 from synth.api.fields import URL_PATTERN, StrictTextField
 from synth.api.option_fields import StrictBooleanField
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import ApiKey, WebhookDelivery, WebhookEndpoint, WebhookSecret
+from synth.models import ApiKey, Batch, WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.transitions import resend_delivery
 from synth.webhooks.endpoints import change_endpoint, create_endpoint, delete_endpoint
 from synth.webhooks.events import tell_test
@@ -116,7 +116,7 @@ class EndpointSerializer(serializers.ModelSerializer[WebhookEndpoint]):
 class DeliveryListSerializer(serializers.ModelSerializer[WebhookDelivery]):
     """One message to one URL, and its state."""
 
-    job = serializers.UUIDField(source="job_id", allow_null=True, read_only=True)
+    job = serializers.UUIDField(source="about", allow_null=True, read_only=True)
     next_attempt_at = serializers.SerializerMethodField()
 
     class Meta:
@@ -175,6 +175,11 @@ class SecretSerializer(serializers.ModelSerializer[WebhookSecret]):
         return previous_until(row)
 
 
+def _is_about(job_id: uuid.UUID) -> Q:
+    """Return the condition for a job, or for a batch of texts."""
+    return Q(job=job_id) | Q(batch=job_id, batch__kind=Batch.Kind.TEXTS)
+
+
 class DeliveryFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of deliveries, as a condition on them."""
 
@@ -182,7 +187,7 @@ class DeliveryFilterSerializer(serializers.Serializer[Any]):
         WebhookDelivery.Status.values, "One or more statuses, separated by commas."
     )
     event = names_filter(EVENTS, "One or more events, separated by commas.")
-    job = id_filter("job")
+    job = id_filter("job", _is_about)
 
 
 def own_endpoints(user: AbstractBaseUser | AnonymousUser) -> QuerySet[WebhookEndpoint]:

@@ -10,12 +10,12 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from synth.models import RenderJob
+from synth.models import Batch, RenderJob
 from tests.factories import make_batch, make_job, make_user
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ADD = "admin:synth_batchjob_add"
+ADD = "admin:synth_textbatch_add"
 
 
 @pytest.fixture
@@ -45,17 +45,17 @@ def upload(browser: Client, voice: Voice | None, *lines: str, **fields: str) -> 
 def test_file_becomes_a_batch_of_the_user(browser: Client, boss: User, ada: Voice) -> None:
     upload(browser, ada, json.dumps({"custom_id": "a", "text": "One."}), '{"text": "Two."}')
 
-    batch = RenderJob.objects.get(kind="batch")
+    batch = Batch.objects.get()
     items = list(batch.items.order_by("item_index"))
     assert batch.owner == boss
     assert [(item.custom_id, item.format) for item in items] == [
         ("a", "mp3"),
         ("item-00002", "mp3"),
     ]
-    page = browser.get(reverse("admin:synth_batchjob_change", args=[batch.pk])).content.decode()
+    page = browser.get(reverse("admin:synth_textbatch_change", args=[batch.pk])).content.decode()
     assert "2 queued" in page
     assert reverse("admin:synth_renderjob_change", args=[items[0].pk]) in page
-    listed = browser.get(reverse("admin:synth_batchjob_changelist")).content.decode()
+    listed = browser.get(reverse("admin:synth_textbatch_changelist")).content.decode()
     assert str(batch.pk)[:8] in listed
 
 
@@ -64,13 +64,13 @@ def test_bad_line_is_named_on_the_form_and_nothing_is_queued(browser: Client, ad
 
     assert "line 2 (custom_id &#x27;&lt;b&gt;&#x27;): text: The text is empty" in page
     assert "1 of 2 items cannot be rendered" in page
-    assert not RenderJob.objects.exists()
+    assert not Batch.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_bad_line_may_be_skipped(browser: Client, ada: Voice) -> None:
     upload(browser, ada, '{"text": "One."}', "nonsense", on_error="skip")
 
-    states = RenderJob.objects.filter(kind="speech").order_by("item_index")
+    states = RenderJob.objects.order_by("item_index")
     assert list(states.values_list("status", flat=True)) == ["queued", "failed"]
 
 
@@ -81,7 +81,7 @@ def test_empty_file_is_refused_in_a_sentence(browser: Client, ada: Voice, conten
 
 def test_batch_is_cancelled_retried_and_deleted(browser: Client, boss: User) -> None:
     batch = make_batch(boss)
-    path = reverse("admin:synth_batchjob_changelist")
+    path = reverse("admin:synth_textbatch_changelist")
     chosen = {"_selected_action": str(batch.pk)}
 
     browser.post(path, {"action": "cancel_chosen", **chosen})
@@ -93,13 +93,13 @@ def test_batch_is_cancelled_retried_and_deleted(browser: Client, boss: User) -> 
     browser.post(path, {"action": "delete_selected", "post": "yes", **chosen})
 
     assert (cancelled, again) == ("cancelled", "queued")
-    assert not RenderJob.objects.exists()
+    assert not Batch.objects.exists() and not RenderJob.objects.exists()
 
 
 def test_zip_is_linked_once_it_is_there(browser: Client, boss: User) -> None:
     batch = make_batch(boss, RenderJob.Status.SUCCEEDED)
 
-    page = browser.get(reverse("admin:synth_batchjob_change", args=[batch.pk])).content.decode()
+    page = browser.get(reverse("admin:synth_textbatch_change", args=[batch.pk])).content.decode()
 
     url = reverse("batch-results", args=[batch.pk])
     assert f'href="{url}"' in page
@@ -126,12 +126,12 @@ def test_staff_see_their_own_batches_with_the_rights_for_jobs(job_services: None
     own, foreign = make_batch(staff), make_batch(other)
     client = Client()
     client.force_login(staff)
-    path = reverse("admin:synth_batchjob_changelist")
+    path = reverse("admin:synth_textbatch_changelist")
 
     refused = client.get(path).status_code
     staff.user_permissions.add(Permission.objects.get(codename="view_renderjob"))
     page = client.get(path).content.decode()
-    seen = client.get(reverse("admin:synth_batchjob_change", args=[foreign.pk])).status_code
+    seen = client.get(reverse("admin:synth_textbatch_change", args=[foreign.pk])).status_code
 
     assert refused == 403
     assert str(own.pk)[:8] in page and str(foreign.pk)[:8] not in page

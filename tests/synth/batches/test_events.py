@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.jobs.event_ids import ENDED
-from synth.models import RenderJob
+from synth.models import Batch, RenderJob
 from synth.transitions import cancel_batch, cancel_job
 from synth.transitions.batches import settle_batch
 from tests.factories import make_batch, make_job, make_user
@@ -22,7 +22,7 @@ from tests.synth.served import Served, in_project, serving
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def listen(client: APIClient, batch: RenderJob, last_id: str | None = None) -> Any:
+def listen(client: APIClient, batch: Batch | RenderJob, last_id: str | None = None) -> Any:
     """Ask for the events of a batch."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     return client.get(f"/api/v1/batches/{batch.pk}/events", headers=headers)
@@ -38,7 +38,7 @@ def events_of(text: str) -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-def told(client: APIClient, batch: RenderJob, last_id: str | None = None) -> Any:
+def told(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Return the events that a client is told."""
     return events_of(listen(client, batch, last_id).content.decode())
 
@@ -89,7 +89,7 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
 def test_item_that_is_tried_again_is_told_as_queued(api: APIClient, operator: User) -> None:
     batch = make_batch(operator, RenderJob.Status.FAILED, items=2)
     last = told(api, batch)[-1][0]
-    RenderJob.objects.filter(pk=batch.pk).update(status="running")
+    Batch.objects.filter(pk=batch.pk).update(status="running", ended_at=None)
     batch.items.filter(item_index=0).update(status="queued")
     settle_batch(batch.pk)
 

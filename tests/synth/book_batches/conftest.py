@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from synth.models import BookBatch, BookBatchEntry, BookSource
+from synth.models import Batch, BatchEntry, BookSource
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import store_book
 
-MakeBatch = Callable[..., BookBatch]
+MakeBatch = Callable[..., Batch]
 
 
 @pytest.fixture
@@ -25,26 +25,26 @@ def ada(job_services: None) -> None:
 def batch_of(ada: None, operator: User) -> MakeBatch:
     """A function that makes a closed batch of so many planned books."""
 
-    def make(books: int = 3, *, is_closed: bool = True, **fields: Any) -> BookBatch:
-        batch = BookBatch.objects.create(
-            owner=operator, defaults={"voice": "Ada", "format": "wav"}, **fields
+    def make(books: int = 3, *, is_closed: bool = True, **fields: Any) -> Batch:
+        batch = Batch.objects.create(
+            kind="books", owner=operator, defaults={"voice": "Ada", "format": "wav"}, **fields
         )
         for index in range(books):
-            BookBatchEntry.objects.create(
+            BatchEntry.objects.create(
                 batch=batch,
                 index=index,
                 filename=f"{index}.epub",
                 book=store_book(operator, filename=f"{index}.epub"),
             )
         if is_closed:
-            BookBatch.objects.filter(pk=batch.pk).update(closed_at=batch.created_at)
+            Batch.objects.filter(pk=batch.pk).update(closed_at=batch.created_at)
         batch.refresh_from_db()
         return batch
 
     return make
 
 
-def books_of(batch: BookBatch) -> list[BookSource]:
+def books_of(batch: Batch) -> list[BookSource]:
     """Return the books of a batch as they are now, in its order."""
     books = BookSource.objects.filter(batch_entry__batch=batch)
     return list(books.select_related("job", "sample_job").order_by("batch_entry__index"))

@@ -16,8 +16,8 @@ from synth.audiobooks.start import start_wanted_books
 from synth.batches.turns import advance_batch, advance_batches, start_sample
 from synth.jobs.removal import delete_job
 from synth.models import (
-    BookBatch,
-    BookBatchEntry,
+    Batch,
+    BatchEntry,
     BookSource,
     RenderJob,
     Segment,
@@ -47,26 +47,26 @@ def finish(job: RenderJob, status: Status = Status.SUCCEEDED) -> None:
     end_job(job.pk, status, audio_seconds=5.0 * len(segments))
 
 
-def go_on(batch: BookBatch) -> None:
+def go_on(batch: Batch) -> None:
     """Do what sweeps would do until nothing more is to be done."""
     while advance_batch(batch.pk):
         pass
 
 
-def samples(batch: BookBatch) -> list[RenderJob]:
+def samples(batch: Batch) -> list[RenderJob]:
     return [book.sample_job for book in books_of(batch) if book.sample_job is not None]
 
 
-def jobs(batch: BookBatch) -> list[RenderJob]:
+def jobs(batch: Batch) -> list[RenderJob]:
     return [book.job for book in books_of(batch) if book.job is not None]
 
 
-def states(api: APIClient, batch: BookBatch) -> list[str]:
+def states(api: APIClient, batch: Batch) -> list[str]:
     rows = api.get(f"{BATCHES}/{batch.pk}/entries").json()["results"]
     return [row["state"] for row in rows]
 
 
-def act(api: APIClient, batch: BookBatch, action: str, **body: Any) -> Any:
+def act(api: APIClient, batch: Batch, action: str, **body: Any) -> Any:
     return api.post(f"{BATCHES}/{batch.pk}/{action}", body, format="json")
 
 
@@ -165,7 +165,7 @@ def test_samples_wait_for_files_that_an_open_batch_still_lacks(
     api: APIClient, batch_of: MakeBatch
 ) -> None:
     batch = batch_of(1, sample="first", is_closed=False)
-    BookBatchEntry.objects.create(batch=batch, index=1, filename="late.epub")
+    BatchEntry.objects.create(batch=batch, index=1, filename="late.epub")
     go_on(batch)
     finish(samples(batch)[0])
 
@@ -205,10 +205,10 @@ def test_book_that_began_in_the_moment_of_the_pause_is_paused_as_well(
 ) -> None:
     batch = batch_of(1)
     act(api, batch, "pause")
-    BookBatch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
-    BookBatch.objects.filter(pk=batch.pk).update(paused_at=None)
+    Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
+    Batch.objects.filter(pk=batch.pk).update(paused_at=None)
     go_on(batch)
-    BookBatch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
+    Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
 
     go_on(batch)
 
@@ -263,7 +263,7 @@ def test_approval_that_makes_a_book_whole_makes_the_summary_of_its_batch_true(
     api: APIClient, batch_of: MakeBatch
 ) -> None:
     batch = batch_of(2)
-    BookBatch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
+    Batch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
     go_on(batch)
     one, two = jobs(batch)
     finish(one)
@@ -317,7 +317,7 @@ def test_entries_that_were_skipped_are_told_after_the_end_and_after_a_retry(
     api: APIClient, batch_of: MakeBatch
 ) -> None:
     batch = batch_of(1)
-    BookBatch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
+    Batch.objects.filter(pk=batch.pk).update(report={"skipped": SKIPPED})
     go_on(batch)
     finish(jobs(batch)[0], Status.PARTIAL)
     Segment.objects.filter(job=jobs(batch)[0]).update(status="failed", take=None)
@@ -455,7 +455,7 @@ def test_deleted_job_of_a_book_does_not_start_it_again(api: APIClient, batch_of:
 
 def test_two_workers_at_once_start_a_book_once(batch_of: MakeBatch) -> None:
     batch = batch_of(1, sample="first")
-    stale = BookBatchEntry.objects.select_related("book").get(batch=batch)
+    stale = BatchEntry.objects.select_related("book").get(batch=batch)
     go_on(batch)
     assert stale.book is not None
 
@@ -487,8 +487,8 @@ def test_batch_of_two_hundred_books_is_gone_on_with_by_a_bounded_number_of_queri
         copy.pk, copy.filename = uuid.uuid4(), f"x{number}"
         copies.append(copy)
     BookSource.objects.bulk_create(copies)
-    BookBatchEntry.objects.bulk_create(
-        BookBatchEntry(batch=batch, index=n, filename=copy.filename, book=copy)
+    BatchEntry.objects.bulk_create(
+        BatchEntry(batch=batch, index=n, filename=copy.filename, book=copy)
         for n, copy in enumerate(copies, 1)
     )
     BookSource.objects.update(state="importing")

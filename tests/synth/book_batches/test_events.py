@@ -15,7 +15,7 @@ from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.batches.states import MISSING, STATES
 from synth.batches.turns import advance_batch
 from synth.jobs.event_ids import ENTRY_STATES
-from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import end_job
 from tests.synth.batches.test_events import events_of
 from tests.synth.book_batches.conftest import MakeBatch, books_of
@@ -25,18 +25,18 @@ from ttsweb.client import Client
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def listen(client: APIClient, batch: BookBatch, last_id: str | None = None) -> Any:
+def listen(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Ask for the events of a batch."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     return client.get(f"/api/v1/book-batches/{batch.pk}/events", headers=headers)
 
 
-def told(client: APIClient, batch: BookBatch, last_id: str | None = None) -> Any:
+def told(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Return the events that a client is told."""
     return events_of(listen(client, batch, last_id).content.decode())
 
 
-def go_on(batch: BookBatch) -> None:
+def go_on(batch: Batch) -> None:
     """Do what sweeps would do until nothing more is to be done."""
     while advance_batch(batch.pk):
         pass
@@ -51,7 +51,7 @@ def test_batch_is_told_so_far_and_left_open(
 ) -> None:
     monkeypatch.setattr("synth.batches.turns.BATCH_BOOKS_AT_WORK", 1)
     batch = batch_of(2, is_closed=False)
-    BookBatchEntry.objects.create(batch=batch, index=2, filename="late.epub")
+    BatchEntry.objects.create(batch=batch, index=2, filename="late.epub")
     go_on(batch)
     first, second = books_of(batch)
 
@@ -118,7 +118,7 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
 
 def test_entry_whose_book_was_deleted_is_missing_again(api: APIClient, batch_of: MakeBatch) -> None:
     batch = batch_of(2, is_closed=False, sample="hold")
-    BookBatch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
+    Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
     last = told(api, batch)[-1][0]
     books_of(batch)[1].delete()
 
@@ -154,13 +154,13 @@ def test_id_that_no_event_of_such_a_batch_had_is_refused(
 def test_events_of_two_hundred_books_cost_a_bounded_number_of_queries(
     api: APIClient, operator: User, ada: None, django_assert_max_num_queries: Any
 ) -> None:
-    batch = BookBatch.objects.create(owner=operator, defaults={"voice": "Ada"})
+    batch = Batch.objects.create(kind="books", owner=operator, defaults={"voice": "Ada"})
     BookSource.objects.bulk_create(
         BookSource(owner=operator, filename=f"{n}.epub", size_bytes=1, sha256="0" * 64)
         for n in range(200)
     )
-    BookBatchEntry.objects.bulk_create(
-        BookBatchEntry(batch=batch, index=n, filename=book.filename, book=book)
+    BatchEntry.objects.bulk_create(
+        BatchEntry(batch=batch, index=n, filename=book.filename, book=book)
         for n, book in enumerate(BookSource.objects.order_by("pk"))
     )
 
@@ -184,12 +184,12 @@ def test_client_follows_a_batch_on_a_real_server_until_it_has_ended(
     batch = in_project(
         tmp_path,
         "from django.contrib.auth.models import User\n"
-        "from synth.models import BookBatch, BookBatchEntry\n"
+        "from synth.models import Batch, BatchEntry\n"
         "from tests.factories import make_book\n"
         "owner = User.objects.get(username='operator')\n"
-        "batch = BookBatch.objects.create(owner=owner, defaults={'voice': 'Ada'})\n"
+        "batch = Batch.objects.create(kind='books', owner=owner, defaults={'voice': 'Ada'})\n"
         "book = make_book(owner)\n"
-        "BookBatchEntry.objects.create(batch=batch, index=0, filename='a.txt', book=book)\n"
+        "BatchEntry.objects.create(batch=batch, index=0, filename='a.txt', book=book)\n"
         "print(batch.pk)",
     )
     url = str(server.client.base_url).removesuffix("/").removesuffix("/api/v1")

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from rest_framework.test import APIClient
 
-from synth.models import BookBatch, BookBatchEntry, BookSource, RenderJob
+from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from tests.factories import make_user
 from tests.synth.book_batches.conftest import MakeBatch, books_of
 
@@ -41,7 +41,7 @@ def upload(api: APIClient, batch: str, name: str, key: str = "", **fields: Any) 
     return api.post("/api/v1/books", form, format="multipart", headers=headers)
 
 
-def path_of(batch: BookBatch | str, rest: str = "") -> str:
+def path_of(batch: Batch | str, rest: str = "") -> str:
     return f"{BATCHES}/{batch if isinstance(batch, str) else batch.pk}{rest}"
 
 
@@ -83,7 +83,7 @@ def test_same_key_makes_one_batch_and_one_book_however_often_it_is_sent(api: API
     assert (book.status_code, again.status_code) == (202, 200)
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
     assert book.json()["id"] == again.json()["id"]
-    assert (BookBatch.objects.count(), BookSource.objects.count()) == (1, 1)
+    assert (Batch.objects.count(), BookSource.objects.count()) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_bad_entry_is_named_and_nothing_is_made(
     assert told["errors"][0]["index"] == 1
     if attr is not None:
         assert told["errors"][0]["attr"] == attr
-    assert not BookBatch.objects.exists()
+    assert not Batch.objects.exists()
 
 
 def test_half_of_a_surrogate_pair_is_refused_as_a_name(api: APIClient) -> None:
@@ -172,7 +172,7 @@ def test_what_is_wrong_with_the_batch_itself_is_refused(
         answer.status_code if 400 <= answer.status_code < 500 else 0,
         code,
     ), answer.json()
-    assert not BookBatch.objects.exists()
+    assert not Batch.objects.exists()
 
 
 def test_book_without_a_voice_is_refused_while_its_manifest_is_read(api: APIClient) -> None:
@@ -224,7 +224,7 @@ def test_entries_join_an_open_batch_and_a_closed_one_takes_nothing(
     assert closed.json()["closed_at"] is not None
     assert (late.status_code, late.json()["code"]) == (409, "book_batch_closed")
     assert upload(api, batch, "one.txt").json()["code"] == "book_batch_closed"
-    assert list(BookBatchEntry.objects.values_list("index", flat=True)) == [0, 1, 2]
+    assert list(BatchEntry.objects.values_list("index", flat=True)) == [0, 1, 2]
 
 
 def test_request_that_broke_off_after_some_files_is_sent_again(api: APIClient) -> None:
@@ -270,7 +270,7 @@ def test_batches_of_others_are_not_there(
     if method == "get":
         answer = stranger.get(path_of(batch, rest))
     assert (answer.status_code, answer.json()["code"]) == (404, "book_batch_not_found")
-    assert BookBatch.objects.filter(pk=batch.pk, paused_at=None, cancelled_at=None).exists()
+    assert Batch.objects.filter(pk=batch.pk, paused_at=None, cancelled_at=None).exists()
     assert upload(stranger, str(batch.pk), "0.epub").status_code == 404
     assert stranger.get(BATCHES).json()["results"] == []
 
@@ -294,8 +294,8 @@ def test_list_and_entries_ask_the_database_a_bounded_number_of_times(
     for _ in range(3):
         batch_of(4)
     large = batch_of(0, is_closed=False)
-    BookBatchEntry.objects.bulk_create(
-        BookBatchEntry(batch=large, index=n, filename=f"{n}.txt") for n in range(200)
+    BatchEntry.objects.bulk_create(
+        BatchEntry(batch=large, index=n, filename=f"{n}.txt") for n in range(200)
     )
 
     with django_assert_max_num_queries(20):

@@ -10,7 +10,7 @@ from pytest_django import Settings
 from synth import transitions
 from synth.models import RenderJob, Segment
 from synth.transitions.jobs import JobStatus, end_job
-from tests.factories import make_job
+from tests.factories import make_batch, make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,7 +49,7 @@ def test_unfinished_job_does_not_expire(settings: Settings) -> None:
 
 def test_item_goes_with_its_batch(settings: Settings) -> None:
     settings.RETENTION_DAYS = 1.0
-    batch = make_job(segments=0, kind="batch", items_total=1)
+    batch = make_batch(items=0)
     item = make_job(batch=batch, item_index=0, retention_seconds=60)
 
     end_job(item.pk, JobStatus.SUCCEEDED)

@@ -25,6 +25,11 @@ def make_queued_export() -> Export:
     return Export.objects.create(job=job, format="wav")
 
 
+def job_of(export: Export) -> RenderJob:
+    assert export.job is not None
+    return export.job
+
+
 def claimed(export: Export, worker: str = "cpu-1") -> Claim:
     claim = claim_row(Export, export.pk, worker=worker)
     assert claim is not None
@@ -38,9 +43,9 @@ def test_finished_file_ends_its_job() -> None:
 
     export.refresh_from_db()
     assert (export.status, export.key, export.size_bytes) == (Status.DONE, "k", 9)
-    assert export.job.status == RenderJob.Status.SUCCEEDED
-    assert export.job.audio_seconds == 1.5
-    assert export.job.finished_at is not None
+    assert job_of(export).status == RenderJob.Status.SUCCEEDED
+    assert job_of(export).audio_seconds == 1.5
+    assert job_of(export).finished_at is not None
 
 
 def test_only_one_worker_makes_a_file() -> None:
@@ -62,7 +67,7 @@ def test_late_worker_changes_nothing() -> None:
 
     export.refresh_from_db()
     assert (export.status, export.claimed_by) == (Status.CLAIMED, "cpu-2")
-    assert export.job.status == RenderJob.Status.RUNNING
+    assert job_of(export).status == RenderJob.Status.RUNNING
 
 
 def test_file_that_cannot_be_made_fails_its_job() -> None:
@@ -72,7 +77,7 @@ def test_file_that_cannot_be_made_fails_its_job() -> None:
 
     export.refresh_from_db()
     assert export.status == Status.FAILED
-    assert (export.job.status, export.job.error_code) == ("failed", "encoder_failed")
+    assert (job_of(export).status, job_of(export).error_code) == ("failed", "encoder_failed")
 
 
 def test_file_given_back_for_later_is_not_claimed_before() -> None:
@@ -92,11 +97,11 @@ def test_expired_claim_is_free_again_until_it_was_lost_too_often(settings: Setti
 
     export.refresh_from_db()
     assert (export.status, export.error_code) == (Status.FAILED, "worker_lost")
-    assert export.job.status == RenderJob.Status.FAILED
+    assert job_of(export).status == RenderJob.Status.FAILED
 
 
 def test_urgent_files_come_first() -> None:
     bulk, urgent = make_queued_export(), make_queued_export()
-    RenderJob.objects.filter(pk=bulk.job_id).update(priority=10)
+    RenderJob.objects.filter(pk=job_of(bulk).pk).update(priority=10)
 
     assert list(claimable_exports()) == [urgent, bulk]

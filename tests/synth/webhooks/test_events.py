@@ -16,11 +16,13 @@ from django.utils import timezone
 from synth.jobs.removal import delete_job
 from synth.models import RenderJob, WebhookDelivery
 from synth.transitions import cancel_job
+from synth.transitions.batches import finish_batch
 from synth.transitions.jobs import end_job
 from synth.webhooks.events import tell_test
 from synth.webhooks.keeping import forget_webhooks
 from tests.factories import (
     claim_row,
+    make_batch,
     make_delivery,
     make_endpoint,
     make_job,
@@ -107,7 +109,7 @@ def test_job_whose_url_is_an_endpoints_too_is_told_once(owner: User) -> None:
 
 def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
     endpoint = make_endpoint(owner)
-    batch = make_job(owner=owner, kind="batch", segments=0)
+    batch = make_batch(owner, items=0)
     item = make_job(owner=owner, batch=batch, item_index=0)
     asked = make_job(owner=owner, batch=batch, item_index=1, webhook_url=URL)
 
@@ -117,8 +119,10 @@ def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
     assert told() == [("job.succeeded", URL)]
 
     WebhookDelivery.objects.all().delete()
-    end_job(batch.pk, JobStatus.SUCCEEDED)
+    finish_batch(batch)
     assert told() == [("job.succeeded", endpoint.url)]
+    row = WebhookDelivery.objects.get()
+    assert (row.batch, row.about, row.job) == (batch, batch.pk, None)
     assert body()["data"]["kind"] == "batch"
     assert body()["data"]["counts"]["succeeded"] == 2
 

@@ -290,5 +290,5 @@ def test_figures_cost_the_same_however_much_there_is(django_assert_max_num_queri
     for _ in range(5):
         make_export(make_job(owner=ada), size_bytes=5)
 
-    with django_assert_max_num_queries(8):
+    with django_assert_max_num_queries(9):
         client_of(ada).get(URL)

@@ -11,8 +11,8 @@ from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
 from synth.jobs.removal import lock_jobs
-from synth.models import Export, RenderJob, SweepTurn, Take
-from tests.factories import make_ended_job, make_export, make_job, make_user
+from synth.models import Batch, Export, RenderJob, SweepTurn, Take
+from tests.factories import make_batch, make_ended_job, make_export, make_job, make_user
 from ttsweb import leases
 from workers.upkeep import sweep
 from workers.upkeep import sweep as retention
@@ -112,17 +112,17 @@ def test_job_that_changes_in_the_moment_of_its_deletion_is_looked_at_again(
 
 def test_items_go_with_their_batch_and_not_before() -> None:
     past = leases.database_now() - SECOND
-    batch = make_job(segments=0, kind="batch", status="succeeded", expires_at=None)
+    batch = make_batch(status="failed", items=0)
     items = [make_ended_job(batch=batch, item_index=index, expires_at=past) for index in range(3)]
     key = default_storage.save("exports/batch.zip", default_storage.open(_key(items[0])))
-    make_export(batch, format="zip", key=key)
+    make_export(batch=batch, key=key)
     paths = [Path(default_storage.path(one)) for one in [key, *map(_key, items)]]
 
     assert retention.delete_expired_jobs() == 0
-    RenderJob.objects.filter(pk=batch.pk).update(expires_at=past)
+    Batch.objects.filter(pk=batch.pk).update(expires_at=past)
     assert retention.delete_expired_jobs() == 1
 
-    assert not RenderJob.objects.exists()
+    assert not Batch.objects.exists() and not RenderJob.objects.exists()
     assert not any(path.exists() for path in paths)
 
 

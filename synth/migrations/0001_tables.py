@@ -12,30 +12,6 @@ class Migration(migrations.Migration):
 
     initial = True
 
-    # A database of a development version has these; it needs nothing more.
-    replaces = [
-        ('synth', '0001_initial'),
-        ('synth', '0002_job_speed'),
-        ('synth', '0003_key_scopes_and_limits'),
-        ('synth', '0004_options_batches_lexicons_webhooks'),
-        ('synth', '0005_file_cues'),
-        ('synth', '0006_takes_counted_and_compared'),
-        ('synth', '0007_job_lexicons'),
-        ('synth', '0008_turns_of_lanes'),
-        ('synth', '0009_live_jobs'),
-        ('synth', '0010_batches_in_the_admin'),
-        ('synth', '0011_books'),
-        ('synth', '0012_book_batches_and_files'),
-        ('synth', '0013_stored_bytes_and_names'),
-        ('synth', '0014_worker_engine_class'),
-        ('synth', '0015_name_jobs_and_workers'),
-        ('synth', '0016_encrypt_webhook_secrets'),
-        ('synth', '0017_segment_content_key'),
-        ('synth', '0018_segment_losses'),
-        ('synth', '0019_losses'),
-        ('synth', '0020_file_kinds_without_choices'),
-    ]
-
     dependencies = [
         ('voices', '0001_squashed'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
@@ -152,30 +128,66 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='BookBatch',
+            name='Batch',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('name', models.CharField(blank=True, default='', max_length=200)),
-                ('defaults', models.JSONField(blank=True, default=dict)),
-                ('sample', models.CharField(choices=[('none', 'None'), ('first', 'First'), ('hold', 'Hold')], default='none', max_length=10)),
-                ('approved_at', models.DateTimeField(blank=True, null=True)),
-                ('paused_at', models.DateTimeField(blank=True, null=True)),
-                ('cancelled_at', models.DateTimeField(blank=True, null=True)),
-                ('closed_at', models.DateTimeField(blank=True, null=True)),
-                ('ended_at', models.DateTimeField(blank=True, null=True)),
-                ('report', models.JSONField(blank=True, default=dict)),
+                ('kind', models.CharField(choices=[('texts', 'Texts'), ('books', 'Books')], max_length=10)),
+                ('priority', models.PositiveSmallIntegerField(choices=[(0, 'Interactive'), (10, 'Bulk')], default=10)),
                 ('webhook_url', models.CharField(blank=True, default='', max_length=2000)),
                 ('idempotency_key', models.CharField(blank=True, default='', max_length=255)),
                 ('body_digest', models.CharField(blank=True, default='', max_length=64)),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
-                ('api_key', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='book_batches', to='synth.apikey')),
-                ('owner', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='book_batches', to=settings.AUTH_USER_MODEL)),
+                ('cancelled_at', models.DateTimeField(blank=True, null=True)),
+                ('ended_at', models.DateTimeField(blank=True, null=True)),
+                ('status', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('partial', 'Partial'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
+                ('items_total', models.PositiveIntegerField(default=0)),
+                ('items_ended', models.PositiveIntegerField(default=0)),
+                ('deadline_at', models.DateTimeField(blank=True, null=True)),
+                ('retention_seconds', models.PositiveIntegerField(blank=True, null=True)),
+                ('expires_at', models.DateTimeField(blank=True, null=True)),
+                ('error_code', models.CharField(blank=True, default='', max_length=60)),
+                ('error_message', models.TextField(blank=True, default='')),
+                ('started_at', models.DateTimeField(blank=True, null=True)),
+                ('name', models.CharField(blank=True, default='', max_length=200)),
+                ('defaults', models.JSONField(blank=True, default=dict)),
+                ('sample', models.CharField(choices=[('none', 'None'), ('first', 'First'), ('hold', 'Hold')], default='none', max_length=10)),
+                ('approved_at', models.DateTimeField(blank=True, null=True)),
+                ('paused_at', models.DateTimeField(blank=True, null=True)),
+                ('closed_at', models.DateTimeField(blank=True, null=True)),
+                ('report', models.JSONField(blank=True, default=dict)),
+                ('api_key', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='batches', to='synth.apikey')),
+                ('owner', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='batches', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'verbose_name_plural': 'batches',
+                'ordering': ('-created_at', '-id'),
+            },
+        ),
+        migrations.CreateModel(
+            name='BookBatch',
+            fields=[
             ],
             options={
                 'verbose_name_plural': 'book batches',
-                'ordering': ('-created_at', '-id'),
+                'proxy': True,
+                'indexes': [],
+                'constraints': [],
             },
+            bases=('synth.batch',),
+        ),
+        migrations.CreateModel(
+            name='TextBatch',
+            fields=[
+            ],
+            options={
+                'verbose_name': 'batch',
+                'verbose_name_plural': 'batches',
+                'proxy': True,
+                'indexes': [],
+                'constraints': [],
+            },
+            bases=('synth.batch',),
         ),
         migrations.CreateModel(
             name='BookSource',
@@ -224,7 +236,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='BookBatchEntry',
+            name='BatchEntry',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('index', models.PositiveIntegerField()),
@@ -233,10 +245,11 @@ class Migration(migrations.Migration):
                 ('metadata', models.JSONField(blank=True, default=dict)),
                 ('error_code', models.CharField(blank=True, default='', max_length=60)),
                 ('error_message', models.TextField(blank=True, default='')),
-                ('batch', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='entries', to='synth.bookbatch')),
+                ('batch', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='entries', to='synth.batch')),
                 ('book', models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='batch_entry', to='synth.booksource')),
             ],
             options={
+                'verbose_name_plural': 'batch entries',
                 'ordering': ('batch', 'index'),
             },
         ),
@@ -247,6 +260,11 @@ class Migration(migrations.Migration):
                 ('sample_rate', models.PositiveIntegerField()),
                 ('cues', models.JSONField(default=list)),
             ],
+        ),
+        migrations.AddField(
+            model_name='export',
+            name='batch',
+            field=models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='export', to='synth.batch'),
         ),
         migrations.CreateModel(
             name='LaneTurn',
@@ -300,13 +318,11 @@ class Migration(migrations.Migration):
             name='RenderJob',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('speech', 'Speech'), ('batch', 'Batch'), ('book', 'Book')], default='speech', max_length=10)),
+                ('kind', models.CharField(choices=[('speech', 'Speech'), ('book', 'Book')], default='speech', max_length=10)),
                 ('status', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('succeeded', 'Succeeded'), ('partial', 'Partial'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='queued', max_length=10)),
                 ('lane', models.CharField(blank=True, default='', max_length=40)),
                 ('item_index', models.PositiveIntegerField(blank=True, null=True)),
                 ('custom_id', models.CharField(blank=True, default='', max_length=200)),
-                ('items_total', models.PositiveIntegerField(default=0)),
-                ('items_ended', models.PositiveIntegerField(default=0)),
                 ('text', models.TextField(blank=True)),
                 ('language', models.CharField(blank=True, default='', max_length=35)),
                 ('priority', models.PositiveSmallIntegerField(choices=[(0, 'Interactive'), (10, 'Bulk')], default=0)),
@@ -348,7 +364,7 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
                 ('api_key', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='jobs', to='synth.apikey')),
-                ('batch', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='synth.renderjob')),
+                ('batch', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='items', to='synth.batch')),
                 ('owner', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='jobs', to=settings.AUTH_USER_MODEL)),
             ],
             options={
@@ -372,7 +388,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='export',
             name='job',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='exports', to='synth.renderjob'),
+            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='exports', to='synth.renderjob'),
         ),
         migrations.CreateModel(
             name='Chapter',
@@ -427,19 +443,6 @@ class Migration(migrations.Migration):
             options={
                 'ordering': ('-created_at', '-id'),
             },
-        ),
-        migrations.CreateModel(
-            name='BatchJob',
-            fields=[
-            ],
-            options={
-                'verbose_name': 'batch',
-                'verbose_name_plural': 'batches',
-                'proxy': True,
-                'indexes': [],
-                'constraints': [],
-            },
-            bases=('synth.renderjob',),
         ),
         migrations.CreateModel(
             name='Segment',
@@ -513,6 +516,7 @@ class Migration(migrations.Migration):
                 ('give_up_at', models.DateTimeField()),
                 ('created_at', models.DateTimeField(auto_now_add=True)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
+                ('batch', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='webhook_deliveries', to='synth.batch')),
                 ('job', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='webhook_deliveries', to='synth.renderjob')),
                 ('owner', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='webhook_deliveries', to=settings.AUTH_USER_MODEL)),
             ],
@@ -546,20 +550,24 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.AddIndex(
-            model_name='bookbatch',
-            index=models.Index(fields=['ended_at', 'created_at'], name='book_batch_open'),
+            model_name='batch',
+            index=models.Index(fields=['kind', 'ended_at', 'created_at'], name='batch_open'),
+        ),
+        migrations.AddIndex(
+            model_name='batch',
+            index=models.Index(fields=['expires_at'], name='batch_expiry'),
         ),
         migrations.AddConstraint(
-            model_name='bookbatch',
-            constraint=models.UniqueConstraint(condition=models.Q(('idempotency_key', ''), _negated=True), fields=('owner', 'idempotency_key'), name='book_batch_idempotency_key_unique_per_owner'),
+            model_name='batch',
+            constraint=models.UniqueConstraint(condition=models.Q(('idempotency_key', ''), _negated=True), fields=('owner', 'kind', 'idempotency_key'), name='batch_idempotency_key_unique_per_owner'),
         ),
         migrations.AddConstraint(
-            model_name='bookbatchentry',
-            constraint=models.UniqueConstraint(fields=('batch', 'index'), name='book_batch_entry_index'),
+            model_name='batchentry',
+            constraint=models.UniqueConstraint(fields=('batch', 'index'), name='batch_entry_index'),
         ),
         migrations.AddConstraint(
-            model_name='bookbatchentry',
-            constraint=models.UniqueConstraint(fields=('batch', 'filename'), name='book_batch_entry_filename'),
+            model_name='batchentry',
+            constraint=models.UniqueConstraint(fields=('batch', 'filename'), name='batch_entry_filename'),
         ),
         migrations.AddConstraint(
             model_name='lexicon',
@@ -608,6 +616,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='export',
             constraint=models.UniqueConstraint(fields=('job', 'format'), name='export_format_unique_per_job'),
+        ),
+        migrations.AddConstraint(
+            model_name='export',
+            constraint=models.CheckConstraint(condition=models.Q(models.Q(('batch__isnull', True), ('job__isnull', False)), models.Q(('batch__isnull', False), ('job__isnull', True)), _connector='OR'), name='export_of_a_job_or_a_batch'),
         ),
         migrations.AddConstraint(
             model_name='chapter',
