@@ -1,28 +1,284 @@
-"""Manage books in the admin: files come in, plans are edited, progress is seen, files go out."""
+"""Manage books in the admin: the list, and a page for each with its plan, proof and segments."""
 
 from __future__ import annotations
 
 import json
+import uuid
 from typing import Any
 
 from django.conf import settings
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.html import format_html
 
 from synth.accounts.access import visible_books
-from synth.admin.book_cells import cell_context, voice_names, voices_of
-from synth.admin.book_pages import BookPages, add_context, page_context
-from synth.admin.cells import job_actions, live_cell
+from synth.admin.book_cells import (
+    cell_context,
+    chapter_rows,
+    named_segments,
+    plot_of,
+    segment_rows,
+    status_of,
+    voice_names,
+    voices_of,
+)
+from synth.admin.cells import WorkAdmin, buttons, job_actions, live_cell
+from synth.admin.jobs import SEGMENTS_PER_PAGE
 from synth.api.books.filters import status_condition
 from synth.api.books.serializers import STATUSES, with_progress
+from synth.api.jobs.serializers import has_audio
+from synth.audiobooks.file_options import FORMATS as FILE_FORMATS
+from synth.audiobooks.file_options import PRESETS, TAKES
+from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
+from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.audiobooks.uploads import delete_book
+from synth.books.rules import SkipReason
+from synth.formats import BOOK_FORMATS
 from synth.jobs.rejections import SubmitRejectedError
-from synth.models import BookSource, RenderJob
+from synth.jobs.retry import may_retry
+from synth.models import BookSource, Export, RenderJob
+from synth.models.books import file_kinds
 from ttsweb.pages.admin_base import BatchFilter, NamedValuesFilter, column, row_action
+from voices.access import offered_voices
+
+_AGAIN = "Save or download the file again, then upload it again."
+_SPLIT = "Split the book."
+_ADVICE = {
+    "book_drm": "Get a copy of the book without DRM and upload that.",
+    "book_encrypted": "Save a copy without a password and upload that.",
+    "book_format_unknown": "Upload EPUB, TXT, Markdown, HTML, DOCX, or PDF with text.",
+    "book_not_epub": (
+        "Rename the file so that its extension matches its format, then upload it again."
+    ),
+    "book_not_text": "Upload EPUB, TXT, Markdown, HTML, DOCX, or PDF with text.",
+    "book_charset_unknown": "Save the text as UTF-8 and upload that.",
+    "book_broken": _AGAIN,
+    "book_package_broken": _AGAIN,
+    "book_unreadable": _AGAIN,
+    "book_empty": "Upload a file that has text.",
+    "book_without_text": "Run OCR (text recognition) on it, or upload another format.",
+    "pdf_without_text": "Run OCR (text recognition) on it, or upload another format.",
+    "book_too_large": "Split the book into several files.",
+    "book_archive_too_large": (
+        "Check what else is packed into the file, and pack it again without that."
+    ),
+    "book_archive_unsafe": (
+        "Check what else is packed into the file, and pack it again without that."
+    ),
+    "book_import_timeout": _SPLIT,
+    "book_import_memory": _SPLIT,
+    "book_incomplete": "Please report this file as a defect: reading it lost some of its text.",
+    "book_unbalanced": "Look at the proof, and please report this book as a defect.",
+    "book_segments_short": (
+        "Listen to the segments that the proof lists. Render those that are wrong again, and "
+        "approve the others."
+    ),
+    "segments_failed": "Look at the failed segments, then use Retry.",
+    "voice_deleted": "Start the book with another voice.",
+    "consent_withdrawn": "Start the book with another voice.",
+    "voice_not_shared": "Start the book with another voice.",
+    "voice_required": "Choose a voice and start the book.",
+    "voice_not_found": "Choose another voice and start the book.",
+    "options_invalid": "Upload the book again with other options.",
+    "worker_lost": "Check that workers are running, then use Retry.",
+    "storage_full": "Free some disk space; the book then continues by itself.",
+}
+
+
+def advice_for(code: str, *, is_started: bool) -> str:
+    """Return what to do about an error; empty where there is none."""
+    if not code:
+        return ""
+    usual = (
+        "Use Retry to render the missing segments." if is_started else "Delete it, or try again."
+    )
+    return _ADVICE.get(code, usual)
+
+
+MOST_VOICES = 500
+KIND_LABELS = dict(file_kinds())
+# Which buttons a book has in which state.
+BUTTONS = {
+    "queued": ("pause", "cancel"),
+    "running": ("pause", "cancel"),
+    "paused": ("resume", "cancel"),
+    "partial": ("retry",),
+    "failed": ("retry",),
+    "cancelled": ("retry",),
+}
+_SCRIPTS = {"plan": ("plan_rows", "plan_facts", "plan_cast", "plan_editor")}
+UPLOAD_SCRIPTS = ("ttsweb/book_upload.js",)
+
+
+class BookPages(WorkAdmin):
+    """Pages of one book beside the one that Django makes."""
+
+    def plan_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        """Show the editor of a plan; the page reads and saves it over the API."""
+        book = self.find_row(request, pk)
+        context = {
+            "plan_url": reverse("book-plan", args=[book.pk]),
+            "start_url": reverse("book-start", args=[book.pk]),
+            "voices": voices_for(request),
+            "narrator": voices_of(book),
+            "may_edit": self.has_control_permission(request),
+            "is_open": book.state == BookSource.State.PLANNED and book.job_id is None,
+            "reasons": {str(reason): reason.sentence for reason in SkipReason},
+        }
+        return self._page(request, book, "plan", "Plan", context)
+
+    def proof_page(self, request: HttpRequest, pk: uuid.UUID) -> HttpResponse:
+        """Show what became of every character of a book."""
+        book = self.find_row(request, pk)
+        context: dict[str, Any] = {}
+        if book.job_id is not None:
+            proof = proof_of(book)
+            context = {
+                "proof": proof,
+                "skipped": _skipped(proof["skipped"]),
+                "named": named_segments(book.job_id, proof["short_segments"]),
+                "json_url": reverse("book-proof", args=[book.pk]),
+            }
+        return self._page(request, book, "proof", "Proof", context)
+
+    def chapter_part(self, request: HttpRequest, pk: uuid.UUID, index: int) -> HttpResponse:
+        """Return the segments of a chapter, for the book's page to put in."""
+        book = self.find_row(request, pk)
+        if book.job_id is None:
+            raise Http404
+        rows = segment_rows(book.job_id, index)
+        page = Paginator(rows, SEGMENTS_PER_PAGE).get_page(request.GET.get("page"))
+        context = {"page": page, "job": book.job_id, "index": index}
+        return TemplateResponse(request, "synth/book_segments.html", context)
+
+    def _page(
+        self, request: HttpRequest, book: BookSource, name: str, title: str, context: dict[str, Any]
+    ) -> HttpResponse:
+        more = {
+            **cell_context(with_progress([book])[0]),
+            "title_short": title_of(book)[:60],
+            "original": book,
+            "page_scripts": [f"ttsweb/{script}.js" for script in _SCRIPTS.get(name, ())],
+        }
+        template, heading = f"synth/book_{name}.html", f"{title} of {title_of(book)}"
+        return self.render_page(request, template, heading, more | context)
+
+
+def page_context(request: HttpRequest, book: BookSource, site: BookPages) -> dict[str, Any]:
+    """Return what the page of a book shows beside its row."""
+    book = with_progress([book])[0]
+    may_control = site.has_control_permission(request)
+    cells = cell_context(book)
+    names = [
+        name
+        for name in BUTTONS.get(status_of(book), ())
+        if book.job is not None and (name != "retry" or may_retry(book.job))
+    ]
+    return {
+        **cells,
+        "may_control": may_control,
+        "may_start": may_control and cells["status"] == "planned",
+        "noun": "book",
+        "buttons": buttons("book", book, names, "book") if may_control else [],
+        "advice": advice_for(cells["error_code"], is_started=book.job_id is not None),
+        "who": voices_of(book),
+        "voices": voices_for(request) if cells["status"] == "planned" else [],
+        "metadata": _metadata(book),
+        **_sound(book),
+        **_files(book),
+    }
+
+
+def add_context(request: HttpRequest) -> dict[str, Any]:
+    """Return what may be chosen for new books."""
+    return {
+        "voices": voices_for(request),
+        "formats": list(BOOK_FORMATS),
+        "presets": PRESETS,
+        "books_url": reverse("books"),
+        "page_scripts": UPLOAD_SCRIPTS,
+        "batches_url": reverse("book-batches"),
+        "accept": ".epub,.txt,.md,.markdown,.html,.htm,.xhtml,.docx,.pdf",
+    }
+
+
+def voices_for(request: HttpRequest) -> list[dict[str, str]]:
+    """Return the voices that a user may choose, by their names."""
+    voices = offered_voices(request.user).order_by("name", "pk")
+    rows = voices.values_list("pk", "name")[:MOST_VOICES]
+    return [{"id": str(pk), "name": name} for pk, name in rows]
+
+
+def _sound(book: BookSource) -> dict[str, Any]:
+    """Return chapters, what was measured of them, and what the player needs."""
+    job = book.job
+    if job is None:
+        return {"chapters": []}
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    is_heard = export is not None and has_audio(job)
+    report = export.report if export is not None and is_heard else {}
+    chapters = chapter_rows(job, report)
+    return {
+        "chapters": chapters,
+        "file_seconds": f"{export.duration_seconds if export is not None else 0:.3f}",
+        "marks": [
+            [row["number"], float(row["start"]), float(row["start"]) + row["seconds"]]
+            for row in chapters
+            if row["start"]
+        ],
+        "report": report,
+        "plot": plot_of(report),
+        "peaks": export.peaks if export is not None and is_heard else None,
+        "job_page": reverse("admin:synth_renderjob_change", args=[job.pk]),
+        "review_page": f"{reverse('admin:synth_segment_changelist')}?book={book.pk}",
+    }
+
+
+def _files(book: BookSource) -> dict[str, Any]:
+    """Return which kinds of files can be asked for, and with which options."""
+    kinds = [
+        {
+            "name": str(kind),
+            "label": KIND_LABELS[kind],
+            "takes": " ".join(takes),
+            "formats": FILE_FORMATS.get(kind, ()),
+        }
+        for kind, takes in TAKES.items()
+    ]
+    return {
+        "kinds": kinds,
+        "kind_labels": KIND_LABELS,
+        "presets": PRESETS,
+        "files_url": reverse("book-files", args=[book.pk]),
+    }
+
+
+def _metadata(book: BookSource) -> list[dict[str, Any]]:
+    """Return the fields of what people say of a book, with what they said."""
+    fields = []
+    for name in METADATA_FIELDS:
+        value = book.metadata.get(name)
+        is_list = name in METADATA_LISTS
+        text = "\n".join(value) if is_list and value else value or ""
+        label = name.replace("_", " ").capitalize()
+        fields.append({"name": name, "label": label, "value": text, "is_list": is_list})
+    return fields
+
+
+def _skipped(counts: dict[str, int]) -> list[dict[str, Any]]:
+    known = {str(reason): reason.sentence for reason in SkipReason}
+    ordered = sorted(counts.items(), key=lambda item: -item[1])
+    return [
+        {"label": reason.replace("_", " "), "chars": chars, "sentence": known.get(reason, "")}
+        for reason, chars in ordered
+    ]
+
 
 _USUAL = (("speed", 1.0), ("seed", 0))
 
