@@ -12,6 +12,6 @@ class VoicesConfig(AppConfig):
 
     def ready(self) -> None:
         """Have a user's voices go with the user."""
-        from voices.owner_removal import connect  # models are loaded only now
+        from voices.removal import connect_owners  # models are loaded only now
 
-        connect()
+        connect_owners()

@@ -1,11 +1,17 @@
-"""Let go of voices: the rows first, in a transaction, and their objects after it has committed."""
+"""Let go of voices: the rows first, in a transaction, and their objects after it has committed.
+
+A user's voices go before the user: without an owner they would be everybody's.
+"""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.db.models import QuerySet
+from django.db.models.signals import pre_delete
 from django.utils import timezone
 
 from voices.models import CacheEviction, ReferenceClip, Voice, VoiceVersion
@@ -53,3 +59,18 @@ def drop_references(versions: QuerySet[VoiceVersion]) -> None:
     clips.delete()
     if stored:
         transaction.on_commit(partial(collect_clips, stored))
+
+
+def connect_owners() -> None:
+    """Have every deletion of a user, wherever it happens, let go of the voices first."""
+    pre_delete.connect(delete_voices_of, sender=get_user_model(), dispatch_uid="voices of a user")
+
+
+def delete_voices_of(instance: Any, **kwargs: Any) -> None:
+    """Delete the voices of a user who is being deleted, inside the transaction that does it.
+
+    Those that were shared go too: who agreed to them is gone, and a voice without an owner is
+    one that the installation itself answers for.
+    """
+    for voice in Voice.objects.filter(owner_id=instance.pk, deleted_at__isnull=True):
+        delete_voice(voice)
