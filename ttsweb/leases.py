@@ -21,7 +21,7 @@ Row = TypeVar("Row", bound=models.Model, covariant=True)
 Leased = TypeVar("Leased", bound="LeasedModel")
 
 # A row whose worker ended this often was always beside others; from then on it runs alone.
-LOSSES_IN_COMPANY = 2
+LOSSES_BESIDE_OTHERS = 2
 WORKER_LOST_MESSAGE = (
     "Every worker that took this stopped before it was done, at last with nothing else at work. "
     "Look at the workers' logs, then try again."
@@ -191,13 +191,13 @@ def hand_back(
 def settle_lost(model: type[LeasedModel], lost: Q, *, fail: Callable[..., bool]) -> int:
     """Give back the rows whose claim meets `lost`, with no attempt spent; return how many.
 
-    A worker's end says little of a row that was one of many. After the first it is tried in
-    smaller company, after the second alone; what was lost alone `MAX_ATTEMPTS` times fails.
+    A worker's end says little of a row that was one of many. After the first it is tried
+    beside fewer, after the second alone; what was lost alone `MAX_ATTEMPTS` times fails.
 
     Args:
         fail: the kind's own way to fail: called with the claim, `code` and `message`.
     """
-    most = LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS
+    most = LOSSES_BESIDE_OTHERS + settings.MAX_ATTEMPTS
     rows = _rows(model).filter(lost, claim_token__isnull=False, **_state(model, model.HELD))
     count = 0
     for pk, token, losses in list(rows.values_list("pk", "claim_token", "losses")):

@@ -93,14 +93,14 @@ def row() -> None:
     from workers.process.worker_process import WorkerProcess
 
     run, words = WorkerProcess._run, os.environ["TTS_TEST_ROW"]
-    is_company_needed = "TTS_TEST_BESIDE" in os.environ
+    waits_for_others = "TTS_TEST_BESIDE" in os.environ
 
     def deadly(self: WorkerProcess, claims: Any, work: Any, arguments: Any) -> None:
         for claim in claims:
             found = claim.kind.model._default_manager.filter(pk=claim.pk).first()
             if found is not None and words in str(found):
                 until = time.monotonic() + 20
-                while is_company_needed and len(self.held) == len(claims):
+                while waits_for_others and len(self.held) == len(claims):
                     if self.is_isolating or time.monotonic() > until:
                         break
                     time.sleep(0.01)

@@ -27,7 +27,7 @@ from synth.models import Export, RenderJob, Segment
 from synth.transitions import SegmentClaim
 from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from ttsweb.work import Kind
 from workers.errors import DATABASE_AWAY, retry_while_away
 from workers.kinds import WORKS
@@ -81,7 +81,7 @@ def take(process: WorkerProcess, kind: Kind) -> int:
         room = 0 if process.is_isolating else process.room(kind)
         if not room:
             return 0
-        waiting = WORKS[kind].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
+        waiting = WORKS[kind].waiting().filter(losses__lt=LOSSES_BESIDE_OTHERS)
         if kind.needs_engine:
             waiting = waiting.filter(attempts__lt=_last_attempt())
         chosen = list(waiting.values_list("pk", flat=True)[:room])
@@ -149,7 +149,7 @@ def take_exports(process: WorkerProcess) -> int:
 def _take_exports(process: WorkerProcess) -> int:
     taken = 0
     while not process.is_isolating and (room := process.room(Kind.EXPORT)):
-        waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_IN_COMPANY)
+        waiting = WORKS[Kind.EXPORT].waiting().filter(losses__lt=LOSSES_BESIDE_OTHERS)
         waiting = waiting.annotate(priority=EXPORT_PRIORITY)
         if room == 1 and worker_process.WORKER_THREADS > 1:
             waiting = waiting.filter(priority=RenderJob.Priority.INTERACTIVE)
@@ -232,7 +232,7 @@ def _take_suspect(process: WorkerProcess) -> None:
 def _find_suspect(process: WorkerProcess) -> tuple[Kind, QuerySet[Any], Any] | None:
     """Return the kind, the claimable rows of it, and the key of one that has to run alone."""
     # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
-    lost = Q(losses__gte=LOSSES_IN_COMPANY) & Q(losses__gt=0)
+    lost = Q(losses__gte=LOSSES_BESIDE_OTHERS) & Q(losses__gt=0)
     last = Q(attempts__gte=_last_attempt())
     for kind in _performed(process):
         if not kind.may_kill:
@@ -261,7 +261,7 @@ def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
     """
     queued = Segment.objects.filter(status=Segment.Status.QUEUED)
     # `losses__gt=0` is the condition of the index, which SQLite does not infer from the other one.
-    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_IN_COMPANY)
+    lost = queued.filter(losses__gt=0, losses__gte=LOSSES_BESIDE_OTHERS)
     if not queued.filter(attempts__gte=_last_attempt()).exists() and not lost.exists():
         return None
     codec = process.host.engine.codec_fingerprint

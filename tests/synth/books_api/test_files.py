@@ -22,7 +22,7 @@ from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
 from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 from ttsweb import leases
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from workers.upkeep.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -303,7 +303,7 @@ def test_claim_of_a_dead_worker_is_freed_and_fails_after_too_many(
 ) -> None:
     file_id = ask(api, book).json()["id"]
 
-    for _ in range(LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS):
+    for _ in range(LOSSES_BESIDE_OTHERS + settings.MAX_ATTEMPTS):
         assert claim_row(BookFile, file_id, worker="dead") is not None
         assert free_lost(Q(claimed_by="dead")) == 1
 

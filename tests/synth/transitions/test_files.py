@@ -90,7 +90,7 @@ def test_file_given_back_for_later_is_not_claimed_before() -> None:
 
 def test_expired_claim_is_free_again_until_it_was_lost_too_often(settings: Settings) -> None:
     export = make_queued_export()
-    for _ in range(leases.LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS):
+    for _ in range(leases.LOSSES_BESIDE_OTHERS + settings.MAX_ATTEMPTS):
         claimed(export)
         Export.objects.update(lease_until=timezone.now() - dt.timedelta(seconds=1))
         assert leases.settle_lost(Export, leases.expired(timezone.now()), fail=fail_export) == 1

@@ -31,7 +31,7 @@ from tests.factories import (
     make_voice,
 )
 from ttsweb import leases
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from voices.models import VoiceVersion
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
@@ -237,7 +237,7 @@ def test_expired_claims_are_free_again_and_others_stay() -> None:
 
 def test_segment_that_loses_every_worker_fails_at_last(settings: Settings) -> None:
     job = make_job()
-    for number in range(LOSSES_IN_COMPANY + settings.MAX_ATTEMPTS):
+    for number in range(LOSSES_BESIDE_OTHERS + settings.MAX_ATTEMPTS):
         assert len(claim()) == 1, number
         free_lost_segments(Q(claimed_by="w1"))
 

@@ -30,7 +30,7 @@ from tests.factories import (
     make_version,
     make_voice,
 )
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from voices import transitions as voice_transitions
 from voices.models import ClipCodes, VoiceVersion
 from workers.upkeep.sweep import free_lost
@@ -191,7 +191,7 @@ def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None
 def test_voice_whose_workers_were_lost_is_told_as_failed(owner: User) -> None:
     make_endpoint(owner)
     version = make_voice(ready=False, owner=owner).versions.get()
-    VoiceVersion.objects.update(losses=LOSSES_IN_COMPANY + 2)
+    VoiceVersion.objects.update(losses=LOSSES_BESIDE_OTHERS + 2)
     assert claim_row(VoiceVersion, version.pk, worker="w")
 
     assert free_lost(Q(claimed_by="w")) == 1

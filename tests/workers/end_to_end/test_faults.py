@@ -35,7 +35,7 @@ from tests.workers.pairs import (
     wait_for,
 )
 from ttsweb import work
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from workers.rendering.rendered import MOST_AT_ONCE
 
 LEASE = float(CLOCKS["TTS_LEASE_SECONDS"])
@@ -342,7 +342,7 @@ def test_poison_fails_alone_and_takes_no_neighbour(pair: Pair) -> None:
 
     job.refresh_from_db()
     segments = {row.index: row for row in Segment.objects.filter(job=job)}
-    assert deaths == LOSSES_IN_COMPANY + 3  # in company, in a smaller one, and three times alone
+    assert deaths == LOSSES_BESIDE_OTHERS + 3  # beside others, beside fewer, and three times alone
     assert job.status == RenderJob.Status.PARTIAL
     assert segments[2].error_code == "worker_lost"
     assert [row.status for index, row in segments.items() if index != 2] == ["done"] * 4

@@ -23,7 +23,7 @@ from tests.workers.pairs import (
     wait_ended,
     wait_for,
 )
-from ttsweb.leases import LOSSES_IN_COMPANY
+from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from voices.models import Voice, VoiceVersion
 
 pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("pair", ["files"], indirect=True)]
@@ -100,10 +100,10 @@ def run(pair: Pair, victim: Victim, **environment: Any) -> tuple[str, str]:
 @pytest.mark.parametrize("kind", VICTIMS)
 def test_what_was_beside_every_kill_is_done_once_it_is_alone(pair: Pair, kind: str) -> None:
     assert run(pair, VICTIMS[kind], TTS_TEST_BESIDE=1) == (VICTIMS[kind].good, "")
-    assert deaths(pair) == LOSSES_IN_COMPANY
+    assert deaths(pair) == LOSSES_BESIDE_OTHERS
 
 
 @pytest.mark.parametrize("kind", VICTIMS)
 def test_what_kills_its_worker_alone_too_fails_and_nothing_else_does(pair: Pair, kind: str) -> None:
     assert run(pair, VICTIMS[kind]) == ("failed", "worker_lost")
-    assert deaths(pair) == LOSSES_IN_COMPANY + 3
+    assert deaths(pair) == LOSSES_BESIDE_OTHERS + 3

@@ -149,7 +149,7 @@ def test_worker_that_was_never_killed_holds_as_many_as_ever(ahead: ClaimAhead) -
     assert ahead.held_limit() is None
 
 
-def test_company_grows_with_what_is_rendered_after_a_loss(ahead: ClaimAhead) -> None:
+def test_limit_grows_with_what_is_rendered_after_a_loss(ahead: ClaimAhead) -> None:
     ahead.note_loss(8)
 
     assert ahead.held_limit() == 8

@@ -179,7 +179,7 @@ def held_pks(process: MiniatureProcess) -> set[int]:
     return {claim.pk for claim in process.held.of(Kind.SEGMENT)}
 
 
-def test_segments_lost_once_run_in_half_the_company_and_others_with_them(
+def test_segments_lost_once_run_among_half_as_many_and_others_with_them(
     process: MiniatureProcess, codec: str, four_slots: None
 ) -> None:
     make_ready_job(codec, 12)
@@ -189,7 +189,7 @@ def test_segments_lost_once_run_in_half_the_company_and_others_with_them(
     take_work(process)
     assert held_pks(process) == set(keys[:2])
     take_work(process)
-    assert len(process.held) == 2, "a suspect got more company"
+    assert len(process.held) == 2, "a suspect has more beside it"
 
     process.held.drop(process.held.of(Kind.SEGMENT)[0])
     Segment.objects.filter(pk=keys[0]).update(status="done")
@@ -265,7 +265,7 @@ def test_losses_of_other_workers_and_of_long_ago_hold_nothing_up(
     assert len(process.held) == 8
 
 
-def test_interactive_job_finds_room_beside_a_small_company(
+def test_interactive_job_finds_room_beside_few_others(
     process: MiniatureProcess, codec: str, four_slots: None
 ) -> None:
     version = make_version(codec_fingerprint=codec)
