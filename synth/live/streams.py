@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from synth.formats import FORMATS
 from synth.live.place import Silence, Sound
 from synth.live.watcher import Listener, LiveWatcher, read_object
-from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
+from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, until_left
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
 
@@ -153,18 +153,9 @@ class LivePlayer:
             TimeoutError: the client took nothing for too long.
         """
         listener = self._watcher.open(job_id)
-        told = asyncio.ensure_future(self._play(listener, form, send, start_seconds))
-        gone = asyncio.ensure_future(disconnected(receive))
-        try:
-            await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._watcher.listeners.discard(listener)
-            for future in (told, gone):
-                future.cancel()
-            results = await asyncio.gather(told, gone, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            raise results[0]
-        return results[0] if isinstance(results[0], Outcome) else Outcome.LEFT
+        work = self._play(listener, form, send, start_seconds)
+        played = await until_left(work, receive, lambda: self._watcher.listeners.discard(listener))
+        return Outcome.LEFT if played is None else played
 
     async def _play(
         self, listener: Listener, form: str, send: Send, start_seconds: float

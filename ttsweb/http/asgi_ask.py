@@ -7,9 +7,9 @@ never reaches the client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 # Set by views on the answer for unfinished work; the wrapper keeps that answer back.
 WAIT_HEADER = "TTS-Wait"
@@ -19,6 +19,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Result = TypeVar("Result")
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
 
 
@@ -57,6 +58,28 @@ async def ask(app: AsgiApp, scope: Scope, header: str) -> Answer:
     await app(dict(scope), receive_nothing, keep)
     scope[COUNTED] = True
     return answer
+
+
+async def until_left(
+    work: Coroutine[Any, Any, Result], receive: Receive, on_end: Callable[[], object]
+) -> Result | None:
+    """Return what the work returns; None when the client leaves first, which cancels the work.
+
+    Args:
+        on_end: called once the work is over or not wanted any more, before it is cancelled.
+    """
+    told = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(disconnected(receive))
+    try:
+        await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        on_end()
+        for future in (told, gone):
+            future.cancel()
+        [result, _] = await asyncio.gather(told, gone, return_exceptions=True)
+    if isinstance(result, Exception):
+        raise result
+    return None if isinstance(result, BaseException) else result
 
 
 async def disconnected(receive: Receive) -> None:

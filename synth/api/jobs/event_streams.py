@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from synth.api.jobs.event_rows import read_changed
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, Seen
 from synth.jobs.events import JobState, Mark, news, write_event
-from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, disconnected
+from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, until_left
 from ttsweb.http.csp import HEADER as CSP_HEADER
 from ttsweb.http.csp import STRICT_POLICY
 
@@ -84,17 +84,8 @@ class EventStreams:
     async def _stream(self, stream: _Stream, answer: Answer, receive: Receive, send: Send) -> None:
         """Send what the view told, then what comes, until the job ends or the client leaves."""
         self._watcher.open(stream)
-        told = asyncio.ensure_future(_tell(stream, answer, send))
-        gone = asyncio.ensure_future(disconnected(receive))
-        try:
-            await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._watcher.streams.discard(stream)
-            for future in (told, gone):
-                future.cancel()
-            results = await asyncio.gather(told, gone, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            raise results[0]
+        streams = self._watcher.streams
+        await until_left(_tell(stream, answer, send), receive, lambda: streams.discard(stream))
 
 
 class _Watcher:
