@@ -185,7 +185,7 @@ class Noun:
 
         Args:
             statuses: of errors beside 400, 401 and 404, here and in the methods below.
-            is_conditional: the answer has an ETag, and is a 304 to whoever has it.
+            is_conditional: as `poll` without waiting: with an ETag, and a 304 to whoever has it.
         """
 
         @extend_schema(
@@ -199,9 +199,10 @@ class Noun:
             },
         )
         def get(view: APIView, request: Request, **ids: Any) -> Response:
+            if is_conditional:
+                return self.poll(request, *ids.values(), may_wait=False)
             check_query(request, ())
-            answer = self.shown(request, *ids.values())
-            return conditional(request, answer) if is_conditional else answer
+            return self.shown(request, *ids.values())
 
         return get
 
@@ -296,12 +297,12 @@ class Noun:
 
         return handle
 
-    def poll(self, request: Request, row_id: uuid.UUID, *, may_wait: bool = True) -> Response:
+    def poll(self, request: Request, *ids: Any, may_wait: bool = True) -> Response:
         """Return a row, or a 304; with `wait`, `JobWait` keeps the answer of an open one back."""
         seconds = read_query(request, WaitSerializer)["wait"] if may_wait else 0
         if not may_wait:
             check_query(request, ())
-        row = self.find(request, row_id)
+        row = self.find(request, *ids)
         answer = Response(self.told(request, row))
         if self.is_open(row):
             answer["Retry-After"] = str(POLL_SECONDS)

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Any
 
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from synth.api.fields import StrictTextField
+from synth.api.fields import SelfDescribingField, StrictTextField
 from synth.api.option_fields import JsonField, LanguageField, ListField
 from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS
 from ttsweb.http.api import StrictSerializer
@@ -123,7 +122,7 @@ class MetadataSerializer(StrictSerializer):
         return dict(attrs)
 
 
-class MetadataField(JsonField):
+class MetadataField(SelfDescribingField, JsonField):
     """Take an object of metadata; in a form, where all is text, its spelling in JSON."""
 
     def read(self, data: Any) -> dict[str, Any]:
@@ -131,6 +130,10 @@ class MetadataField(JsonField):
         if not isinstance(data, Mapping):
             raise serializers.ValidationError("Expected an object.", code="invalid")
         return dict(MetadataSerializer().run_validation(data))
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Return the field's schema."""
+        return dict(auto_schema.resolve_serializer(MetadataSerializer, direction).ref)
 
 
 class BookPatchSerializer(StrictSerializer):
@@ -142,17 +145,6 @@ class BookPatchSerializer(StrictSerializer):
             "null restores the file's value."
         )
     )
-
-
-class MetadataScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe metadata in the OpenAPI schema."""
-
-    target_class = "synth.api.books.metadata_fields.MetadataField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        found: dict[str, Any] = auto_schema.resolve_serializer(MetadataSerializer, direction).ref
-        return found
 
 
 def _is_day(text: str) -> bool:

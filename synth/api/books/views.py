@@ -42,7 +42,6 @@ from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
 from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
 from synth.transitions.books import change_metadata
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
 from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, list_rows, read_body
 from ttsweb.http.schema import problems
 
@@ -108,42 +107,6 @@ class BooksView(ListView[BookSource]):
             on_saved=on_saved,
         )
         return BOOK.answer(request, book.pk, status=202 if is_new else 200)
-
-
-class BookView(APIView):
-    """One book."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="get_book",
-        parameters=CONDITIONAL_PARAMETERS,
-        responses={200: BookSerializer, **UNCHANGED, **problems(400, 401, 404)},
-    )
-    def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Return a book and its progress."""
-        return BOOK.poll(request, book_id, may_wait=False)
-
-    @extend_schema(
-        operation_id="change_book",
-        request=BookPatchSerializer,
-        responses={200: BookSerializer, **problems(400, 401, 404)},
-    )
-    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Change a book's title, authors and other metadata.
-
-        Files that are made after this have them.
-        """
-        book = find_book(request, book_id)
-        change_metadata(book.pk, read_body(request, BookPatchSerializer)["metadata"])
-        return BOOK.shown(request, book_id)
-
-    @extend_schema(operation_id="delete_book", responses={204: None, **problems(400, 401, 404)})
-    def delete(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Delete a book in any state, with its job and all files."""
-        check_query(request, ())
-        delete_book(find_book(request, book_id))
-        return Response(status=204)
 
 
 class BookPlanView(APIView):
@@ -309,3 +272,22 @@ BOOK_ACTIONS = {
         409,
     ),
 }
+
+
+class BookView(APIView):
+    """One book."""
+
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    get = BOOK.getter("get_book", "Return a book and its progress.", is_conditional=True)
+    patch = BOOK.changer(
+        "change_book",
+        "Change a book's title, authors and other metadata.\n\nFiles that are made after this have "
+        "them.",
+        lambda request, book, asked: change_metadata(book.pk, asked["metadata"]),
+        BookPatchSerializer,
+        is_partial=False,
+    )
+    delete = BOOK.deleter(
+        "delete_book", "Delete a book in any state, with its job and all files.", delete_book
+    )
