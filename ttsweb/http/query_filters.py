@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import Any
 
 from django.db.models import Q
+from django.utils.dateparse import parse_datetime
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.fields import empty
@@ -100,7 +103,9 @@ def names_filter(
     )
 
 
-def id_filter(noun: str, condition: Callable[[uuid.UUID], Q] | None = None) -> Filter:
+def id_filter(
+    noun: str, condition: Callable[[uuid.UUID], Q] | None = None, *, help_text: str = ""
+) -> Filter:
     """Return a filter by the id of a noun."""
 
     def read(text: str) -> uuid.UUID:
@@ -109,7 +114,7 @@ def id_filter(noun: str, condition: Callable[[uuid.UUID], Q] | None = None) -> F
         except ValueError as error:
             raise ValidationError(f"Expected the id of a {noun}.") from error
 
-    return Filter(read, condition, schema=UUID, help_text=f"Id of a {noun}.")
+    return Filter(read, condition, schema=UUID, help_text=help_text or f"Id of a {noun}.")
 
 
 def ids_filter(nouns: str, most: int) -> Filter:
@@ -145,6 +150,29 @@ def truth_filter(
     texts = {"type": "string", "enum": ["true", "false"]}
     schema = texts if is_text else {"type": "boolean"}
     return Filter(read, condition, schema=schema, help_text=help_text)
+
+
+def moment_filter(lookup: str) -> Filter:
+    """Return a filter by a moment with its zone."""
+    return Filter(
+        _read_moment,
+        lambda moment: Q(**{lookup: moment}),
+        schema=MOMENT,
+        help_text="A time with its zone, such as 2026-01-31T12:00:00Z.",
+    )
+
+
+def _read_moment(value: str) -> dt.datetime:
+    """Return a moment; one without a zone could mean several."""
+    moment: dt.datetime | None = None
+    with suppress(ValueError):
+        # A plus sign in a query is a blank unless it was escaped.
+        moment = parse_datetime(value.replace(" ", "+") if value.count(" ") == 1 else value)
+    if moment is None or moment.tzinfo is None:
+        raise ValidationError("Expected a time with its zone, such as 2026-01-31T12:00:00Z.")
+    with suppress(OverflowError):  # of the year 1 or 9999, whose UTC would lie outside of them
+        return moment.astimezone(dt.UTC)
+    raise ValidationError("Expected a time with a year from 2 to 9998.")
 
 
 def check_list_query(request: Request, filters: type[Serializer[Any]]) -> None:

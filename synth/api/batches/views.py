@@ -34,7 +34,7 @@ from synth.api.batches.requests import (
     BatchOptionsSerializer,
 )
 from synth.api.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
-from synth.api.jobs.filters import MOMENT_HELP, JobFilterSerializer
+from synth.api.jobs.filters import STATUSES
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
 from synth.batches import actions
 from synth.batches.texts import BatchRejectedError, submit_batch
@@ -52,14 +52,7 @@ from ttsweb.http.nouns import (
     without_file,
 )
 from ttsweb.http.pagination import ItemCursorPagination
-from ttsweb.http.query_filters import (
-    MOMENT,
-    DescribedField,
-    check_list_query,
-    read_choices,
-    read_condition,
-    some_of,
-)
+from ttsweb.http.query_filters import check_list_query, moment_filter, names_filter, read_condition
 from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
@@ -68,42 +61,18 @@ from ttsweb.refusals import POLL_SECONDS
 class BatchFilterSerializer(serializers.Serializer[Any]):
     """The filters of the list of batches, as a condition."""
 
-    status = DescribedField(
-        schema=some_of(RenderJob.Status.values),
-        required=False,
-        help_text="One or more statuses, separated by commas.",
-    )
-    created_after = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
-    created_before = DescribedField(schema=MOMENT, required=False, help_text=MOMENT_HELP)
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses."""
-        return Q(status__in=read_choices(value, RenderJob.Status.values))
-
-    def validate_created_after(self, value: str) -> Q:
-        """Return the condition for what came after a moment."""
-        return JobFilterSerializer().validate_created_after(value)
-
-    def validate_created_before(self, value: str) -> Q:
-        """Return the condition for what came before a moment."""
-        return JobFilterSerializer().validate_created_before(value)
+    status = names_filter(RenderJob.Status.values, STATUSES)
+    created_after = moment_filter("created_at__gt")
+    created_before = moment_filter("created_at__lt")
 
 
 class ItemFilterSerializer(serializers.Serializer[Any]):
     """The filters of a batch's items, as a condition."""
 
-    status = DescribedField(
-        schema=some_of(RenderJob.Status.values),
-        required=False,
-        help_text="One or more statuses, separated by commas.",
-    )
+    status = names_filter(RenderJob.Status.values, STATUSES)
     custom_id = serializers.CharField(
         required=False, trim_whitespace=False, help_text="The `custom_id` of one item."
     )
-
-    def validate_status(self, value: str) -> Q:
-        """Return the condition for statuses."""
-        return Q(status__in=read_choices(value, RenderJob.Status.values))
 
     def validate_custom_id(self, value: str) -> Q:
         """Return the condition for a name."""
