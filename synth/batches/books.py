@@ -21,8 +21,10 @@ from synth.batches.entries import (
     BadEntryError,
     Entry,
     ItemError,
+    entries_rejected,
     errors_of,
     read_fields,
+    told_errors,
     too_many,
     with_defaults,
 )
@@ -36,8 +38,6 @@ from ttsweb import leases
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem
 from voices.access import find_voice
-
-MAX_TOLD_ERRORS = 100
 
 
 @dataclass(frozen=True)
@@ -84,41 +84,14 @@ def check_entries(
 
 
 def rejected(bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
-    """Return the answer that names what is wrong with which entries, up to a hundred errors."""
-    told = told_errors(bad)
-    few = (
-        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
-        if len(told) > MAX_TOLD_ERRORS
-        else ""
-    )
-    return ApiProblem(
-        400,
+    """Return the answer that names what is wrong with which entries."""
+    entries = counted(num_entries, "entry", "entries")
+    return entries_rejected(
         "book_batch_entries_invalid",
-        f"{len(bad)} of {counted(num_entries, 'entry', 'entries')} are invalid, so nothing "
-        f"was created; {told[0]['detail']}{few} Correct these entries, or send "
-        "on_error=skip to create the others.",
-        errors=told[:MAX_TOLD_ERRORS],
+        f"{len(bad)} of {entries} are invalid, so nothing was created",
+        "Correct these entries, or send on_error=skip to create the others.",
+        told_errors(bad, Batch.Kind.BOOKS),
     )
-
-
-def told_errors(bad: Sequence[BadEntry]) -> list[dict[str, Any]]:
-    """Return every error of every bad entry, with its place."""
-    return [_told(one.entry, error) for one in bad for error in one.errors]
-
-
-def _told(entry: Entry, error: ItemError) -> dict[str, Any]:
-    given = entry.fields.get("file")
-    named = f" (file {given[:200]!r})" if isinstance(given, str) else ""
-    place = f"entry {entry.index}" if entry.line is None else f"line {entry.line}"
-    at = f"entries.{entry.index}"
-    said = f"{error.attr}: " if error.attr else ""
-    return {
-        "attr": f"{at}.{error.attr}" if error.attr else at,
-        "code": error.code,
-        "detail": f"{place}{named}: {said}{error.detail}",
-        "line": entry.line,
-        "index": entry.index,
-    }
 
 
 class _Checker:
@@ -341,7 +314,7 @@ def _write(batch: Batch, checked: CheckedEntries, *, first: int) -> None:
 
 def _skipped(report: Mapping[str, Any], checked: CheckedEntries) -> dict[str, Any]:
     """Return what the summary keeps of entries that were not taken."""
-    skipped = [*report.get("skipped", []), *told_errors(checked.bad)]
+    skipped = [*report.get("skipped", []), *told_errors(checked.bad, Batch.Kind.BOOKS)]
     kept = [
         {name: _writable(value) for name, value in one.items()} for one in skipped[:MOST_SKIPPED]
     ]

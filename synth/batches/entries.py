@@ -19,7 +19,8 @@ from synth.api.fields import StrictNumberField
 from synth.api.option_fields import JsonField, RetentionField, StrictBooleanField
 from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS
 from synth.jobs.rejections import SubmitRejectedError
-from ttsweb.http.api import error_items
+from synth.models import Batch
+from ttsweb.http.api import ApiProblem, error_items
 from ttsweb.http.parsers import read_json
 
 MAX_BATCH_BOOKS = 1_000  # of one batch, whose report lists each of them
@@ -68,6 +69,47 @@ class BadEntry:
     entry: Entry
     errors: list[ItemError]
     custom_id: str = ""
+
+
+# How a request calls its list of entries, one of them, and the field that names one.
+_WORDS = {
+    Batch.Kind.TEXTS: ("items", "item", "custom_id"),
+    Batch.Kind.BOOKS: ("entries", "entry", "file"),
+}
+MAX_TOLD_ERRORS = 100
+
+
+def told_errors(bad: Sequence[BadEntry], kind: Batch.Kind) -> list[dict[str, Any]]:
+    """Return every error of every bad entry, with its place."""
+    return [_told(one.entry, error, *_WORDS[kind]) for one in bad for error in one.errors]
+
+
+def _told(entry: Entry, error: ItemError, items: str, item: str, name: str) -> dict[str, Any]:
+    given = entry.fields.get(name)
+    named = f" ({name} {given[:200]!r})" if isinstance(given, str) else ""
+    place = f"{item} {entry.index}" if entry.line is None else f"line {entry.line}"
+    at = f"{items}.{entry.index}"
+    said = f"{error.attr}: " if error.attr else ""
+    return {
+        "attr": f"{at}.{error.attr}" if error.attr else at,
+        "code": error.code,
+        "detail": f"{place}{named}: {said}{error.detail}",
+        "line": entry.line,
+        "index": entry.index,
+    }
+
+
+def entries_rejected(
+    code: str, summary: str, advice: str, told: Sequence[dict[str, Any]]
+) -> ApiProblem:
+    """Return the answer that names what is wrong with which entries, up to a hundred errors."""
+    few = (
+        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
+        if len(told) > MAX_TOLD_ERRORS
+        else ""
+    )
+    detail = f"{summary}; {told[0]['detail']}{few} {advice}"
+    return ApiProblem(400, code, detail, errors=list(told[:MAX_TOLD_ERRORS]))
 
 
 class BadEntryError(Exception):

@@ -11,7 +11,7 @@ from django.core.files.uploadedfile import UploadedFile
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
-from synth.accounts.access import visible_batches
+from synth.api.batches.finding import find_batch
 from synth.api.book_batches.requests import last_part
 from synth.api.books.options import BookFormSerializer
 from synth.audiobooks.uploads import upload_book
@@ -20,7 +20,6 @@ from synth.batches.entries import with_defaults
 from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, Batch, BatchEntry, BookSource
 from synth.transitions.book_batches import attach_book
-from ttsweb.http.api import ApiProblem
 
 OnSaved = Callable[[BookSource], None]
 _OF_UPLOAD = ("file", "book_batch", "entry")
@@ -138,12 +137,7 @@ def _batch_of(request: Request) -> Batch:
         batch_id = uuid.UUID(str(data["book_batch"]))
     except ValueError:
         raise _wrong("book_batch", "Expected the id of a batch of books.") from None
-    batch = visible_batches(request.user, Batch.Kind.BOOKS).filter(pk=batch_id).first()
-    if batch is None:
-        raise ApiProblem(
-            404, "book_batch_not_found", "No batch of books that you may see has this id."
-        )
-    return batch
+    return find_batch(request, batch_id, Batch.Kind.BOOKS)
 
 
 def _has_file(entry: BatchEntry) -> SubmitRejectedError:

@@ -20,15 +20,20 @@ from synth.api.batches.requests import (
     file_of,
 )
 from synth.api.jobs.requests import digest_of_body
-from synth.batches.entries import BadEntry, Entry, entries_of_lines, entries_of_list
+from synth.batches.entries import (
+    Entry,
+    entries_of_lines,
+    entries_of_list,
+    entries_rejected,
+    told_errors,
+)
 from synth.batches.texts import BatchOptions, BatchRejectedError
-from synth.models import PRIORITIES
+from synth.models import PRIORITIES, Batch
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.parsers import BoundedJSONParser
 from ttsweb.http.query_filters import check_not_repeated
 
-MAX_TOLD_ERRORS = 100
 JSON_LINES = ("application/x-ndjson", "application/jsonl")
 
 
@@ -93,43 +98,23 @@ def digest_of_batch(request: Request) -> str:
 
 
 def rejected(error: BatchRejectedError) -> ApiProblem:
-    """Return the answer that names what is wrong with which items, up to a hundred errors."""
-    told = told_errors(error)
-    first = told[0]["detail"]
-    few = (
-        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
-        if len(told) > MAX_TOLD_ERRORS
-        else ""
-    )
-    return ApiProblem(
-        400,
+    """Return the answer that names what is wrong with which items."""
+    items = counted(error.num_items, "item")
+    return entries_rejected(
         "batch_items_invalid",
-        f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered, so "
-        f"nothing was queued; {first}{few} Correct these items, or send on_error=skip to "
-        "queue the others.",
-        errors=told[:MAX_TOLD_ERRORS],
+        f"{len(error.bad)} of {items} cannot be rendered, so nothing was queued",
+        "Correct these items, or send on_error=skip to queue the others.",
+        told_items(error),
     )
 
 
-def told_errors(error: BatchRejectedError) -> list[dict[str, Any]]:
-    """Return every error of every bad item, with its place."""
-    return [_told(one, place) for one in error.bad for place in range(len(one.errors))]
-
-
-def _told(bad: BadEntry, place: int) -> dict[str, Any]:
-    error = bad.errors[place]
-    given = bad.entry.fields.get("custom_id")
-    named = f" (custom_id {given!r})" if isinstance(given, str) else ""
-    at = f"items.{bad.entry.index}"
-    field = f"{error.attr}: " if error.attr else ""
-    return {
-        "attr": f"{at}.{error.attr}" if error.attr else at,
-        "code": error.code,
-        "detail": f"{bad.entry.place}{named}: {field}{error.detail}",
-        "line": bad.entry.line,
-        "index": bad.entry.index,
-        "custom_id": given if isinstance(given, str) else None,
-    }
+def told_items(error: BatchRejectedError) -> list[dict[str, Any]]:
+    """Return every error of every bad item, with its place and its name."""
+    names = [one.entry.fields.get("custom_id") for one in error.bad for _ in one.errors]
+    return [
+        {**told, "custom_id": name if isinstance(name, str) else None}
+        for told, name in zip(told_errors(error.bad, Batch.Kind.TEXTS), names, strict=True)
+    ]
 
 
 class BatchJSONParser(BoundedJSONParser):

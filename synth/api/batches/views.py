@@ -18,6 +18,7 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
 from synth.api.accounts.authentication import key_of
+from synth.api.batches.finding import find_batch
 from synth.api.batches.reading import (
     BatchJSONParser,
     JsonLinesParser,
@@ -241,10 +242,7 @@ class BatchResultsView(APIView):
 
 def _find(request: Request, batch_id: uuid.UUID) -> Batch:
     """Return a batch that this user may see, with its figures, or raise the 404."""
-    batch = visible_batches(request.user, Batch.Kind.TEXTS).filter(pk=batch_id).first()
-    if batch is None:
-        raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
-    return with_figures([batch])[0]
+    return with_figures([find_batch(request, batch_id, Batch.Kind.TEXTS)])[0]
 
 
 BATCH = Noun("batch", BatchSerializer, _find, lambda batch: batch.ended_at is None)

@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches
 from synth.api.accounts.authentication import key_of
+from synth.api.batches.finding import find_batch
 from synth.api.book_batches.reading import Asked, read_more_entries, read_new_batch
 from synth.api.book_batches.requests import (
     ApproveBooksSerializer,
@@ -96,7 +97,8 @@ class BookBatchesView(_FilesMixin, generics.ListAPIView[Batch]):
         """Return the batches."""
         if getattr(self, "swagger_fake_view", False):
             return Batch.objects.none()
-        return _shown(self.request)
+        batches = visible_batches(self.request.user, Batch.Kind.BOOKS)
+        return batches.select_related("owner", "api_key")
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """Return a page of batches with their figures."""
@@ -171,7 +173,7 @@ class BookBatchView(APIView):
     def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Delete a batch in any state, with its books, their jobs and all files."""
         check_query(request, ())
-        acting.delete(find_batch(request, batch_id))
+        acting.delete(_find(request, batch_id))
         return Response(status=204)
 
 
@@ -187,7 +189,7 @@ class BookBatchEntriesView(generics.ListAPIView[BatchEntry]):
         """Return the entries that the query's filters let through."""
         if getattr(self, "swagger_fake_view", False):
             return BatchEntry.objects.none()
-        batch = find_batch(self.request, self.kwargs["batch_id"])
+        batch = _find(self.request, self.kwargs["batch_id"])
         condition = read_condition(self.request, EntryFilterSerializer)
         entries = with_state(BatchEntry.objects.filter(batch=batch)).filter(condition)
         return entries.select_related("book__job", "book__sample_job")
@@ -217,7 +219,7 @@ class BookBatchEntriesView(generics.ListAPIView[BatchEntry]):
     def post(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Add entries to an open batch. With `reject`, all are added or none."""
         check_query(request, ())
-        batch = find_batch(request, batch_id)
+        batch = _find(request, batch_id)
         asked = read_more_entries(request)
         add_entries(
             batch,
@@ -238,7 +240,7 @@ class BookBatchReportView(APIView):
     def get(self, request: Request, batch_id: uuid.UUID) -> Response:
         """Return the report of a batch that has ended, book by book."""
         check_query(request, ())
-        batch = find_batch(request, batch_id)
+        batch = _find(request, batch_id)
         if batch.ended_at is None:
             raise ApiProblem(
                 409,
@@ -249,19 +251,9 @@ class BookBatchReportView(APIView):
         return Response(ReportSerializer(batch.report).data)
 
 
-def find_batch(request: Request, batch_id: uuid.UUID) -> Batch:
+def _find(request: Request, batch_id: uuid.UUID) -> Batch:
     """Return a batch that this user may see, with its figures, or raise the 404."""
-    batch = _shown(request).filter(pk=batch_id).first()
-    if batch is None:
-        raise ApiProblem(
-            404, "book_batch_not_found", "No batch of books that you may see has this id."
-        )
-    return with_figures([batch])[0]
-
-
-def _shown(request: Request) -> QuerySet[Batch]:
-    batches = visible_batches(request.user, Batch.Kind.BOOKS)
-    return batches.select_related("owner", "api_key")
+    return with_figures([find_batch(request, batch_id, Batch.Kind.BOOKS)])[0]
 
 
 def _take_files(request: Request, batch: Batch, asked: Asked) -> bool:
@@ -284,9 +276,7 @@ def _take_files(request: Request, batch: Batch, asked: Asked) -> bool:
     return took_some
 
 
-BOOK_BATCH = Noun(
-    "book-batch", BookBatchSerializer, find_batch, lambda batch: batch.ended_at is None
-)
+BOOK_BATCH = Noun("book-batch", BookBatchSerializer, _find, lambda batch: batch.ended_at is None)
 BOOK_BATCH_ACTIONS = {
     "close": BOOK_BATCH.action(
         "close_book_batch",

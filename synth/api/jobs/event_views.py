@@ -10,7 +10,8 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_batches, visible_jobs
+from synth.accounts.access import visible_jobs
+from synth.api.batches.finding import batch_missing, find_batch
 from synth.api.jobs.event_rows import read_changed
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, BadEventIdError, Seen
@@ -86,10 +87,10 @@ class BatchEventsView(APIView):
         when a retry queues it again.
         """
         check_query(request, ())
-        batch = visible_batches(request.user, Batch.Kind.TEXTS).filter(pk=batch_id).first()
-        answer = _told(request, batch, ENDED, batch.items_total) if batch else None
+        batch = find_batch(request, batch_id, Batch.Kind.TEXTS)
+        answer = _told(request, batch, ENDED, batch.items_total)
         if answer is None:
-            raise ApiProblem(404, "batch_not_found", "No batch that you may see has this id.")
+            raise batch_missing(Batch.Kind.TEXTS)
         return answer
 
 
@@ -108,12 +109,10 @@ class BookBatchEventsView(APIView):
         its entry's state changes.
         """
         check_query(request, ())
-        batch = visible_batches(request.user, Batch.Kind.BOOKS).filter(pk=batch_id).first()
-        answer = _told(request, batch, ENTRY_STATES, batch.entries.count()) if batch else None
+        batch = find_batch(request, batch_id, Batch.Kind.BOOKS)
+        answer = _told(request, batch, ENTRY_STATES, batch.entries.count())
         if answer is None:
-            raise ApiProblem(
-                404, "book_batch_not_found", "No batch of books that you may see has this id."
-            )
+            raise batch_missing(Batch.Kind.BOOKS)
         return answer
 
 
