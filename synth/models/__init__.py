@@ -11,6 +11,7 @@ from synth.models.jobs import Chapter as Chapter
 from synth.models.jobs import Export as Export
 from synth.models.jobs import ExportCues as ExportCues
 from synth.models.jobs import JobVoice as JobVoice
+from synth.models.jobs import LaneTurn as LaneTurn
 from synth.models.jobs import LiveChunk as LiveChunk
 from synth.models.jobs import RenderedDay as RenderedDay
 from synth.models.jobs import RenderJob as RenderJob
@@ -20,7 +21,6 @@ from synth.models.jobs import Take as Take
 from synth.models.jobs import WorkerStatus as WorkerStatus
 from synth.models.keys import ApiKey as ApiKey
 from synth.models.keys import default_scopes as default_scopes
-from synth.models.lanes import LaneTurn as LaneTurn
 from synth.models.lexicons import Lexicon as Lexicon
 from synth.models.lexicons import LexiconEntry as LexiconEntry
 from synth.models.webhooks import WebhookDelivery as WebhookDelivery

@@ -1,4 +1,4 @@
-"""Store what is rendered: jobs, chapters, segments, takes, exports. Keys are in key_models."""
+"""Store what is rendered: jobs, chapters, segments, takes, exports, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -403,3 +403,19 @@ class SweepTurn(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class LaneTurn(models.Model):
+    """When a worker last took segments of a lane in a class of priority; orders equal lanes."""
+
+    priority = models.PositiveSmallIntegerField()
+    lane = models.CharField(max_length=40, blank=True)
+    turn_at = models.DateTimeField()
+
+    class Meta:
+        constraints = (
+            models.UniqueConstraint(fields=("priority", "lane"), name="lane_turn_unique"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.lane} in {self.priority}"

@@ -1,15 +1,21 @@
-"""Make, change and delete endpoints; what waits for one that is off is not sent any more."""
+"""Make, change and delete endpoints; let go of old deliveries and of secrets that sign no more.
+
+What waits for an endpoint that is off is not sent any more.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
-from synth.models import WebhookEndpoint
+from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
 from synth.transitions import fail_deliveries_to
+from synth.webhooks.signing import PREVIOUS_SIGNS_FOR
+from ttsweb import leases
 from ttsweb.refusals import RefusedError
 
 MOST_ENDPOINTS = 20
@@ -51,3 +57,15 @@ def delete_endpoint(endpoint: WebhookEndpoint) -> None:
     with transaction.atomic():
         fail_deliveries_to(endpoint)
         endpoint.delete()
+
+
+KEPT_FOR = dt.timedelta(days=30)
+
+
+def forget_webhooks() -> int:
+    """Delete deliveries that ended KEPT_FOR ago, and previous secrets; return how many of both."""
+    now = leases.database_now()
+    ended = WebhookDelivery.objects.filter(finished_at__lt=now - KEPT_FOR)
+    deleted, _ = ended.delete()
+    rotated = WebhookSecret.objects.filter(rotated_at__lt=now - PREVIOUS_SIGNS_FOR)
+    return deleted + rotated.exclude(encrypted_previous="").update(encrypted_previous="")

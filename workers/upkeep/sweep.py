@@ -27,7 +27,7 @@ from synth.batches.turns import advance_batches
 from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
 from synth.models import Batch, LiveChunk, RenderJob, WorkerStatus
 from synth.transitions.files import end_live
-from synth.webhooks.keeping import forget_webhooks
+from synth.webhooks.endpoints import forget_webhooks
 from ttsweb import leases
 from ttsweb.storage import TEMPORARY_SUFFIX
 from ttsweb.work import send

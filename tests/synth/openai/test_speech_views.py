@@ -394,7 +394,7 @@ def test_without_waiting_the_first_answer_is_the_last(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_voice("Ada")
-    monkeypatch.setattr("synth.openai.speech_answer.OPENAI_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("synth.openai.speech_views.OPENAI_WAIT_SECONDS", 0.0)
 
     answer = post(api)
 

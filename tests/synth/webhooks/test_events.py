@@ -18,8 +18,8 @@ from synth.models import RenderJob, WebhookDelivery
 from synth.transitions import cancel_job
 from synth.transitions.batches import finish_batch
 from synth.transitions.jobs import end_job
+from synth.webhooks.endpoints import forget_webhooks
 from synth.webhooks.events import tell_test
-from synth.webhooks.keeping import forget_webhooks
 from tests.factories import (
     claim_row,
     make_batch,

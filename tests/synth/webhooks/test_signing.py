@@ -11,7 +11,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from synth.models import WebhookSecret
-from synth.webhooks.keeping import forget_webhooks
+from synth.webhooks.endpoints import forget_webhooks
 from synth.webhooks.signing import (
     new_secret,
     previous_until,
