@@ -130,12 +130,12 @@ def test_every_path_under_api_that_the_guide_asks_is_described() -> None:
 
 def test_codes_of_refusals_are_those_of_the_guide_s_table() -> None:
     rows = re.findall(r"^\| (`[^|]+`) \|", read("errors.md"), re.MULTILINE)
-    told = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
+    answer = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
     raised, written = codes_of_refusals(), strings_of_the_code()
 
     assert len(raised) >= 150
-    assert sorted(raised - told) == []
-    assert sorted(told - written - FRAMEWORK_CODES) == []
+    assert sorted(raised - answer) == []
+    assert sorted(answer - written - FRAMEWORK_CODES) == []
 
 
 def test_every_method_that_the_api_guide_calls_is_the_client_s() -> None:

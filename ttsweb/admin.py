@@ -35,9 +35,9 @@ class WithoutLinksMixin:
         self, objs: Any, request: HttpRequest
     ) -> tuple[list[Any], dict[str, int], set[str], list[str]]:
         """Return what the page lists before deleting."""
-        told, counts, missing, kept = super().get_deleted_objects(objs, request)  # type: ignore[misc]  # a mixin
+        listed, counts, missing, kept = super().get_deleted_objects(objs, request)  # type: ignore[misc]  # a mixin
         counts = {name: count for name, count in counts.items() if _LINK not in name}
-        return _without_links(told), counts, missing, kept
+        return _without_links(listed), counts, missing, kept
 
 
 @admin.register(User)
@@ -150,8 +150,8 @@ class ApiKeyAdmin(NounAdmin):
         self.message_user(request, text, messages.WARNING)
 
 
-def _without_links(told: list[Any]) -> list[Any]:
+def _without_links(listed: list[Any]) -> list[Any]:
     """Return a nested list of sentences without those of rows that only link two others."""
-    rest = (one for one in told if isinstance(one, list) or f"{_LINK}:" not in str(one))
+    rest = (one for one in listed if isinstance(one, list) or f"{_LINK}:" not in str(one))
     cleaned = [_without_links(one) if isinstance(one, list) else one for one in rest]
     return [one for one in cleaned if one != []]

@@ -60,10 +60,10 @@ def assemble(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
                 if claim.is_lost:
                     continue
                 files[claim.fence] = _make(process, claim, make)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001
                 settle_error(process, claim, error, _settle_known)
         _finish(process, files, held)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         for claim in claims:
             settle_error(process, claim, error, _settle_known)
     finally:
@@ -138,7 +138,7 @@ def _finish(
         return
     try:
         settled = retry_while_away(partial(transitions.finish_exports, files))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if len(files) == 1:
             settle_error(process, held[next(iter(files))], error, _settle_known)
             return

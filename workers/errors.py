@@ -105,7 +105,7 @@ def settle_errors(process: WorkerProcess, claim: HeldClaim, known: Known) -> Ite
     """Settle what goes wrong in a `with` block by its claim, and forget the claim after it."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         settle_error(process, claim, error, known)
     finally:
         process.held.drop(claim)

@@ -136,7 +136,7 @@ def _run(folder: GoldenFolder, name: str, check: Check) -> Iterator[CaseResult]:
         for result in check(folder):
             last = result.case
             yield result
-    except Exception as error:  # one broken check must not hide what the others find
+    except Exception as error:  # one broken check must not hide what the others find  # noqa: BLE001
         found = f"{type(error).__name__}: {error}".splitlines()[0]
         yield CaseResult(name, f"after {last}", "no exception", found, False)
 

@@ -31,7 +31,7 @@ def check_kernels(context: Context, dtype: torch.dtype) -> Found:
         try:
             with poisoned_memory():
                 wrong = compare(_tuple(case.kernel()), _tuple(case.torch_form()))
-        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on
+        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on  # noqa: BLE001
             found.mismatches.append(f"{name}: {first_line(error)}")
             continue
         passed = wrong <= ALLOWED[dtype]

@@ -128,7 +128,7 @@ def measure_kernels(context: Context) -> Found:
                 seconds_of(run, context.device, num_bytes=case.num_bytes)
                 for run in (case.kernel, case.torch_form)
             )
-        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on
+        except Exception as error:  # of torch, or of whatever compiles the kernel; the others go on  # noqa: BLE001
             found.mismatches.append(f"{case.name} {case.shape}: {first_line(error)}")
             continue
         rows.append(

@@ -140,7 +140,7 @@ class Part:
             found = step.run(context)
         except NotMeasuredError as reason:
             self._write(step, NOT_MEASURED, reason=str(reason))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             lines = traceback.format_exception(error)
             reason_text = f"{type(error).__name__}: {error}".splitlines()[0]
             self._write(step, FAILED, reason=reason_text, traceback="".join(lines))

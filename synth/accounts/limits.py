@@ -12,7 +12,7 @@ from django.db.models import Q, Sum
 from django.db.models.functions import Length
 from django.dispatch import receiver
 
-from synth.accounts.stored_bytes import bytes_of_user, told
+from synth.accounts.stored_bytes import bytes_of_user, in_words
 from synth.models import ApiKey, RenderJob, Segment
 from synth.transitions import UNFINISHED
 from ttsweb.refusals import RefusedError
@@ -68,7 +68,7 @@ def check_voice_bytes(api_key: ApiKey | None, voice: Voice, **_: Any) -> None:
     if stored["total"] > api_key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"With this clip, {stored['total']} bytes would be stored ({told(stored)}), and "
+            f"With this clip, {stored['total']} bytes would be stored ({in_words(stored)}), and "
             f"this API key allows {api_key.max_stored_bytes}. Delete voices, jobs or books, or "
             "send smaller clips.",
             case="upload_above_limit",
@@ -88,7 +88,7 @@ def check_upload_bytes(key: ApiKey | None) -> None:
     if stored["total"] > key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"With this file, {stored['total']} bytes would be stored ({told(stored)}), and "
+            f"With this file, {stored['total']} bytes would be stored ({in_words(stored)}), and "
             f"this API key allows {key.max_stored_bytes}. Delete voices, jobs or books, or "
             "send a smaller file.",
             case="upload_above_limit",
@@ -110,7 +110,7 @@ def check_room(key: ApiKey | None) -> None:
     if stored["total"] >= key.max_stored_bytes:
         raise KeyLimitError(
             "key_limit_stored_bytes",
-            f"{stored['total']} bytes are stored ({told(stored)}), and this API key allows "
+            f"{stored['total']} bytes are stored ({in_words(stored)}), and this API key allows "
             f"{key.max_stored_bytes}. Delete voices, jobs or books first.",
         )
 

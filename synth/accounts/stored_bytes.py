@@ -69,7 +69,7 @@ def owned_by(user_id: int) -> Q:
     return Q(job__owner_id=user_id) | Q(batch__owner_id=user_id)
 
 
-def told(stored: Mapping[str, int]) -> str:
+def in_words(stored: Mapping[str, int]) -> str:
     """Return in words what makes the bytes of a user."""
     parts = [f"{stored[kind]} of {_WORDS[kind]}" for kind in OWN_KINDS if stored[kind]]
     return ", ".join(parts) or "nothing"

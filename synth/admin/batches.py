@@ -22,7 +22,7 @@ from synth.accounts.access import visible_batches
 from synth.admin.cells import WorkAdmin, buttons, live_cell, state_context
 from synth.admin.jobs import cell_context as job_cell_context
 from synth.admin.jobs import text_start
-from synth.api.batches.reading import told_items
+from synth.api.batches.reading import errors_of_items
 from synth.api.batches.requests import REJECT, SKIP
 from synth.api.batches.serializers import eta_of, progress_of, with_figures
 from synth.batches import actions as acting
@@ -121,8 +121,8 @@ class BatchForm(_BatchForm):
         except SubmitRejectedError as error:
             self.add_error("file", forms.ValidationError(str(error), code=error.code))
         except BatchRejectedError as error:
-            for told in told_items(error)[:SHOWN_ERRORS]:
-                self.add_error("file", forms.ValidationError(told["detail"], code=told["code"]))
+            for shown in errors_of_items(error)[:SHOWN_ERRORS]:
+                self.add_error("file", forms.ValidationError(shown["detail"], code=shown["code"]))
             summary = f"{len(error.bad)} of {counted(error.num_items, 'item')} cannot be rendered."
             self.add_error("file", forms.ValidationError(summary, code="batch_items_invalid"))
         return cleaned

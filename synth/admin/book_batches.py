@@ -37,13 +37,13 @@ WORST_FIRST = (
 def _cell_context(batch: Any) -> dict[str, Any]:
     """Return what the cells of a batch and the state on its page show."""
     shown = BookBatchSerializer(batch if hasattr(batch, "figures") else with_figures([batch])[0])
-    told: dict[str, Any] = shown.data
-    counts = [(state, count) for state, count in told["counts"].items() if count]
+    data: dict[str, Any] = shown.data
+    counts = [(state, count) for state, count in data["counts"].items() if count]
     return {
         **state_context(
-            told["status"], told["progress"]["share"], _words(told), is_open=batch.ended_at is None
+            data["status"], data["progress"]["share"], _words(data), is_open=batch.ended_at is None
         ),
-        "told": told,
+        "data": data,
         "counts": " · ".join(f"{count:,} {state}" for state, count in counts),
     }
 
@@ -95,18 +95,18 @@ class BookBatchAdmin(WorkAdmin):
     def page_context(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
         """Return how far a batch is, what can be done, and its books, worst first."""
         cells = _cell_context(row)
-        told = cells["told"]
+        data = cells["data"]
         may_control = self.has_control_permission(request)
         page = Paginator(_entries(row), ENTRIES_PER_PAGE).get_page(request.GET.get("page"))
         entries = with_entry_figures(list(page.object_list))
-        names = _buttons(row, told) if may_control else []
+        names = _buttons(row, data) if may_control else []
         return {
             **cells,
             "noun": self.noun,
             "title": str(row),
-            "entries": [_entry(entry, told) for entry in entries],
+            "entries": [_entry(entry, data) for entry in entries],
             "page": page,
-            "audio_length": hours((told["summary"] or {}).get("audio_seconds", 0.0)),
+            "audio_length": hours((data["summary"] or {}).get("audio_seconds", 0.0)),
             "buttons": buttons("book-batch", row, names, "batch", "books"),
             "may_control": may_control,
             "books_page": f"{reverse('admin:synth_booksource_changelist')}?batch={row.pk}",
@@ -121,7 +121,7 @@ def _entries(batch: Batch) -> QuerySet[BatchEntry]:
     return entries.order_by(rank, "index").select_related("book__job", "book__sample_job")
 
 
-def _entry(entry: Any, told: dict[str, Any]) -> dict[str, Any]:
+def _entry(entry: Any, data: dict[str, Any]) -> dict[str, Any]:
     shown = dict(BookBatchEntrySerializer(entry).data)
     plan, progress = shown["plan"] or {}, shown["progress"]
     words = []
@@ -132,7 +132,7 @@ def _entry(entry: Any, told: dict[str, Any]) -> dict[str, Any]:
         words.append(hours(progress["audio_seconds"]))
     elif plan:
         words.append(f"about {hours(plan['expected_seconds'])}")
-    is_held = entry.state == "sampled" and told["status"] not in ("cancelled", "ended")
+    is_held = entry.state == "sampled" and data["status"] not in ("cancelled", "ended")
     share = progress["share"] if progress is not None else 0.0
     return shown | {
         "pk": entry.pk,
@@ -147,8 +147,8 @@ def _entry(entry: Any, told: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _words(told: dict[str, Any]) -> list[str]:
-    progress = told["progress"]
+def _words(data: dict[str, Any]) -> list[str]:
+    progress = data["progress"]
     spoken, expected = hours(progress["audio_seconds"]), hours(progress["expected_seconds"])
     words = [
         f"{progress['books_ended']} of {counted(progress['books_total'], 'book')}",
@@ -161,14 +161,14 @@ def _words(told: dict[str, Any]) -> list[str]:
     return words
 
 
-def _buttons(batch: Batch, told: dict[str, Any]) -> list[str]:
+def _buttons(batch: Batch, data: dict[str, Any]) -> list[str]:
     """Return what can be done with a batch now."""
     if batch.ended_at is not None:
         return ["retry"]
     if batch.cancelled_at is not None:
         return []
     return [
-        *(["approve"] if told["counts"]["sampled"] else []),
+        *(["approve"] if data["counts"]["sampled"] else []),
         "resume" if batch.paused_at is not None else "pause",
         "cancel",
         *(["close"] if batch.closed_at is None else []),

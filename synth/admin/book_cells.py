@@ -46,13 +46,13 @@ def words_of(book: BookSource) -> list[str]:
             return []
         included, total = book.figures.get("included", 0), book.figures.get("chapters", 0)
         return [f"{included} of {counted(total, 'chapter')}", f"about {hours(expected)}"]
-    told: Progress = progressed(book).progress
-    words = [f"{told.chapters_done} of {counted(told.chapters_total, 'chapter')}"]
+    progress: Progress = progressed(book).progress
+    words = [f"{progress.chapters_done} of {counted(progress.chapters_total, 'chapter')}"]
     if status in ("succeeded", "partial"):
-        return [*words, hours(book.job.audio_seconds or told.audio_seconds)]
-    words.append(f"{hours(told.audio_seconds)} of about {hours(expected)}")
-    if told.eta_seconds is not None:
-        words.append(f"about {hours(told.eta_seconds)} left")
+        return [*words, hours(book.job.audio_seconds or progress.audio_seconds)]
+    words.append(f"{hours(progress.audio_seconds)} of about {hours(expected)}")
+    if progress.eta_seconds is not None:
+        words.append(f"about {hours(progress.eta_seconds)} left")
     elif status == "running":
         words.append(WITHOUT_ETA)
     return words
@@ -188,8 +188,8 @@ def plot_of(report: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _measured(report: dict[str, Any]) -> list[dict[str, Any]]:
-    told = report.get("chapters")
-    return told if isinstance(told, list) else []
+    chapters = report.get("chapters")
+    return chapters if isinstance(chapters, list) else []
 
 
 def _row(job: RenderJob, row: Any, marks: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from synth.audiobooks.metadata import told_of
+from synth.audiobooks.metadata import metadata_of_file
 from synth.audiobooks.plans import Passage, Script, SpokenChapter
 from synth.books.book import StoredBookError, count_chars
 from synth.books.cast import Casting, Role, RoleKind
@@ -68,16 +68,16 @@ def credits_of(book: BookSource) -> BookCredits:
         FileNotFoundError, StoredBookError: what was read of it is not there any more.
     """
     templates = {field: book.production.get(field, "") for field in TITLES}
-    told = {**told_of(book), **book.metadata} if any(templates.values()) else {}
-    language = str(told.get("language", ""))
+    metadata = {**metadata_of_file(book), **book.metadata} if any(templates.values()) else {}
+    language = str(metadata.get("language", ""))
     values = {
-        "title": str(told.get("title", "")),
-        "subtitle": str(told.get("subtitle", "")),
-        "authors": names_of(tuple(told.get("authors", ())), language=language),
-        "publisher": str(told.get("publisher", "")),
-        "year": year_of(str(told.get("date", ""))),
+        "title": str(metadata.get("title", "")),
+        "subtitle": str(metadata.get("subtitle", "")),
+        "authors": names_of(tuple(metadata.get("authors", ())), language=language),
+        "publisher": str(metadata.get("publisher", "")),
+        "year": year_of(str(metadata.get("date", ""))),
     }
-    return BookCredits(templates, values, tuple(told.get("narrators", ())), language)
+    return BookCredits(templates, values, tuple(metadata.get("narrators", ())), language)
 
 
 def credits_report(book: BookSource, voices: Sequence[str]) -> tuple[dict[str, str], list[str]]:

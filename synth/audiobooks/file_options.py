@@ -91,8 +91,8 @@ def audio_format(kind: str, form: str | None) -> str:
 
 def first_chapter(book: BookSource) -> int:
     """Return the index of the first chapter that is the book's own, and no credits."""
-    told = book.started.get("chapters", [])
-    return next((index for index, one in enumerate(told) if one["source_chars"]), 0)
+    chapters = book.started.get("chapters", [])
+    return next((index for index, one in enumerate(chapters) if one["source_chars"]), 0)
 
 
 def _usual_format(kind: str, preset: str, book: BookSource) -> str | None:

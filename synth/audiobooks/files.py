@@ -73,20 +73,20 @@ class BookContent:
     def digest(self, chapter: int | None = None) -> str:
         """Return what a file that is made now is made of."""
         chapters = self.there(chapter)
-        told: list[object] = [self.base, [(one.index, one.title, one.digest) for one in chapters]]
+        parts: list[object] = [self.base, [(one.index, one.title, one.digest) for one in chapters]]
         if chapter is not None and any(one.is_levelled for one in chapters):
             # The gain of a voice is measured over all chapters that are there, so that a take of
             # another chapter may make this one's file sound otherwise.
-            told.append([(one.index, one.digest) for one in self.there()])
-        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+            parts.append([(one.index, one.digest) for one in self.there()])
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def content_of(book: BookSource, job: RenderJob) -> BookContent:
     """Return what the files of a started book would be made of now, by three queries."""
     voices = JobVoice.objects.filter(job=job.pk).order_by("speaker")
     spoken_by = list(voices.values_list("speaker", "version_id", "version__voice__name", "role"))
-    told = [job.speed, book.book_key, book.cover_key, book.metadata, spoken_by]
-    base = hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+    parts = [job.speed, book.book_key, book.cover_key, book.metadata, spoken_by]
+    base = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
     versions = {speaker: version for speaker, version, *_ in spoken_by}
     narrating = {speaker for speaker, one in versions.items() if one == versions.get(0)}
     titles = dict(job.chapters.values_list("index", "title"))
@@ -326,7 +326,7 @@ def name_of(row: BookFile, book: BookSource) -> FileName:
 def _with_chapter(title: str, row: BookFile, book: BookSource) -> str:
     """Return the book's name, with the chapter's where the file is one chapter's."""
     chapter = row.options.get("chapter")
-    told = book.started.get("chapters", [])
-    if chapter is None or row.kind == Kind.SAMPLE or chapter >= len(told):
+    chapters = book.started.get("chapters", [])
+    if chapter is None or row.kind == Kind.SAMPLE or chapter >= len(chapters):
         return title
-    return f"{title} - {numbered_name(chapter, len(told), told[chapter]['title'])}"
+    return f"{title} - {numbered_name(chapter, len(chapters), chapters[chapter]['title'])}"

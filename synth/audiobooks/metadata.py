@@ -41,7 +41,7 @@ def authors_of(book: BookSource) -> list[str]:
     return list(book.authors if found is None else found)
 
 
-def told_of(book: BookSource) -> dict[str, Any]:
+def metadata_of_file(book: BookSource) -> dict[str, Any]:
     """Return what a book's file says of it, by the names of METADATA_FIELDS.
 
     Of a book that was not read yet that is what its row has.
@@ -52,18 +52,18 @@ def told_of(book: BookSource) -> dict[str, Any]:
     found: dict[str, Any] = {"title": book.title or book.filename, "authors": list(book.authors)}
     if not book.book_key:
         return found
-    told = load_book(book).metadata
+    metadata = load_book(book).metadata
     found |= {
-        "title": told.title or book.filename,
-        "subtitle": told.subtitle,
-        "authors": list(told.authors),
-        "series": told.series,
-        "series_index": told.series_index,
-        "publisher": told.publisher,
-        "date": told.date,
-        "description": told.description,
-        "genres": list(told.subjects),
-        "language": told.language,
-        "rights": told.rights,
+        "title": metadata.title or book.filename,
+        "subtitle": metadata.subtitle,
+        "authors": list(metadata.authors),
+        "series": metadata.series,
+        "series_index": metadata.series_index,
+        "publisher": metadata.publisher,
+        "date": metadata.date,
+        "description": metadata.description,
+        "genres": list(metadata.subjects),
+        "language": metadata.language,
+        "rights": metadata.rights,
     }
     return {name: value for name, value in found.items() if value}

@@ -50,8 +50,8 @@ def proof_of(book: BookSource) -> dict[str, Any]:
     """
     counted = _count(book.job_id) if book.job_id is not None else {}
     chapters = [
-        _chapter(index, told, counted.get(index, ChapterProof()))
-        for index, told in enumerate(book.started.get("chapters", []))
+        _chapter(index, planned, counted.get(index, ChapterProof()))
+        for index, planned in enumerate(book.started.get("chapters", []))
     ]
     sums = {
         name: sum(chapter[name] for chapter in chapters)
@@ -104,9 +104,9 @@ def gap_of(job: RenderJob) -> Gap | None:
     return None
 
 
-def _chapter(index: int, told: dict[str, Any], counted: ChapterProof) -> dict[str, Any]:
+def _chapter(index: int, planned: dict[str, Any], counted: ChapterProof) -> dict[str, Any]:
     """Return a chapter's part; its titles and marks may be characters that the book has not."""
-    source = told["source_chars"]
+    source = planned["source_chars"]
     failed = min(source, counted.failed_chars)
     still_open = min(source - failed, counted.open_chars)
     if not counted.done_chars:  # what only the source has, such as joiners, is not spoken either
@@ -115,18 +115,18 @@ def _chapter(index: int, told: dict[str, Any], counted: ChapterProof) -> dict[st
         else:
             failed = source
     return {
-        "id": told["id"],
+        "id": planned["id"],
         "index": index,
-        "title": told["title"],
+        "title": planned["title"],
         "source_chars": source,
-        "text_chars": told["text_chars"],
+        "text_chars": planned["text_chars"],
         "spoken_chars": source - failed - still_open,
         "failed_chars": failed,
         "open_chars": still_open,
         "segments": counted.segments,
         "short_segments": counted.short[:MOST_NAMED],
-        "is_balanced": counted.text_chars == told["text_chars"]
-        and counted.segments == told["segments"],
+        "is_balanced": counted.text_chars == planned["text_chars"]
+        and counted.segments == planned["segments"],
     }
 
 

@@ -23,8 +23,8 @@ from synth.batches.entries import (
     ItemError,
     entries_rejected,
     errors_of,
+    listed_errors,
     read_fields,
-    told_errors,
     too_many,
     with_defaults,
 )
@@ -90,7 +90,7 @@ def rejected(bad: Sequence[BadEntry], num_entries: int) -> ApiProblem:
         "book_batch_entries_invalid",
         f"{len(bad)} of {entries} are invalid, so nothing was created",
         "Correct these entries, or send on_error=skip to create the others.",
-        told_errors(bad, Batch.Kind.BOOKS),
+        listed_errors(bad, Batch.Kind.BOOKS),
     )
 
 
@@ -314,7 +314,7 @@ def _write(batch: Batch, checked: CheckedEntries, *, first: int) -> None:
 
 def _skipped(report: Mapping[str, Any], checked: CheckedEntries) -> dict[str, Any]:
     """Return what the summary keeps of entries that were not taken."""
-    skipped = [*report.get("skipped", []), *told_errors(checked.bad, Batch.Kind.BOOKS)]
+    skipped = [*report.get("skipped", []), *listed_errors(checked.bad, Batch.Kind.BOOKS)]
     kept = [
         {name: _writable(value) for name, value in one.items()} for one in skipped[:MOST_SKIPPED]
     ]

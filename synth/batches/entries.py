@@ -76,15 +76,15 @@ _WORDS = {
     Batch.Kind.TEXTS: ("items", "item", "custom_id"),
     Batch.Kind.BOOKS: ("entries", "entry", "file"),
 }
-MAX_TOLD_ERRORS = 100
+MAX_SHOWN_ERRORS = 100
 
 
-def told_errors(bad: Sequence[BadEntry], kind: Batch.Kind) -> list[dict[str, Any]]:
+def listed_errors(bad: Sequence[BadEntry], kind: Batch.Kind) -> list[dict[str, Any]]:
     """Return every error of every bad entry, with its place."""
-    return [_told(one.entry, error, *_WORDS[kind]) for one in bad for error in one.errors]
+    return [_listed(one.entry, error, *_WORDS[kind]) for one in bad for error in one.errors]
 
 
-def _told(entry: Entry, error: ItemError, items: str, item: str, name: str) -> dict[str, Any]:
+def _listed(entry: Entry, error: ItemError, items: str, item: str, name: str) -> dict[str, Any]:
     given = entry.fields.get(name)
     named = f" ({name} {given[:200]!r})" if isinstance(given, str) else ""
     place = f"{item} {entry.index}" if entry.line is None else f"line {entry.line}"
@@ -100,16 +100,16 @@ def _told(entry: Entry, error: ItemError, items: str, item: str, name: str) -> d
 
 
 def entries_rejected(
-    code: str, summary: str, advice: str, told: Sequence[dict[str, Any]]
+    code: str, summary: str, advice: str, errors: Sequence[dict[str, Any]]
 ) -> ApiProblem:
     """Return the answer that names what is wrong with which entries, up to a hundred errors."""
     few = (
-        f" Only the first {MAX_TOLD_ERRORS} errors are listed."
-        if len(told) > MAX_TOLD_ERRORS
+        f" Only the first {MAX_SHOWN_ERRORS} errors are listed."
+        if len(errors) > MAX_SHOWN_ERRORS
         else ""
     )
-    detail = f"{summary}; {told[0]['detail']}{few} {advice}"
-    return ApiProblem(400, code, detail, errors=list(told[:MAX_TOLD_ERRORS]))
+    detail = f"{summary}; {errors[0]['detail']}{few} {advice}"
+    return ApiProblem(400, code, detail, errors=list(errors[:MAX_SHOWN_ERRORS]))
 
 
 class BadEntryError(Exception):
@@ -145,10 +145,10 @@ def read_fields(serializer: BaseSerializer[Any], fields: Mapping[str, Any]) -> A
     try:
         return serializer.run_validation(fields)
     except ValidationError as error:
-        told = [
+        errors = [
             ItemError(one["attr"], one["code"], one["detail"]) for one in error_items(error.detail)
         ]
-        raise BadEntryError(told) from error
+        raise BadEntryError(errors) from error
     except APIException as error:
         attr, code = getattr(error, "attr", None), getattr(error, "code", error.default_code)
         raise BadEntryError([ItemError(attr, code, str(error.detail))]) from error

@@ -154,16 +154,16 @@ def _state_of(
     ended = sum(figures.states[state] for state in ENDED_STATES)
     by_place = {(0, entry.place): entry for entry in entries}
 
-    def book_data(key: SegmentKey, told: ClosedSegment) -> dict[str, Any]:
+    def book_data(key: SegmentKey, segment: ClosedSegment) -> dict[str, Any]:
         entry = by_place.get(key)
         return {
             "index": key[1],
             "file": entry.filename if entry else None,
             "book": str(entry.book_id) if entry and entry.book_id else None,
             "job": str(entry.job_id) if entry and entry.job_id else None,
-            "status": told.status,
-            "error_code": told.error_code,
-            "audio_seconds": told.audio_seconds,
+            "status": segment.status,
+            "error_code": segment.error_code,
+            "audio_seconds": segment.audio_seconds,
         }
 
     return JobState(

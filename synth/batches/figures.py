@@ -254,7 +254,7 @@ def outdated_batches(ended: QuerySet[Batch]) -> list[uuid.UUID]:
 
 
 def kept_of(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a batch's report outlasts its end: the entries that were skipped."""
+    """Return what of a batch's report stays after its end: the entries that were skipped."""
     return {"skipped": report["skipped"]} if report.get("skipped") else {}
 
 
@@ -337,7 +337,7 @@ def _row(
     book = entry.book
     job = book.job if book is not None else None
     code, message = error_of(entry)
-    told: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "index": entry.index,
         "file": entry.filename,
         "book": str(book.pk) if book is not None else None,
@@ -356,7 +356,7 @@ def _row(
         "error_message": message,
     }
     if job is not None:
-        told |= {
+        summary |= {
             "audio_seconds": round(job.audio_seconds, 3),
             "real_time_factor": speed_of(job),
             "segments": job.segments_total,
@@ -367,8 +367,8 @@ def _row(
             "files": files.get(job.pk, 0) + bool(job.audio_seconds),
         }
     if book is not None and book.sample_job is not None:
-        told["takes_rendered"] += book.sample_job.takes_rendered
-    return told
+        summary["takes_rendered"] += book.sample_job.takes_rendered
+    return summary
 
 
 def error_of(entry: BatchEntry) -> tuple[str, str]:

@@ -67,9 +67,9 @@ def start_sample(book: BookSource, *, api_key: ApiKey | None = None) -> RenderJo
         order_of(book), format=SAMPLE_FORMAT, bit_rate=None, sample_rate=None, webhook_url=""
     )
     cast = cast_book(replace(script, chapters=(chapter,)), order, Planner(book.owner))
-    told = {"id": chapter.id, "title": chapter.title, "source_chars": chapter.source_chars}
+    sampled = {"id": chapter.id, "title": chapter.title, "source_chars": chapter.source_chars}
     try:
-        return write_cast(cast, lambda: begin_sample(book, cast.job, told), api_key=api_key)
+        return write_cast(cast, lambda: begin_sample(book, cast.job, sampled), api_key=api_key)
     except ChangedMeanwhileError:
         return None
 

@@ -114,8 +114,8 @@ def _guess_reason(section: Section, document: Document, book: Book) -> SkipReaso
     # By words: a book called "It" is not named by "Edith".
     names_title = any(says(text, book.metadata.title) for text in texts[:3])
     if is_front and names_title and num_chars <= _MAX_TITLE_PAGE_CHARS:
-        is_told = any(_is_sentence(placed.block) for placed in section.blocks)
-        return None if is_told else SkipReason.TITLE_PAGE
+        is_prose = any(_is_sentence(placed.block) for placed in section.blocks)
+        return None if is_prose else SkipReason.TITLE_PAGE
     # One such sign may stand in any story; a page of rights has several, or little else.
     signs = {found.casefold() for text in texts for found in _RIGHTS.findall(text)}
     is_rights = len(signs) > 1 or (bool(signs) and num_chars <= _MAX_TITLE_PAGE_CHARS)

@@ -127,7 +127,7 @@ class Engine:
             request = self._request(spec, priority, deadline_seconds)
             if on_audio is not None:
                 request.live = LiveAudio(ChunkSchedule(first=_FIRST_CHUNK), on_audio)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             future: Future[SegmentAudio] = Future()
             future.set_exception(error)
             return future

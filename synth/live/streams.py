@@ -208,7 +208,7 @@ class LivePlayer:
                 if place.is_over:
                     return Outcome.NOTHING
                 if place.window[0] not in listener.states:
-                    self._watcher.hurry()
+                    self._watcher.look_soon()
             try:
                 # Python 3.11's wait_for may lose a cancellation, and nothing would wake this again.
                 async with asyncio.timeout_at(deadline):

@@ -71,7 +71,7 @@ def _newest_first(attempts: dict[uuid.UUID, list[Chunk]]) -> dict[uuid.UUID, lis
 
 
 POLL_SECONDS = 0.15
-HURRY_SECONDS = 0.02  # where a listener has come to segments that were not looked up yet
+SOON_SECONDS = 0.02  # where a listener has come to segments that were not looked up yet
 REST_PER_LOOK = 2.0
 NOTE_SECONDS = 20.0
 
@@ -107,20 +107,20 @@ class LiveWatcher:
         self._note_seconds = min(NOTE_SECONDS, note_seconds)
         self.listeners: set[Listener] = set()
         self._rounds: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()
+        self._soon = asyncio.Event()
 
     def open(self, job_id: uuid.UUID) -> Listener:
         """Return a listener that is told of this job from now on."""
         listener = Listener(job_id)
         self.listeners.add(listener)
-        self._hurry.set()
+        self._soon.set()
         if self._rounds is None or self._rounds.done():
             self._rounds = asyncio.create_task(self._watch())
         return listener
 
-    def hurry(self) -> None:
+    def look_soon(self) -> None:
         """Have the next look soon."""
-        self._hurry.set()
+        self._soon.set()
 
     async def _watch(self) -> None:
         """Look until nobody listens; the thread has one database connection."""
@@ -129,7 +129,7 @@ class LiveWatcher:
         noted_at = loop.time()
         try:
             while self.listeners:
-                self._hurry.clear()
+                self._soon.clear()
                 listeners = list(self.listeners)
                 new = {one.job_id for one in listeners if one.place is None}
                 places = [one.place for one in listeners if one.place is not None]
@@ -147,10 +147,10 @@ class LiveWatcher:
             thread.shutdown(wait=False)  # waiting here would hold up every other request
 
     async def _rest(self, seconds: float) -> None:
-        await asyncio.sleep(HURRY_SECONDS)
+        await asyncio.sleep(SOON_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(POLL_SECONDS, seconds)):
-                await self._hurry.wait()
+                await self._soon.wait()
 
     def _look(
         self, new: Collection[uuid.UUID], wanted: Collection[int], heard: Collection[uuid.UUID]
@@ -173,7 +173,7 @@ class LiveWatcher:
             if one.place is None:
                 order = found.orders.get(one.job_id, ())
                 one.place, one.is_gone = Place(order), not order
-                self._hurry.set()  # their states are still to be looked up
+                self._soon.set()  # their states are still to be looked up
             else:
                 asked = [pk for pk in one.place.window if pk in wanted]
                 one.is_gone = any(pk not in found.states for pk in asked)

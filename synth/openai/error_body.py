@@ -15,8 +15,8 @@ def error_body(status: int, code: str, message: str, *, param: str | None = None
     are replaced.
     """
     kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    told = {"message": _writable(message), "type": kind, "code": code}
-    return {"error": told | {"param": None if param is None else _writable(param)}}
+    error = {"message": _writable(message), "type": kind, "code": code}
+    return {"error": error | {"param": None if param is None else _writable(param)}}
 
 
 def _writable(text: str) -> str:

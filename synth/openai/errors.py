@@ -43,14 +43,14 @@ def error_response(exc: Exception, context: Mapping[str, Any]) -> Response:
             ),
             status=500,
         )
-    told = problem.data
-    attr = next((item["attr"] for item in told["errors"] if item["attr"]), None)
+    data = problem.data
+    attr = next((item["attr"] for item in data["errors"] if item["attr"]), None)
     headers = {name: value for name, value in problem.items() if name.lower() != "content-type"}
     if 400 <= problem.status_code < 500 and problem.status_code not in _WORTH_RETRYING:
         # Where waiting helps, Retry-After says so: a voice that is being encoded.
         headers = ({} if "Retry-After" in headers else NO_RETRY) | headers
     param = _PARAMS.get(attr, attr) if attr else None
-    body = error_body(problem.status_code, told["code"], told["detail"], param=param)
+    body = error_body(problem.status_code, data["code"], data["detail"], param=param)
     answer = Response(body, status=problem.status_code, headers=headers)
     if THEN_HEADER in headers:
         # Django would log an error for every call that waits; this answer is seldom the last one.

@@ -286,16 +286,9 @@ def choose_fairly(priority: int, limit: int, want: Want) -> list[int]:
 
 def _merged(lanes: dict[str, tuple[int, Sequence[int]]]) -> list[int]:
     """Return what the lanes have, each in its order, the lane with the least in flight first."""
-    heap = [(held, place, name, 0) for place, (name, (held, _)) in enumerate(lanes.items())]
-    heapq.heapify(heap)
-    merged = []
-    while heap:
-        held, place, name, taken = heapq.heappop(heap)
-        chosen = lanes[name][1]
-        if taken < len(chosen):
-            merged.append(chosen[taken])
-            heapq.heappush(heap, (held + 1, place, name, taken + 1))
-    return merged
+    places = enumerate(lanes.values())
+    turns = ((held + n, place, pk) for place, (held, pks) in places for n, pk in enumerate(pks))
+    return [pk for _, _, pk in sorted(turns)]
 
 
 def note_turns(priority: int, lanes: Collection[str]) -> None:

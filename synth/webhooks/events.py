@@ -34,16 +34,16 @@ def tell_of_jobs(jobs: Collection[RenderJob], **_: Any) -> None:
     listening = set(rows.values_list("owner_id", flat=True))
     for job in jobs:
         if job.webhook_url or job.owner_id in listening:
-            tell_of_job(job.pk)
+            queue_job_messages(job.pk)
 
 
 @receiver(job_approved)
 def tell_of_approved_job(job: RenderJob, **_: Any) -> None:
     """Queue the messages about a book that is whole after all."""
-    tell_of_job(job.pk)
+    queue_job_messages(job.pk)
 
 
-def tell_of_job(job_id: uuid.UUID) -> int:
+def queue_job_messages(job_id: uuid.UUID) -> int:
     """Queue the messages about a job that has just ended; return how many.
 
     They go to its own URL and to its owner's endpoints. An item of a batch has only the former:

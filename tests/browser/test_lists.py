@@ -88,18 +88,18 @@ def has_row(browser: webdriver.Chrome, key: str) -> None:
 def test_rows_come_change_and_go_while_the_list_is_open(
     admin: webdriver.Chrome, site: Site, name: str
 ) -> None:
-    path, model, make, change, told = LISTS[name]
+    path, model, make, change, answer = LISTS[name]
     admin.get(f"{site.url}/admin/{path}/")
     wait_for(admin, "#changelist")
     with same_page(admin):
         key = make_row(site, make)
         has_row(admin, key)
         row = f'[data-key="row-{key}"]'
-        assert told not in wait_for(admin, row).text
+        assert answer not in wait_for(admin, row).text
         assert len(keys(admin)) <= told_count(admin)  # of several pages one is shown
         rows = f"{_START}{model}.objects.filter(pk={key!r})"
         site.run(f"{rows}.update({change})")
-        wait_words(admin, row, told)
+        wait_words(admin, row, answer)
         site.run(f"{rows}.delete()")
         patient(admin).until(lambda it: key not in keys(it))
 

@@ -196,7 +196,7 @@ def test_errors_have_a_code_and_the_name_of_the_field(client: openai.OpenAI) -> 
         client.audio.speech.create(model="gpt-5", voice="Ada", input=TEXT)
     with pytest.raises(openai.BadRequestError) as too_long:
         client.audio.speech.create(model=MODEL, voice="Ada", input="a" * 4097)
-    with pytest.raises(openai.BadRequestError) as told:
+    with pytest.raises(openai.BadRequestError) as body:
         client.audio.speech.create(model=MODEL, voice="Ada", input=TEXT, instructions="Whisper")
     with pytest.raises(openai.BadRequestError) as unknown:
         client.audio.speech.create(model=MODEL, voice="Ada", input=TEXT, extra_body={"pitch": 2})
@@ -206,7 +206,7 @@ def test_errors_have_a_code_and_the_name_of_the_field(client: openai.OpenAI) -> 
                      ("model_not_found", "model")]  # fmt: skip
     assert (too_long.value.code, too_long.value.param) == ("input_too_long", "input")
     assert "POST /api/v1/jobs" in too_long.value.message
-    assert (told.value.code, told.value.param) == ("instructions_not_supported", "instructions")
+    assert (body.value.code, body.value.param) == ("instructions_not_supported", "instructions")
     assert (unknown.value.code, unknown.value.param) == ("unknown_field", "pitch")
 
 

@@ -257,9 +257,9 @@ def test_bad_row_is_refused_as_by_the_api_and_its_words_stay(
     response = browser.post(ADD, fields(speakers="7 = Bob") | clip_rows(*rows))
 
     form = response.context["adminform"].form
-    told = form.errors.get_json_data()
-    assert [error["code"] for field in told.values() for error in field] == [code]
-    assert set(told) == {"speakers" if code == "voice_ambiguous" else "speaker_clips"}
+    answer = form.errors.get_json_data()
+    assert [error["code"] for field in answer.values() for error in field] == [code]
+    assert set(answer) == {"speakers" if code == "voice_ambiguous" else "speaker_clips"}
     assert rows[-1][2] in response.content.decode()
     assert not RenderJob.objects.exists()
 

@@ -196,7 +196,7 @@ def simulated(
     return sorted(ended, key=lambda one: one.at)
 
 
-def told(ended: list[Ended], file_seconds: float = 0.0) -> list[tuple[float, float | None]]:
+def answer(ended: list[Ended], file_seconds: float = 0.0) -> list[tuple[float, float | None]]:
     """Return after each end the truth, and what is told where anything is."""
     whole = ended[-1].at + file_seconds
     found = []
@@ -251,14 +251,14 @@ def is_known_change(name: str, ended: list[Ended], place: int) -> bool:
 def test_what_is_told_after_the_first_tenth_is_right_within_a_third(name: str) -> None:
     ended = _RUNS[name]
 
-    for place, (truth, time) in enumerate(told(ended)):
+    for place, (truth, time) in enumerate(answer(ended)):
         if time is not None and place >= len(ended) / 10 and is_known_change(name, ended, place):
             assert abs(time - truth) <= WITHIN * truth + 0.01, (place, time, truth)
 
 
 @pytest.mark.parametrize("name", ["one at a time", "varied", "retakes", "a slow start"])
 def test_of_steady_work_something_is_told_before_its_half(name: str) -> None:
-    shown = told(_RUNS[name])
+    shown = answer(_RUNS[name])
 
     assert any(time is not None for _, time in shown[: len(shown) // 2])
 
@@ -400,11 +400,11 @@ def test_of_a_steady_service_a_time_is_told_mostly_and_right_within_a_third(
             started_at=now - dt.timedelta(seconds=second), segments_done=stored
         )
         job.refresh_from_db()
-        told, truth = eta_seconds(job), whole - second
+        answer, truth = eta_seconds(job), whole - second
         late += 1
-        num_told += told is not None
-        if told is not None and abs(told - truth) > WITHIN * truth + 1:
-            wrong.append((second, told, truth))
+        num_told += answer is not None
+        if answer is not None and abs(answer - truth) > WITHIN * truth + 1:
+            wrong.append((second, answer, truth))
 
     assert wrong == []
     assert num_told >= 0.6 * late, (num_told, late)

@@ -31,25 +31,25 @@ def state_of(job: RenderJob) -> JobState:
 
 def parse(text: str) -> tuple[Told, list[str]]:
     """Return name and data of each event of a stream, and the ids."""
-    told, ids = [], []
+    answer, ids = [], []
     for block in text.split("\n\n")[:-1]:
         fields = dict(line.split(": ", 1) for line in block.split("\n"))
         if "event" in fields:
-            told.append((fields["event"], json.loads(fields["data"])))
+            answer.append((fields["event"], json.loads(fields["data"])))
         if "id" in fields:
             ids.append(fields["id"])
-    return told, ids
+    return answer, ids
 
 
 def tell(seen: Seen, job: RenderJob) -> list[str]:
     """Return short forms of what is new: `state running`, `segment 0 done`, `progress 1`."""
-    told, _ = parse("".join(news(seen, state_of(job))))
+    answer, _ = parse("".join(news(seen, state_of(job))))
     short = {
         "state": lambda data: f"state {data['status']}",
         "segment": lambda data: f"segment {data['index']} {data['status']}",
         "progress": lambda data: f"progress {data['segments_done']}",
     }
-    return [short[name](data) for name, data in told]
+    return [short[name](data) for name, data in answer]
 
 
 def close(job: RenderJob, index: int, status: str = "done") -> None:
@@ -81,9 +81,9 @@ def test_events_say_what_a_client_needs_to_go_on() -> None:
     close(job, 0)
     RenderJob.objects.filter(pk=job.pk).update(status=Status.SUCCEEDED, audio_seconds=1.8)
 
-    told, _ = parse("".join(news(Seen(), state_of(job))))
+    answer, _ = parse("".join(news(Seen(), state_of(job))))
 
-    assert told == [
+    assert answer == [
         (
             "segment",
             {"chapter": 0, "index": 0, "status": "done", "error_code": "", "audio_seconds": 1.5},
@@ -117,12 +117,12 @@ def test_every_id_leads_to_exactly_what_came_after_it() -> None:
     for index in (0, 2, 3):
         close(job, index)
     state = state_of(job)
-    told, ids = parse("".join(news(Seen(), state)))
-    assert len(ids) == len(told) == 5
+    answer, ids = parse("".join(news(Seen(), state)))
+    assert len(ids) == len(answer) == 5
 
     for number, event_id in enumerate(ids, start=1):
         again = Seen.from_event_id(event_id, max_segments=4)
-        assert parse("".join(news(again, state)))[0] == told[number:]
+        assert parse("".join(news(again, state)))[0] == answer[number:]
 
 
 def test_long_replay_has_few_ids_and_the_last_event_has_one() -> None:
@@ -135,8 +135,8 @@ def test_long_replay_has_few_ids_and_the_last_event_has_one() -> None:
 
     text = "".join(news(Seen(), state_of(job)))
 
-    told, ids = parse(text)
-    assert len(told) == 1002
+    answer, ids = parse(text)
+    assert len(answer) == 1002
     assert 50 < len(ids) <= MAX_IDS_PER_BATCH
     assert text.rstrip("\n").rsplit("\n\n", 1)[-1].startswith("id: queued!0.0.0!0:0-999!!")
 

@@ -58,7 +58,7 @@ def test_key_is_made_shown_once_and_opens_the_service(client: APIClient, user: U
     shown = client.get(f"{URL}/{row.pk}")
     assert shown.json() == {
         **{n: v for n, v in body.items() if n != "key"},
-        **{"last_used_at": shown.json()["last_used_at"]},
+        "last_used_at": shown.json()["last_used_at"],
     }
     assert body["key"] not in client.get(URL).content.decode()
     assert row.digest not in client.get(URL).content.decode()

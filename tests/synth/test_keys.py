@@ -170,12 +170,12 @@ def test_the_command_prints_a_key_that_opens() -> None:
 
 def test_the_command_sets_scopes_an_end_and_limits() -> None:
     make_user("boss")
-    told = StringIO()
+    body = StringIO()
     options = ["--scopes", "jobs, read", "--days", "30", "--max-queued-chars", "1000", "--json"]
 
-    call_command("create_key", "--user", "boss", "--name", "x", *options, stdout=told)
+    call_command("create_key", "--user", "boss", "--name", "x", *options, stdout=body)
 
-    answer = json.loads(told.getvalue())
+    answer = json.loads(body.getvalue())
     row = find_key(answer["key"])
     assert row.scopes == answer["scopes"] == ["read", "jobs"]
     assert (row.max_queued_chars, row.max_unfinished_jobs) == (1000, None)

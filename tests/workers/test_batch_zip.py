@@ -81,12 +81,12 @@ def test_zip_has_every_file_under_its_name_and_a_manifest_that_holds(
     assert batch.status == RenderJob.Status.PARTIAL
     assert archive.testzip() is None
     assert archive.namelist() == ["a_b.flac", "A_b.wav", "manifest.json", "manifest.csv"]
-    told = json.loads(archive.read("manifest.json"))["items"]
-    assert [item["custom_id"] for item in told] == ["a/b", "A_b", "=cmd", "item-00004"]
-    assert [item["status"] for item in told] == ["succeeded", "succeeded", "failed", "failed"]
-    assert [item["file"] for item in told] == ["a_b.flac", "A_b.wav", None, None]
-    assert told[2]["error"] == {"code": "bad", "message": "It is bad."}
-    for item in told[:2]:
+    answer = json.loads(archive.read("manifest.json"))["items"]
+    assert [item["custom_id"] for item in answer] == ["a/b", "A_b", "=cmd", "item-00004"]
+    assert [item["status"] for item in answer] == ["succeeded", "succeeded", "failed", "failed"]
+    assert [item["file"] for item in answer] == ["a_b.flac", "A_b.wav", None, None]
+    assert answer[2]["error"] == {"code": "bad", "message": "It is bad."}
+    for item in answer[:2]:
         content = archive.read(item["file"])
         assert (item["sha256"], item["bytes"]) == (
             hashlib.sha256(content).hexdigest(),
@@ -96,7 +96,7 @@ def test_zip_has_every_file_under_its_name_and_a_manifest_that_holds(
     assert [row["custom_id"] for row in rows] == ["a/b", "A_b", "'=cmd", "item-00004"]
     assert rows[3]["error_code"] == "text_empty"
     assert Export.objects.get(batch=batch).duration_seconds == pytest.approx(
-        sum(item["seconds"] for item in told), abs=0.01
+        sum(item["seconds"] for item in answer), abs=0.01
     )
 
 
@@ -116,8 +116,8 @@ def test_lost_file_of_an_item_is_made_again_before_the_zip(
     batch.refresh_from_db()
     archive = zip_of(batch)
     assert batch.status == RenderJob.Status.SUCCEEDED
-    told = json.loads(archive.read("manifest.json"))["items"]
-    for item in told:
+    answer = json.loads(archive.read("manifest.json"))["items"]
+    for item in answer:
         assert hashlib.sha256(archive.read(item["file"])).hexdigest() == item["sha256"]
     assert Segment.objects.filter(status="done").count() == 2
 

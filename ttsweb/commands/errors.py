@@ -36,7 +36,7 @@ class StepError(Exception):
 
 
 @contextmanager
-def errors_told(stdout: Output, *, as_json: bool) -> Iterator[None]:
+def reporting_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
     """Turn what ends a command into one line and exit code 1; with JSON also into one object.
 
     Raises:

@@ -21,7 +21,7 @@ from synth.books.rules import CHARS_PER_SECOND, Rules
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.segments import cut_text
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, errors_told
+from ttsweb.commands.errors import CommandError, StepError, reporting_errors
 from ttsweb.commands.job_arguments import casting_options_of
 from ttsweb.commands.plan_switches import PLAN_RULES, edits_of, left_out_lines
 from ttsweb.terminal.plain_table import one_line, table
@@ -48,7 +48,7 @@ def print_plan(command: BaseCommand, chosen: Namespace) -> None:
     rules = Rules(**choices)
     casting = _casting_of(chosen)
     found = []
-    with errors_told(command.stdout, as_json=chosen.json):
+    with reporting_errors(command.stdout, as_json=chosen.json):
         for path in chosen.files:
             plan = _plan_of(path, rules, rate, chosen)
             if chosen.json:

@@ -122,12 +122,12 @@ def left_out_lines(plan: Mapping[str, Any]) -> Iterator[str]:
             mark = "" if row["can_be_included"] else " (no words to speak)"
             rows[row["reason"]].append(f"{place}: {row['text'] or row['kind']}{mark}")
     for reason, count in plan["completeness"]["skipped"].items():
-        told = f"  {count:>8}  {reason}: {SkipReason(reason).sentence}"
-        yield from textwrap.wrap(told, _WIDTH, subsequent_indent=" " * 12)
+        line = f"  {count:>8}  {reason}: {SkipReason(reason).sentence}"
+        yield from textwrap.wrap(line, _WIDTH, subsequent_indent=" " * 12)
         for line in rows[reason][:MOST_ROWS]:
             yield one_line(f"            {line}", _WIDTH)
         if len(rows[reason]) > MOST_ROWS:
             yield f"            and {len(rows[reason]) - MOST_ROWS} more; --json lists them"
     for loss in plan["completeness"]["missing"]:
-        told = f"   MISSING  {loss['path']}: {loss['why']}"
-        yield from textwrap.wrap(told, _WIDTH, subsequent_indent=" " * 12)
+        line = f"   MISSING  {loss['path']}: {loss['why']}"
+        yield from textwrap.wrap(line, _WIDTH, subsequent_indent=" " * 12)

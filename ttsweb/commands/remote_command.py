@@ -15,7 +15,7 @@ from ttsweb import settings
 from ttsweb.client import ApiError, AuthenticationError, Client, ClientError, ServerUnreachableError
 from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.commands.base import BaseCommand, Output
-from ttsweb.commands.errors import EXIT_INTERRUPTED, StepError, errors_told, signals_interrupt
+from ttsweb.commands.errors import EXIT_INTERRUPTED, StepError, reporting_errors, signals_interrupt
 from ttsweb.commands.following import Followed, follow
 from ttsweb.private_files import users_umask
 from ttsweb.terminal.bars import JobBars
@@ -55,13 +55,13 @@ def open_client() -> Client:
 
 
 @contextmanager
-def remote_errors_told(stdout: Output, *, as_json: bool) -> Iterator[None]:
+def reporting_remote_errors(stdout: Output, *, as_json: bool) -> Iterator[None]:
     """Turn what ends a command into one line and exit code 1; with JSON also into one object.
 
     Raises:
         CommandError: `code: sentence`.
     """
-    with errors_told(stdout, as_json=as_json):
+    with reporting_errors(stdout, as_json=as_json):
         try:
             yield
         except ClientError as error:
@@ -107,7 +107,7 @@ class RemoteCommand(BaseCommand):
         chosen = Namespace(**options)
         self.followed, self.come_back = [], []
         try:
-            with remote_errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
+            with reporting_remote_errors(self.stdout, as_json=chosen.json), signals_interrupt():
                 with open_client() as client, users_umask():
                     self._run(client, chosen)
                 self.stdout.flush()

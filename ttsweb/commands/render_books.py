@@ -23,7 +23,7 @@ from ttsweb.commands.job_arguments import casting_options_of, options_of, voices
 from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
 from ttsweb.refusals import SubmitRejectedError
-from ttsweb.terminal.bars import BookBatchBars, told_of_batch
+from ttsweb.terminal.bars import BookBatchBars, describe_batch
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 
 AT_WORK = "sampling,queued,running,paused"
@@ -127,7 +127,7 @@ def render_books(command: RemoteCommand, client: Client, chosen: Namespace) -> N
     if chosen.json:
         command.tell(batch)
     else:
-        command.stdout.write(f"{batch['id']}  {batch['status']}  {told_of_batch(batch)}")
+        command.stdout.write(f"{batch['id']}  {batch['status']}  {describe_batch(batch)}")
         command.note(f"Fetch the files with\n  {command.come_back[0]}")
     command.come_back = []
 
@@ -143,7 +143,7 @@ def follow_books(
     files = BatchFiles(client, batch["id"], chosen.out, chosen.layout)
     errors: dict[str, str] = {}
     client.retries = WAIT_RETRIES
-    is_told = False
+    is_reported = False
     with BookBatchBars(sys.stderr) as bars:
         while True:
             at_work: list[BookBatchEntry] = []
@@ -153,8 +153,8 @@ def follow_books(
             _fetch_new(client, batch, files, errors)
             if batch["ended_at"] is not None:
                 break
-            if batch["status"] == "to_approve" and not is_told:
-                is_told = True
+            if batch["status"] == "to_approve" and not is_reported:
+                is_reported = True
                 command.note(f"The samples wait for approval: {approve_line(batch['id'])}")
             batch = client.book_batches.poll(batch["id"], 1.0)
     command.come_back = []
@@ -266,7 +266,7 @@ def _tell_end(
     if as_json:
         command.tell({"batch": batch, "report": report, "files": files.written, "errors": errors})
     else:
-        command.stdout.write(f"{batch['status']}  {told_of_batch(batch)}")
+        command.stdout.write(f"{batch['status']}  {describe_batch(batch)}")
         for one in broken:
             why = f"{one['error_code']}: {one['error_message']}" if one["error_code"] else ""
             command.note(f"{one['file']}: {one['status']}  {why}".rstrip())

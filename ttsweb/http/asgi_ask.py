@@ -68,15 +68,15 @@ async def until_left(
     Args:
         on_end: called once the work is over or not wanted any more, before it is cancelled.
     """
-    told = asyncio.ensure_future(work)
+    sending = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(disconnected(receive))
     try:
-        await asyncio.wait({told, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         on_end()
-        for future in (told, gone):
+        for future in (sending, gone):
             future.cancel()
-        [result, _] = await asyncio.gather(told, gone, return_exceptions=True)
+        [result, _] = await asyncio.gather(sending, gone, return_exceptions=True)
     if isinstance(result, Exception):
         raise result
     return None if isinstance(result, BaseException) else result

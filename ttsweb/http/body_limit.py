@@ -60,7 +60,7 @@ class BodyLimit:
         """Answer with an error and end the connection: the rest of the body is not read."""
         detail = f"The request is too large: at most {self._max_bytes} bytes are allowed."
         content_type = b"application/problem+json"
-        told: dict[str, Any] = {
+        problem: dict[str, Any] = {
             "type": "about:blank",
             "title": "Request Entity Too Large",
             "status": 413,
@@ -71,8 +71,8 @@ class BodyLimit:
         path: str = scope.get("path", "").removeprefix(scope.get("root_path", ""))
         if path.startswith(OPENAI_START):
             content_type = b"application/json"
-            told = error_body(413, "body_too_large", detail)
-        body = json.dumps(told).encode()
+            problem = error_body(413, "body_too_large", detail)
+        body = json.dumps(problem).encode()
         headers = [
             (b"content-type", content_type),
             (b"content-length", str(len(body)).encode()),

@@ -170,13 +170,13 @@ class Noun:
     is_open: Callable[[Any], bool] = lambda row: False
     scope: str = "jobs"
 
-    def told(self, request: Request, row: Any) -> Any:
+    def describe(self, request: Request, row: Any) -> Any:
         """Return what an answer says of a row."""
         return self.serializer(row, context={"request": request, "user": request.user}).data
 
     def shown(self, request: Request, *ids: Any) -> Response:
         """Return a row as it is now."""
-        return Response(self.told(request, self.find(request, *ids)))
+        return Response(self.describe(request, self.find(request, *ids)))
 
     def getter(
         self, operation_id: str, does: str, *statuses: int, is_conditional: bool = False
@@ -237,8 +237,8 @@ class Noun:
             check_query(request, ())
             parents = [] if within is None else [within(request, *ids.values())]
             row = make(request, read_body(request, body), *parents)
-            told = serializer(row, context={"request": request, "user": request.user}).data
-            answer = Response(told, status=201)
+            describe = serializer(row, context={"request": request, "user": request.user}).data
+            answer = Response(describe, status=201)
             answer["Location"] = reverse(self.route, args=[*ids.values(), row.pk])
             return answer
 
@@ -303,7 +303,7 @@ class Noun:
         if not may_wait:
             check_query(request, ())
         row = self.find(request, *ids)
-        answer = Response(self.told(request, row))
+        answer = Response(self.describe(request, row))
         if self.is_open(row):
             answer["Retry-After"] = str(POLL_SECONDS)
             if seconds > 0:
@@ -314,7 +314,7 @@ class Noun:
         """Return a row; without a status as work that goes on (202), or that has ended (200)."""
         row = self.find(request, row_id)
         is_open = status == 202 or self.is_open(row)
-        answer = Response(self.told(request, row), status=status or (202 if is_open else 200))
+        answer = Response(self.describe(request, row), status=status or (202 if is_open else 200))
         answer["Location"] = reverse(self.route, args=[row_id])
         if is_open:
             answer["Retry-After"] = str(POLL_SECONDS)

@@ -71,7 +71,7 @@ def left_in_words(seconds: float | None) -> str:
     return f"about {dt.timedelta(seconds=math.ceil(seconds))} left"
 
 
-def told_column(name: str = "told") -> TextColumn:
+def text_column(name: str = "text") -> TextColumn:
     """Return a column that shows a task's field of this name as it is."""
     from rich.progress import TextColumn
 
@@ -89,7 +89,7 @@ class JobBars(Bars):
         """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
-        super().__init__(stream, MofNCompleteColumn(), told_column("speed"), told_column("left"))
+        super().__init__(stream, MofNCompleteColumn(), text_column("speed"), text_column("left"))
         self._tasks: dict[str, TaskID] = {}
         self._speeds: dict[str, Speed] = {}
         self._all = (
@@ -116,7 +116,7 @@ class JobBars(Bars):
             self._tasks[job["id"]],
             completed=job["segments_done"],
             total=job["segments_total"] or None,
-            speed=speed.told(job),
+            speed=speed.text(job),
             left="" if job["status"] == "queued" else left_in_words(job["eta_seconds"]),
         )
 
@@ -147,7 +147,7 @@ class Speed:
     def __init__(self) -> None:
         self._began: tuple[float, float] | None = None  # clock and seconds of audio
 
-    def told(self, job: Job) -> str:
+    def text(self, job: Job) -> str:
         """Return the speed in words, or where the job waits."""
         if job["status"] == "queued":
             position = job["queue_position"]
@@ -170,43 +170,43 @@ class BookBars(Bars):
         """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
-        super().__init__(stream, MofNCompleteColumn(), told_column())
-        self._chapters = self._progress.add_task("chapters", total=None, told="")
-        self._segments = self._progress.add_task("segments", total=None, told="")
+        super().__init__(stream, MofNCompleteColumn(), text_column())
+        self._chapters = self._progress.add_task("chapters", total=None, text="")
+        self._segments = self._progress.add_task("segments", total=None, text="")
 
     def show(self, book: Book) -> None:
         """Draw how far a book is."""
         progress = book["progress"]
         if progress is None:
-            self._progress.update(self._chapters, told=book["status"])
+            self._progress.update(self._chapters, text=book["status"])
             return
         closed = progress["segments_done"] + progress["segments_failed"]
         self._progress.update(
             self._chapters,
             completed=progress["chapters_done"],
             total=progress["chapters_total"],
-            told=book["status"],
+            text=book["status"],
         )
         self._progress.update(
             self._segments,
             completed=closed,
             total=progress["segments_total"],
-            told=speed_of(progress, book["status"]),
+            text=speed_of(progress, book["status"]),
         )
 
 
 def speed_of(progress: BookProgress, status: str) -> str:
     """Say how much is rendered, how fast, what was there already, and how long it still takes."""
-    told = [f"{progress['audio_seconds']:.0f} s of audio"]
+    text = [f"{progress['audio_seconds']:.0f} s of audio"]
     if progress["real_time_factor"] is not None:
-        told.append(f"{progress['real_time_factor']:.1f}x real time")
+        text.append(f"{progress['real_time_factor']:.1f}x real time")
     if progress["takes_reused"]:
-        told.append(f"{progress['takes_reused']} reused")
+        text.append(f"{progress['takes_reused']} reused")
     if progress["segments_failed"]:
-        told.append(f"{progress['segments_failed']} failed")
+        text.append(f"{progress['segments_failed']} failed")
     if status == "running":
-        told.append(left_in_words(progress["eta_seconds"]))
-    return ", ".join(told)
+        text.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(text)
 
 
 class BatchBar(Bars):
@@ -216,19 +216,19 @@ class BatchBar(Bars):
         """Draw on `stream`, if that is a terminal."""
         from rich.progress import MofNCompleteColumn
 
-        super().__init__(stream, MofNCompleteColumn(), told_column("audio"), told_column("left"))
+        super().__init__(stream, MofNCompleteColumn(), text_column("audio"), text_column("left"))
         self._task = self._progress.add_task("items", total=None, audio="", left="")
 
     def show(self, batch: Batch) -> None:
         """Draw how far a batch is."""
         failed = batch["counts"]["failed"]
-        told = f"{batch['audio_seconds']:.0f} s of audio" + (f", {failed} failed" if failed else "")
+        text = f"{batch['audio_seconds']:.0f} s of audio" + (f", {failed} failed" if failed else "")
         self._progress.update(
             self._task,
             description="zip" if ended(batch) == batch["items_total"] else "items",
             completed=ended(batch),
             total=batch["items_total"],
-            audio=told,
+            audio=text,
             left=left_in_words(batch["eta_seconds"]) if batch["status"] == "running" else "",
         )
 
@@ -249,14 +249,14 @@ class BookBatchBars(Bars):
         """Draw on `stream`, if that is a terminal."""
         from rich.progress import TaskProgressColumn
 
-        super().__init__(stream, TaskProgressColumn(), told_column())
-        self._all = self._progress.add_task("books", total=1.0, told="")
+        super().__init__(stream, TaskProgressColumn(), text_column())
+        self._all = self._progress.add_task("books", total=1.0, text="")
         self._books: dict[int, TaskID] = {}
 
     def show(self, batch: BookBatch, at_work: Sequence[BookBatchEntry] = ()) -> None:
         """Draw how far a batch and its books are."""
         self._progress.update(
-            self._all, completed=batch["progress"]["share"], told=told_of_batch(batch)
+            self._all, completed=batch["progress"]["share"], text=describe_batch(batch)
         )
         shown = {entry["index"]: entry for entry in at_work[:MOST_BARS]}
         for index in [one for one in self._books if one not in shown]:
@@ -264,43 +264,43 @@ class BookBatchBars(Bars):
         for index, entry in shown.items():
             if index not in self._books:
                 title = one_line(entry["title"], _TITLE_CHARS)
-                self._books[index] = self._progress.add_task(f"  {title}", total=1.0, told="")
+                self._books[index] = self._progress.add_task(f"  {title}", total=1.0, text="")
             progress = entry["progress"]
             self._progress.update(
                 self._books[index],
                 completed=progress["share"] if progress is not None else 0.0,
-                told=told_of_entry(entry),
+                text=describe_entry(entry),
             )
 
 
-def told_of_batch(batch: BookBatch) -> str:
+def describe_batch(batch: BookBatch) -> str:
     """Say how many books have ended, how much is rendered, how fast, and how long it takes."""
     progress = batch["progress"]
-    told = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
+    text = [f"{progress['books_ended']}/{counted(progress['books_total'], 'book')}"]
     if batch["status"] not in ("running", "ended"):
-        told.append(batch["status"].replace("_", " "))
-    told.append(f"{length(progress['audio_seconds'])} of audio")
+        text.append(batch["status"].replace("_", " "))
+    text.append(f"{length(progress['audio_seconds'])} of audio")
     if progress["real_time_factor"] is not None:
-        told.append(f"{progress['real_time_factor']:.1f}x real time")
+        text.append(f"{progress['real_time_factor']:.1f}x real time")
     if progress["takes_reused"]:
-        told.append(f"{counted(progress['takes_reused'], 'take')} reused")
+        text.append(f"{counted(progress['takes_reused'], 'take')} reused")
     if batch["counts"]["failed"]:
-        told.append(f"{batch['counts']['failed']} failed")
+        text.append(f"{batch['counts']['failed']} failed")
     if progress["eta_seconds"] is not None:
-        told.append(left_in_words(progress["eta_seconds"]))
-    return ", ".join(told)
+        text.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(text)
 
 
-def told_of_entry(entry: BookBatchEntry) -> str:
+def describe_entry(entry: BookBatchEntry) -> str:
     """Say how far a book is."""
     progress = entry["progress"]
     if progress is None:
         return entry["state"]
-    told = [
+    text = [
         entry["state"],
         f"{progress['chapters_done']}/{counted(progress['chapters_total'], 'chapter')}",
         f"{progress['segments_done']}/{counted(progress['segments_total'], 'segment')}",
     ]
     if progress["eta_seconds"] is not None:
-        told.append(left_in_words(progress["eta_seconds"]))
-    return ", ".join(told)
+        text.append(left_in_words(progress["eta_seconds"]))
+    return ", ".join(text)

@@ -152,7 +152,7 @@ def import_book(process: WorkerProcess, claim: HeldClaim) -> None:
     """Read a claimed book and finish, fail or release it."""
     try:
         _import(process, claim)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if not process.handing_back.is_set():
             settle_error(process, claim, error, _settle_known)
             retry_while_away(partial(advance_batch_of_book, claim.pk))

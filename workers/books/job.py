@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.core.files.storage import default_storage
 
-from synth.audiobooks.metadata import told_of
+from synth.audiobooks.metadata import metadata_of_file
 from synth.books.book import StoredBookError
 from synth.contract import AudioArray
 from synth.models import BookSource, Chapter, JobVoice, RenderJob, Segment
@@ -145,7 +145,7 @@ def facts_of(job: RenderJob, source: BookSource | None) -> BookFacts:
     if source is None:
         return BookFacts(f"Job {str(job.pk)[:8]}", narrators=narrators)
     try:
-        known = told_of(source)
+        known = metadata_of_file(source)
     except (FileNotFoundError, StoredBookError):
         known = {"title": source.title or source.filename, "authors": source.authors}
     known = {"narrators": narrators, **known, **source.metadata}

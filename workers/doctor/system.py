@@ -71,7 +71,7 @@ def run_checks(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
     for name, check in checks:
         try:
             yield check()
-        except Exception as error:  # whatever is broken here must not hide the other findings
+        except Exception as error:  # whatever is broken here must not hide the other findings  # noqa: BLE001
             yield Finding("fail", name, f"{type(error).__name__}: {_first_line(error)}")
 
 
@@ -166,7 +166,7 @@ def look_at_broker() -> Finding:
         shown = broker.as_uri()  # without the password
         try:
             broker.ensure_connection(max_retries=1, timeout=BROKER_SECONDS)
-        except Exception as error:  # each transport has errors of its own
+        except Exception as error:  # each transport has errors of its own  # noqa: BLE001
             text = f"{shown}: {type(error).__name__}"
             return Finding("fail", "broker", text, "start Redis, or check TTS_REDIS_URL")
     return Finding("ok", "broker", shown)

@@ -24,7 +24,7 @@ from django.utils import timezone
 from synth.accounts.keys import create_key
 from synth.card import read_card
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, errors_told
+from ttsweb.commands.errors import CommandError, StepError, reporting_errors
 from ttsweb.configuration.env import SETTINGS
 from ttsweb.counted import counted
 from ttsweb.http import listen
@@ -81,7 +81,7 @@ class Demo:
         chosen = self._chosen
         source = clip_source(chosen)
         try:
-            with errors_told(self.stdout, as_json=chosen.json), signals_interrupt():
+            with reporting_errors(self.stdout, as_json=chosen.json), signals_interrupt():
                 if chosen.no_serve:
                     self._run(chosen, source, None)
                 else:

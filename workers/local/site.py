@@ -16,7 +16,7 @@ from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
 
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import StepError, errors_told
+from ttsweb.commands.errors import StepError, reporting_errors
 from ttsweb.http import listen
 from ttsweb.http.listen import url_of
 from ttsweb.migration import migrate_once
@@ -117,7 +117,7 @@ def serve(command: BaseCommand, options: dict[str, Any]) -> None:
     """Return when a signal ended the site."""
     open_standard_streams()
     has_worker = settings.IS_EMBEDDED if options["worker"] is None else options["worker"]
-    with errors_told(command.stdout, as_json=options["json"]):
+    with reporting_errors(command.stdout, as_json=options["json"]):
         host, wanted = options["host"] or settings.HOST, options["port"]
         listen.check_address(host, settings.ALLOWED_HOSTS)
         listening = listen.open_socket(host, wanted or settings.PORT, or_next=wanted == AUTO)

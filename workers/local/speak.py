@@ -19,7 +19,7 @@ from synth.models import RenderJob
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.transitions import cancel_job, close_cancelled_jobs
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import StepError, errors_told, signals_held, signals_interrupt
+from ttsweb.commands.errors import StepError, reporting_errors, signals_held, signals_interrupt
 from ttsweb.commands.remote_say import format_of
 from ttsweb.counted import counted
 from ttsweb.migration import migrate_once
@@ -99,7 +99,7 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
     open_standard_streams()
     chosen = Namespace(**options)
     try:
-        with errors_told(command.stdout, as_json=chosen.json), signals_interrupt():
+        with reporting_errors(command.stdout, as_json=chosen.json), signals_interrupt():
             _run(command, chosen)
     except KeyboardInterrupt:
         command.stderr.write("Stopped; the job was cancelled.")

@@ -93,7 +93,7 @@ def _try(step: Callable[[], object]) -> None:
     """Do one of the last steps; what fails here is put right by the sweep."""
     try:
         step()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         logger.warning("not done, as the worker is stopping: %s", error)
 
 
@@ -267,7 +267,7 @@ def _stop_early(process: WorkerProcess, stop: threading.Event) -> int:
         process.status.state = State.STOPPED
     try:
         process.status.write()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         logger.warning("cannot write the last status: %s", error)
     return 0 if stop.is_set() else 1
 

@@ -227,7 +227,7 @@ class WorkerProcess:
             return
         ready = [*self.rendered.pop_job(job_id), item]
         if self.held.count_of_job(job_id) > len(ready):  # the others are being settled
-            self.rendered.hurry()
+            self.rendered.wait_no_longer()
         self.rendered_first.add(*ready, is_urgent=True)
 
     def store_first(self, step: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:

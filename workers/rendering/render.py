@@ -59,7 +59,7 @@ def begin_segments(process: WorkerProcess, claims: Sequence[HeldClaim]) -> None:
         requests = build_requests([claim.pk for claim in claims], process.codes, engine)
         keys = [one.content_key for one in requests.values() if isinstance(one, RenderRequest)]
         takes = find_takes(keys)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         for claim in claims:
             settle_error(process, claim, error, _settle_known)
         return
@@ -98,7 +98,7 @@ def _begin_takes(
         ):
             for fence in waiting:  # what is still held is of a job that was cancelled
                 retry_while_away(partial(leases.hand_back, Segment, fence))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         for claim, _ in asked:
             settle_error(process, claim, error, _settle_known)
         return []
@@ -193,13 +193,13 @@ def _store(process: WorkerProcess, item: Rendered) -> Take | Exception | None:
         take = store_take(item.request.content_key, rendered)
         if item.claim.take_id is not None:  # by which the pieces are known that were heard of it
             take.pk = item.claim.take_id
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return error
     try:
         spec = item.request.spec
         screen_take(take, spec, rendered)
         process.speech.judge(take, spec.text, rendered, language=item.request.language)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         drop_stored([take])
         return error
     return take
@@ -214,7 +214,7 @@ def _with_rows(
     takes = [take for _, take in stored]
     try:
         found = retry_while_away(partial(add_takes, takes))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if len(stored) > 1:  # one of them may be at fault
             return [pair for one in stored for pair in _with_rows(process, [one])]
         drop_stored(takes)
@@ -240,7 +240,7 @@ def _finish_some(
         again = retry_while_away(partial(retake_segments, list(fences.items()), reused=reused))
         rest = [(fence, take) for fence, take in fences.items() if fence not in again]
         settled = retry_while_away(partial(transitions.finish_segments, rest, reused=reused))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         if len(done) > 1:
             for one in done:
                 _finish_some(process, [one], is_reused=is_reused)

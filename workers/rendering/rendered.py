@@ -71,7 +71,7 @@ class RenderedQueue:
             self._items = [item for item in self._items if item.claim.job_id != job_id]
         return found
 
-    def hurry(self) -> None:
+    def wait_no_longer(self) -> None:
         """Have the run that goes on, if one does, wait for nothing."""
         with self._changed:
             self._is_urgent = self._is_running

@@ -247,7 +247,7 @@ def _call(transcriber: Transcriber, rendered: SegmentAudio, language: str) -> Fu
     def run() -> None:
         try:
             heard = transcriber.transcribe(audio, rendered.sample_rate, language=language)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             future.set_exception(error)
         else:
             future.set_result(heard)

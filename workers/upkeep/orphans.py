@@ -193,8 +193,8 @@ def run(command: BaseCommand, options: dict[str, Any]) -> None:
                 command.stdout.write(f"{one['key']}  {one['bytes']}")
     total = sum(one["bytes"] for one in objects)
     if options["json"]:
-        told = {"objects": objects, "bytes": total, "deleted": options["delete"]}
-        command.stdout.write(json.dumps(told))
+        result = {"objects": objects, "bytes": total, "deleted": options["delete"]}
+        command.stdout.write(json.dumps(result))
         return
     done = "removed" if options["delete"] else "found; --delete removes them"
     command.stdout.write(f"{counted(len(objects), 'object')}, {total} bytes {done}")

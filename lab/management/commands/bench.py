@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from lab.bench import arguments
 from ttsweb.commands.base import BaseCommand, CommandParser
-from ttsweb.commands.errors import CommandError, errors_told
+from ttsweb.commands.errors import CommandError, reporting_errors
 
 
 class Bench(NamedTuple):
@@ -112,7 +112,7 @@ class Command(BaseCommand):
             if options["plot"]:
                 check_plot(options["plot"])
             set_threads(options["threads"])
-            with errors_told(self.stdout, as_json=options["json"]):
+            with reporting_errors(self.stdout, as_json=options["json"]):
                 report = load(options["bench"]).run(options, self._progress)
         except (InvalidSpecError, CheckpointError) as error:
             raise CommandError(str(error), returncode=2) from error

@@ -25,7 +25,7 @@ from synth.batches.entries import (
     entries_of_lines,
     entries_of_list,
     entries_rejected,
-    told_errors,
+    listed_errors,
 )
 from synth.batches.texts import BatchOptions, BatchRejectedError
 from synth.models import PRIORITIES, Batch
@@ -104,16 +104,16 @@ def rejected(error: BatchRejectedError) -> ApiProblem:
         "batch_items_invalid",
         f"{len(error.bad)} of {items} cannot be rendered, so nothing was queued",
         "Correct these items, or send on_error=skip to queue the others.",
-        told_items(error),
+        errors_of_items(error),
     )
 
 
-def told_items(error: BatchRejectedError) -> list[dict[str, Any]]:
+def errors_of_items(error: BatchRejectedError) -> list[dict[str, Any]]:
     """Return every error of every bad item, with its place and its name."""
     names = [one.entry.fields.get("custom_id") for one in error.bad for _ in one.errors]
     return [
-        {**told, "custom_id": name if isinstance(name, str) else None}
-        for told, name in zip(told_errors(error.bad, Batch.Kind.TEXTS), names, strict=True)
+        {**errors, "custom_id": name if isinstance(name, str) else None}
+        for errors, name in zip(listed_errors(error.bad, Batch.Kind.TEXTS), names, strict=True)
     ]
 
 

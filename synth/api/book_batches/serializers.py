@@ -21,7 +21,7 @@ from synth.batches.figures import (
 from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.models import PRIORITIES, Batch, BatchEntry, RenderJob
 
-MOST_TOLD_BOOKS = 20  # that did not become whole, in a webhook
+MOST_SHOWN_BOOKS = 20  # that did not become whole, in a webhook
 _COUNTS_SCHEMA = {
     "type": "object",
     "properties": {name: {"type": "integer"} for name in STATES},
@@ -235,15 +235,15 @@ class BookBatchEntrySerializer(serializers.ModelSerializer[BatchEntry]):
     def get_sample(self, entry: BatchEntry) -> dict[str, Any] | None:
         """Return the sample, null where none was begun."""
         book = entry.book
-        told = book.started.get("sample") if book is not None else None
+        sample = book.started.get("sample") if book is not None else None
         job = book.sample_job if book is not None else None
-        if book is None or (told is None and job is None):
+        if book is None or (sample is None and job is None):
             return None
         is_there = job is not None and has_audio(job)
         return {
             "job": str(job.pk) if job is not None else None,
             "status": job.status if job is not None else "deleted",
-            "chapter": (told or {}).get("title", ""),
+            "chapter": (sample or {}).get("title", ""),
             "audio_url": reverse("book-sample", args=[book.pk]) if is_there else None,
             "error_code": job.error_code if job is not None else "",
             "error_message": job.error_message if job is not None else "",
@@ -301,8 +301,8 @@ def with_entry_figures(entries: Sequence[BatchEntry]) -> list[BatchEntry]:
 
 def webhook_data(batch: Batch) -> dict[str, Any]:
     """Return what a message says of a batch that has ended: its totals, and what is not whole."""
-    told = dict(BookBatchSerializer(with_figures([batch])[0]).data)
+    data = dict(BookBatchSerializer(with_figures([batch])[0]).data)
     books = [one for one in batch.report.get("books", []) if one["status"] != "succeeded"]
     shown = ("index", "file", "book", "title", "status", "error_code", "error_message")
-    told["not_whole"] = [{name: one[name] for name in shown} for one in books[:MOST_TOLD_BOOKS]]
-    return told
+    data["not_whole"] = [{name: one[name] for name in shown} for one in books[:MOST_SHOWN_BOOKS]]
+    return data

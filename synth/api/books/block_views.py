@@ -90,14 +90,14 @@ class ChapterBlocksView(APIView):
                 "chapter_not_found",
                 "The plan has no chapter with this id; get the plan again for its present ids.",
             )
-        told = {
+        answer = {
             "plan_number": book.plan_number,
             "chapter": found.id,
             "title": found.title,
             "total": len(found.blocks),
             "blocks": _blocks(found, **query),
         }
-        return Response(ChapterBlocksSerializer(told).data)
+        return Response(ChapterBlocksSerializer(answer).data)
 
 
 def _blocks(

@@ -20,7 +20,7 @@ from synth.api.books.serializers import BookSerializer
 from synth.api.books.views import find_book
 from synth.audiobooks.changes import book_gone
 from synth.audiobooks.covers import CoverLimitHandler, change_cover
-from synth.audiobooks.metadata import METADATA_FIELDS, told_of
+from synth.audiobooks.metadata import METADATA_FIELDS, metadata_of_file
 from synth.books.book import StoredBookError
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
@@ -122,8 +122,8 @@ class BookMetadataView(APIView):
         check_query(request, ())
         book = find_book(request, book_id)
         try:
-            told = told_of(book)
+            of_file = metadata_of_file(book)
         except (FileNotFoundError, StoredBookError) as error:
             raise book_gone() from error
         said = {name: book.metadata[name] for name in METADATA_FIELDS if name in book.metadata}
-        return Response({"file": told, "set": said, "shown": {**told, **said}})
+        return Response({"file": of_file, "set": said, "shown": {**of_file, **said}})

@@ -265,10 +265,10 @@ def plan_answer(book: BookSource, plan: Plan) -> dict[str, Any]:
     names = list(dict.fromkeys(voice.name for voice in voices.values()))
     spoken, warnings = credits_report(book, names)
     expected = expect(book, plan, is_measured=rate is not None)
-    told = plan.to_json()
+    answer = plan.to_json()
     return {
-        **told,
-        "warnings": [*told["warnings"], *report["warnings"], *warnings],
+        **answer,
+        "warnings": [*answer["warnings"], *report["warnings"], *warnings],
         "plan_number": book.plan_number,
         "edits": book.edits,
         "casting": book.casting,

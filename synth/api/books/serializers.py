@@ -63,16 +63,16 @@ def with_progress(books: Sequence[BookSource]) -> list[BookSource]:
     for job_id, still, seconds in rows.values_list("job_id", "still", "seconds"):
         chapters.setdefault(job_id, []).append((still, seconds or 0.0))
     for job in jobs:
-        told = chapters.get(job.pk, [])
+        rendered = chapters.get(job.pk, [])
         found[job.pk] = Progress(
-            chapters_total=len(told),
-            chapters_done=sum(not still for still, _ in told),
-            audio_seconds=round(sum(seconds for _, seconds in told), 3),
+            chapters_total=len(rendered),
+            chapters_done=sum(not still for still, _ in rendered),
+            audio_seconds=round(sum(seconds for _, seconds in rendered), 3),
             eta_seconds=left.get(job.pk),
         )
     for book in books:
-        told_of = found.get(book.job_id, Progress()) if book.job_id else Progress()
-        book.progress = told_of  # type: ignore[attr-defined]  # as an annotation would be
+        progress = found.get(book.job_id, Progress()) if book.job_id else Progress()
+        book.progress = progress  # type: ignore[attr-defined]  # as an annotation would be
     return list(books)
 
 
@@ -204,14 +204,14 @@ class BookSerializer(serializers.ModelSerializer[BookSource]):
         job: RenderJob | None = book.job
         if job is None:
             return None
-        told: Progress = book.progress
-        counts = {name: getattr(told if hasattr(told, name) else job, name) for name in _COUNTS}
+        found: Progress = book.progress
+        counts = {name: getattr(found if hasattr(found, name) else job, name) for name in _COUNTS}
         return {
             "share": progress_of(job),
             **counts,
-            "audio_seconds": told.audio_seconds,
-            "real_time_factor": _real_time_factor_now(job, told.audio_seconds),
-            "eta_seconds": told.eta_seconds,
+            "audio_seconds": found.audio_seconds,
+            "real_time_factor": _real_time_factor_now(job, found.audio_seconds),
+            "eta_seconds": found.eta_seconds,
         }
 
     @extend_schema_field(serializers.CharField(allow_null=True))

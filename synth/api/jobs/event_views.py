@@ -66,7 +66,7 @@ class JobEventsView(APIView):
         """
         check_query(request, ())
         job = visible_jobs(request.user).defer("text").filter(pk=job_id).first()
-        answer = _told(request, job, CLOSED, job.segments_total) if job else None
+        answer = _answer(request, job, CLOSED, job.segments_total) if job else None
         if answer is None:
             raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
         return answer
@@ -88,7 +88,7 @@ class BatchEventsView(APIView):
         """
         check_query(request, ())
         batch = find_batch(request, batch_id, Batch.Kind.TEXTS)
-        answer = _told(request, batch, ENDED, batch.items_total)
+        answer = _answer(request, batch, ENDED, batch.items_total)
         if answer is None:
             raise batch_missing(Batch.Kind.TEXTS)
         return answer
@@ -110,13 +110,13 @@ class BookBatchEventsView(APIView):
         """
         check_query(request, ())
         batch = find_batch(request, batch_id, Batch.Kind.BOOKS)
-        answer = _told(request, batch, ENTRY_STATES, batch.entries.count())
+        answer = _answer(request, batch, ENTRY_STATES, batch.entries.count())
         if answer is None:
             raise batch_missing(Batch.Kind.BOOKS)
         return answer
 
 
-def _told(
+def _answer(
     request: Request, job: RenderJob | Batch, kinds: tuple[str, ...], max_parts: int
 ) -> HttpResponse | None:
     """Return what is new for a client so far; None where the job was deleted at this moment.

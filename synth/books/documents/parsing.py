@@ -136,8 +136,8 @@ def decode(content: bytes) -> tuple[str, str]:
         text = content.decode("utf-8")
     except UnicodeError:
         return _decode_other(content, codec, declared)
-    is_told = codec == "utf-8" or content.isascii()
-    return text, "" if is_told else f"it declares {declared}, but is UTF-8"
+    is_utf8 = codec == "utf-8" or content.isascii()
+    return text, "" if is_utf8 else f"it declares {declared}, but is UTF-8"
 
 
 def _decode_other(content: bytes, codec: str, declared: str) -> tuple[str, str]:

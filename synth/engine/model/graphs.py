@@ -264,7 +264,7 @@ def _count(graph: torch.cuda.CUDAGraph, run: Callable[[], StepOutput]) -> int | 
     for count in ways:
         try:
             return count()
-        except Exception as error:  # a figure for reports, and no reason to stop
+        except Exception as error:  # a figure for reports, and no reason to stop  # noqa: BLE001
             logger.warning("the nodes of a graph could not be counted: %s", error)
     return None
 

@@ -64,8 +64,8 @@ class Command(BaseCommand):
         if options["json"]:
             expires_at = row.expires_at.isoformat() if row.expires_at else None
             limits = {limit: getattr(row, limit) for limit in LIMITS}
-            told = {"id": str(row.pk), "name": row.name, "key": key, "scopes": row.scopes}
-            self.stdout.write(json.dumps(told | {"expires_at": expires_at} | limits))
+            values = {"id": str(row.pk), "name": row.name, "key": key, "scopes": row.scopes}
+            self.stdout.write(json.dumps(values | {"expires_at": expires_at} | limits))
         else:
             self.stdout.write(key)
 

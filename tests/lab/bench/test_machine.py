@@ -70,18 +70,18 @@ class _Worker:
 
 def test_contenders_take_turns_after_one_round_that_does_not_count() -> None:
     log: list[str] = []
-    told: list[str] = []
+    answer: list[str] = []
 
     series = run_windows(
         [_Worker("a", log), _Worker("b", log)],
         windows=2,
         device=torch.device("cpu"),
-        progress=told.append,
+        progress=answer.append,
     )
 
     assert log == ["prepare a", "a", "prepare b", "b"] * 3
     assert [len(one.rates) for one in series] == [2, 2]
-    assert len(told) == 4
+    assert len(answer) == 4
 
 
 def test_a_disturbance_of_both_leaves_the_ratio_alone() -> None:

@@ -56,8 +56,8 @@ def test_codes_tell_the_voice(fitted) -> None:  # type: ignore[no-untyped-def]
 
     total = sum(book.lookup(codes[k]) for k, book in enumerate(books))
 
-    told = total[:, VOICES_FIRST:PARTS_FIRST].argmax(1)
-    assert float((told == latents[:, VOICES_FIRST:PARTS_FIRST].argmax(1)).float().mean()) > 0.95
+    answer = total[:, VOICES_FIRST:PARTS_FIRST].argmax(1)
+    assert float((answer == latents[:, VOICES_FIRST:PARTS_FIRST].argmax(1)).float().mean()) > 0.95
 
 
 def test_k_means_finds_directions_that_lie_apart() -> None:

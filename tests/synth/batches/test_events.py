@@ -38,7 +38,7 @@ def events_of(text: str) -> list[tuple[str, str, dict[str, Any]]]:
     return found
 
 
-def told(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
+def body(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Return the events that a client is told."""
     return events_of(listen(client, batch, last_id).content.decode())
 
@@ -67,17 +67,17 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
     api: APIClient, operator: User
 ) -> None:
     batch = make_batch(operator, items=3)
-    last = told(api, batch)[-1][0]
-    assert told(api, batch, last) == []
+    last = body(api, batch)[-1][0]
+    assert body(api, batch, last) == []
     cancel_job(batch.items.get(item_index=2).pk)
 
-    missed = told(api, batch, last)
+    missed = body(api, batch, last)
 
     assert [(name, data.get("index")) for _, name, data in missed] == [
         ("item", 2), ("progress", None),
     ]  # fmt: skip
     cancel_batch(batch.pk)
-    rest = told(api, batch, missed[-1][0])
+    rest = body(api, batch, missed[-1][0])
     assert [(name, data.get("index")) for _, name, data in rest] == [
         ("item", 0), ("item", 1), ("progress", None), ("state", None),
     ]  # fmt: skip
@@ -88,12 +88,12 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
 
 def test_item_that_is_tried_again_is_told_as_queued(api: APIClient, operator: User) -> None:
     batch = make_batch(operator, RenderJob.Status.FAILED, items=2)
-    last = told(api, batch)[-1][0]
+    last = body(api, batch)[-1][0]
     Batch.objects.filter(pk=batch.pk).update(status="running", ended_at=None)
     batch.items.filter(item_index=0).update(status="queued")
     settle_batch(batch.pk)
 
-    events = told(api, batch, last)
+    events = body(api, batch, last)
 
     assert [(n, d.get("index"), d.get("status")) for _, n, d in events][:2] == [
         ("state", None, "running"),
@@ -107,10 +107,10 @@ def test_item_that_became_whole_is_told_though_it_had_ended_before(
 ) -> None:
     batch = make_batch(operator, items=2)
     batch.items.filter(item_index=0).update(status="partial")
-    last = told(api, batch)[-1][0]
+    last = body(api, batch)[-1][0]
     batch.items.filter(item_index=0).update(status="succeeded")
 
-    events = told(api, batch, last)
+    events = body(api, batch, last)
 
     assert ("item", "succeeded") in [(name, data.get("status")) for _, name, data in events]
 
@@ -118,7 +118,7 @@ def test_item_that_became_whole_is_told_though_it_had_ended_before(
 def test_whole_batch_says_where_its_zip_is(api: APIClient, operator: User) -> None:
     batch = make_batch(operator, RenderJob.Status.SUCCEEDED)
 
-    events = told(api, batch)
+    events = body(api, batch)
 
     assert events[-1][2]["results_url"] == f"/api/v1/batches/{batch.pk}/results"
     assert events[-2][2]["progress"] == 1.0
@@ -130,7 +130,7 @@ def test_events_of_a_large_batch_cost_as_many_queries_as_those_of_a_small_one(
     batch = make_batch(operator, RenderJob.Status.CANCELLED, items=30)
 
     with django_assert_max_num_queries(8):
-        events = told(api, batch)
+        events = body(api, batch)
 
     assert len(events) == 32
 

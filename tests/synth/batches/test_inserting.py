@@ -37,7 +37,7 @@ def jobs() -> list[RenderJob]:
     ]
 
 
-def told(row: RenderJob) -> dict[str, Any]:
+def answer(row: RenderJob) -> dict[str, Any]:
     """Return a row without what differs between any two."""
     own = ("id", "created_at", "updated_at")
     values = RenderJob.objects.filter(pk=row.pk).values().get()
@@ -53,7 +53,7 @@ def test_rows_are_as_bulk_create_writes_them() -> None:
         RenderJob, columns_of(rows) | {"created_at": [MOMENT] * 4, "updated_at": [MOMENT] * 4}
     )
 
-    assert [told(row) for row in rows] == [told(twin) for twin in twins]
+    assert [answer(row) for row in rows] == [answer(twin) for twin in twins]
     assert {row.created_at for row in RenderJob.objects.filter(pk=rows[2].pk)} == {MOMENT}
 
 

@@ -235,9 +235,9 @@ def test_batch_ends_once_with_a_summary_and_tells_everybody_once(
     go_on(batch)
     advance_batches()
 
-    told = api.get(f"{BATCHES}/{batch.pk}").json()
-    assert (told["status"], told["progress"]["share"]) == ("ended", 1.0)
-    totals = told["summary"]
+    answer = api.get(f"{BATCHES}/{batch.pk}").json()
+    assert (answer["status"], answer["progress"]["share"]) == ("ended", 1.0)
+    totals = answer["summary"]
     assert {k: v for k, v in totals["states"].items() if v} == {
         "succeeded": 1,
         "partial": 1,
@@ -278,16 +278,16 @@ def test_approval_that_makes_a_book_whole_makes_the_summary_of_its_batch_true(
     approved = api.post(f"/api/v1/review/{short.pk}/approve", {"take": str(short.take_id)})
 
     assert approved.status_code == 200, approved.json()
-    told = api.get(f"{BATCHES}/{batch.pk}").json()
+    answer = api.get(f"{BATCHES}/{batch.pk}").json()
     assert (before["summary"]["states"]["partial"], before["status"]) == (1, "ended")
-    assert (told["summary"]["states"]["succeeded"], told["status"]) == (2, "ended")
-    assert told["summary"]["states"]["partial"] == 0
-    assert told["updated_at"] > before["updated_at"]
+    assert (answer["summary"]["states"]["succeeded"], answer["status"]) == (2, "ended")
+    assert answer["summary"]["states"]["partial"] == 0
+    assert answer["updated_at"] > before["updated_at"]
     report = api.get(f"{BATCHES}/{batch.pk}/report").json()
     assert [row["status"] for row in report["books"]] == ["succeeded", "succeeded"]
     assert report["books"][1]["error_code"] == ""
     assert report["books"][0]["takes_rendered"] == one.segments_total
-    assert told["skipped"] == report["skipped"] == SKIPPED
+    assert answer["skipped"] == report["skipped"] == SKIPPED
     assert not advance_batch(batch.pk)
 
 
@@ -377,10 +377,10 @@ def test_cancelled_batch_stops_all_and_a_retry_goes_on_with_all(
     batch = batch_of(2)
     go_on(batch)
 
-    told = act(api, batch, "cancel").json()
+    answer = act(api, batch, "cancel").json()
     go_on(batch)
 
-    assert told["status"] == "cancelling"
+    assert answer["status"] == "cancelling"
     assert states(api, batch) == ["cancelled", "cancelled"]
     assert api.get(f"{BATCHES}/{batch.pk}").json()["status"] == "cancelled"
     act(api, batch, "retry")
@@ -432,10 +432,10 @@ def test_priority_reaches_jobs_books_that_wait_and_later_uploads(
     batch = batch_of(2)
     go_on(batch)
 
-    told = act(api, batch, "priority", priority="interactive").json()
+    answer = act(api, batch, "priority", priority="interactive").json()
     wrong = act(api, batch, "priority", priority="now")
 
-    assert told["priority"] == "interactive"
+    assert answer["priority"] == "interactive"
     assert jobs(batch)[0].priority == RenderJob.Priority.INTERACTIVE
     assert books_of(batch)[1].options["priority"] == "interactive"
     assert wrong.status_code == 400
@@ -496,8 +496,8 @@ def test_batch_of_two_hundred_books_is_gone_on_with_by_a_bounded_number_of_queri
     with django_assert_max_num_queries(15):
         advance_batch(batch.pk)
     with django_assert_max_num_queries(20):
-        told = api.get(f"{BATCHES}/{batch.pk}").json()
+        answer = api.get(f"{BATCHES}/{batch.pk}").json()
     with django_assert_max_num_queries(25):
         api.get(f"{BATCHES}/{batch.pk}/entries?limit=200")
 
-    assert told["counts"]["importing"] == 200
+    assert answer["counts"]["importing"] == 200

@@ -31,7 +31,7 @@ def listen(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     return client.get(f"/api/v1/book-batches/{batch.pk}/events", headers=headers)
 
 
-def told(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
+def body(client: APIClient, batch: Batch, last_id: str | None = None) -> Any:
     """Return the events that a client is told."""
     return events_of(listen(client, batch, last_id).content.decode())
 
@@ -88,15 +88,15 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
     go_on(batch)
     one, two = (book.job for book in books_of(batch))
     assert one is not None and two is not None
-    last = told(api, batch)[-1][0]
-    assert told(api, batch, last) == []
+    last = body(api, batch)[-1][0]
+    assert body(api, batch, last) == []
 
     RenderJob.objects.filter(pk=one.pk).update(status="running", segments_done=1)
-    missed = told(api, batch, last)
+    missed = body(api, batch, last)
     end_job(one.pk, RenderJob.Status.SUCCEEDED, audio_seconds=5.0)
     end_job(two.pk, RenderJob.Status.FAILED, error_code="no_audio", error_message="None.")
     go_on(batch)
-    rest = told(api, batch, missed[-1][0])
+    rest = body(api, batch, missed[-1][0])
 
     assert [(n, d.get("index"), d.get("status")) for _, n, d in missed] == [
         ("book", 0, "running"),
@@ -119,13 +119,13 @@ def test_client_that_comes_again_is_told_what_it_missed_and_no_more(
 def test_entry_whose_book_was_deleted_is_missing_again(api: APIClient, batch_of: MakeBatch) -> None:
     batch = batch_of(2, is_closed=False, sample="hold")
     Batch.objects.filter(pk=batch.pk).update(paused_at=batch.created_at)
-    last = told(api, batch)[-1][0]
+    last = body(api, batch)[-1][0]
     books_of(batch)[1].delete()
 
-    events = told(api, batch, last)
+    events = body(api, batch, last)
 
     assert ("book", 1, "missing") in [(n, d.get("index"), d.get("status")) for _, n, d in events]
-    assert told(api, batch, events[-1][0]) == []
+    assert body(api, batch, events[-1][0]) == []
 
 
 def test_state_with_an_underscore_is_read_from_an_id(api: APIClient, batch_of: MakeBatch) -> None:
@@ -133,11 +133,11 @@ def test_state_with_an_underscore_is_read_from_an_id(api: APIClient, batch_of: M
     books = BookSource.objects.filter(pk__in=batch.entries.values("book"))
     books.update(started={"sample": {"title": "A"}})
 
-    events = told(api, batch)
+    events = body(api, batch)
 
     assert events[0][2]["status"] == "to_approve"
     assert ("book", "sampled") in [(name, data.get("status")) for _, name, data in events]
-    assert told(api, batch, events[-1][0]) == []
+    assert body(api, batch, events[-1][0]) == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_events_of_two_hundred_books_cost_a_bounded_number_of_queries(
     )
 
     with django_assert_max_num_queries(10):
-        events = told(api, batch)
+        events = body(api, batch)
 
     assert [name for _, name, _ in events] == ["state", *["book"] * 200, "progress"]
 

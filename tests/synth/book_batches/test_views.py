@@ -49,11 +49,11 @@ def test_entries_wait_for_their_files_and_then_have_what_their_lines_said(api: A
     answer = make(api, name="Autumn", sample="hold")
 
     assert answer.status_code == 202, answer.json()
-    told = answer.json()
-    assert (told["status"], told["sample"], told["name"]) == ("open", "hold", "Autumn")
-    assert told["counts"]["missing"] == 2
-    one = upload(api, told["id"], "one.txt")
-    two = upload(api, told["id"], "anything.bin", entry="two.txt", notes="end")
+    shown = answer.json()
+    assert (shown["status"], shown["sample"], shown["name"]) == ("open", "hold", "Autumn")
+    assert shown["counts"]["missing"] == 2
+    one = upload(api, shown["id"], "one.txt")
+    two = upload(api, shown["id"], "anything.bin", entry="two.txt", notes="end")
 
     assert (one.status_code, two.status_code) == (202, 202), (one.json(), two.json())
     books = {book.filename: book for book in BookSource.objects.all()}
@@ -64,7 +64,7 @@ def test_entries_wait_for_their_files_and_then_have_what_their_lines_said(api: A
         7,
         {"notes": "end"},
     )
-    rows = api.get(path_of(told["id"], "/entries")).json()["results"]
+    rows = api.get(path_of(shown["id"], "/entries")).json()["results"]
     assert [(row["file"], row["state"], row["title"]) for row in rows] == [
         ("a/one.txt", "importing", "One"),
         ("two.txt", "importing", "anything.bin"),
@@ -117,12 +117,12 @@ def test_bad_entry_is_named_and_nothing_is_made(
 ) -> None:
     answer = make(api, entries=[ENTRIES[0], entry])
 
-    told = answer.json()
-    assert (answer.status_code, told["code"]) == (400, "book_batch_entries_invalid"), told
-    assert told["errors"][0]["code"] == code
-    assert told["errors"][0]["index"] == 1
+    shown = answer.json()
+    assert (answer.status_code, shown["code"]) == (400, "book_batch_entries_invalid"), shown
+    assert shown["errors"][0]["code"] == code
+    assert shown["errors"][0]["index"] == 1
     if attr is not None:
-        assert told["errors"][0]["attr"] == attr
+        assert shown["errors"][0]["attr"] == attr
     assert not Batch.objects.exists()
 
 
@@ -140,11 +140,11 @@ def test_bad_entries_may_be_skipped_and_are_told_for_ever(api: APIClient) -> Non
 
     answer = make_of_form(api, manifest, ["one.txt"], on_error="skip", closed="true")
 
-    told = answer.json()
-    assert answer.status_code == 202, told
-    assert [(one["line"], one["code"]) for one in told["skipped"]] == [(3, "voice_not_found")]
-    assert (told["counts"]["importing"], told["closed_at"] is not None) == (1, True)
-    assert api.get(path_of(told["id"])).json()["skipped"] == told["skipped"]
+    shown = answer.json()
+    assert answer.status_code == 202, shown
+    assert [(one["line"], one["code"]) for one in shown["skipped"]] == [(3, "voice_not_found")]
+    assert (shown["counts"]["importing"], shown["closed_at"] is not None) == (1, True)
+    assert api.get(path_of(shown["id"])).json()["skipped"] == shown["skipped"]
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,10 @@ def test_front_matter_of_a_text_is_not_spoken(front: tuple[str, ...], heading: s
         *front, *filter(None, (heading, STORY, "CHAPTER II" if heading else "", STORY))
     )
 
-    told = " ".join(spoken(plan))
+    answer = " ".join(spoken(plan))
     for line in front[4:]:
-        assert line.split("\n")[0] not in told
-    assert told.count("It was a long and quiet afternoon") == 6
+        assert line.split("\n")[0] not in answer
+    assert answer.count("It was a long and quiet afternoon") == 6
 
 
 def test_same_lines_of_a_scanned_pdf_are_not_spoken() -> None:
@@ -68,9 +68,9 @@ def test_same_lines_of_a_scanned_pdf_are_not_spoken() -> None:
     front = page_of_lines([part for line in lines for part in (line, "", "")], gap=18)
     plan = plan_of(read_pdf(make_pdf([front, page_of_lines(story)]), "bell.pdf"))
 
-    told = " ".join(spoken(plan))
-    assert not any(line in told for line in lines[4:])
-    assert "It was a long and quiet afternoon" in told
+    answer = " ".join(spoken(plan))
+    assert not any(line in answer for line in lines[4:])
+    assert "It was a long and quiet afternoon" in answer
 
 
 def test_what_a_story_says_of_books_and_cities_is_spoken() -> None:
@@ -142,16 +142,16 @@ def test_numbers_that_count_long_chapters_are_kept() -> None:
         pages[f"n{number}"] = page(f"<p>{number}</p>")
         pages[f"t{number}"] = page(f"<p>{PROSE * 30}</p>")
 
-    told = spoken(plan_of(read_epub(Epub(pages).bytes())))
+    answer = spoken(plan_of(read_epub(Epub(pages).bytes())))
 
-    assert [text for text in told if text.isdigit()] == ["1", "2", "3"]
+    assert [text for text in answer if text.isdigit()] == ["1", "2", "3"]
 
 
 def test_numbers_of_pages_in_a_text_are_left_out_and_years_are_not() -> None:
     groups = [part for number in range(12, 18) for part in (PROSE.strip(), str(number))]
-    told = spoken(text_plan("CHAPTER I", *groups, "1914", PROSE))
+    answer = spoken(text_plan("CHAPTER I", *groups, "1914", PROSE))
 
-    assert [text for text in told if text.isdigit()] == ["1914"]
+    assert [text for text in answer if text.isdigit()] == ["1914"]
 
 
 SITE = """<!DOCTYPE html><html lang="en"><head><title>The Bell</title></head><body>
@@ -171,11 +171,11 @@ def test_what_frames_a_page_of_the_web_is_not_spoken(before: str, after: str) ->
     html = SITE.format(before=before, after=after, story=STORY)
     plan = plan_of(read_html(html.encode(), "a.html"))
 
-    told = spoken(plan)
-    assert told[:2] == ["The Bell", STORY.strip()]
+    answer = spoken(plan)
+    assert answer[:2] == ["The Bell", STORY.strip()]
     frame = ("cookies", "My Site", "About", "Share", "Archive", "address", "Copyright", "Contact")
-    assert not any(word in text for text in told for word in frame)
-    assert "".join(told).count("It was a long") == 9
+    assert not any(word in text for text in answer for word in frame)
+    assert "".join(answer).count("It was a long") == 9
     assert [chapter.title for chapter in plan.included] == ["The Bell", "Two"]
     rows = plan.to_json()["skipped"]
     assert any(row["text"] == "Contact us" and row["reason"] == "site" for row in rows)

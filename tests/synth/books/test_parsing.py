@@ -195,8 +195,8 @@ def test_hidden_file_is_a_chapter_of_its_own_that_can_be_included(body: str) -> 
 
     found = plan.chapters[1]
     assert (found.title, found.included, found.reason) == ("Chapter Two", False, SkipReason.HIDDEN)
-    told = plan.to_json()["chapters"][1]
-    assert told["beginning"].startswith("Chapter Two It was a long")
+    answer = plan.to_json()["chapters"][1]
+    assert answer["beginning"].startswith("Chapter Two It was a long")
     assert any("hides" in warning and "Chapter Two" in warning for warning in plan.warnings)
     assert "It is 5." in spoken_of(include(plan, found.id))
     assert "It is 5." in spoken_of(include(plan, reason="hidden"))
@@ -219,10 +219,10 @@ def test_file_that_is_not_there_makes_a_plan_incomplete() -> None:
     book = read_epub(Epub(pages, spine=["One", "lost", "Three"]).bytes())
     book = book_from_json(book_to_json(book))
 
-    told = plan_book(book).to_json()["completeness"]
+    answer = plan_book(book).to_json()["completeness"]
 
-    assert not told["is_complete"]
-    assert [one["path"] for one in told["missing"]] == ["lost"]
+    assert not answer["is_complete"]
+    assert [one["path"] for one in answer["missing"]] == ["lost"]
 
 
 def test_page_that_the_order_of_reading_leaves_out_can_be_included() -> None:

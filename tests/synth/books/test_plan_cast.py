@@ -160,15 +160,15 @@ def test_plan_tells_characters_languages_and_dialogue() -> None:
         block("<|speaker:0|>“Come here,” he said."),
     )
 
-    told = cast_report(plan, Casting(dialogue_voice="D", characters={"Ann": "A"}))
+    answer = cast_report(plan, Casting(dialogue_voice="D", characters={"Ann": "A"}))
 
-    names = [(one["name"], one["voice"], one["speeches"]) for one in told["characters"]]
+    names = [(one["name"], one["voice"], one["speeches"]) for one in answer["characters"]]
     assert names == [("ANN", "A", 1), ("Cyd", "", 1), ("Ben", "", 1)]
-    assert told["characters"][0]["example"].startswith("Good day")
-    assert [one["language"] for one in told["languages"]] == ["en", "fr"]
-    assert sum(one["share"] for one in told["languages"]) > 0.99
-    assert told["dialogue"]["characters"] == len("“Come here,”") + len("Well?")
-    assert any("narrator speaks" in one and "language fr" in one for one in told["warnings"])
+    assert answer["characters"][0]["example"].startswith("Good day")
+    assert [one["language"] for one in answer["languages"]] == ["en", "fr"]
+    assert sum(one["share"] for one in answer["languages"]) > 0.99
+    assert answer["dialogue"]["characters"] == len("“Come here,”") + len("Well?")
+    assert any("narrator speaks" in one and "language fr" in one for one in answer["warnings"])
     assert cast_report(plan, Casting())["dialogue"] is None
 
 

@@ -33,11 +33,11 @@ def warnings_of(inner: str, *, metadata: str = METADATA) -> list[str]:
     ],
     ids=["odd", "garbled", "long", "language", "short"],
 )
-def test_a_warning_says_what_is_odd_and_where(inner: str, told: list[str]) -> None:
+def test_a_warning_says_what_is_odd_and_where(inner: str, answer: list[str]) -> None:
     (warning,) = warnings_of(inner)
 
     assert "'The Second'" in warning
-    assert all(words in warning for words in told)
+    assert all(words in warning for words in answer)
 
 
 @pytest.mark.parametrize("tag", ["", "und"])

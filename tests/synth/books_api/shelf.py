@@ -39,8 +39,8 @@ def book_of(chapters: Sequence[tuple[str, str]] = CHAPTERS, **metadata: Any) -> 
         _document("rights.xhtml", "copyright-page", ("", "All rights are given away.")),
     ]
     toc = tuple(TocEntry(title, f"c{n}.xhtml") for n, (title, _) in enumerate(chapters, 1))
-    told = {"title": "A Small Book", "authors": ("Nobody",), "language": "en"} | metadata
-    return Book(Metadata(**told), tuple(documents), toc)
+    answer = {"title": "A Small Book", "authors": ("Nobody",), "language": "en"} | metadata
+    return Book(Metadata(**answer), tuple(documents), toc)
 
 
 def store_book(

@@ -109,8 +109,8 @@ def test_each_role_speaks_its_passages_and_the_proof_balances(
         ("fr", "Bonjour à tous mes amis de Paris."),
         ("Ben", "I came back alone."),
     ]
-    told = [(one["role"], one["name"]) for one in answer.json()["voices"]]
-    assert told == [("narrator", "Ada"), ("dialogue", "Bob"), ("fr", "Bob"), ("Ben", "Cy")]
+    body = [(one["role"], one["name"]) for one in answer.json()["voices"]]
+    assert body == [("narrator", "Ada"), ("dialogue", "Bob"), ("fr", "Bob"), ("Ben", "Cy")]
     shown = api.get(f"/api/v1/jobs/{job.pk}").json()["voices"]
     assert [one["role"] for one in shown] == ["narrator", "dialogue", "fr", "Ben"]
     speak_all(job)
@@ -206,10 +206,10 @@ def test_casting_that_says_nothing_clear_is_refused_and_changes_nothing(
 
     answer = change(api, book, casting=casting)
 
-    told = answer.json()
-    assert answer.status_code in (400, 404), told
-    found = [(one["code"], one["attr"]) for one in told.get("errors", [])]
-    assert (code, attr) in [*found, (told["code"], told.get("attr"))], told
+    body = answer.json()
+    assert answer.status_code in (400, 404), body
+    found = [(one["code"], one["attr"]) for one in body.get("errors", [])]
+    assert (code, attr) in [*found, (body["code"], body.get("attr"))], body
     assert BookSource.objects.get().casting == {}
 
 

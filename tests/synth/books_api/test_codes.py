@@ -60,10 +60,10 @@ def _codes() -> set[str]:
 def test_codes_of_books_are_those_of_the_guides() -> None:
     guides = [(PROJECT / "docs" / name).read_text("utf-8") for name in ("errors.md", "books.md")]
     rows = [row for guide in guides for row in re.findall(r"^\| (`[^|]+`) \|", guide, re.MULTILINE)]
-    told = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
+    answer = {code for row in rows for code in re.findall(r"`([a-z0-9_]+)`", row)}
 
     raised = _codes()
 
     assert len(raised) >= 100
     assert "book_too_deep" in raised
-    assert sorted(raised - told) == []
+    assert sorted(raised - answer) == []

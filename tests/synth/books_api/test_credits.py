@@ -126,9 +126,9 @@ def test_preset_of_the_shop_that_asks_for_credits_tells_their_lack(
 
     plan = api.get(path_of(store(operator, production=production), "/plan")).json()
 
-    told = [warning for warning in plan["warnings"] if "acx" in warning]
-    assert len(told) == 1
-    assert "closing credits" in told[0]
+    body = [warning for warning in plan["warnings"] if "acx" in warning]
+    assert len(body) == 1
+    assert "closing credits" in body[0]
 
 
 def test_credits_that_cannot_be_filled_name_their_field(operator: User) -> None:

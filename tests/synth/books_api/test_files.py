@@ -181,10 +181,10 @@ def test_file_of_older_takes_is_told_and_made_anew(
     row = finish(ask(api, book).json()["id"])
     before = stored_objects()
 
-    told = api.get(path_of(book, f"/files/{row.pk}")).json()
+    shown = api.get(path_of(book, f"/files/{row.pk}")).json()
     again = ask(api, book)
 
-    assert (told["status"], told["is_current"]) == ("done", False)
+    assert (shown["status"], shown["is_current"]) == ("done", False)
     assert (again.status_code, again.json()["id"]) == (202, str(row.pk))
     assert again.json()["content_url"] is None
     assert set(before) - set(stored_objects()) == {row.key}
@@ -235,14 +235,14 @@ def test_file_of_a_chapter_is_of_older_levels_once_another_chapters_takes_change
 
 
 def test_file_that_is_not_there_yet_says_so(api: APIClient, book: BookSource) -> None:
-    told = ask(api, book).json()
+    shown = ask(api, book).json()
 
-    content = api.get(path_of(book, f"/files/{told['id']}/content"))
-    plot = api.get(path_of(book, f"/files/{told['id']}/plot"))
-    claim = claim_row(BookFile, told["id"], worker="w")
+    content = api.get(path_of(book, f"/files/{shown['id']}/content"))
+    plot = api.get(path_of(book, f"/files/{shown['id']}/plot"))
+    claim = claim_row(BookFile, shown["id"], worker="w")
     assert claim is not None
     assert leases.fail(BookFile, claim, code="no_chapters", message="There is none.")
-    failed = api.get(path_of(book, f"/files/{told['id']}/content"))
+    failed = api.get(path_of(book, f"/files/{shown['id']}/content"))
 
     assert (content.status_code, content.json()["code"]) == (409, "book_file_not_ready")
     assert (plot.status_code, plot.json()["code"]) == (409, "book_file_not_ready")
@@ -307,8 +307,8 @@ def test_claim_of_a_dead_worker_is_freed_and_fails_after_too_many(
         assert claim_row(BookFile, file_id, worker="dead") is not None
         assert free_lost(Q(claimed_by="dead")) == 1
 
-    told = api.get(path_of(book, f"/files/{file_id}")).json()
-    assert (told["status"], told["error_code"]) == ("failed", "worker_lost")
+    shown = api.get(path_of(book, f"/files/{file_id}")).json()
+    assert (shown["status"], shown["error_code"]) == ("failed", "worker_lost")
 
 
 def test_metadata_takes_the_place_of_the_file_s_until_it_is_taken_back(
@@ -317,14 +317,14 @@ def test_metadata_takes_the_place_of_the_file_s_until_it_is_taken_back(
     said = {"title": "Another", "authors": ["A. Body"], "series_index": "2.5", "rights": ""}
     changed = api.patch(path_of(book, ""), {"metadata": said}, format="json")
     back = api.patch(path_of(book, ""), {"metadata": {"title": None}}, format="json")
-    told = api.get(path_of(book, "/metadata")).json()
+    shown = api.get(path_of(book, "/metadata")).json()
 
     assert changed.status_code == 200, changed.json()
     assert (changed.json()["title"], changed.json()["authors"]) == ("Another", ["A. Body"])
     assert back.json()["title"] == "A Small Book"
-    assert told["file"] == {"title": "A Small Book", "authors": ["Nobody"], "language": "en"}
-    assert told["set"] == {"authors": ["A. Body"], "series_index": "2.5", "rights": ""}
-    assert told["shown"] == told["file"] | told["set"]
+    assert shown["file"] == {"title": "A Small Book", "authors": ["Nobody"], "language": "en"}
+    assert shown["set"] == {"authors": ["A. Body"], "series_index": "2.5", "rights": ""}
+    assert shown["shown"] == shown["file"] | shown["set"]
 
 
 @pytest.mark.parametrize(

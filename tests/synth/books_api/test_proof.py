@@ -44,9 +44,9 @@ def end(job: RenderJob) -> RenderJob:
     return job
 
 
-def sums(told: dict[str, Any]) -> int:
+def sums(answer: dict[str, Any]) -> int:
     names = ("spoken_chars", "skipped_chars", "failed_chars", "open_chars")
-    return sum(told[name] for name in names)
+    return sum(answer[name] for name in names)
 
 
 def test_all_characters_are_accounted_for_at_every_moment(job: RenderJob) -> None:

@@ -42,16 +42,16 @@ def test_uploaded_book_is_kept_and_waits_for_a_worker(
     answer = send(api, voice="Ada", notes="end", pauses='{"paragraph": 500}')
 
     assert answer.status_code == 202, answer.json()
-    told = answer.json()
-    assert (told["status"], told["job"], told["plan"]) == ("importing", None, None)
-    assert (told["filename"], told["size_bytes"]) == ("a book.txt", 11)
-    assert told["policies"] == {"notes": "end"}
-    assert told["options"]["pauses"] == {"paragraph": 500}
-    assert told["options"]["format"] == "m4b"
+    shown = answer.json()
+    assert (shown["status"], shown["job"], shown["plan"]) == ("importing", None, None)
+    assert (shown["filename"], shown["size_bytes"]) == ("a book.txt", 11)
+    assert shown["policies"] == {"notes": "end"}
+    assert shown["options"]["pauses"] == {"paragraph": 500}
+    assert shown["options"]["format"] == "m4b"
     assert len(stored_objects()) == 1
-    assert BookSource.objects.get(pk=told["id"]).sent_at is not None
+    assert BookSource.objects.get(pk=shown["id"]).sent_at is not None
     assert len(sent_tasks("import_book")) == 1
-    assert api.get(answer["Location"]).json()["id"] == told["id"]
+    assert api.get(answer["Location"]).json()["id"] == shown["id"]
 
 
 def test_same_key_and_body_make_one_book_and_another_body_is_refused(

@@ -79,7 +79,7 @@ def make_docx(body: str, *, notes: dict[int, str] | None = None, start: str = ""
     Args:
         start: what stands in document.xml before its root, such as a document type.
     """
-    told = "".join(
+    answer = "".join(
         f'<w:footnote w:id="{number}">{paragraph(text)}</w:footnote>'
         for number, text in (notes or {}).items()
     )
@@ -89,7 +89,7 @@ def make_docx(body: str, *, notes: dict[int, str] | None = None, start: str = ""
         "docProps/core.xml": _CORE,
         "word/_rels/document.xml.rels": _DOCUMENT_RELS,
         "word/styles.xml": _STYLES,
-        "word/footnotes.xml": f'<?xml version="1.0"?><w:footnotes {_W}>{told}</w:footnotes>',
+        "word/footnotes.xml": f'<?xml version="1.0"?><w:footnotes {_W}>{answer}</w:footnotes>',
         "word/document.xml": (
             f'<?xml version="1.0"?>{start}<w:document {_W}><w:body>{body}</w:body></w:document>'
         ),

@@ -156,8 +156,8 @@ def test_hidden_text_is_told_and_not_spoken(hidden: str) -> None:
     body = f"<w:p>{run('He ')}{hidden}{run('went.')}</w:p>"
     plan = plan_book(read_docx(with_styles(make_docx(body), STYLES), "a.docx"))
 
-    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
-    assert told == "He went."
+    answer = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    assert answer == "He went."
     assert [(row["text"], row["reason"]) for row in plan.to_json()["skipped"]] == [
         ("Secret", "hidden")
     ]

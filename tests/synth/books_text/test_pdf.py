@@ -216,11 +216,11 @@ def test_columns_are_read_one_after_the_other(is_by_rows: bool) -> None:
     plan = plan_book(read_pdf(make_pdf(pages), "a.pdf"))
 
     assert [chapter.title for chapter in plan.included] == ["Chapter One"]
-    told = " ".join(block.text for block in plan.included[0].spoken())
+    answer = " ".join(block.text for block in plan.included[0].spoken())
     order = [f"{side}x{n} " for side in "lrmsnt" for n in range(12)]
-    assert [told.find(mark) for mark in order] == sorted(told.find(mark) for mark in order)
-    assert all(mark in told for mark in order)
-    assert "Review" not in told
+    assert [answer.find(mark) for mark in order] == sorted(answer.find(mark) for mark in order)
+    assert all(mark in answer for mark in order)
+    assert "Review" not in answer
     assert not any("agebreak" in chapter.title for chapter in plan.chapters)
 
 
@@ -240,10 +240,10 @@ def test_three_columns_and_a_title_between_them_are_read_in_order() -> None:
     ]
     plan = plan_book(read_pdf(make_pdf([[*lines, *rows("b", 560)]]), "a.pdf"))
 
-    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    answer = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
     order = [f"{name}{side}x{n} " for name in "ab" for side in range(3) for n in range(8)]
-    assert [told.find(mark) for mark in order] == sorted(told.find(mark) for mark in order)
-    assert told.find("a2x7") < told.find("A title") < told.find("b0x0")
+    assert [answer.find(mark) for mark in order] == sorted(answer.find(mark) for mark in order)
+    assert answer.find("a2x7") < answer.find("A title") < answer.find("b0x0")
 
 
 def test_contents_with_page_numbers_are_no_columns() -> None:
@@ -257,8 +257,8 @@ def test_contents_with_page_numbers_are_no_columns() -> None:
     ]
     plan = plan_book(read_pdf(make_pdf([lines, page_of_lines(["A word."] * 5)]), "a.pdf"))
 
-    told = " ".join(planned.block.text for one in plan.chapters for planned in one.blocks)
-    assert told.index("Chapter 3 of the book 27") < told.index("Chapter 4 of the book 36")
+    answer = " ".join(planned.block.text for one in plan.chapters for planned in one.blocks)
+    assert answer.index("Chapter 3 of the book 27") < answer.index("Chapter 4 of the book 36")
 
 
 def test_footnotes_of_a_page_are_apart_from_its_text() -> None:
@@ -272,9 +272,9 @@ def test_footnotes_of_a_page_are_apart_from_its_text() -> None:
 
     plan = plan_book(read_pdf(make_pdf(pages), "a.pdf"))
 
-    told = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
-    assert "See the note" not in told
-    assert "p0l11 the bell rang over the quiet town p1l0" in told
+    answer = " ".join(block.text for chapter in plan.included for block in chapter.spoken())
+    assert "See the note" not in answer
+    assert "p0l11 the bell rang over the quiet town p1l0" in answer
     notes = [row for row in plan.to_json()["skipped"] if row["reason"] == "note"]
     assert [row["text"] for row in notes] == [
         f"1 See the note of page {n}, which is of {n} two lines and small" for n in range(2)

@@ -109,7 +109,7 @@ class Client:
 @pytest.fixture(autouse=True)
 def quick_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watcher, "POLL_SECONDS", 0.02)
-    monkeypatch.setattr(watcher, "HURRY_SECONDS", 0.001)
+    monkeypatch.setattr(watcher, "SOON_SECONDS", 0.001)
 
 
 def play(

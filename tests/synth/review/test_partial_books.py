@@ -68,10 +68,10 @@ def test_book_succeeds_with_the_last_approval_and_keeps_its_file(
     assert (job.status, job.error_code, job.error_message) == ("succeeded", "", "")
     assert job.exports.get() == export
     assert api.get(f"/api/v1/books/{book.pk}/proof").json()["is_complete"]
-    told = [
+    shown = [
         json.loads(body)["type"] for body in WebhookDelivery.objects.values_list("body", flat=True)
     ]
-    assert told == ["job.succeeded"]
+    assert shown == ["job.succeeded"]
     assert not end_as_whole(job.pk)
 
 

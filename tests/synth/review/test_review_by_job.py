@@ -85,15 +85,15 @@ def button(row: str, action: str) -> dict[str, str]:
     found = re.search(rf'<button[^>]*data-action="{action}"[^>]*>[^<]*', row)
     if found is None:
         return {}
-    told = {name: unescape(value) for name, value in re.findall(r'([\w-]+)="([^"]*)"', found[0])}
-    return told | {"text": found[0].rpartition(">")[2]}
+    shown = {name: unescape(value) for name, value in re.findall(r'([\w-]+)="([^"]*)"', found[0])}
+    return shown | {"text": found[0].rpartition(">")[2]}
 
 
 def press(browser: Client, row: str, action: str) -> dict[str, Any]:
     """Send what the page's script sends for a button."""
-    told = button(row, action)
-    body = told.get("data-body", "{}")
-    answer = browser.post(told["data-url"], body, content_type="application/json")
+    shown = button(row, action)
+    body = shown.get("data-body", "{}")
+    answer = browser.post(shown["data-url"], body, content_type="application/json")
     assert answer.status_code in (200, 202), answer.content
     found: dict[str, Any] = answer.json()
     return found
@@ -151,10 +151,10 @@ def test_all_takes_of_one_job_are_approved_and_no_others(browser: Client, owner:
     assert button(row, "approve")["text"] == "Approve 2"
     assert button(row, "approve")["data-confirm"].startswith("Approve 2 takes of this job")
 
-    told = press(browser, row, "approve")
+    shown = press(browser, row, "approve")
 
     approved = job.segments.filter(index__in=(0, 1)).values_list("pk", flat=True)
-    assert (sorted(told["approved"]), told["refused"]) == (sorted(approved), [])
+    assert (sorted(shown["approved"]), shown["refused"]) == (sorted(approved), [])
     after = rows_of(browser)
     assert counts(after[str(job.pk)]) == ("0", "1")
     assert button(after[str(job.pk)], "approve") == {}

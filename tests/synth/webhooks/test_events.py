@@ -47,7 +47,7 @@ def owner(job_services: None) -> User:
     return make_user()
 
 
-def told() -> list[tuple[str, str]]:
+def answer() -> list[tuple[str, str]]:
     """Return event and URL of all messages."""
     return sorted(WebhookDelivery.objects.values_list("event", "url"))
 
@@ -65,7 +65,7 @@ def test_end_of_a_job_is_told_to_its_url_and_to_endpoints(status: JobStatus, own
 
     end_job(job.pk, status, error_message="Why it is so.")
 
-    assert told() == sorted([(f"job.{status}", URL), (f"job.{status}", endpoint.url)])
+    assert answer() == sorted([(f"job.{status}", URL), (f"job.{status}", endpoint.url)])
     for row in WebhookDelivery.objects.all():
         assert (row.owner, row.job) == (owner, job)
         message = json.loads(row.body)
@@ -93,10 +93,10 @@ def test_endpoint_gets_what_it_wants_and_only_while_it_is_on(owner: User) -> Non
     make_endpoint(owner, enabled=False)
 
     end_job(make_job(owner=owner).pk, JobStatus.SUCCEEDED)
-    assert told() == []
+    assert answer() == []
 
     end_job(make_job(owner=owner).pk, JobStatus.FAILED)
-    assert [event for event, _ in told()] == ["job.failed"]
+    assert [event for event, _ in answer()] == ["job.failed"]
 
 
 def test_job_whose_url_is_an_endpoints_too_is_told_once(owner: User) -> None:
@@ -104,7 +104,7 @@ def test_job_whose_url_is_an_endpoints_too_is_told_once(owner: User) -> None:
 
     end_job(make_job(owner=owner, webhook_url=URL).pk, JobStatus.SUCCEEDED)
 
-    assert told() == [("job.succeeded", URL)]
+    assert answer() == [("job.succeeded", URL)]
 
 
 def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
@@ -114,13 +114,13 @@ def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
     asked = make_job(owner=owner, batch=batch, item_index=1, webhook_url=URL)
 
     end_job(item.pk, JobStatus.SUCCEEDED)
-    assert told() == []
+    assert answer() == []
     end_job(asked.pk, JobStatus.SUCCEEDED)
-    assert told() == [("job.succeeded", URL)]
+    assert answer() == [("job.succeeded", URL)]
 
     WebhookDelivery.objects.all().delete()
     finish_batch(batch)
-    assert told() == [("job.succeeded", endpoint.url)]
+    assert answer() == [("job.succeeded", endpoint.url)]
     row = WebhookDelivery.objects.get()
     assert (row.batch, row.about, row.job) == (batch, batch.pk, None)
     assert body()["data"]["kind"] == "batch"
@@ -130,7 +130,7 @@ def test_item_of_a_batch_is_told_only_to_its_own_url(owner: User) -> None:
 def test_job_without_owner_tells_nobody() -> None:
     end_job(make_job(webhook_url=URL).pk, JobStatus.SUCCEEDED)
 
-    assert told() == []
+    assert answer() == []
 
 
 def test_cancelled_job_is_told_once(owner: User) -> None:
@@ -139,7 +139,7 @@ def test_cancelled_job_is_told_once(owner: User) -> None:
     assert cancel_job(job.pk)
     assert not cancel_job(job.pk)
 
-    assert told() == [("job.cancelled", URL)]
+    assert answer() == [("job.cancelled", URL)]
 
 
 def test_message_is_gone_when_the_change_is_undone(
@@ -153,7 +153,7 @@ def test_message_is_gone_when_the_change_is_undone(
         raise ZeroDivisionError
 
     job.refresh_from_db()
-    assert (job.status, told()) == ("queued", [])
+    assert (job.status, answer()) == ("queued", [])
     assert sent_tasks("deliver") == []
 
 
@@ -182,7 +182,7 @@ def test_voice_that_is_ready_or_failed_is_told_to_its_owner(owner: User) -> None
         else:
             voice_transitions.fail_version(claim, code="clip_silent", message="It is silent.")
 
-        assert told() == [(f"voice.{status}", endpoint.url)]
+        assert answer() == [(f"voice.{status}", endpoint.url)]
         data = body()["data"]
         assert (data["id"], data["name"], data["status"]) == (str(voice.pk), name, status)
         WebhookDelivery.objects.all().delete()
@@ -196,7 +196,7 @@ def test_voice_whose_workers_were_lost_is_told_as_failed(owner: User) -> None:
 
     assert free_lost(Q(claimed_by="w")) == 1
 
-    assert [event for event, _ in told()] == ["voice.failed"]
+    assert [event for event, _ in answer()] == ["voice.failed"]
     assert body()["data"]["error_code"] == "worker_lost"
 
 
@@ -214,7 +214,7 @@ def test_voice_whose_codes_are_there_already_is_told_as_ready(owner: User) -> No
     with transaction.atomic():
         assert voice_transitions.ready_version(version, "c" * 64)
 
-    assert [event for event, _ in told()] == ["voice.ready"]
+    assert [event for event, _ in answer()] == ["voice.ready"]
 
 
 def test_clip_that_came_with_a_job_tells_nobody(owner: User) -> None:
@@ -225,7 +225,7 @@ def test_clip_that_came_with_a_job_tells_nobody(owner: User) -> None:
 
     voice_transitions.fail_version(claim, code="clip_silent", message="It is silent.")
 
-    assert told() == []
+    assert answer() == []
 
 
 def test_test_goes_to_one_endpoint_whatever_it_wants(owner: User) -> None:
@@ -234,7 +234,7 @@ def test_test_goes_to_one_endpoint_whatever_it_wants(owner: User) -> None:
 
     row = tell_test(endpoint)
 
-    assert told() == [("test", endpoint.url)]
+    assert answer() == [("test", endpoint.url)]
     assert json.loads(row.body)["type"] == "test"
 
 

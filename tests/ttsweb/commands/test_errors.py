@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 
 from ttsweb.commands.base import Output
-from ttsweb.commands.errors import CommandError, StepError, errors_told
+from ttsweb.commands.errors import CommandError, StepError, reporting_errors
 
 
 def test_step_error_becomes_code_and_sentence() -> None:
@@ -17,7 +17,7 @@ def test_step_error_becomes_code_and_sentence() -> None:
 
     with (
         pytest.raises(CommandError, match=r"^port_taken: Port 1 is taken\.$"),
-        errors_told(Output(stream), as_json=False),
+        reporting_errors(Output(stream), as_json=False),
     ):
         raise StepError("port_taken", "Port 1 is taken.")
 
@@ -27,7 +27,7 @@ def test_step_error_becomes_code_and_sentence() -> None:
 def test_json_gets_the_error_as_its_one_object() -> None:
     stream = io.StringIO()
 
-    with pytest.raises(CommandError), errors_told(Output(stream), as_json=True):
+    with pytest.raises(CommandError), reporting_errors(Output(stream), as_json=True):
         raise StepError("port_taken", "Port 1 is taken.")
 
     assert json.loads(stream.getvalue()) == {
@@ -38,11 +38,11 @@ def test_json_gets_the_error_as_its_one_object() -> None:
 def test_database_that_is_away_is_a_sentence_and_no_traceback() -> None:
     with (
         pytest.raises(CommandError, match=r"^database_unavailable: .*refused.*\./tts doctor"),
-        errors_told(Output(io.StringIO()), as_json=False),
+        reporting_errors(Output(io.StringIO()), as_json=False),
     ):
         raise OperationalError("connection refused")
 
 
 def test_other_errors_keep_their_traceback() -> None:
-    with pytest.raises(KeyError), errors_told(Output(io.StringIO()), as_json=False):
+    with pytest.raises(KeyError), reporting_errors(Output(io.StringIO()), as_json=False):
         raise KeyError("a defect")

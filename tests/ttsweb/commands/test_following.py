@@ -142,10 +142,10 @@ def test_one_that_fails_or_is_deleted_keeps_no_other_from_its_file(
     with JobBars(io.StringIO(), len(items)) as bars:
         follow(jobs_client, items, bars)
 
-    told = [outcome(item) for item in items]
-    assert told[0].startswith("job_deleted: ") and told[2].startswith("job_deleted: ")
-    assert told[1] == "voice_deleted: Deleted."
-    assert told[3].endswith("4.wav; too_long: segment 3: Too long.")
+    text = [outcome(item) for item in items]
+    assert text[0].startswith("job_deleted: ") and text[2].startswith("job_deleted: ")
+    assert text[1] == "voice_deleted: Deleted."
+    assert text[3].endswith("4.wav; too_long: segment 3: Too long.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4.wav", "5.wav"]
     assert items[3].as_object()["error"] == {"code": "too_long", "message": "segment 3: Too long."}
 
@@ -171,13 +171,13 @@ def test_voice_that_was_never_encoded_is_waited_for(client: Client, faulty: Faul
         json_answer({**voice, "status": "ready"}),
         json_answer(job_of(2), 202),
     ]
-    told: list[str] = []
+    text: list[str] = []
     jobs: list[Job] = []
 
-    submit(client, "Hello.", "Ada", tell=told.append, keep=jobs.append, format="mp3")
+    submit(client, "Hello.", "Ada", tell=text.append, keep=jobs.append, format="mp3")
 
     assert [job["id"] for job in jobs] == [job_of(2)["id"]]
-    assert len(told) == 1 and "'Ada' is being encoded" in told[0]
+    assert len(text) == 1 and "'Ada' is being encoded" in text[0]
     first, last = faulty.requests[0], faulty.requests[-1]
     assert first.body == last.body
     assert first.headers["idempotency-key"] != last.headers["idempotency-key"]
@@ -192,11 +192,11 @@ def test_voices_of_all_speakers_are_waited_for(client: Client, faulty: FaultySer
         means_ada, json_answer(ada), means_bob, json_answer({**bob, "status": "ready"}),
         json_answer(job_of(3), 202),
     ]  # fmt: skip
-    told: list[str] = []
+    text: list[str] = []
 
-    submit(client, "Hello.", {0: "Ada", 1: "Bob"}, tell=told.append, keep=print)
+    submit(client, "Hello.", {0: "Ada", 1: "Bob"}, tell=text.append, keep=print)
 
-    assert told == ["The voice 'Bob' is being encoded; waiting for it."]
+    assert text == ["The voice 'Bob' is being encoded; waiting for it."]
     assert json.loads(faulty.requests[-1].body)["voices"] == {"0": "Ada", "1": "Bob"}
 
 
@@ -260,10 +260,10 @@ def test_summary_tells_the_speed_of_the_whole() -> None:
 def test_speed_is_counted_from_where_the_watching_began() -> None:
     speed = Speed()
 
-    assert speed.told(job_of(1, "queued", queue_position=3)) == "queued, number 3"
-    assert speed.told(job_of(1, audio_seconds=100.0)) == "rendering"
-    assert speed.told(job_of(1, audio_seconds=100.0)) == "rendering"
-    assert speed.told(job_of(1, audio_seconds=100.5)).endswith("x real time")
+    assert speed.text(job_of(1, "queued", queue_position=3)) == "queued, number 3"
+    assert speed.text(job_of(1, audio_seconds=100.0)) == "rendering"
+    assert speed.text(job_of(1, audio_seconds=100.0)) == "rendering"
+    assert speed.text(job_of(1, audio_seconds=100.5)).endswith("x real time")
 
 
 def test_bars_are_for_terminals_alone() -> None:

@@ -11,7 +11,7 @@ from ttsweb import settings
 from ttsweb.client import ApiError, ServerUnreachableError
 from ttsweb.commands.base import Output
 from ttsweb.commands.errors import CommandError, StepError
-from ttsweb.commands.remote_command import open_client, remote_errors_told, server_url
+from ttsweb.commands.remote_command import open_client, reporting_remote_errors, server_url
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_error_is_told_with_what_to_do_and_as_an_object(
 
     with (
         pytest.raises(CommandError, match=f"^{code}: ") as caught,
-        remote_errors_told(Output(printed), as_json=True),
+        reporting_remote_errors(Output(printed), as_json=True),
     ):
         raise error
 

@@ -372,11 +372,11 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def secure_server(certificate: Path, told: list[str]) -> Iterator[Listener]:
+def secure_server(certificate: Path, shown: list[str]) -> Iterator[Listener]:
     """A server with TLS that notes which name a client asks for."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    context.sni_callback = lambda _, name, __: told.append(str(name))
+    context.sni_callback = lambda _, name, __: shown.append(str(name))
     with listening(context) as listener:
         yield listener
 
@@ -386,8 +386,8 @@ def test_certificate_is_checked_against_the_name_though_an_address_is_dialled(
 ) -> None:
     names.answers["clips.example"] = names.answers["other.example"] = [["127.0.0.1"]]
     names.answers["clips.example."] = [["127.0.0.1"]]
-    told: list[str] = []
-    with secure_server(certificate, told) as server:
+    shown: list[str] = []
+    with secure_server(certificate, shown) as server:
         assert code_of(f"https://clips.example:{server.port}/") == "url_unreachable"  # who signed?
 
         trusting = httpx.create_ssl_context()
@@ -398,4 +398,4 @@ def test_certificate_is_checked_against_the_name_though_an_address_is_dialled(
         assert code_of(f"https://other.example:{server.port}/") == "url_unreachable"
 
         assert len(server.arrived) == 2
-        assert set(told) == {"clips.example", "other.example"}
+        assert set(shown) == {"clips.example", "other.example"}

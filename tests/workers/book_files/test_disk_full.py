@@ -38,7 +38,7 @@ def with_room_for(num_bytes: int, make: Callable[[], object]) -> str:
             found = "nothing"
         except OSError as error:
             found = f"OSError {error.errno is not None}"
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001
             found = repr(error)
         os.write(writing, found.encode())
         os._exit(0)

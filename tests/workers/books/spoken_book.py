@@ -129,19 +129,19 @@ class SpokenBook:
         answer = self.ask(kind, **options)
         assert answer.status_code in (200, 202), answer.json()
         self.work()
-        told: dict[str, Any] = self.api.get(answer["Location"]).json()
-        assert told["status"] == "done", told
-        return told
+        body: dict[str, Any] = self.api.get(answer["Location"]).json()
+        assert body["status"] == "done", body
+        return body
 
-    def content(self, told: dict[str, Any]) -> bytes:
+    def content(self, body: dict[str, Any]) -> bytes:
         """Return the bytes of a file."""
-        answer: Any = self.api.get(told["content_url"])
+        answer: Any = self.api.get(body["content_url"])
         assert answer.status_code == 200
         return b"".join(answer.streaming_content)
 
-    def row(self, told: dict[str, Any]) -> BookFile:
+    def row(self, body: dict[str, Any]) -> BookFile:
         """Return the row of a file."""
-        return BookFile.objects.get(pk=told["id"])
+        return BookFile.objects.get(pk=body["id"])
 
 
 def start(book: BookSource, owner: User, process: MiniatureProcess) -> SpokenBook:

@@ -76,17 +76,17 @@ def test_file_is_whole_or_waits_however_much_room_there_is(
     small_disk: Path, spoken: SpokenBook, kind: str
 ) -> None:
     before = free(small_disk)
-    told = spoken.made(kind)
-    needed = before - free(small_disk) + told["size_bytes"]  # it is copied into the storage
-    first, outcomes = told["sha256"], []
+    answer = spoken.made(kind)
+    needed = before - free(small_disk) + answer["size_bytes"]  # it is copied into the storage
+    first, outcomes = answer["sha256"], []
     for share in ROOMS:
-        spoken.api.delete(f"{spoken.path}/files/{told['id']}")
+        spoken.api.delete(f"{spoken.path}/files/{answer['id']}")
         shutil.rmtree(small_disk / "cache")
         stored = objects(small_disk)
         with room(small_disk, round(share * needed)):
-            told = spoken.ask(kind).json()
+            answer = spoken.ask(kind).json()
             spoken.work()
-            row = spoken.row(told)
+            row = spoken.row(answer)
             outcomes.append(row.status)
             if row.status != "done":
                 assert (row.status, row.attempts, row.key) == ("queued", 0, ""), row.error_message
@@ -97,7 +97,7 @@ def test_file_is_whole_or_waits_however_much_room_there_is(
         spoken.process._paused_until = 0.0
         spoken.work()
 
-        made = spoken.row(told)
+        made = spoken.row(answer)
         assert (made.status, made.attempts) == ("done", 1), made.error_message
         with default_storage.open(made.key) as file:
             assert hashlib.file_digest(file, "sha256").hexdigest() == made.sha256

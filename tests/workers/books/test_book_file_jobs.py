@@ -62,25 +62,25 @@ def packed(content: bytes) -> zipfile.ZipFile:
 def test_m4b_is_put_together_of_what_the_main_file_encoded(spoken: SpokenBook) -> None:
     export = spoken.job.exports.get()
 
-    told = spoken.made("m4b")
+    answer = spoken.made("m4b")
 
-    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
-    assert told["sha256"] == export.sha256
-    assert (told["filename"], told["content_type"]) == ("Cattle.m4b", "audio/mp4")
+    assert (answer["report"]["chapters_encoded"], answer["report"]["chapters_reused"]) == (0, 3)
+    assert answer["sha256"] == export.sha256
+    assert (answer["filename"], answer["content_type"]) == ("Cattle.m4b", "audio/mp4")
     assert 0 < len(export.peaks) <= 1000
     assert max(export.peaks) > 100
-    with opened(spoken.content(told)) as book:
+    with opened(spoken.content(answer)) as book:
         assert [one["metadata"]["title"] for one in book.chapters()] == TITLES
     again = spoken.ask("m4b")
-    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+    assert (again.status_code, again.json()["id"]) == (200, answer["id"])
 
 
 def test_chapters_are_mp3_of_a_constant_rate_with_tags_and_their_numbers(
     spoken: SpokenBook,
 ) -> None:
-    told = spoken.made("chapters")
+    answer = spoken.made("chapters")
 
-    archive = packed(spoken.content(told))
+    archive = packed(spoken.content(answer))
     names = archive.namelist()
     assert names == [f"{n:02d} - {title}.mp3" for n, title in enumerate(TITLES, 1)]
     for number, name in enumerate(names, 1):
@@ -93,24 +93,24 @@ def test_chapters_are_mp3_of_a_constant_rate_with_tags_and_their_numbers(
 
 @pytest.mark.parametrize(("kind", "codec"), [("mp3", "mp3"), ("opus", "opus"), ("flac", "flac")])
 def test_one_file_holds_all_chapters(spoken: SpokenBook, kind: str, codec: str) -> None:
-    told = spoken.made(kind)
+    answer = spoken.made(kind)
 
-    with opened(spoken.content(told)) as book:
+    with opened(spoken.content(answer)) as book:
         assert book.streams.audio[0].codec_context.name.startswith(codec)
         assert len(book.chapters()) == 3
-        assert book.duration / 1e6 == pytest.approx(told["duration_seconds"], abs=0.2)
-    rows = told["report"]["chapters"]
+        assert book.duration / 1e6 == pytest.approx(answer["duration_seconds"], abs=0.2)
+    rows = answer["report"]["chapters"]
     assert [row["title"] for row in rows] == TITLES
     assert all(abs(row["loudness_lufs"] + 18) < 1 for row in rows)
     assert all(row["true_peak_dbtp"] < 0 for row in rows)
 
 
 def test_read_along_is_the_own_epub_with_times(spoken: SpokenBook) -> None:
-    told = spoken.made("read_along")
+    answer = spoken.made("read_along")
 
-    archive = packed(spoken.content(told))
+    archive = packed(spoken.content(answer))
     assert archive.namelist()[0] == "mimetype"
-    assert told["report"]["unplaced_segments"] == 0
+    assert answer["report"]["unplaced_segments"] == 0
     overlays = [name for name in archive.namelist() if name.endswith(".smil")]
     assert len(overlays) == 3
     clips = 0
@@ -124,18 +124,18 @@ def test_read_along_is_the_own_epub_with_times(spoken: SpokenBook) -> None:
             assert f"read-along/{audio}" in archive.namelist()
             clips += 1
     assert clips == spoken.job.segments_total
-    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
+    assert (answer["report"]["chapters_encoded"], answer["report"]["chapters_reused"]) == (0, 3)
     made = spoken.made("read_along", format="made")
     assert "OEBPS/package.opf" in packed(spoken.content(made)).namelist()
 
 
 def test_shelf_has_folders_cover_and_chapters(spoken: SpokenBook) -> None:
-    told = spoken.made("shelf")
+    answer = spoken.made("shelf")
 
-    names = packed(spoken.content(told)).namelist()
+    names = packed(spoken.content(answer)).namelist()
     folder = "A. Drover/Cattle {Ada}/"
     assert sorted(names) == [f"{folder}Cattle.m4b", f"{folder}cover.jpg", f"{folder}metadata.json"]
-    sidecar = json.loads(packed(spoken.content(told)).read(f"{folder}metadata.json"))
+    sidecar = json.loads(packed(spoken.content(answer)).read(f"{folder}metadata.json"))
     assert [one["title"] for one in sidecar["chapters"]] == TITLES
 
 
@@ -151,41 +151,41 @@ def test_subtitles_follow_one_another_through_the_book(spoken: SpokenBook) -> No
 
 
 def test_sample_ends_within_its_time_after_a_sentence(spoken: SpokenBook) -> None:
-    told = spoken.made("sample", minutes=0.1, chapter=0)
+    answer = spoken.made("sample", minutes=0.1, chapter=0)
 
-    with opened(spoken.content(told), "mp3") as sample:
+    with opened(spoken.content(answer), "mp3") as sample:
         assert sample.duration / 1e6 <= 6.1
         assert sample.streams.audio[0].bit_rate == 192_000
-    assert told["duration_seconds"] <= 6.0
+    assert answer["duration_seconds"] <= 6.0
 
 
 def test_report_says_of_each_chapter_whether_it_is_as_the_shop_asks(spoken: SpokenBook) -> None:
-    told = spoken.made("report", preset="acx")
+    answer = spoken.made("report", preset="acx")
 
-    report = json.loads(spoken.content(told))
-    assert told["options"]["format"] == "mp3"
+    report = json.loads(spoken.content(answer))
+    assert answer["options"]["format"] == "mp3"
     assert report["mastering"]["name"] == "acx"
     assert [row["title"] for row in report["chapters"]] == TITLES
     assert all(-23 <= row["rms_dbfs"] <= -18 for row in report["chapters"])
     assert all(row["true_peak_dbtp"] <= -3 for row in report["chapters"])
     assert all(row["passed"] for row in report["chapters"]), report
     assert report["assembly_realtime"] > 0
-    plot = spoken.api.get(told["plot_url"])
+    plot = spoken.api.get(answer["plot_url"])
     assert plot["Content-Type"] == "image/svg+xml"
     assert len(etree.fromstring(plot.content).findall(".//{*}g")) == 3
 
 
 def test_one_chapter_is_had_by_itself(spoken: SpokenBook) -> None:
     early = spoken.api.get(f"{spoken.path}/audio?chapter=1")
-    told = spoken.made("chapters", chapter=1)
+    answer = spoken.made("chapters", chapter=1)
 
     late: Any = spoken.api.get(f"{spoken.path}/audio?chapter=1")
 
     assert (early.status_code, early.json()["code"]) == (404, "chapter_not_made")
     assert late["Content-Type"] == "audio/mpeg"
     content = b"".join(late.streaming_content)
-    assert content == spoken.content(told)
+    assert content == spoken.content(answer)
     with opened(content, "mp3") as chapter:
         assert chapter.metadata["track"] == "2/3"
-    part = spoken.api.get(told["content_url"], headers={"Range": "bytes=0-9"})
+    part = spoken.api.get(answer["content_url"], headers={"Range": "bytes=0-9"})
     assert (part.status_code, part["Content-Range"]) == (206, f"bytes 0-9/{len(content)}")

@@ -38,25 +38,25 @@ def test_chapters_that_are_complete_make_a_partial_file_and_later_the_whole_one(
     speak(4)  # the first chapter and a part of the second
 
     refused = book.ask("chapters")
-    told = book.made("chapters", partial=True)
-    names = packed(book.content(told)).namelist()
+    answer = book.made("chapters", partial=True)
+    names = packed(book.content(answer)).namelist()
     speak()
     book.work()
-    stale = book.api.get(f"{book.path}/files/{told['id']}").json()
+    stale = book.api.get(f"{book.path}/files/{answer['id']}").json()
     whole = book.made("chapters")
 
     assert (refused.status_code, refused.json()["code"]) == (409, "book_not_finished")
-    assert told["is_partial"]
+    assert answer["is_partial"]
     assert names == ["01 - Oxen of the Plain.mp3"]
-    assert [one["index"] for one in told["report"]["chapters_missing"]] == [1, 2]
+    assert [one["index"] for one in answer["report"]["chapters_missing"]] == [1, 2]
     assert (stale["is_current"], stale["status"]) == (False, "done")
-    assert (whole["id"], whole["is_partial"]) == (told["id"], False)
+    assert (whole["id"], whole["is_partial"]) == (answer["id"], False)
     assert len(packed(book.content(whole)).namelist()) == 3
     assert (whole["report"]["chapters_encoded"], whole["report"]["chapters_reused"]) == (2, 1)
 
 
 def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: SpokenBook) -> None:
-    told = spoken.made("m4b")
+    answer = spoken.made("m4b")
     segment = spoken.job.segments.order_by("chapter__index", "index")[1]
     first = segment.take_id
     assert render_again(segment.pk)
@@ -64,7 +64,7 @@ def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: Spo
     speak()
     spoken.work()
 
-    stale = spoken.api.get(f"{spoken.path}/files/{told['id']}").json()
+    stale = spoken.api.get(f"{spoken.path}/files/{answer['id']}").json()
     newer = spoken.made("m4b")
     assert first is not None
     assert choose_take(segment.pk, first)
@@ -73,7 +73,7 @@ def test_other_takes_make_a_file_anew_and_encode_their_chapter_alone(spoken: Spo
 
     assert (waits.status_code, waits.json()["code"]) == (409, "book_not_finished")
     assert not stale["is_current"]
-    assert newer["sha256"] != told["sha256"] == older["sha256"]
+    assert newer["sha256"] != answer["sha256"] == older["sha256"]
     assert older["report"]["chapters_encoded"] == 0
     assert not [one for one in stored() if newer["sha256"] in one]
     assert BookFile.objects.count() == 1
@@ -84,12 +84,12 @@ def test_other_tags_and_another_cover_encode_nothing(spoken: SpokenBook) -> None
     said = {"title": "Kine", "narrators": ["Somebody"], "series": "Herds", "series_index": "2"}
     spoken.api.patch(spoken.path, {"metadata": said}, format="json")
 
-    told = spoken.made("m4b")
+    answer = spoken.made("m4b")
 
-    assert told["id"] == before["id"]
-    assert (told["report"]["chapters_encoded"], told["report"]["chapters_reused"]) == (0, 3)
-    assert told["filename"] == "Kine.m4b"
-    with opened(spoken.content(told)) as book:
+    assert answer["id"] == before["id"]
+    assert (answer["report"]["chapters_encoded"], answer["report"]["chapters_reused"]) == (0, 3)
+    assert answer["filename"] == "Kine.m4b"
+    with opened(spoken.content(answer)) as book:
         assert book.metadata["title"] == "Kine"
         assert book.metadata["composer"] == "Somebody"
     shelf = packed(spoken.content(spoken.made("shelf"))).namelist()
@@ -177,13 +177,13 @@ def test_cancelled_book_has_files_of_its_complete_chapters_alone(
     book.api.post(f"{book.path}/cancel")
 
     whole = book.ask("srt")
-    told = book.made("srt", partial=True)
+    answer = book.made("srt", partial=True)
 
     assert (whole.status_code, whole.json()["code"]) == (409, "book_not_finished")
     assert "Retry-After" not in whole
     assert "Retry" in whole.json()["detail"]
-    assert told["is_partial"]
-    assert len(told["report"]["chapters"]) == 1
+    assert answer["is_partial"]
+    assert len(answer["report"]["chapters"]) == 1
 
 
 def test_quiet_voice_is_brought_to_the_narrator_s_level(
@@ -202,15 +202,15 @@ def test_quiet_voice_is_brought_to_the_narrator_s_level(
     book.work()
 
     report = book.job.exports.get().report
-    told = book.made("m4b")
+    answer = book.made("m4b")
 
     levels = {row["voice"]: row for row in report["voices"]}
     assert levels["Ada"]["gain_db"] == 0
     difference = levels["Ada"]["loudness_lufs"] - levels["Bob"]["loudness_lufs"]
     assert levels["Bob"]["gain_db"] == pytest.approx(difference, abs=0.26)
     assert difference == pytest.approx(6, abs=1)
-    assert told["report"]["voices"] == report["voices"]
-    assert told["report"]["chapters_encoded"] == 0
+    assert answer["report"]["voices"] == report["voices"]
+    assert answer["report"]["chapters_encoded"] == 0
 
 
 def test_preset_of_the_book_holds_for_its_main_file_and_for_the_others(
@@ -229,9 +229,9 @@ def test_preset_of_the_book_holds_for_its_main_file_and_for_the_others(
         content = file.read()
     with av.open(io.BytesIO(content)) as audio:
         assert len(audio.chapters()) == 3
-    told = book.made("chapters")
-    assert told["options"]["preset"] == "acx"
-    assert told["report"]["passed"], told["report"]
+    answer = book.made("chapters")
+    assert answer["options"]["preset"] == "acx"
+    assert answer["report"]["passed"], answer["report"]
     assert RenderJob.objects.count() == 1
 
 

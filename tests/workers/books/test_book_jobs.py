@@ -143,8 +143,8 @@ def test_m4b_has_the_chapters_of_the_book_and_encodes_only_those_that_change(
         assert book.metadata["title"] == "Cattle"
         assert book.metadata["artist"] == "A. Drover"
         starts = [float(one["start"] * (one["time_base"] or 0)) for one in found]
-    told = [row["start_seconds"] for row in again.report["chapters"]]
-    assert starts == pytest.approx(told, abs=0.01)
+    answer = [row["start_seconds"] for row in again.report["chapters"]]
+    assert starts == pytest.approx(answer, abs=0.01)
     cues = again.cues.cues
     assert len(cues) == second.segments_done
     assert all(one[2] <= two[1] for one, two in pairwise(cues))

@@ -40,7 +40,7 @@ def make_file(process: MiniatureProcess, **options: Any) -> tuple[RenderJob, Exp
     return job, export
 
 
-def told(job: RenderJob) -> dict[str, Any]:
+def body(job: RenderJob) -> dict[str, Any]:
     client = APIClient()
     client.force_authenticate(job.owner)
     answer = client.get(f"/api/v1/jobs/{job.pk}/timestamps")
@@ -62,15 +62,15 @@ def test_segments_are_heard_from_their_first_sample_to_their_last(
     job, export = make_file(process, speed=speed, sample_rate=sample_rate)
 
     samples, rate = read(export)
-    shown = told(job)
-    is_told = np.zeros(len(samples), dtype=bool)
+    shown = body(job)
+    is_spoken = np.zeros(len(samples), dtype=bool)
     for one in shown["segments"]:
-        is_told[one["start_sample"] : one["end_sample"]] = True
+        is_spoken[one["start_sample"] : one["end_sample"]] = True
         near = samples[one["start_sample"] : one["start_sample"] + rate // 100]
         assert np.abs(near).max() > 0.1, "it begins later than is told"
     # Resampling rings for a few samples where a sound begins at once.
     spread = 80 if sample_rate else 0
-    is_near = np.convolve(is_told, np.ones(2 * spread + 1), mode="same") > 0
+    is_near = np.convolve(is_spoken, np.ones(2 * spread + 1), mode="same") > 0
     assert shown["sample_rate"] == rate == (sample_rate or RATE)
     assert not samples[~is_near].any()
     assert shown["seconds"] == export.duration_seconds == len(samples) / rate
@@ -85,7 +85,7 @@ def test_times_at_own_pace_are_the_sums_of_takes_and_pauses(process: MiniaturePr
     for take, pause in zip(TAKES, PAUSES, strict=True):
         expected.append((position, position + len(take)))
         position += len(take) + round(pause * RATE / 1000)
-    shown = told(job)["segments"]
+    shown = body(job)["segments"]
     assert [(one["start_sample"], one["end_sample"]) for one in shown] == expected
     assert [(one["start"], one["end"]) for one in shown] == [
         (start / RATE, end / RATE) for start, end in expected
@@ -101,7 +101,7 @@ def test_failed_segment_is_neither_heard_nor_told(process: MiniatureProcess, spe
     export = make_export_of(process)
 
     samples, rate = read(export)
-    shown = told(job)
+    shown = body(job)
     starts = [round(position / speed) for position in (0, len(TAKES[0]) + 7_200)]
     job.refresh_from_db()
     assert job.status == RenderJob.Status.PARTIAL
@@ -112,7 +112,7 @@ def test_failed_segment_is_neither_heard_nor_told(process: MiniatureProcess, spe
 
 def test_file_that_is_made_again_is_told_anew(process: MiniatureProcess) -> None:
     job, export = make_file(process)
-    before = told(job)["segments"]
+    before = body(job)["segments"]
     segment = Segment.objects.get(index=0)
     transitions.reopen_segments([segment.pk])
     RenderJob.objects.update(status="running")
@@ -120,7 +120,7 @@ def test_file_that_is_made_again_is_told_anew(process: MiniatureProcess) -> None
     render_with([tone(5_000, 300)])
     make_export_of(process)
 
-    after = told(job)["segments"]
+    after = body(job)["segments"]
     assert ExportCues.objects.count() == 1
     assert after[0]["end_sample"] == 5_000
     assert before[1]["start_sample"] - after[1]["start_sample"] == 11_111 - 5_000

@@ -74,15 +74,15 @@ def test_what_happens_to_voices_and_jobs_is_told(
 
     paths = sorted(path for path, _ in messages)
     assert paths == ["/", "/done"], "the endpoint does not want job.succeeded"
-    told = {message["type"]: message["data"] for _, message in messages}
-    assert (told["voice.ready"]["id"], told["voice.ready"]["frames"]) == (
+    shown = {message["type"]: message["data"] for _, message in messages}
+    assert (shown["voice.ready"]["id"], shown["voice.ready"]["frames"]) == (
         str(voice.pk),
         version.frames,
     )
-    assert told["job.succeeded"]["id"] == str(job.pk)
-    assert told["job.succeeded"]["status"] == RenderJob.Status.SUCCEEDED
-    assert told["job.succeeded"]["audio_url"] == f"/api/v1/jobs/{job.pk}/audio"
-    assert "Ox" not in json.dumps(told)
+    assert shown["job.succeeded"]["id"] == str(job.pk)
+    assert shown["job.succeeded"]["status"] == RenderJob.Status.SUCCEEDED
+    assert shown["job.succeeded"]["audio_url"] == f"/api/v1/jobs/{job.pk}/audio"
+    assert "Ox" not in json.dumps(shown)
     for row in WebhookDelivery.objects.all():
         wait_status(row, Status.DELIVERED)
 

@@ -119,7 +119,7 @@ def fails_with(error: BaseException) -> Callable[[], str]:
     ids=["raises", "exits", "nothing", "bytes"],
 )
 def test_failure_of_the_plug_in_is_told_and_costs_no_take(
-    process: MiniatureProcess, ready: Voice, answer: Callable[[], Any], told: str
+    process: MiniatureProcess, ready: Voice, answer: Callable[[], Any], body: str
 ) -> None:
     parrot = plug(process, Parrot(answer))
     submit(ready, text="Ox one.")
@@ -129,7 +129,7 @@ def test_failure_of_the_plug_in_is_told_and_costs_no_take(
     segment = Segment.objects.select_related("take").get()
     assert (segment.status, segment.retakes) == ("done", 0)
     assert segment.take is not None and "asr_error" not in segment.take.measures
-    assert told in process.status.detail
+    assert body in process.status.detail
     assert process.may_claim
 
     parrot.answer = lambda: "ox two"
@@ -204,12 +204,12 @@ def test_text_without_words_is_not_judged(process: MiniatureProcess, ready: Voic
     ],
     ids=["module", "attribute", "no-factory", "raises", "leaves", "no-method"],
 )
-def test_what_cannot_be_used_is_told_by_name_and_reason(name: str, told: str) -> None:
+def test_what_cannot_be_used_is_told_by_name_and_reason(name: str, body: str) -> None:
     with pytest.raises(TranscriberError) as caught:
         make_transcriber(name)
 
     assert name in str(caught.value)
-    assert told in str(caught.value)
+    assert body in str(caught.value)
 
 
 @pytest.mark.parametrize(

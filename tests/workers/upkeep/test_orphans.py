@@ -224,9 +224,9 @@ def test_command_tells_and_deletes_only_when_asked(
 
     call_command("orphans", *(["--delete"] if delete else []), "--json", stdout=output)
 
-    told = json.loads(output.getvalue())
-    assert sorted(one["key"] for one in told["objects"]) == sorted(KEYS)
-    assert (told["bytes"], told["deleted"]) == (5 * len(KEYS), delete)
+    answer = json.loads(output.getvalue())
+    assert sorted(one["key"] for one in answer["objects"]) == sorted(KEYS)
+    assert (answer["bytes"], answer["deleted"]) == (5 * len(KEYS), delete)
     assert [path.exists() for path in paths] == [not delete] * len(KEYS)
     assert default_storage.exists(Export.objects.get(job=named).key)
 

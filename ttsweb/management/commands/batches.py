@@ -143,10 +143,10 @@ class Command(nouns.NounCommand):
         path = client.batches.download(batch["id"], _target_of(batch, chosen.out))
         is_whole = batch["status"] == "succeeded"
         if chosen.json:
-            told: dict[str, Any] = {"batch": batch, "path": str(path.resolve())}
+            result: dict[str, Any] = {"batch": batch, "path": str(path.resolve())}
             if not is_whole:
-                told["error"] = dict(zip(("code", "message"), _error_of(batch), strict=True))
-            self.tell(told)
+                result["error"] = dict(zip(("code", "message"), _error_of(batch), strict=True))
+            self.tell(result)
         else:
             self.stdout.write(f"{_done(batch)} items -> {path}")
         if not is_whole:

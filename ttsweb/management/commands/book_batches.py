@@ -11,7 +11,7 @@ from ttsweb.client.book_types import BookBatchReport
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.render_books import LAYOUT, come_back, follow_books
 from ttsweb.counted import counted
-from ttsweb.terminal.bars import told_of_batch
+from ttsweb.terminal.bars import describe_batch
 from ttsweb.terminal.plain_table import length, one_line, table
 
 ENTRY_COLUMNS: nouns.Cells = {
@@ -90,7 +90,7 @@ class Command(nouns.NounCommand):
         "books": lambda batch: (
             ", ".join(f"{n} {name}" for name, n in batch["counts"].items() if n) or "none"
         ),
-        "progress": lambda batch: f"{batch['progress']['share']:.1%}, {told_of_batch(batch)}",
+        "progress": lambda batch: f"{batch['progress']['share']:.1%}, {describe_batch(batch)}",
         "stored": lambda batch: ", ".join(
             f"{n / 1e6:.1f} MB {name}" for name, n in batch["stored_bytes"].items()
         ),

@@ -19,7 +19,11 @@ from ttsweb.terminal.plain_table import one_line
 
 ENDINGS = {
     **{name: one.extension for name, one in BOOK_FILES.items()},
-    **{"chapters": "zip", "shelf": "zip", "read_along": "epub", "sample": "mp3", "report": "json"},
+    "chapters": "zip",
+    "shelf": "zip",
+    "read_along": "epub",
+    "sample": "mp3",
+    "report": "json",
 }
 CHAPTER_COLUMNS: nouns.Cells = {
     "#": lambda chapter: chapter["index"] + 1,

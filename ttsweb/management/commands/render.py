@@ -135,10 +135,10 @@ def _end(
         command.note(f"Fetch the file with\n  {come_back(book, target)}")
     else:
         progress = book["progress"]
-        told = speed_of(progress, book["status"]) if progress is not None else ""
+        speed = speed_of(progress, book["status"]) if progress is not None else ""
         rendered = f"{progress['takes_rendered']} rendered, " if progress is not None else ""
         end = f" -> {target}" if is_written else ""
-        command.stdout.write(f"{book['status']}  {rendered}{told}{end}")
+        command.stdout.write(f"{book['status']}  {rendered}{speed}{end}")
     if is_over and book["status"] != "succeeded":
         if not chosen.json:
             command.note(f"{book['error_code']}: {book['error_message']}")

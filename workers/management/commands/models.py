@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, errors_told
+from ttsweb.commands.errors import CommandError, StepError, reporting_errors
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
 from workers.model_pull.pull import find_models, pull
@@ -80,7 +80,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Do what was asked for; Ctrl-C leaves what was downloaded, and the next pull goes on."""
         chosen = Namespace(**options)
-        with errors_told(self.stdout, as_json=chosen.json):
+        with reporting_errors(self.stdout, as_json=chosen.json):
             if chosen.action == "ls":
                 self._list(as_json=chosen.json)
                 return

@@ -36,8 +36,8 @@ def test_file_is_submitted_followed_and_becomes_a_zip(live: Live, tmp_path: Path
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stderr
-    told = one_object(ended.stdout)
-    assert (told["batch"]["status"], told["path"]) == ("succeeded", str(target))
+    answer = one_object(ended.stdout)
+    assert (answer["batch"]["status"], answer["path"]) == ("succeeded", str(target))
     with zipfile.ZipFile(target) as archive:
         assert archive.testzip() is None
         assert archive.namelist()[:2] == ["lamp.mp3", "room.flac"]

@@ -68,11 +68,11 @@ def test_manifest_with_samples_first_is_approved_and_lands_on_the_shelf(
         with av.open(str(path)) as audio:
             assert audio.duration is not None
             assert audio.duration > 0
-    told = json.loads(ended.stdout)
-    totals = told["report"]["totals"]
+    answer = json.loads(ended.stdout)
+    totals = answer["report"]["totals"]
     assert totals["states"]["succeeded"] == 3
     assert totals["takes_reused"] >= 3, "the samples' takes are used again"
-    assert [row["title"] for row in told["report"]["books"]]
+    assert [row["title"] for row in answer["report"]["books"]]
     written = sorted(path.relative_to(out) for path in out.rglob("*.m4b"))
     assert len(written) == 3
     assert {"Oxen"} <= {part for path in written for part in path.parts}
@@ -96,17 +96,17 @@ def test_folder_is_rendered_flat_and_nothing_of_others_is_written_over(
 
     ended = live.call(*arguments)
 
-    told = json.loads(ended.stdout)
+    answer = json.loads(ended.stdout)
     assert ended.returncode == 1
-    assert told["batch"]["counts"]["succeeded"] == 3
-    assert list(told["errors"]) == ["more/two.epub"]
-    assert "file_exists" in told["errors"]["more/two.epub"]
+    assert answer["batch"]["counts"]["succeeded"] == 3
+    assert list(answer["errors"]) == ["more/two.epub"]
+    assert "file_exists" in answer["errors"]["more/two.epub"]
     assert (out / "more" / "two.mp3").read_bytes() == b"mine"
     assert (out / "one.mp3").is_file()
     (out / "more" / "two.mp3").unlink()
     assert live.call(*arguments).returncode == 0
     assert (out / "more" / "two.mp3").stat().st_size > 1000
-    live.client.book_batches.delete(told["batch"]["id"])
+    live.client.book_batches.delete(answer["batch"]["id"])
 
 
 def test_file_that_is_not_there_is_told_before_anything_is_made(live: Live, library: Path) -> None:

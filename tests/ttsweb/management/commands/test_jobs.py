@@ -28,9 +28,9 @@ def test_job_is_cancelled_retried_followed_and_downloaded(live: Live, tmp_path: 
     assert refused.returncode == 1 and "job_without_audio" in refused.stderr
     assert retried.returncode == 0 and retried.stdout.startswith(job["id"])
     assert followed.returncode == 0, followed.stderr
-    told = one_object(followed.stdout)
-    assert (told["status"], told["audio_path"]) == ("succeeded", str(target))
-    assert "error" not in told
+    answer = one_object(followed.stdout)
+    assert (answer["status"], answer["audio_path"]) == ("succeeded", str(target))
+    assert "error" not in answer
     check_is_speech(target, seconds=(10.0, 120.0))
     assert [path.name for path in tmp_path.iterdir()] == ["out.flac"]
 

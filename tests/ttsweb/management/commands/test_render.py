@@ -53,12 +53,12 @@ def test_each_file_becomes_an_audio_file(live: Live, texts: list[str], tmp_path:
 
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == "", "bars are for terminals"
-    told = one_object(ended.stdout)["jobs"]
-    assert [row["file"] for row in told] == texts
-    assert [row["status"] for row in told] == ["succeeded"] * 2
+    answer = one_object(ended.stdout)["jobs"]
+    assert [row["file"] for row in answer] == texts
+    assert [row["status"] for row in answer] == ["succeeded"] * 2
     assert sorted(path.name for path in folder.iterdir()) == ["one.flac", "two.flac"]
     check_is_speech(folder / "one.flac", seconds=(0.3, 5.0))
-    assert live.client.jobs.get(told[0]["job"])["priority"] == "bulk"
+    assert live.client.jobs.get(answer[0]["job"])["priority"] == "bulk"
 
 
 def test_options_and_speakers_reach_the_server_and_the_file(live: Live, tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_say_speaks_on_the_server(live: Live, tmp_path: Path) -> None:
     ended = run(live.environment, "say", "I saw it.", "--voice", "ADA", "-o", str(target), "--json")
 
     assert ended.returncode == 0, ended.stderr
-    told = one_object(ended.stdout)
-    assert told["audio_path"] == str(target)
-    assert live.client.jobs.get(told["job"])["format"] == "flac"
+    answer = one_object(ended.stdout)
+    assert answer["audio_path"] == str(target)
+    assert live.client.jobs.get(answer["job"])["format"] == "flac"
     check_is_speech(target, seconds=(0.2, 5.0))
     assert not (Path(live.environment["TTS_DATA_DIR"]) / "logs").exists(), "no worker of its own"
 

@@ -29,16 +29,16 @@ def test_book_becomes_an_m4b_and_the_same_book_again_renders_nothing(
 
     for ended in (first, again):
         assert ended.returncode == 0, ended.stderr
-    told, second = json.loads(first.stdout), json.loads(again.stdout)
-    assert (told["status"], told["title"]) == ("succeeded", "Cattle")
-    assert told["progress"]["takes_rendered"] >= told["progress"]["segments_total"]
+    answer, second = json.loads(first.stdout), json.loads(again.stdout)
+    assert (answer["status"], answer["title"]) == ("succeeded", "Cattle")
+    assert answer["progress"]["takes_rendered"] >= answer["progress"]["segments_total"]
     assert second["progress"]["takes_rendered"] == 0
-    assert second["progress"]["takes_reused"] == told["progress"]["segments_total"]
+    assert second["progress"]["takes_reused"] == answer["progress"]["segments_total"]
     with av.open(str(target)) as written:
         assert [one["metadata"]["title"] for one in written.chapters()] == [
             title for title, _ in CHAPTERS
         ]
-    proof = live.client.books.proof(told["id"])
+    proof = live.client.books.proof(answer["id"])
     assert proof["is_complete"]
     assert proof["spoken_chars"] + proof["skipped_chars"] == proof["spine_chars"]
 
@@ -79,19 +79,19 @@ def test_another_edition_renders_and_encodes_what_is_new_and_another_format_noth
     path.write_bytes(epub(*zip(TITLES, texts, strict=True)))
     targets = [tmp_path / "book.m4b", tmp_path / "book.flac"]
 
-    told = []
+    answer = []
     for target in targets:
         out = ("--out", str(target), "--follow", "--json")
         ended = live.call("render", str(path), "--voice", "Ada", *out)
         assert ended.returncode == 0, ended.stderr
-        told.append(json.loads(ended.stdout))
+        answer.append(json.loads(ended.stdout))
 
     rendered, encoded = made
-    for found, count in zip(told, (rendered, 0), strict=True):
+    for found, count in zip(answer, (rendered, 0), strict=True):
         progress = found["progress"]
         assert progress["takes_rendered"] == count
         assert progress["takes_reused"] == progress["segments_total"] - count
-    report = report_of(live, told[0])
+    report = report_of(live, answer[0])
     assert (report["chapters_encoded"], report["chapters_reused"]) == (encoded, 2 - encoded)
     assert all(target.stat().st_size > 1000 for target in targets)
 

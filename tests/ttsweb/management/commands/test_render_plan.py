@@ -96,12 +96,12 @@ def test_a_plan_tells_who_could_speak_and_how_much_is_dialogue(tmp_path: Path) -
     )
     arguments = (str(path), "--plan", "--dialogue-voice", "Bob", "--character", "ANN=Ada")
 
-    told, shown = json.loads(printed(*arguments, "--json")), printed(*arguments)
+    answer, shown = json.loads(printed(*arguments, "--json")), printed(*arguments)
 
-    found = [(one["name"], one["voice"], one["speeches"]) for one in told["characters"]]
+    found = [(one["name"], one["voice"], one["speeches"]) for one in answer["characters"]]
     assert found == [("Ann", "Ada", 1)]
-    assert told["dialogue"]["share"] > 0
-    assert told["totals"]["segments"] == 4
+    assert answer["dialogue"]["share"] > 0
+    assert answer["totals"]["segments"] == 4
     assert "character" in shown
     assert "of the spoken text" in shown
 
@@ -130,8 +130,8 @@ def test_what_is_left_out_is_listed_with_its_words_and_can_be_included(tmp_path:
     what = ":".join(part.strip() for part in place)
 
     plan = json.loads(printed(str(path), "--plan", "--json", "--include", what))
-    told = {row["text"]: row["included"] for row in plan["skipped"]}
-    assert told["Write to us"] is True
+    answer = {row["text"]: row["included"] for row in plan["skipped"]}
+    assert answer["Write to us"] is True
     plan = json.loads(printed(str(path), "--plan", "--json", "--include", "site"))
     assert all(row["included"] for row in plan["skipped"])
     assert plan["completeness"]["skipped"] == {}

@@ -36,8 +36,8 @@ def test_voice_leaves_as_a_file_and_comes_back(live: Live, tmp_path: Path) -> No
     taken = live.call("voices", "import", str(out))
     imported = live.call("voices", "import", str(out), "--name", "Ada again", "--shared", "--json")
 
-    told, voice = one_object(exported.stdout), one_object(imported.stdout)
-    assert (told["file"], told["size_bytes"]) == (str(out), out.stat().st_size)
+    answer, voice = one_object(exported.stdout), one_object(imported.stdout)
+    assert (answer["file"], answer["size_bytes"]) == (str(out), out.stat().st_size)
     assert (taken.returncode, "voice_name_taken" in taken.stderr) == (1, True)
     assert (voice["name"], voice["status"], voice["shared"]) == ("Ada again", "ready", True)
     assert [clip["transcript"] for clip in voice["clips"]] == [TRANSCRIPT]
