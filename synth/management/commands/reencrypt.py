@@ -7,7 +7,6 @@ from typing import Any
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
 from ttsweb.counted import counted
-from ttsweb.encryption import SecretUnreadableError, reencrypt
 
 
 class Command(BaseCommand):
@@ -27,6 +26,7 @@ class Command(BaseCommand):
         from django.db import transaction
 
         from synth.models import WebhookSecret  # the arguments are read before apps are loaded
+        from ttsweb.encryption import SecretUnreadableError, reencrypt
 
         with transaction.atomic():
             rows = list(WebhookSecret.objects.select_for_update(of=("self",)).order_by("pk"))
