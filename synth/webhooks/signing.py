@@ -48,6 +48,24 @@ def _kept(row: WebhookSecret) -> str:
         return ""
 
 
+@transaction.atomic
+def reencrypt_secrets() -> int:
+    """Encrypt all users' secrets with the current key; return how many users these are.
+
+    Raises:
+        SecretUnreadableError: a secret was kept with a key that is not known; nothing has changed.
+    """
+    rows = list(WebhookSecret.objects.select_for_update(of=("self",)).order_by("pk"))
+    for row in rows:
+        try:
+            row.encrypted_secret = reencrypt(row.encrypted_secret, what="A webhook secret")
+            row.encrypted_previous = reencrypt(row.encrypted_previous, what="A previous secret")
+        except SecretUnreadableError as error:
+            raise SecretUnreadableError(error.code, f"{error} (user {row.user_id})") from error
+        row.save(update_fields=["encrypted_secret", "encrypted_previous"])
+    return len(rows)
+
+
 def new_secret() -> str:
     """Return a secret nobody had before: `whsec_` and base64 of 32 random bytes."""
     return SECRET_START + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()

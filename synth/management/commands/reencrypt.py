@@ -7,6 +7,7 @@ from typing import Any
 from ttsweb.commands.base import BaseCommand
 from ttsweb.commands.errors import CommandError
 from ttsweb.counted import counted
+from ttsweb.refusals import RefusedError
 
 
 class Command(BaseCommand):
@@ -23,22 +24,12 @@ class Command(BaseCommand):
         Raises:
             CommandError: secret_unreadable; nothing has changed.
         """
-        from django.db import transaction
+        from synth.webhooks.signing import reencrypt_secrets  # the arguments are read before apps
 
-        from synth.models import WebhookSecret  # the arguments are read before apps are loaded
-        from ttsweb.encryption import SecretUnreadableError, reencrypt
-
-        with transaction.atomic():
-            rows = list(WebhookSecret.objects.select_for_update(of=("self",)).order_by("pk"))
-            for row in rows:
-                try:
-                    row.encrypted_secret = reencrypt(row.encrypted_secret, what="A webhook secret")
-                    row.encrypted_previous = reencrypt(
-                        row.encrypted_previous, what="A previous webhook secret"
-                    )
-                except SecretUnreadableError as error:
-                    raise CommandError(f"{error.code}: {error} (user {row.user_id})") from error
-                row.save(update_fields=["encrypted_secret", "encrypted_previous"])
+        try:
+            users = reencrypt_secrets()
+        except RefusedError as error:
+            raise CommandError(f"{error.code}: {error}") from error
         self.stdout.write(
-            f"The secrets of {counted(len(rows), 'user')} are encrypted with the present key."
+            f"The secrets of {counted(users, 'user')} are encrypted with the present key."
         )
