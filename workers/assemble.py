@@ -24,7 +24,7 @@ from workers.audio.joined_takes import (
     TakeMissingError,
     TakesChangedError,
 )
-from workers.audio.mastering import FileWish, make_file
+from workers.audio.mastering import AudioOptions, make_file
 from workers.audio.writers import FileTooLongError
 from workers.batch_zip import ItemsLostError, ItemsOpenError, zip_batch
 from workers.book_files.book_audio import BookFileError
@@ -169,11 +169,11 @@ def _joining(export: Export, job: RenderJob, segments: list[Segment] | None) -> 
             raise SegmentsOpenError
         done = [segment for segment in segments if segment.status == Segment.Status.DONE]
         takes = JoinedTakes(done, speed=job.speed)
-    return partial(make_file, takes=takes, wish=_wish(export, job))
+    return partial(make_file, takes=takes, options=_audio_options(export, job))
 
 
-def _wish(export: Export, job: RenderJob) -> FileWish:
-    return FileWish(
+def _audio_options(export: Export, job: RenderJob) -> AudioOptions:
+    return AudioOptions(
         format=export.format,
         sample_rate=job.sample_rate,
         bit_rate=job.bit_rate,

@@ -109,10 +109,10 @@ def fail_deliveries_to(endpoint: WebhookEndpoint) -> int:
 
     What a job or a batch sends to the same URL by its own wish stays.
     """
-    by_wish = Q(job__webhook_url=endpoint.url) | Q(batch__webhook_url=endpoint.url)
-    wished = WebhookDelivery.objects.filter(by_wish, owner_id=endpoint.owner_id)
+    by_request = Q(job__webhook_url=endpoint.url) | Q(batch__webhook_url=endpoint.url)
+    requested = WebhookDelivery.objects.filter(by_request, owner_id=endpoint.owner_id)
     waiting = WebhookDelivery.objects.filter(
-        ~Q(pk__in=wished.values("pk")),
+        ~Q(pk__in=requested.values("pk")),
         owner_id=endpoint.owner_id,
         url=endpoint.url,
         status=Status.QUEUED,

@@ -116,7 +116,7 @@ class ExportUnwantedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class FileWish:
+class AudioOptions:
     """What a job asks of its file; None leaves it as it comes.
 
     `sample_rate` in Hz, `bit_rate` in bits per second, `loudness` in LUFS.
@@ -159,7 +159,7 @@ class _Written(NamedTuple):
 
 
 def make_file(
-    path: Path, takes: JoinedTakes, wish: FileWish, *, is_unwanted: Callable[[], bool]
+    path: Path, takes: JoinedTakes, options: AudioOptions, *, is_unwanted: Callable[[], bool]
 ) -> MadeFile:
     """Write the takes to a new file at `path`; the memory this needs does not grow with them.
 
@@ -170,18 +170,20 @@ def make_file(
         ExportUnwantedError: nobody waits for the file any more.
         TakeMissingError, FileTooLongError, OSError: as reading and writing raise them.
     """
-    rate = file_rate(wish.format, takes.sample_rate, asked=wish.sample_rate, bit_rate=wish.bit_rate)
+    rate = file_rate(
+        options.format, takes.sample_rate, asked=options.sample_rate, bit_rate=options.bit_rate
+    )
     blocks = _Source(takes, rate, is_unwanted)
-    level = _first_level(blocks, rate, wish.loudness)
-    written = _write(path, blocks, rate, wish, level)
+    level = _first_level(blocks, rate, options.loudness)
+    written = _write(path, blocks, rate, options, level)
     for _ in range(_MAX_WRITES - 1):
-        if not _adjust(level, written, wish.loudness):
+        if not _adjust(level, written, options.loudness):
             break
-        written = _write(path, blocks, rate, wish, level)
+        written = _write(path, blocks, rate, options, level)
     return MadeFile.of(
         path,
         duration_seconds=written.num_samples / rate,
-        report=_report(path, written, rate, wish, level),
+        report=_report(path, written, rate, options, level),
         peaks=written.peaks,
         cues=_cues_at(takes.cues, takes.sample_rate, rate),
         sample_rate=rate,
@@ -215,7 +217,9 @@ def _first_level(blocks: _Source, rate: int, target: float | None) -> _Level:
     return _Level(found.gain_db, ceiling, found.extra_db, found.yielded)
 
 
-def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level) -> _Written:
+def _write(
+    path: Path, source: _Source, rate: int, options: AudioOptions, level: _Level
+) -> _Written:
     """Write the file once, then measure what it holds."""
     limiter = None
     blocks: Iterable[AudioArray] = source
@@ -226,12 +230,12 @@ def _write(path: Path, source: _Source, rate: int, wish: FileWish, level: _Level
         blocks = limiter.limit(blocks)
     num_samples = 0
     path.unlink(missing_ok=True)
-    with open_writer(path, wish.format, rate, wish.bit_rate) as writer:
+    with open_writer(path, options.format, rate, options.bit_rate) as writer:
         for block in blocks:
             writer.write(block)
             num_samples += len(block)
     meter, peaks = LoudnessMeter(rate), WaveformPeaks(num_samples, most=MAX_PEAKS)
-    for block in source.watched(read_blocks(path, wish.format, rate)):
+    for block in source.watched(read_blocks(path, options.format, rate)):
         meter.push(block)
         peaks.push(block)
     turned_down = max(0.0, -20 * np.log10(limiter.lowest_gain)) if limiter else 0.0
@@ -259,18 +263,18 @@ def _adjust(level: _Level, written: _Written, target: float | None) -> bool:
 
 
 def _report(
-    path: Path, written: _Written, rate: int, wish: FileWish, level: _Level
+    path: Path, written: _Written, rate: int, options: AudioOptions, level: _Level
 ) -> dict[str, Any]:
     """Return what was measured on the file, and what was done to make it so."""
     seconds = written.num_samples / rate
     loudness = written.loudness
-    found, target = loudness.integrated_lufs, wish.loudness
+    found, target = loudness.integrated_lufs, options.loudness
     is_reached = found is not None and abs(found - (target or 0)) <= TARGET_TOLERANCE_LU
     return {
         "seconds": seconds,
         "sample_rate": rate,
         "channels": 1,
-        "bit_rate": mean_bit_rate(path, wish.format, seconds),
+        "bit_rate": mean_bit_rate(path, options.format, seconds),
         "loudness_lufs": found,
         "true_peak_dbtp": loudness.true_peak_dbtp,
         "target_lufs": target,

@@ -199,7 +199,7 @@ def test_waiting_for_nobody_ends_the_work(process: MiniatureProcess) -> None:
         mastering.make_file(
             process.scratch / "file.wav",
             takes,
-            mastering.FileWish("wav", loudness=-20.0),
+            mastering.AudioOptions("wav", loudness=-20.0),
             is_unwanted=lambda: True,
         )
 
