@@ -240,7 +240,7 @@ def test_a_cover_is_what_its_bytes_are_whatever_it_is_called() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "sentence"),
     [
         (png(30_000, 30_000), "30000 x 30000"),
         (b"BM" + bytes(60), "known picture format"),
@@ -248,12 +248,12 @@ def test_a_cover_is_what_its_bytes_are_whatever_it_is_called() -> None:
     ],
     ids=["huge", "unknown", "missing"],
 )
-def test_a_cover_that_cannot_be_shown_is_told(content: bytes | None, answer: str) -> None:
+def test_a_cover_that_cannot_be_shown_is_told(content: bytes | None, sentence: str) -> None:
     book = with_cover(content)
 
     assert book.cover is None
     assert len(book.warnings) == 1
-    assert answer in book.warnings[0]
+    assert sentence in book.warnings[0]
     assert "c.png" in book.warnings[0]
 
 

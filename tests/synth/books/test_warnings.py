@@ -20,7 +20,7 @@ def warnings_of(inner: str, *, metadata: str = METADATA) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("inner", "told"),
+    ("inner", "words"),
     [
         (f"<p>{PROSE}\ufffd and \ue000 \ufffd</p>", ["U+FFFD (2", "U+E000 (1"]),
         (
@@ -33,11 +33,11 @@ def warnings_of(inner: str, *, metadata: str = METADATA) -> list[str]:
     ],
     ids=["odd", "garbled", "long", "language", "short"],
 )
-def test_a_warning_says_what_is_odd_and_where(inner: str, answer: list[str]) -> None:
+def test_a_warning_says_what_is_odd_and_where(inner: str, words: list[str]) -> None:
     (warning,) = warnings_of(inner)
 
     assert "'The Second'" in warning
-    assert all(words in warning for words in answer)
+    assert all(one in warning for one in words)
 
 
 @pytest.mark.parametrize("tag", ["", "und"])

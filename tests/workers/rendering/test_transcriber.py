@@ -109,7 +109,7 @@ def fails_with(error: BaseException) -> Callable[[], str]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "sentence"),
     [
         (fails_with(RuntimeError("no memory")), "RuntimeError: no memory"),
         (fails_with(SystemExit(3)), "SystemExit"),
@@ -119,7 +119,7 @@ def fails_with(error: BaseException) -> Callable[[], str]:
     ids=["raises", "exits", "nothing", "bytes"],
 )
 def test_failure_of_the_plug_in_is_told_and_costs_no_take(
-    process: MiniatureProcess, ready: Voice, answer: Callable[[], Any], body: str
+    process: MiniatureProcess, ready: Voice, answer: Callable[[], Any], sentence: str
 ) -> None:
     parrot = plug(process, Parrot(answer))
     submit(ready, text="Ox one.")
@@ -129,7 +129,7 @@ def test_failure_of_the_plug_in_is_told_and_costs_no_take(
     segment = Segment.objects.select_related("take").get()
     assert (segment.status, segment.retakes) == ("done", 0)
     assert segment.take is not None and "asr_error" not in segment.take.measures
-    assert body in process.status.detail
+    assert sentence in process.status.detail
     assert process.may_claim
 
     parrot.answer = lambda: "ox two"
@@ -193,7 +193,7 @@ def test_text_without_words_is_not_judged(process: MiniatureProcess, ready: Voic
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "sentence"),
     [
         ("no_such_package.ears:make", "No module named 'no_such_package'"),
         (f"{PLUGGED}:nobody", "nobody"),
@@ -204,12 +204,12 @@ def test_text_without_words_is_not_judged(process: MiniatureProcess, ready: Voic
     ],
     ids=["module", "attribute", "no-factory", "raises", "leaves", "no-method"],
 )
-def test_what_cannot_be_used_is_told_by_name_and_reason(name: str, body: str) -> None:
+def test_what_cannot_be_used_is_told_by_name_and_reason(name: str, sentence: str) -> None:
     with pytest.raises(TranscriberError) as caught:
         make_transcriber(name)
 
     assert name in str(caught.value)
-    assert body in str(caught.value)
+    assert sentence in str(caught.value)
 
 
 @pytest.mark.parametrize(
