@@ -8,7 +8,7 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 WORKDIR /app
 RUN useradd --uid 10001 --create-home ttsweb && mkdir -p /data/media /data/models /data/workers && chown -R ttsweb /data && ln -s /data /app/data
 COPY pyproject.toml constraints.txt ./
-COPY ttsweb/install/install_list.py ttsweb/install/torch_install.py ttsweb/
+COPY ttsweb/install/install_list.py ttsweb/install/torch_install.py ttsweb/install/
 COPY synth/engine/codec/torchaudio_import.py synth/engine/codec/
 RUN pip install -c constraints.txt pip && \
     python ttsweb/install/install_list.py pyproject.toml > /tmp/list && \

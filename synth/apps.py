@@ -13,5 +13,6 @@ class SynthConfig(AppConfig):
     def ready(self) -> None:
         """Connect the listeners of signals, which each stand beside what they do."""
         from synth.accounts import limits  # noqa: F401  # models are loaded only now
+        from synth.batches import figures  # noqa: F401
         from synth.transitions import batches, book_batches, jobs  # noqa: F401
         from synth.webhooks import events  # noqa: F401

@@ -1,132 +1,103 @@
-"""Route the REST API of this app."""
+"""Route the REST API of this app, below /api/v1/."""
 
 from __future__ import annotations
 
 from django.urls import path
 
-from synth.api.accounts.group_views import GroupsView, GroupView, PermissionsView
-from synth.api.accounts.key_views import KeysView, KeyView
-from synth.api.accounts.user_views import UsersView, UserView
-from synth.api.batches import views as batch_views
-from synth.api.book_batches import views as book_batch_views
-from synth.api.books import audio_views, file_views
-from synth.api.books import views as book_views
-from synth.api.books.block_views import ChapterBlocksView
-from synth.api.books.cover_views import BookCoverView, BookMetadataView
-from synth.api.jobs import views
-from synth.api.jobs.event_views import BatchEventsView, BookBatchEventsView, JobEventsView
-from synth.api.jobs.segment_views import (
-    SegmentAudioView,
-    SegmentChooseView,
-    SegmentRenderView,
-    SegmentView,
-)
-from synth.api.jobs.timestamp_views import JobTimestampsView, JobWaveformView
-from synth.api.review import views as review_views
+from synth.api import lexicon_files, lexicons, review, webhooks
+from synth.api.accounts import group_views, key_views, user_views
+from synth.api.batches import views as batches
+from synth.api.books import file_views, media_views, plan_views
+from synth.api.books import views as books
+from synth.api.jobs import event_views, preview_views, segment_views
+from synth.api.jobs import views as jobs
 
+_BATCH = "batches/<uuid:batch_id>"
 _BOOK_BATCH = "book-batches/<uuid:batch_id>"
+_BOOK = "books/<uuid:book_id>"
+_FILE = f"{_BOOK}/files/<uuid:file_id>"
+_JOB = "jobs/<uuid:job_id>"
+_SEGMENT = f"{_JOB}/segments/<int:segment_id>"
+_LEXICON = "lexicons/<uuid:lexicon_id>"
+_ENDPOINT = "webhooks/endpoints/<uuid:endpoint_id>"
+_DELIVERY = "webhooks/deliveries/<uuid:delivery_id>"
+
+_VIEWS = (
+    ("batches", batches.BatchesView, "batches"),
+    (_BATCH, batches.BatchView, "batch"),
+    (f"{_BATCH}/items", batches.BatchItemsView, "batch-items"),
+    (f"{_BATCH}/results", batches.BatchResultsView, "batch-results"),
+    (f"{_BATCH}/events", event_views.BatchEventsView, "batch-events"),
+    ("book-batches", batches.BookBatchesView, "book-batches"),
+    (_BOOK_BATCH, batches.BookBatchView, "book-batch"),
+    (f"{_BOOK_BATCH}/entries", batches.BookBatchEntriesView, "book-batch-entries"),
+    (f"{_BOOK_BATCH}/report", batches.BookBatchReportView, "book-batch-report"),
+    (f"{_BOOK_BATCH}/events", event_views.BookBatchEventsView, "book-batch-events"),
+    ("books", books.BooksView, "books"),
+    (_BOOK, books.BookView, "book"),
+    (f"{_BOOK}/plan", plan_views.BookPlanView, "book-plan"),
+    (f"{_BOOK}/plan/chapters/<str:chapter>", plan_views.ChapterBlocksView, "book-chapter"),
+    (f"{_BOOK}/pauses", books.BookPausesView, "book-pauses"),
+    (f"{_BOOK}/proof", books.BookProofView, "book-proof"),
+    (f"{_BOOK}/metadata", books.BookMetadataView, "book-metadata"),
+    (f"{_BOOK}/cover", media_views.BookCoverView, "book-cover"),
+    (f"{_BOOK}/sample", media_views.BookSampleView, "book-sample"),
+    (f"{_BOOK}/audio", media_views.BookAudioView, "book-audio"),
+    (f"{_BOOK}/files", file_views.BookFilesView, "book-files"),
+    (_FILE, file_views.BookFileView, "book-file"),
+    (f"{_FILE}/content", file_views.BookFileContentView, "book-file-content"),
+    (f"{_FILE}/plot", file_views.BookFilePlotView, "book-file-plot"),
+    ("keys", key_views.KeysView, "keys"),
+    ("keys/<uuid:key_id>", key_views.KeyView, "key"),
+    ("groups", group_views.GroupsView, "groups"),
+    ("groups/<int:group_id>", group_views.GroupView, "group"),
+    ("permissions", group_views.PermissionsView, "permissions"),
+    ("users", user_views.UsersView, "users"),
+    ("users/<int:user_id>", user_views.UserView, "user"),
+    ("review", review.ReviewView, "review"),
+    ("review/approve", review.ReviewApproveManyView, "review-approve-all"),
+    ("review/<int:segment_id>", review.ReviewSegmentView, "review-segment"),
+    ("review/<int:segment_id>/approve", review.ReviewApproveView, "review-approve"),
+    ("jobs", jobs.JobsView, "jobs"),
+    (_JOB, jobs.JobView, "job"),
+    (f"{_JOB}/audio", jobs.JobAudioView, "job-audio"),
+    (f"{_JOB}/segments", jobs.JobSegmentsView, "job-segments"),
+    (_SEGMENT, segment_views.SegmentView, "job-segment"),
+    (f"{_SEGMENT}/audio", segment_views.SegmentAudioView, "job-segment-audio"),
+    (f"{_SEGMENT}/render", segment_views.SegmentRenderView, "job-segment-render"),
+    (f"{_SEGMENT}/choose", segment_views.SegmentChooseView, "job-segment-choose"),
+    (f"{_JOB}/timestamps", segment_views.JobTimestampsView, "job-timestamps"),
+    (f"{_JOB}/waveform", segment_views.JobWaveformView, "job-waveform"),
+    (f"{_JOB}/events", event_views.JobEventsView, "job-events"),
+    ("preview", preview_views.PreviewView, "preview"),
+    ("lexicons", lexicons.LexiconsView, "lexicons"),
+    ("lexicons/preview", preview_views.LexiconPreviewView, "lexicons-preview"),
+    (_LEXICON, lexicons.LexiconView, "lexicon"),
+    (f"{_LEXICON}/entries", lexicons.EntriesView, "lexicon-entries"),
+    (f"{_LEXICON}/entries/<int:entry_id>", lexicons.EntryView, "lexicon-entry"),
+    (f"{_LEXICON}/export", lexicon_files.LexiconExportView, "lexicon-export"),
+    (f"{_LEXICON}/import", lexicon_files.LexiconImportView, "lexicon-import"),
+    ("webhooks/secret", webhooks.SecretView, "webhook-secret"),
+    ("webhooks/secret/rotate", webhooks.SecretRotateView, "webhook-secret-rotate"),
+    ("webhooks/endpoints", webhooks.EndpointsView, "webhook-endpoints"),
+    (_ENDPOINT, webhooks.EndpointView, "webhook-endpoint"),
+    (f"{_ENDPOINT}/test", webhooks.EndpointTestView, "webhook-endpoint-test"),
+    ("webhooks/deliveries", webhooks.DeliveriesView, "webhook-deliveries"),
+    (_DELIVERY, webhooks.DeliveryView, "webhook-delivery"),
+    (f"{_DELIVERY}/resend", webhooks.DeliveryResendView, "webhook-delivery-resend"),
+)
+_ACTIONS = (
+    ("job", _JOB, jobs.JOB_ACTIONS),
+    ("batch", _BATCH, batches.BATCH_ACTIONS),
+    ("book", _BOOK, books.BOOK_ACTIONS),
+    ("book-batch", _BOOK_BATCH, batches.BOOK_BATCH_ACTIONS),
+)
 
 urlpatterns = [
-    path("batches", batch_views.BatchesView.as_view(), name="batches"),
-    path("batches/<uuid:batch_id>", batch_views.BatchView.as_view(), name="batch"),
-    path("batches/<uuid:batch_id>/items", batch_views.BatchItemsView.as_view(), name="batch-items"),
-    path(
-        "batches/<uuid:batch_id>/results",
-        batch_views.BatchResultsView.as_view(),
-        name="batch-results",
-    ),
-    path("batches/<uuid:batch_id>/events", BatchEventsView.as_view(), name="batch-events"),
-    path("book-batches", book_batch_views.BookBatchesView.as_view(), name="book-batches"),
-    path(_BOOK_BATCH, book_batch_views.BookBatchView.as_view(), name="book-batch"),
-    path(
-        f"{_BOOK_BATCH}/entries",
-        book_batch_views.BookBatchEntriesView.as_view(),
-        name="book-batch-entries",
-    ),
-    path(
-        f"{_BOOK_BATCH}/report",
-        book_batch_views.BookBatchReportView.as_view(),
-        name="book-batch-report",
-    ),
-    path(f"{_BOOK_BATCH}/events", BookBatchEventsView.as_view(), name="book-batch-events"),
-    path("books", book_views.BooksView.as_view(), name="books"),
-    path("books/<uuid:book_id>", book_views.BookView.as_view(), name="book"),
-    path("books/<uuid:book_id>/plan", book_views.BookPlanView.as_view(), name="book-plan"),
-    path(
-        "books/<uuid:book_id>/plan/chapters/<str:chapter>",
-        ChapterBlocksView.as_view(),
-        name="book-chapter",
-    ),
-    path("books/<uuid:book_id>/pauses", book_views.BookPausesView.as_view(), name="book-pauses"),
-    path("books/<uuid:book_id>/proof", book_views.BookProofView.as_view(), name="book-proof"),
-    path("books/<uuid:book_id>/metadata", BookMetadataView.as_view(), name="book-metadata"),
-    path("books/<uuid:book_id>/cover", BookCoverView.as_view(), name="book-cover"),
-    path("books/<uuid:book_id>/files", file_views.BookFilesView.as_view(), name="book-files"),
-    path(
-        "books/<uuid:book_id>/files/<uuid:file_id>",
-        file_views.BookFileView.as_view(),
-        name="book-file",
-    ),
-    path(
-        "books/<uuid:book_id>/files/<uuid:file_id>/content",
-        file_views.BookFileContentView.as_view(),
-        name="book-file-content",
-    ),
-    path(
-        "books/<uuid:book_id>/files/<uuid:file_id>/plot",
-        file_views.BookFilePlotView.as_view(),
-        name="book-file-plot",
-    ),
-    path("books/<uuid:book_id>/sample", audio_views.BookSampleView.as_view(), name="book-sample"),
-    path("books/<uuid:book_id>/audio", audio_views.BookAudioView.as_view(), name="book-audio"),
-    path("keys", KeysView.as_view(), name="keys"),
-    path("keys/<uuid:key_id>", KeyView.as_view(), name="key"),
-    path("groups", GroupsView.as_view(), name="groups"),
-    path("groups/<int:group_id>", GroupView.as_view(), name="group"),
-    path("permissions", PermissionsView.as_view(), name="permissions"),
-    path("review", review_views.ReviewView.as_view(), name="review"),
-    path("review/approve", review_views.ReviewApproveManyView.as_view(), name="review-approve-all"),
-    path(
-        "review/<int:segment_id>", review_views.ReviewSegmentView.as_view(), name="review-segment"
-    ),
-    path(
-        "review/<int:segment_id>/approve",
-        review_views.ReviewApproveView.as_view(),
-        name="review-approve",
-    ),
-    path("users", UsersView.as_view(), name="users"),
-    path("users/<int:user_id>", UserView.as_view(), name="user"),
-    path("jobs", views.JobsView.as_view(), name="jobs"),
-    path("jobs/<uuid:job_id>", views.JobView.as_view(), name="job"),
-    path("jobs/<uuid:job_id>/audio", views.JobAudioView.as_view(), name="job-audio"),
-    path("jobs/<uuid:job_id>/segments", views.JobSegmentsView.as_view(), name="job-segments"),
-    path("jobs/<uuid:job_id>/segments/<int:segment_id>", SegmentView.as_view(), name="job-segment"),
-    path(
-        "jobs/<uuid:job_id>/segments/<int:segment_id>/audio",
-        SegmentAudioView.as_view(),
-        name="job-segment-audio",
-    ),
-    path(
-        "jobs/<uuid:job_id>/segments/<int:segment_id>/render",
-        SegmentRenderView.as_view(),
-        name="job-segment-render",
-    ),
-    path(
-        "jobs/<uuid:job_id>/segments/<int:segment_id>/choose",
-        SegmentChooseView.as_view(),
-        name="job-segment-choose",
-    ),
-    path("jobs/<uuid:job_id>/timestamps", JobTimestampsView.as_view(), name="job-timestamps"),
-    path("jobs/<uuid:job_id>/waveform", JobWaveformView.as_view(), name="job-waveform"),
-    path("jobs/<uuid:job_id>/events", JobEventsView.as_view(), name="job-events"),
+    *(path(route, view.as_view(), name=name) for route, view, name in _VIEWS),
     *(
-        path(f"{one}/{name}", view, name=f"{noun}-{name}")
-        for noun, one, actions in (
-            ("job", "jobs/<uuid:job_id>", views.JOB_ACTIONS),
-            ("batch", "batches/<uuid:batch_id>", batch_views.BATCH_ACTIONS),
-            ("book", "books/<uuid:book_id>", book_views.BOOK_ACTIONS),
-            ("book-batch", _BOOK_BATCH, book_batch_views.BOOK_BATCH_ACTIONS),
-        )
+        path(f"{route}/{name}", view, name=f"{noun}-{name}")
+        for noun, route, actions in _ACTIONS
         for name, view in actions.items()
     ),
 ]

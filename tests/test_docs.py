@@ -166,7 +166,7 @@ def test_every_code_that_the_install_guide_names_is_said_by_the_code() -> None:
     rows = re.findall(r"^\| (`[a-z_`, ]+) \|", read("install.md"), re.MULTILINE)
     codes = {code for row in rows for code in re.findall(r"`([a-z_]+)`", row)}
     source = "".join(
-        path.read_text(encoding="utf-8") for path in (PROJECT / "workers/model_pull").glob("*.py")
+        path.read_text(encoding="utf-8") for path in (PROJECT / "workers/local").glob("model_*.py")
     )
 
     assert len(codes) >= 8

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from django.conf import settings
 from synth.jobs.submit import Order, submit_job
-from ttsweb.terminal.progress import Progress
+from ttsweb.commands.terminal import Progress
 from workers.local.local_worker import LocalWorker
 from workers.local.speak import find_speaker
 from workers.local.local_worker import save_audio, wait_encoded, wait_ended

@@ -96,7 +96,7 @@ def test_text_and_contract_import_the_standard_library_and_named_packages_alone(
         for path in paths
         for name in imports_of(path)
         if name.split(".")[0] not in allowed
-        and not name.startswith(("synth.text", "synth.contract"))
+        and not name.startswith(("synth.text", "synth.contract", "ttsweb.refusals"))
     ]
 
     assert foreign == []

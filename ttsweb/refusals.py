@@ -14,7 +14,7 @@ class RefusedError(Exception):
         attr: the request field at fault, where it is not the `field` of all errors of this class.
         retry_after: seconds after which another try makes sense.
         case: tells apart uses of one code that HTTP answers with different statuses
-            (`ttsweb.http.statuses`).
+            (`ttsweb.http.problems`).
     """
 
     field: ClassVar[str | None] = None

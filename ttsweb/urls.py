@@ -21,8 +21,6 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("voices.urls")),
     path("api/v1/", include("synth.urls")),
-    path("api/v1/", include("synth.api.lexicons.routes")),
-    path("api/v1/webhooks/", include("synth.api.webhooks.routes")),
     path("api/v1/stats", StatsView.as_view(), name="stats"),
     path("api/v1/overview", OverviewView.as_view(), name="overview"),
     path("api/v1/schema", SpectacularAPIView.as_view(), name="schema"),

@@ -26,7 +26,7 @@ ENCODE, RENDER, CPU = "encode", "synth", "cpu"
 ROLES = {"gpu": (ENCODE, RENDER), "cpu": (CPU,), "all": (ENCODE, RENDER, CPU)}  # their queues
 FILL_LIVE = "workers.fill_live"
 ADVANCE_BOOK_BATCH = "workers.advance_book_batch"
-SWEEP = "workers.upkeep.sweep"
+SWEEP = "workers.sweep"
 SEGMENTS_PER_MESSAGE = 8  # of all other kinds each row has one
 MOST_MESSAGES = 8  # enough to wake the workers; their pumps find the rest
 

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from django.db import connection
 
-from ttsweb.http.database_errors import DATABASE_AWAY as DATABASE_AWAY
+from ttsweb.http.problems import DATABASE_AWAY as DATABASE_AWAY
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 RETRY_SECONDS = 0.5

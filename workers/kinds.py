@@ -10,9 +10,17 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.utils.module_loading import import_string
 
-from synth import transitions
 from synth.models import BookFile, JobVoice, Segment
-from synth.transitions.segments import keep_or_fail_segment
+from synth.transitions.files import (
+    claimable_book_files,
+    claimable_books,
+    claimable_exports,
+    fail_book,
+    fail_export,
+)
+from synth.transitions.jobs import UNFINISHED, fail_jobs_of_failed_versions
+from synth.transitions.segments import free_lost_segments, keep_or_fail_segment
+from synth.transitions.webhooks import claimable_deliveries, fail_delivery, free_lost_deliveries
 from ttsweb import leases
 from ttsweb.work import Kind
 from voices import transitions as voice_transitions
@@ -45,7 +53,7 @@ class Work:
 def _waiting_segments() -> QuerySet[Segment]:
     """Return the segments that wait for nothing but a worker, whatever codec it has."""
     unready = JobVoice.objects.exclude(version__status=VoiceVersion.Status.READY)
-    open_rows = leases.claimable(Segment).filter(job__status__in=transitions.UNFINISHED)
+    open_rows = leases.claimable(Segment).filter(job__status__in=UNFINISHED)
     return open_rows.exclude(job__voices__in=unready).order_by("pk")
 
 
@@ -53,7 +61,7 @@ def _fail_version(claim: leases.Claim, *, code: str, message: str) -> bool:
     """Fail a version and, at once, the jobs that wait for it."""
     failed = voice_transitions.fail_version(claim, code=code, message=message)
     if failed:
-        transitions.fail_jobs_of_failed_versions()
+        fail_jobs_of_failed_versions()
     return failed
 
 
@@ -68,24 +76,20 @@ WORKS: dict[Kind, Work] = {
         _waiting_segments,
         keep_or_fail_segment,
         "workers.rendering.render.begin_segments",
-        transitions.free_lost_segments,
+        free_lost_segments,
     ),
-    Kind.EXPORT: Work(
-        transitions.claimable_exports, transitions.fail_export, "workers.assemble.assemble"
-    ),
-    Kind.BOOK: Work(
-        transitions.claimable_books, transitions.fail_book, "workers.books.importing.import_book"
-    ),
+    Kind.EXPORT: Work(claimable_exports, fail_export, "workers.assemble.assemble"),
+    Kind.BOOK: Work(claimable_books, fail_book, "workers.books.importing.import_book"),
     Kind.BOOK_FILE: Work(
-        transitions.claimable_book_files,
+        claimable_book_files,
         partial(leases.fail, BookFile),
-        "workers.books.file_task.make_book_file",
+        "workers.books.files.make_book_file",
     ),
     Kind.DELIVERY: Work(
-        transitions.claimable_deliveries,
-        transitions.fail_delivery,
+        claimable_deliveries,
+        fail_delivery,
         "workers.webhook.deliver",
-        transitions.free_lost_deliveries,
+        free_lost_deliveries,
     ),
 }
 

@@ -11,7 +11,7 @@ from celery import shared_task
 from synth.batches.turns import advance_batch
 from ttsweb.work import ADVANCE_BOOK_BATCH, FILL_LIVE, SWEEP, Kind
 from workers.process import claiming, worker_process
-from workers.upkeep.sweep import sweep_if_due
+from workers.sweep import sweep_if_due
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,14 @@ from functools import partial
 from django.conf import settings
 from django.db.models import Q
 
-from synth import transitions
 from synth.models import WebhookDelivery
-from synth.webhooks.signing import secret_of, signed_headers, signing_secrets
+from synth.transitions.webhooks import (
+    claimable_deliveries,
+    fail_gone_delivery,
+    finish_delivery,
+    postpone_delivery,
+)
+from synth.webhooks.endpoints import secret_of, signed_headers, signing_secrets
 from ttsweb import leases
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.http.guarded_fetch import Answered, FetchError, post
@@ -43,7 +48,7 @@ def take_deliveries(process: WorkerProcess) -> int:
     claims = []
     with process.claim_lock:
         while process.room(Kind.DELIVERY):
-            waiting = transitions.claimable_deliveries().exclude(_whose_turn_is_over(process))
+            waiting = claimable_deliveries().exclude(_whose_turn_is_over(process))
             chosen = waiting.values_list("pk", flat=True).first()
             if chosen is None:
                 break
@@ -127,14 +132,14 @@ def _settle_answer(fence: Claim, answered: Answered) -> bool:
     status = answered.status
     logger.info("webhook answered: status=%d", status)
     if 200 <= status < 300:
-        return transitions.finish_delivery(fence, response_status=status)
+        return finish_delivery(fence, response_status=status)
     if status == GONE:
-        return transitions.fail_gone_delivery(fence, response_status=status)
+        return fail_gone_delivery(fence, response_status=status)
     code, message = "url_status", f"The URL answered with the status {status}."
     if 300 <= status < 400:
         code = "url_redirects"
         message += " Webhooks do not follow redirects; use the URL that it redirects to."
-    return transitions.postpone_delivery(
+    return postpone_delivery(
         fence,
         code=code,
         message=message,
@@ -153,4 +158,4 @@ def _settle_known(claim: HeldClaim, error: Exception) -> bool:
         logger.error("delivery failed unexpectedly", exc_info=error)
     if code in HOPELESS:
         return fail(claim, code, message)
-    return transitions.postpone_delivery(claim.fence, code=code, message=message)
+    return postpone_delivery(claim.fence, code=code, message=message)

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
-from synth.engine.codec.config import DECODE_PRECISIONS, ENCODE_PRECISIONS, KERNEL_CHOICES
+from synth.engine.codec.config import KERNEL_CHOICES, PRECISIONS
 from synth.engine.errors import InvalidSpecError
 from synth.engine.presets import PRESETS, Preset
 
@@ -171,7 +171,7 @@ def add_codec_arguments(parser: ArgumentParser) -> None:
     _take_counts(parser, "--batch", [1, 8], "segments that are decoded together")
     parser.add_argument(
         "--precision",
-        type=names(*DECODE_PRECISIONS),
+        type=names(*PRECISIONS),
         default=["float32", "bfloat16"],
         help="number format of the decoder",
     )
@@ -198,7 +198,7 @@ def add_encode_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--clip", type=Path, help=clip)
     parser.add_argument(
         "--precision",
-        type=names(*ENCODE_PRECISIONS),
+        type=names(*PRECISIONS),
         help=(
             "number formats besides float32, which is always measured (default: what the device "
             "has)"
@@ -212,7 +212,7 @@ def _add_engine_arguments(parser: ArgumentParser) -> None:
     _take_dtype(parser)
     parser.add_argument(
         "--codec-dtype",
-        choices=DECODE_PRECISIONS,
+        choices=PRECISIONS,
         default="float32",
         help="number format of the decoder",
     )

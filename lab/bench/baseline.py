@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from synth.contract import Sampling
-from synth.engine.model.config import LMConfig, TransformerConfig
+from synth.engine.model.config import LMConfig, SpecialIds, TransformerConfig
 from synth.engine.model.layers import apply_rope, rope_table
 from synth.engine.model.sampling import (
     MIN_TEMPERATURE,
@@ -25,7 +25,6 @@ from synth.engine.model.sampling import (
     SECOND_TEMPERATURE,
     SECOND_TOP_P,
 )
-from synth.engine.tokenizer import SpecialIds
 
 CACHE_LENGTH = 2048
 

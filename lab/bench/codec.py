@@ -14,7 +14,7 @@ from lab.bench.codec_source import CodecSource, count_flops, source_name, weight
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import (
     ChunkSchedule,

@@ -12,20 +12,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from lab.bench.preset_weights import codec_half
 from lab.bench.report import Options
-from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
     Half,
-    Precision,
-    build_half,
-    decode_precision,
-    encode_precision,
+    half_dtype,
+    load_half,
     prepare_half,
 )
 from synth.engine.presets import Preset
-
-PRECISIONS = ("float32", "bfloat16")  # of either half, on every device
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +37,18 @@ class CodecSource:
         Raises:
             InvalidSpecError: the device has no such precision.
         """
-        return self._half(CodecEncoder, encode_precision(precision, self.device), kernels)
+        return self._half(CodecEncoder, precision, kernels)
 
     def decoder(self, precision: str, *, kernels: str = "auto") -> CodecDecoder:
         """Return the decoding half in this precision; as `encoder`."""
-        return self._half(CodecDecoder, decode_precision(precision, self.device), kernels)
+        return self._half(CodecDecoder, precision, kernels)
 
-    def _half(self, half_type: type[Half], chosen: Precision, kernels: str) -> Half:
-        half = (
-            build_half(half_type, open_codec(self.checkpoint), self.device, chosen.dtype)
-            if self.checkpoint
-            else codec_half(
-                half_type, self.shape, device=self.device, dtype=chosen.dtype, seed=self.seed
-            )
-        )
-        return prepare_half(half, tf32=chosen.tf32, kernels=kernels)
+    def _half(self, half_type: type[Half], precision: str, kernels: str) -> Half:
+        if self.checkpoint:
+            return load_half(half_type, self.checkpoint, self.device, precision, kernels=kernels)
+        dtype = half_dtype(half_type, precision, self.device)
+        half = codec_half(half_type, self.shape, device=self.device, dtype=dtype, seed=self.seed)
+        return prepare_half(half, precision, kernels=kernels)
 
 
 def source_name(options: Options) -> str:

@@ -13,12 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from lab.bench.codec_source import PRECISIONS, CodecSource, count_flops, source_name, weight_bytes
+from lab.bench.codec_source import CodecSource, count_flops, source_name, weight_bytes
 from lab.bench.machine import Series, make_row, matmul_rate, run_facts, run_windows, spread
 from lab.bench.report import Options, Plot, Progress, Report
 from lab.bench.roofline import floor_seconds
-from synth.engine.codec.config import ENCODE_PRECISIONS
-from synth.engine.codec.encoder import CodecEncoder, encode_reference, mono_waveform
+from synth.engine.codec.config import PRECISIONS
+from synth.engine.codec.halves import CodecEncoder, encode_reference, mono_waveform
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.resample import resample_waveform
 from synth.engine.errors import InvalidSpecError
@@ -104,7 +104,7 @@ class _Case:
 
 def _precisions(options: Options, device: torch.device) -> list[str]:
     """Return the precisions to measure, float32 first."""
-    usual = ENCODE_PRECISIONS if device.type == "cuda" else PRECISIONS
+    usual = PRECISIONS if device.type == "cuda" else ("float32", "bfloat16")
     return list(dict.fromkeys(("float32", *(options["precision"] or usual))))
 
 

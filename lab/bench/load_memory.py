@@ -24,7 +24,7 @@ from typing import IO
 import torch
 from torch import nn
 
-from synth.engine.codec.load import decode_precision, encode_precision, load_decoder, load_encoder
+from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.errors import EngineError
 from synth.engine.loading.engine_config import EngineConfig, resolve_device
 from synth.engine.loading.loaded_models import load_transformers
@@ -207,13 +207,11 @@ def _load_transformers(config: EngineConfig, device: torch.device) -> nn.Module:
 
 
 def _load_encoder(config: EngineConfig, device: torch.device) -> nn.Module:
-    precision = encode_precision(config.codec_encode_dtype, device)
-    return load_encoder(config.checkpoint, device, precision.dtype, tf32=precision.tf32)
+    return load_encoder(config.checkpoint, device, config.codec_encode_dtype)
 
 
 def _load_decoder(config: EngineConfig, device: torch.device) -> nn.Module:
-    precision = decode_precision(config.codec_decode_dtype, device)
-    return load_decoder(config.checkpoint, device, precision.dtype, tf32=precision.tf32)
+    return load_decoder(config.checkpoint, device, config.codec_decode_dtype)
 
 
 _LOADERS: Mapping[str, Callable[[EngineConfig, torch.device], nn.Module]] = MappingProxyType(

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import Tensor, nn
 
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConvTranspose1d
+from synth.engine.model.config import SpecialIds
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.presets import Preset
-from synth.engine.tokenizer import SpecialIds
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -144,7 +143,7 @@ class SpecialToken:
 
 
 class ByteTokenizer:
-    """Know a preset's vocabulary, as `synth.engine.tokenizer.Backend` says."""
+    """Know a preset's vocabulary, as `synth.engine.prompt.Backend` says."""
 
     def __init__(self, preset: Preset) -> None:
         self._special = dict(preset.special_tokens)

@@ -21,19 +21,16 @@ from lab.bench.preset_weights import (
     special_ids,
 )
 from synth.engine.codec.codec_file import SAFETENSORS_NAME, stored_shapes
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
     Half,
-    Precision,
-    decode_precision,
-    encode_precision,
+    half_dtype,
     prepare_half,
     wants_kernels,
 )
 from synth.engine.codec.resample import ResamplerChoice, chosen_resampler
+from synth.engine.device import find_memory
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.loading.device_memory import find_memory
 from synth.engine.loading.digests import replace_file
 from synth.engine.loading.engine_config import choose_numbers, resolve_device
 from synth.engine.loading.loaded_models import LoadedModels
@@ -41,7 +38,7 @@ from synth.engine.loading.memory import gigabytes
 from synth.engine.loading.weights import SINGLE_NAME
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.presets import PRESETS, Preset, preset
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 __all__ = [
     "PRESETS",
@@ -110,14 +107,15 @@ def preset_models(
     """
     shape = preset(name)
     place = resolve_device(device) if isinstance(device, str) else device
-    encoding = encode_precision(codec_encode_dtype, place)
-    decoding = decode_precision(codec_decode_dtype, place)
+    # Refused before the work.
+    half_dtype(CodecEncoder, codec_encode_dtype, place)
+    half_dtype(CodecDecoder, codec_decode_dtype, place)
     name_and_seed = f"preset-{shape.name}-{seed}-v{_FILES_VERSION}"
     return LoadedModels(
         dual_ar=preset_dual_ar(shape, device=place, dtype=dtype, seed=seed, kernels=kernels),
         tokenizer=Tokenizer(ByteTokenizer(shape)),
-        encoder=_codec_half(CodecEncoder, shape, place, encoding, seed, kernels),
-        decoder=_codec_half(CodecDecoder, shape, place, decoding, seed, kernels),
+        encoder=_codec_half(CodecEncoder, shape, place, codec_encode_dtype, seed, kernels),
+        decoder=_codec_half(CodecDecoder, shape, place, codec_decode_dtype, seed, kernels),
         device=place,
         resampler=ResamplerChoice.AUTO,
         resampler_name=chosen_resampler(ResamplerChoice.AUTO, 48_000, shape.codec.sample_rate),
@@ -168,13 +166,14 @@ def _codec_half(
     half_type: type[Half],
     shape: Preset,
     device: torch.device,
-    precision: Precision,
+    precision: str,
     seed: int,
     kernels: str,
 ) -> Half:
     """Return a codec half that computes as a loaded one of this precision does."""
-    half = codec_half(half_type, shape, device=device, dtype=precision.dtype, seed=seed)
-    return prepare_half(half, tf32=precision.tf32, kernels=kernels)
+    dtype = half_dtype(half_type, precision, device)
+    half = codec_half(half_type, shape, device=device, dtype=dtype, seed=seed)
+    return prepare_half(half, precision, kernels=kernels)
 
 
 def _check_room(shape: Preset, model: DualAR, device: torch.device, dtype: torch.dtype) -> None:

@@ -31,7 +31,7 @@ from synth.engine.errors import CheckpointError
 from synth.engine.loading.weights import INDEX_NAME, PICKLE_NAME, SINGLE_NAME, load_dual_ar
 from synth.engine.model.config import load_config, parse_config
 from synth.engine.model.dual_ar import Span
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 FILE = "checkpoint.json"
 SAME = 1e-5  # the same weights; the addresses they lie at may choose another kernel

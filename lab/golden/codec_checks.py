@@ -26,8 +26,7 @@ from lab.golden.case import (
     read_wav,
 )
 from lab.golden.codec_variants import checkpoint_codec_variants, decode_whole
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder, encode_reference, mono_waveform
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder, encode_reference, mono_waveform
 from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.codec.resample import (
     ResamplerChoice,

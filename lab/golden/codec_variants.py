@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import CaseResult, GoldenFolder, compare_close
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import CheckpointError
 

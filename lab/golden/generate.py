@@ -16,8 +16,7 @@ from synth.engine.model.decode_state import FINISH_REASONS, DecodeState
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.prefill import SlotPrompt, prefill
 from synth.engine.model.sampling import DEFAULT_MAX_TOP_K, NoiseSource
-from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
-from synth.engine.tokenizer import SPEAKER_TAG, Tokenizer
+from synth.engine.prompt import SPEAKER_TAG, PromptBuilder, Tokenizer, VoicePrompt, prompt_builder
 
 MAX_TURNS_PER_BATCH = 5
 DEFAULT_CHUNK_BYTES = 512

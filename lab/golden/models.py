@@ -27,8 +27,7 @@ from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.kv_cache import KVCache
 from synth.engine.model.linear import LinearForm
 from synth.engine.model.sampling import NoiseSource
-from synth.engine.prompt import VoicePrompt
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer, VoicePrompt
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -26,7 +26,7 @@ from lab.golden.codec_checks import (
 )
 from lab.golden.codec_variants import FILE as CHECKPOINT
 from lab.golden.codec_variants import checkpoint_codec_variants, decode_whole
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 
 _CHUNKS = ((1,), (3,), (7,), (64,), (200,), (1, 130, 2, 40, 7))  # each over and over

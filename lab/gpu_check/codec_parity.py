@@ -13,7 +13,7 @@ from lab.bench.codec_source import CodecSource
 from lab.bench.encode import _tone
 from lab.bench.machine import synchronize
 from lab.gpu_check.steps import Context, Found, Step
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import (
     Capture,
     ChunkSchedule,

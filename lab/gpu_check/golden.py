@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from functools import partial
 
-import torch
-
 from lab.golden import checkpoint_checks, codec_checks, forward_checks, text_checks
 from lab.golden.case import CaseResult, GoldenFolder
 from lab.golden.runner import PATHS, run_golden
@@ -50,8 +48,8 @@ def check_bfloat16(context: Context) -> Found:
 
 def _codec_bfloat16(folder: GoldenFolder) -> CaseResult:
     vectors = folder.tensors(codec_checks.LONG)
-    exact = load_decoder(folder.checkpoint, folder.device, torch.float32)
-    rounded = load_decoder(folder.checkpoint, folder.device, torch.bfloat16)
+    exact = load_decoder(folder.checkpoint, folder.device)
+    rounded = load_decoder(folder.checkpoint, folder.device, "bfloat16")
     error = decode_error(exact, rounded, [vectors["codes"]])
     return CaseResult(
         codec_checks.LONG,

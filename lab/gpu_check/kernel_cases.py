@@ -13,13 +13,17 @@ from torch import Tensor
 
 from synth.contract import MAX_TOP_K
 from synth.engine.kernels.attention import step_attention, step_attention_torch
-from synth.engine.kernels.frame_attention import step_frame, step_frame_torch
+from synth.engine.kernels.frame import step_frame, step_frame_torch
 from synth.engine.kernels.gemv import gemv, gemv_torch
 from synth.engine.kernels.rowwise import (
+    add_branch,
+    add_branch_torch,
     add_rms_norm,
     add_rms_norm_torch,
     embed_columns,
     embed_columns_torch,
+    snake,
+    snake_torch,
     swiglu,
     swiglu_torch,
 )
@@ -32,7 +36,6 @@ from synth.engine.kernels.sampler import (
     draw_tokens,
     draw_tokens_torch,
 )
-from synth.engine.kernels.snake import add_branch, add_branch_torch, snake, snake_torch
 from synth.engine.model.sampling import RAS_WINDOW, SLOW_DRAWS
 
 BATCHES = (1, 8, 64)
@@ -334,10 +337,10 @@ def random(*shape: int, device: torch.device, dtype: torch.dtype, scale: float =
     return drawn.mul_(scale).to(dtype)
 
 
-# By the name of the kernel's module.
+# By the name of the kernel's module; Snake, of the codec, stands in `rowwise`.
 CASES = {
     "attention": attention_cases,
-    "frame_attention": frame_attention_cases,
+    "frame": frame_attention_cases,
     "gemv": gemv_cases,
     "rowwise": rowwise_cases,
     "sampler": sampler_cases,

@@ -16,8 +16,7 @@ from synth.engine.codec.config import (
     CodecConfig,
     TransformerConfig,
 )
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Snake
 
 HEADS = 2  # of 64 numbers each, in every transformer of the codec

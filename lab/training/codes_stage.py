@@ -25,7 +25,7 @@ from lab.training.shards import (
     shard_paths,
 )
 from lab.training.synthesis import upsample
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecEncoder
 
 _FIT_SHARDS = 3
 _MAX_FIT_FRAMES = 200_000

@@ -19,7 +19,7 @@ from lab.training.codec_network import build_encoder, codec_config, set_books
 from lab.training.shards import Clip
 from lab.training.synthesis import upsample
 from synth.engine.codec.codec_file import folded_weights, open_codec, stored_shapes
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecEncoder
 
 _Wave = npt.NDArray[np.float32]
 _SHARPNESS = 14.0  # of the choice between states, on cosines

@@ -14,7 +14,7 @@ from lab.training.texts import END, PAD, make_tokenizer
 from synth.engine.model.config import LMConfig, parse_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.layers import Block, prefill_attention, rms_norm, rope_table
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 MAX_POSITIONS = 4096
 _LONGEST_SEQUENCE = 2048  # that is trained on

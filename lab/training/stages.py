@@ -24,7 +24,7 @@ from lab.training.lm_network import LMSizes
 from lab.training.lm_stage import LMRecipe, LMStage
 from lab.training.shards import ALIGNED, PLAIN, RunFolder, RunFolderError, read_shard, shard_paths
 from lab.training.trainer import Budget, train
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecEncoder
 
 PLAN_FILE = "plan.json"
 

@@ -1,4 +1,4 @@
-"""Refuse what takes an API key over its limits, in the transaction that would do it.
+"""Hold API keys to their limits: queued jobs, stored bytes, requests per minute.
 
 The key's row is locked while its use is counted, so that two requests of one key follow each other
 and cannot both take the last place. Keys without the limit in question cost nothing.
@@ -6,17 +6,22 @@ and cannot both take the last place. Keys without the limit in question cost not
 
 from __future__ import annotations
 
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Q, Sum
+from django.db.models import F, Model, Q, QuerySet, Sum
 from django.db.models.functions import Length
 from django.dispatch import receiver
 
-from synth.accounts.stored_bytes import bytes_of_user, in_words
-from synth.models import ApiKey, RenderJob, Segment
-from synth.transitions import UNFINISHED
+from synth.models import ApiKey, BookFile, BookSource, Export, RenderJob, Segment, Take
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.counted import counted
 from ttsweb.refusals import RefusedError
-from voices.models import Voice
+from voices.models import StoredClip, Voice
 from voices.signals import clips_stored
 
 RETRY_SECONDS = 10  # how soon a place in the queue is free is not known
@@ -154,3 +159,181 @@ def _check_chars(queued: int, chars: int, most: int) -> None:
         f"adds {chars}: {advice}.",
         retry_after=RETRY_SECONDS if fits else None,
     )
+
+
+# What a user is answerable for. Takes are not among them: they are kept once for all who render
+# the same, and go with the last job that uses them.
+OWN_KINDS = ("clips", "exports", "book_files", "books")
+_WORDS = {
+    "clips": "clips",
+    "exports": "files of jobs and batches",
+    "book_files": "files of books",
+    "books": "uploaded books",
+}
+
+
+def installation_bytes() -> dict[str, int]:
+    """Return what is stored of all users, by kind, with the `total`."""
+    models: dict[str, type[Model]] = {
+        "exports": Export,
+        "book_files": BookFile,
+        "books": BookSource,
+        "takes": Take,
+        "clips": StoredClip,
+    }
+    rows: dict[str, QuerySet[Any]]
+    rows = {name: model._default_manager.all() for name, model in models.items()}
+    return _summed(rows | {"clips": StoredClip.objects.exclude(original_key="")})
+
+
+def bytes_of_user(user_id: int, *, also_voice: Any = None) -> dict[str, int]:
+    """Return what is stored of one user, by OWN_KINDS, with the `total`; four queries.
+
+    Clips count once each, those of all versions of the user's voices and those that came with the
+    user's jobs; files and books count that are the user's.
+
+    Args:
+        also_voice: id of a voice whose clips count too, whoever it belongs to.
+    """
+    own_voice = Q(uses__version__voice__deleted_at__isnull=True)
+    own_voice &= Q(uses__version__voice__owner_id=user_id)
+    if also_voice is not None:
+        own_voice |= Q(uses__version__voice=also_voice)
+    own_job = Q(uses__version__pinned_by__job__owner_id=user_id, uses__version__voice=None)
+    # Two subqueries: one condition over both joins would look at every use of every clip.
+    voices = StoredClip.objects.filter(own_voice).values("pk")
+    jobs = StoredClip.objects.filter(own_job).values("pk")
+    return _summed(
+        {
+            "clips": StoredClip.objects.filter(Q(pk__in=voices) | Q(pk__in=jobs)).exclude(
+                original_key=""  # only its codes are left
+            ),
+            "exports": Export.objects.filter(owned_by(user_id)),
+            "book_files": BookFile.objects.filter(job__owner_id=user_id),
+            "books": BookSource.objects.filter(owner_id=user_id),
+        }
+    )
+
+
+def owned_by(user_id: int) -> Q:
+    """Return the condition of exports of a user's jobs and batches."""
+    return Q(job__owner_id=user_id) | Q(batch__owner_id=user_id)
+
+
+def in_words(stored: Mapping[str, int]) -> str:
+    """Return in words what makes the bytes of a user."""
+    parts = [f"{stored[kind]} of {_WORDS[kind]}" for kind in OWN_KINDS if stored[kind]]
+    return ", ".join(parts) or "nothing"
+
+
+def _summed(rows: Mapping[str, QuerySet[Any]]) -> dict[str, int]:
+    found = {
+        name: int(some.order_by().aggregate(size=Sum("size_bytes"))["size"] or 0)
+        for name, some in rows.items()
+    }
+    return found | {"total": sum(found.values())}
+
+
+# Requests are counted in two columns of the key's row: all processes share the database, while not
+# every installation has a cache that they share. So that not every request is a write, a process
+# takes requests in blocks of a fiftieth of the limit and hands them out from memory: fewer than 100
+# writes a minute for each key, whatever the limit. Never more requests pass than the limit says;
+# what a process took and did not use is lost to the others until the minute is over, at most 2 %
+# for each further process. Below 100 a minute a block is one request, and the count exact. A key
+# that is used up is refused from memory.
+BLOCKS_PER_MINUTE = 50
+_MOST_REMEMBERED = 10_000
+
+
+@dataclass
+class _Minute:
+    """What this process knows of a key in one minute: requests it may pass, and if any are left."""
+
+    number: int
+    limit: int
+    left: int = 0
+    is_used_up: bool = False
+
+
+_minutes: dict[uuid.UUID, _Minute] = {}
+_minutes_lock = threading.Lock()
+
+
+def count_request(key: ApiKey) -> None:
+    """Count one request of a key that has just been read.
+
+    Raises:
+        KeyLimitError: key_limit_requests, 429, with the seconds to the next minute.
+    """
+    limit = key.max_requests_per_minute
+    if limit is None:
+        return
+    now = time.time()
+    minute = int(now // 60)
+    if _use_one(key.pk, minute, limit):
+        return
+    taken = 0 if _is_used_up(key.pk, minute) else _take_block(key.pk, minute, limit)
+    if taken:
+        _remember(key.pk, minute, left=taken - 1)  # one of them is this request
+        return
+    _remember(key.pk, minute, is_used_up=True)
+    raise KeyLimitError(
+        "key_limit_requests",
+        f"This API key has sent its {counted(limit, 'request')} of this minute; wait for "
+        "the next minute.",
+        retry_after=60 - int(now % 60),
+    )
+
+
+def forget_counts() -> None:
+    """Forget what this process took, as a new process would begin."""
+    with _minutes_lock:
+        _minutes.clear()
+
+
+def _use_one(key: uuid.UUID, minute: int, limit: int) -> bool:
+    """Use one of the requests that were taken for this process; a changed limit starts anew."""
+    with _minutes_lock:
+        known = _minutes.get(key)
+        if known is None or (known.number, known.limit) != (minute, limit):
+            if len(_minutes) >= _MOST_REMEMBERED:
+                _minutes.clear()
+            _minutes[key] = _Minute(minute, limit)
+            return False
+        if known.left == 0:
+            return False
+        known.left -= 1
+        return True
+
+
+def _is_used_up(key: uuid.UUID, minute: int) -> bool:
+    with _minutes_lock:
+        known = _minutes.get(key)
+        return known is not None and known.number == minute and known.is_used_up
+
+
+def _remember(key: uuid.UUID, minute: int, *, left: int = 0, is_used_up: bool = False) -> None:
+    """Add what the database gave, unless the minute has ended meanwhile."""
+    with _minutes_lock:
+        known = _minutes.get(key)
+        if known is not None and known.number == minute:
+            known.left += left
+            known.is_used_up = known.is_used_up or is_used_up
+
+
+def _take_block(key: uuid.UUID, minute: int, limit: int) -> int:
+    """Take requests of this minute in the database and return how many; 0 when none are left.
+
+    A row that another host's clock has brought into the next minute is counted there.
+    """
+    row = ApiKey.objects.filter(pk=key)
+    for block in dict.fromkeys((max(1, limit // BLOCKS_PER_MINUTE), 1)):
+        if block > limit:
+            return 0
+        this_minute = row.filter(rate_minute__gte=minute, rate_taken__lte=limit - block)
+        if this_minute.update(rate_taken=F("rate_taken") + block):
+            return block
+        earlier = row.filter(rate_minute__lt=minute)
+        if earlier.update(rate_minute=minute, rate_taken=block):
+            return block
+    return 0

@@ -1,7 +1,6 @@
 """The admin's pages of jobs, batches, books, lexicons, webhooks and workers; Django looks here."""
 
 from synth.admin import batches as batches
-from synth.admin import book_batches as book_batches
 from synth.admin import books as books
 from synth.admin import jobs as jobs
 from synth.admin import lexicons as lexicons

@@ -1,7 +1,8 @@
-"""Manage batches in the admin: a JSONL file is queued, items are seen, the zip is fetched."""
+"""Manage batches in the admin: of texts, queued as JSONL, and of books, worst first."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -9,7 +10,8 @@ from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.uploadedfile import UploadedFile
-from django.db.models import Model, QuerySet
+from django.core.paginator import Paginator
+from django.db.models import Case, IntegerField, Model, QuerySet, Value, When
 from django.db.models.functions import Left
 from django.http import HttpRequest
 from django.urls import reverse
@@ -19,15 +21,23 @@ from unfold.admin import TabularInline
 from unfold.widgets import UnfoldAdminFileFieldWidget, UnfoldAdminSelectWidget
 
 from synth.accounts.access import visible_batches
-from synth.admin.cells import WorkAdmin, buttons, live_cell, state_context
+from synth.admin.books import in_words
+from synth.admin.cells import COLOURS, WorkAdmin, buttons, live_cell, state_context
 from synth.admin.jobs import cell_context as job_cell_context
 from synth.admin.jobs import text_start
 from synth.api.batches.reading import errors_of_items
 from synth.api.batches.requests import REJECT, SKIP
-from synth.api.batches.serializers import eta_of, progress_of, with_figures
+from synth.api.batches.serializers import (
+    BookBatchEntrySerializer,
+    BookBatchSerializer,
+    progress_of,
+    with_figures,
+)
 from synth.batches import actions as acting
+from synth.batches import figures as of_books
 from synth.batches.actions import may_retry_texts
 from synth.batches.entries import entries_of_lines
+from synth.batches.states import with_state
 from synth.batches.texts import (
     BatchOptions,
     BatchRejectedError,
@@ -37,11 +47,11 @@ from synth.batches.texts import (
 )
 from synth.formats import FORMATS
 from synth.jobs.eta import WITHOUT_ETA, hours
-from synth.jobs.rejections import SubmitRejectedError
-from synth.models import Batch, RenderJob, TextBatch
+from synth.models import Batch, BatchEntry, BookBatch, RenderJob, TextBatch
 from synth.transitions.batches import WITH_AUDIO
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import RightsMixin, column, row_action
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import offered_voices
 from voices.models import Voice
 
@@ -139,7 +149,7 @@ class BatchForm(_BatchForm):
 def _cell_context(batch: Any) -> dict[str, Any]:
     """Return what the cells of a batch and the state on its page show."""
     batch = batch if hasattr(batch, "figures") else with_figures([batch])[0]
-    eta = eta_of(batch)
+    eta = batch.figures.eta_seconds
     words = [f"{batch.items_ended} of {counted(batch.items_total, 'item')} ended"]
     if batch.status == RenderJob.Status.RUNNING:
         if batch.cancel_requested:
@@ -193,25 +203,42 @@ class ItemInline(RightsMixin, TabularInline):
         return items.annotate(text_start=Left("text", 80)).defer("text")
 
 
+class _BatchAdmin(WorkAdmin):
+    """The pages of one kind of batches."""
+
+    kind: Batch.Kind
+    with_figures: Callable[[list[Any]], list[Any]]  # counted once for all cells
+    deletes = staticmethod(acting.delete)
+    actions: tuple[Callable[..., None], ...] = (
+        row_action("cancel_chosen", "Cancel", "cancelled", acting.cancel),
+        row_action("retry_chosen", "Retry", "queued again", acting.retry),
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        seen = visible_batches(request.user, self.kind).values("pk")
+        return self.model._default_manager.filter(pk__in=seen).select_related("owner")
+
+    def look_up(self, rows: list[Any]) -> list[Any]:
+        """Return batches with their figures."""
+        return self.with_figures(rows)
+
+
 @admin.register(TextBatch)
-class BatchAdmin(WorkAdmin):
+class BatchAdmin(_BatchAdmin):
     """Batches: a list with counts, a form that takes a JSONL file, cancel, retry and the zip."""
 
     noun = "batch"
     rights_of = RenderJob  # whoever may do something with jobs may do it with batches
     allowed = ("view", "add", "delete")
     deletion = "{row}, with all items ({row.items_total}) and all files"
-    deletes = staticmethod(acting.delete)
+    kind = Batch.Kind.TEXTS
+    with_figures = staticmethod(with_figures)
     cell_context = staticmethod(_cell_context)
     form = BatchForm
     inlines = (ItemInline,)
     list_display = ("short_id", "state", "progress", "items", "owner", "created_at", "zip")
     list_filter = ("status", "priority", "created_at")
     search_fields = ("id", "owner__username")
-    actions = (
-        row_action("cancel_chosen", "Cancel", "cancelled", acting.cancel),
-        row_action("retry_chosen", "Retry", "queued again", acting.retry),
-    )
     change_form_outer_before_template = "synth/batch_page.html"
     add_fieldsets = ((None, {"fields": ("file", "voice", "format", "on_error", "priority")}),)
     fieldsets = (
@@ -225,19 +252,9 @@ class BatchAdmin(WorkAdmin):
     items = live_cell("counts", "items")
     zip = live_cell("file", "zip")
 
-    @staticmethod
-    def visible(user: Any) -> QuerySet[TextBatch]:
-        """Return the batches that the user may see."""
-        seen = visible_batches(user, Batch.Kind.TEXTS).values("pk")
-        return TextBatch.objects.filter(pk__in=seen).select_related("owner")
-
     def get_inlines(self, request: HttpRequest, obj: Model | None) -> list[type[Any]]:
         """Show items once there are any."""
         return [ItemInline] if obj is not None else []
-
-    def look_up(self, rows: list[Any]) -> list[Any]:
-        """Return batches with their figures, which are counted once for all cells."""
-        return with_figures(rows)
 
     def page_context(self, request: HttpRequest, row: TextBatch) -> dict[str, Any]:
         """Return how far a batch is, what can be done, and its zip."""
@@ -260,3 +277,144 @@ class BatchAdmin(WorkAdmin):
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         """Save nothing: a batch has no rows that a person edits."""
+
+
+ENTRIES_PER_PAGE = 50
+# What asks for somebody comes first.
+WORST_FIRST = (
+    "failed", "partial", "deleted", "cancelled", "sampled", "missing", "paused", "running",
+    "sampling", "queued", "waiting", "importing", "succeeded",
+)  # fmt: skip
+
+
+def _book_cells(batch: Any) -> dict[str, Any]:
+    """Return what the cells of a batch and the state on its page show."""
+    data: dict[str, Any] = BookBatchSerializer(batch).data
+    counts = [(state, count) for state, count in data["counts"].items() if count]
+    return {
+        **state_context(
+            data["status"],
+            data["progress"]["share"],
+            _words_of_books(data),
+            is_open=batch.ended_at is None,
+        ),
+        "data": data,
+        "counts": " · ".join(f"{count:,} {state}" for state, count in counts),
+    }
+
+
+@admin.register(BookBatch)
+class BookBatchAdmin(_BatchAdmin):
+    """Batches of books: a list with progress, and a page that moves by itself."""
+
+    noun = "book-batch"
+    allowed = ("view", "delete")
+    deletion = "{row}, with all its books, their jobs and all files"
+    kind = Batch.Kind.BOOKS
+    with_figures = staticmethod(of_books.with_figures)
+    cell_context = staticmethod(_book_cells)
+    list_title = "Book batches"
+    list_display = ("what", "state", "progress", "books", "owner", "created_at")
+    list_display_links = ("what",)
+    list_filter = ("sample", "created_at")
+    list_per_page = 25
+    search_fields = ("id", "name", "owner__username")
+    actions = (
+        row_action("pause_chosen", "Pause", "paused", acting.pause),
+        row_action("resume_chosen", "Resume", "resumed", acting.resume),
+        *_BatchAdmin.actions,
+    )
+    change_form_outer_before_template = "synth/book_batch.html"
+    fieldsets = (
+        ("Request", {"fields": (
+            ("owner", "created_at"), ("asked", "webhook_url"), ("sample", "id"),
+        )}),
+    )  # fmt: skip
+
+    what = column("batch", str, "created_at")
+    state = live_cell("state")
+    progress = live_cell("progress")
+    books = live_cell("counts", "books")
+    asked = column("defaults", lambda batch: in_words(batch.defaults))
+
+    def page_context(self, request: HttpRequest, row: Batch) -> dict[str, Any]:
+        """Return how far a batch is, what can be done, and its books, worst first."""
+        cells = _book_cells(row)
+        data = cells["data"]
+        may_control = self.has_control_permission(request)
+        page = Paginator(_entries(row), ENTRIES_PER_PAGE).get_page(request.GET.get("page"))
+        entries = list(page.object_list)
+        shown = BookBatchEntrySerializer(entries, many=True).data
+        names = _book_buttons(row, data) if may_control else []
+        return {
+            **cells,
+            "noun": self.noun,
+            "title": str(row),
+            "entries": [_entry(*pair, data) for pair in zip(entries, shown, strict=True)],
+            "page": page,
+            "audio_length": hours((data["summary"] or {}).get("audio_seconds", 0.0)),
+            "buttons": buttons("book-batch", row, names, "batch", "books"),
+            "may_control": may_control,
+            "books_page": f"{reverse('admin:synth_booksource_changelist')}?batch={row.pk}",
+        }
+
+
+def _entries(batch: Batch) -> QuerySet[BatchEntry]:
+    """Return the entries of a batch, those that went wrong first."""
+    whens = [When(state=state, then=Value(rank)) for rank, state in enumerate(WORST_FIRST)]
+    entries = with_state(BatchEntry.objects.filter(batch=batch))
+    rank = Case(*whens, default=Value(len(whens)), output_field=IntegerField())
+    return entries.order_by(rank, "index").select_related("book__job", "book__sample_job")
+
+
+def _entry(entry: Any, shown: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
+    plan, progress = shown["plan"] or {}, shown["progress"]
+    words = []
+    if progress is not None:
+        words.append(
+            f"{progress['chapters_done']} of {counted(progress['chapters_total'], 'chapter')}"
+        )
+        words.append(hours(progress["audio_seconds"]))
+    elif plan:
+        words.append(f"about {hours(plan['expected_seconds'])}")
+    is_held = entry.state == "sampled" and data["status"] not in ("cancelled", "ended")
+    share = progress["share"] if progress is not None else 0.0
+    return shown | {
+        "pk": entry.pk,
+        "colour": COLOURS.get(entry.state, "pending"),
+        "words": " · ".join(words),
+        "share": f"{share:.3f}",
+        "percent": round(100 * share),
+        "approve_url": reverse("book-approve", args=[entry.book_id]) if is_held else "",
+        "page": reverse("admin:synth_booksource_change", args=[entry.book_id])
+        if entry.book_id
+        else "",
+    }
+
+
+def _words_of_books(data: dict[str, Any]) -> list[str]:
+    progress = data["progress"]
+    spoken, expected = hours(progress["audio_seconds"]), hours(progress["expected_seconds"])
+    words = [
+        f"{progress['books_ended']} of {counted(progress['books_total'], 'book')}",
+        f"{spoken} of about {expected}",
+    ]
+    if progress["real_time_factor"]:
+        words.append(f"{progress['real_time_factor']:.1f}x real time")
+    if progress["eta_seconds"] is not None:
+        words.append(f"about {hours(progress['eta_seconds'])} left")
+    return words
+
+
+def _book_buttons(batch: Batch, data: dict[str, Any]) -> list[str]:
+    """Return what can be done with a batch now."""
+    if batch.ended_at is not None:
+        return ["retry"]
+    if batch.cancelled_at is not None:
+        return []
+    return [
+        *(["approve"] if data["counts"]["sampled"] else []),
+        "resume" if batch.paused_at is not None else "pause",
+        "cancel",
+        *(["close"] if batch.closed_at is None else []),
+    ]

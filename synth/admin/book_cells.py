@@ -11,9 +11,9 @@ from django.urls import reverse
 
 from synth.admin.cells import COLOURS, state_context
 from synth.admin.jobs import SEGMENT_ORDER, SEGMENTS_PER_PAGE
-from synth.api.books.serializers import BookSerializer, Progress, with_progress
+from synth.api.books.serializers import Progress, audio_url_of, status_of, with_progress
 from synth.api.jobs.serializers import progress_of
-from synth.audiobooks.metadata import authors_of, title_of
+from synth.audiobooks.plans import authors_of, title_of
 from synth.jobs.eta import WITHOUT_ETA, hours
 from synth.models import BookSource, RenderJob, Segment
 from ttsweb.counted import counted
@@ -23,11 +23,6 @@ WORKING = ("importing", "queued", "running")  # what changes without anybody doi
 _OPEN = (Segment.Status.QUEUED, Segment.Status.CLAIMED)
 _ENDED = (Segment.Status.FAILED, Segment.Status.CANCELLED)
 _MOST_NAMED = 100
-
-
-def status_of(book: BookSource) -> str:
-    """Return the state of a book as the API tells it."""
-    return BookSerializer().get_status(book)
 
 
 def progressed(book: Any) -> Any:
@@ -62,15 +57,15 @@ def cell_context(book: BookSource) -> dict[str, Any]:
     """Return what the cells of a book and the state on its page show."""
     status = status_of(book)
     share = progress_of(book.job) if book.job is not None else 0.0
-    fields = BookSerializer()
+    failed: Any = book if book.job is None else book.job
     return {
         **state_context(status, share, words_of(book), is_open=status in WORKING),
         "book": book,
         "title": title_of(book),
         "authors": authors_of(book),
-        "url": fields.get_audio_url(book),
-        "error_code": fields.get_error_code(book),
-        "error_message": fields.get_error_message(book),
+        "url": audio_url_of(book),
+        "error_code": failed.error_code,
+        "error_message": failed.error_message,
         "cover_url": reverse("book-cover", args=[book.pk]) if book.cover_key else "",
     }
 

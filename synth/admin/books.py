@@ -23,28 +23,26 @@ from synth.admin.book_cells import (
     named_segments,
     plot_of,
     segment_rows,
-    status_of,
     voice_names,
     voices_of,
 )
 from synth.admin.cells import WorkAdmin, buttons, job_actions, live_cell
 from synth.admin.jobs import SEGMENTS_PER_PAGE
-from synth.api.books.filters import status_condition
-from synth.api.books.serializers import STATUSES, with_progress
+from synth.api.books.serializers import STATUSES, status_condition, status_of, with_progress
 from synth.api.jobs.serializers import has_audio
-from synth.audiobooks.file_options import FORMATS as FILE_FORMATS
-from synth.audiobooks.file_options import PRESETS, TAKES
-from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS, title_of
+from synth.audiobooks.files import FORMATS as FILE_FORMATS
+from synth.audiobooks.files import PRESETS, TAKES
+from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS, title_of
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.audiobooks.uploads import delete_book
 from synth.books.rules import SkipReason
 from synth.formats import BOOK_FORMATS
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.retry import may_retry
 from synth.models import BookSource, Export, RenderJob
 from synth.models.books import file_kinds
 from ttsweb.pages.admin_base import BatchFilter, NamedValuesFilter, column, row_action
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import offered_voices
 
 _AGAIN = "Save or download the file again, then upload it again."
@@ -381,7 +379,6 @@ class BookAdmin(BookPages):
 
     @staticmethod
     def visible(user: Any) -> QuerySet[BookSource]:
-        """Return the books that the user may see."""
         books = visible_books(user).select_related("job", "owner").defer("job__text")
         return books.prefetch_related("job__voices__version__voice")
 

@@ -12,12 +12,12 @@ from django.utils.safestring import SafeString
 from rest_framework import serializers
 
 from synth.accounts.limits import KeyLimitError
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.retry import RetryRefusedError, retry
 from synth.models import RenderJob
-from synth.transitions import cancel_job, pause_job, resume_job
-from synth.transitions.jobs import ChangeRefusedError, change_job
+from synth.transitions.files import pause_job, resume_job
+from synth.transitions.jobs import ChangeRefusedError, cancel_job, change_job
 from ttsweb.pages.admin_base import NounAdmin, row_action
+from ttsweb.refusals import SubmitRejectedError
 
 REFUSALS = (
     SubmitRejectedError,

@@ -32,11 +32,11 @@ from synth.admin.job_form_fields import (
 )
 from synth.api.option_fields import MAX_SECONDS
 from synth.contract import Limits
-from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.options import OPTIONS, Option, Value
 from synth.jobs.submit import Order, check_order
 from synth.models import RenderJob
-from synth.options.job_options import OPTIONS, Option, Value
 from synth.text.languages import MAX_TAG_CHARS, language_tag
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import offered_voices
 from voices.models import Voice
 from voices.submit import NewClip
@@ -82,7 +82,6 @@ class MinutesField(forms.IntegerField):
     """Take minutes from now."""
 
     def clean(self, value: Any) -> Any:
-        """Return the moment."""
         minutes = super().clean(value)
         return None if minutes is None else timezone.now() + dt.timedelta(minutes=minutes)
 

@@ -14,8 +14,8 @@ from rest_framework import serializers
 
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import MAX_SPEAKER_NUMBER, MAX_SPEAKERS, PausesField
+from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from synth.models import LexiconEntry
-from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from ttsweb.http.api import error_items
 from voices.clip_checks import (
     CONTAINERS,

@@ -19,13 +19,13 @@ from synth.admin.cells import COLOURS, WorkAdmin, buttons, job_actions, live_cel
 from synth.admin.job_form import JobForm
 from synth.api.jobs.serializers import file_name_of, has_audio, progress_of
 from synth.jobs.eta import WITHOUT_ETA, etas, hours, real_time_factor
+from synth.jobs.options import OPTIONS, Option, Value
 from synth.jobs.queue_places import queue_positions
 from synth.jobs.removal import delete_job
 from synth.jobs.retry import may_retry
 from synth.jobs.submit import submit_job
 from synth.models import Export, ExportCues, RenderJob, Segment
-from synth.options.job_options import OPTIONS, Option, Value
-from synth.transitions import UNFINISHED
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import BatchFilter, column
 

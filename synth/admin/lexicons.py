@@ -23,10 +23,8 @@ from unfold.widgets import (
 )
 
 from synth.api.jobs.preview_views import segment_rows
-from synth.api.lexicons.transfer_views import exported
-from synth.jobs.planning import Order
-from synth.jobs.preview import preview_lexicons
-from synth.jobs.rejections import SubmitRejectedError
+from synth.api.lexicon_files import exported
+from synth.jobs.planning import Order, preview_lexicons
 from synth.lexicons import store
 from synth.lexicons.files import BadLinesError, FileRefusedError, import_entries
 from synth.lexicons.store import MAX_INDEX, check_entry, find_visible_lexicons, may_change
@@ -35,6 +33,7 @@ from synth.text.languages import language_tag
 from synth.text.rules import RuleError
 from ttsweb.counted import counted
 from ttsweb.pages.admin_base import NamedValuesFilter, NounAdmin, column
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import visible_voices
 
 if TYPE_CHECKING:  # Django's own classes take no type arguments while running
@@ -200,7 +199,6 @@ class LexiconAdmin(NounAdmin):
 
     @staticmethod
     def visible(user: Any) -> QuerySet[Lexicon]:
-        """Return the lexicons that the user may see."""
         count = Count("entries", distinct=True)  # a search joins them once more
         return find_visible_lexicons(user).annotate(entries_count=count)
 

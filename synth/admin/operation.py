@@ -17,7 +17,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import (
     RenderJob,
     Segment,
@@ -27,20 +26,22 @@ from synth.models import (
     WorkerStatus,
 )
 from synth.models.webhooks import all_events
-from synth.review.approval import groups_of
-from synth.review.listing import FLAGS
-from synth.transitions import resend_delivery
+from synth.review.listing import FLAGS, groups_of
+from synth.transitions.webhooks import resend_delivery
 from synth.webhooks.endpoints import (
     TooManyEndpointsError,
     change_endpoint,
+    check_webhook_url,
     create_endpoint,
     delete_endpoint,
+    previous_until,
+    rotate_secret,
+    secret_of,
 )
 from synth.webhooks.events import tell_test
-from synth.webhooks.signing import previous_until, rotate_secret, secret_of
-from synth.webhooks.urls import check_webhook_url
 from ttsweb.encryption import SecretUnreadableError
 from ttsweb.pages.admin_base import NounAdmin, column, page_action, row_action
+from ttsweb.refusals import SubmitRejectedError
 
 _ANY_JOB = uuid.UUID(int=0)
 KEYS = (
@@ -59,7 +60,6 @@ class OwnRowsAdmin(NounAdmin):
     """Rows of which a user sees the own ones, and a superuser all."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows that the user may see."""
         rows = super().get_queryset(request).select_related("owner")
         return rows if request.user.is_superuser else rows.filter(owner=request.user.pk)
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
 from synth.contract import Limits
-from synth.options.url_clips import MAX_URL_CHARS, is_url, urls_are_off
-from ttsweb.http.query_filters import NOT_BLANK as NOT_BLANK
+from synth.jobs.orders import MAX_URL_CHARS, is_url, urls_are_off
+from ttsweb.http.fields import NOT_BLANK as NOT_BLANK
+from ttsweb.http.fields import SelfDescribingField
 from voices.clip_checks import too_large
 
 URL_PATTERN = r"^https?://[^\s/?#]"  # patterns of texts, for the API's description
@@ -28,26 +28,6 @@ _DATA_URL = re.compile(f"data:({_WORD}/{_WORD})?(;{_WORD}={_WORD})*;base64,")
 _BASE64 = "([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==)"  # not empty
 _WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
 _DECIMAL = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})(e[+-]?[0-9]{1,3})?", re.I)
-
-
-class SelfDescribingField:
-    """Mark a field that describes itself in the OpenAPI schema."""
-
-    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        raise NotImplementedError
-
-
-class SelfDescribingScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Hand on how a field describes itself."""
-
-    target_class = SelfDescribingField
-    match_subclasses = True
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        found: dict[str, Any] = self.target.describe(auto_schema, direction)
-        return found
 
 
 def unless_skipped(field: str, schema: str) -> dict[str, Any]:
@@ -92,7 +72,6 @@ class StrictTextField(SelfDescribingField, serializers.CharField):
         return data
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         pattern = {"pattern": self.pattern} if self.pattern else {}
         return {"type": "string", **pattern, **self.described}
 
@@ -117,7 +96,6 @@ class UrlField(StrictTextField):
         return empty if value == "" and is_html_input(dictionary) else value
 
     def run_validation(self, data: Any = empty) -> Any:
-        """Return the URL."""
         found = super().run_validation(data)
         if found == "":
             raise serializers.ValidationError(
@@ -155,11 +133,9 @@ class StrictNumberField(SelfDescribingField, serializers.Field[Any, Any, Any, An
         return number
 
     def to_representation(self, value: Any) -> Any:
-        """Return the number as it is."""
         return value
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         return {
             "type": "integer" if self.limits.whole else "number",
             "minimum": self.limits.low,

@@ -18,10 +18,11 @@ from rest_framework.exceptions import ErrorDetail
 from rest_framework.fields import empty
 from rest_framework.utils.html import is_html_input
 
-from synth.api.fields import SelfDescribingField, StrictNumberField
-from synth.options.job_options import RETENTION
+from synth.api.fields import StrictNumberField
+from synth.jobs.options import RETENTION
 from synth.text.languages import MAX_TAG_CHARS, TAG_PATTERN, language_tag
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS, PAUSE_NAMES
+from ttsweb.http.fields import SelfDescribingField
 from ttsweb.refusals import RefusedError
 
 MAX_SPEAKERS = 32
@@ -34,20 +35,6 @@ _Field = serializers.Field[Any, Any, Any, Any]
 _LENGTH = {"type": "integer", "minimum": 0, "maximum": MAX_PAUSE_MS}
 
 
-class StrictBooleanField(serializers.BooleanField):
-    """Take true and false alone; in a form, where all is text, their spelling."""
-
-    default_empty_html = empty  # DRF would take a field that a form leaves out for false
-
-    def to_internal_value(self, data: Any) -> bool:
-        """Return the value; 1, "yes" and the like are errors."""
-        if self.context.get("is_form", False) and isinstance(data, str):
-            data = {"true": True, "false": False}.get(data, data)
-        if not isinstance(data, bool):
-            raise serializers.ValidationError("Expected true or false.", code="invalid")
-        return data
-
-
 class LanguageField(SelfDescribingField, serializers.CharField):
     """Take a language tag such as `en` or `pt-BR`, and spell it the usual way."""
 
@@ -55,7 +42,6 @@ class LanguageField(SelfDescribingField, serializers.CharField):
         super().__init__(**{"max_length": MAX_TAG_CHARS, "trim_whitespace": False} | kwargs)
 
     def to_internal_value(self, data: Any) -> str:
-        """Return the tag."""
         tag = language_tag(data) if isinstance(data, str) else None
         if tag is None:
             raise serializers.ValidationError(
@@ -64,7 +50,6 @@ class LanguageField(SelfDescribingField, serializers.CharField):
         return tag
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         pattern = f"^({TAG_PATTERN})?$" if self.allow_blank else f"^{TAG_PATTERN}$"
         return {"type": "string", "pattern": pattern}
 
@@ -74,6 +59,8 @@ class JsonField(_Field):
 
     Children say by `read` what it must be.
     """
+
+    not_json = "In a form, send this field as JSON."
 
     def get_value(self, dictionary: Any) -> Any:
         """Return what was sent; a form that leaves a field out may send it empty."""
@@ -86,13 +73,10 @@ class JsonField(_Field):
             try:
                 data = json.loads(data)
             except (ValueError, RecursionError) as error:
-                raise serializers.ValidationError(
-                    "In a form, send this field as JSON.", code="invalid"
-                ) from error
+                raise serializers.ValidationError(self.not_json, code="invalid") from error
         return self.read(data)
 
     def to_representation(self, value: Any) -> Any:
-        """Return the value as it is."""
         return value
 
     def read(self, data: Any) -> Any:
@@ -137,7 +121,6 @@ class SpeakersField(SelfDescribingField, JsonField):
         return found
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         inner = auto_schema._map_serializer_field(self.child, direction)
         return {"type": "object", "additionalProperties": inner, "maxProperties": MAX_SPEAKERS}
 
@@ -229,7 +212,6 @@ class ListField(SelfDescribingField, JsonField):
         return found
 
     def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
         inner = auto_schema._map_serializer_field(self.child, direction)
         return {"type": "array", "items": inner, "maxItems": self.most}
 
@@ -281,7 +263,6 @@ class RetentionField(_Field):
     """Take the seconds that a job is kept after its end, or `forever`, which is 0."""
 
     def to_internal_value(self, data: Any) -> int:
-        """Return the seconds."""
         if data == FOR_EVER:
             return 0
         number = StrictNumberField(**asdict(RETENTION))

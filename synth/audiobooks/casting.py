@@ -8,20 +8,18 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from synth.audiobooks.metadata import metadata_of_file
-from synth.audiobooks.plans import Passage, Script, SpokenChapter
+from synth.audiobooks.plans import Passage, Script, SpokenChapter, metadata_of_file
 from synth.books.book import StoredBookError, count_chars
-from synth.books.cast import Casting, Role, RoleKind
-from synth.books.credits import CreditsError, fill_template, names_of, year_of
+from synth.books.cast import Casting, CreditsError, Role, RoleKind, fill_template, names_of, year_of
+from synth.jobs.orders import Order, check_options, speakers_of
 from synth.jobs.planning import PlannedChapter, PlannedJob, Planner
-from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.book import LexiconBook
 from synth.models import BookSource, RenderJob
-from synth.options.orders import Order, check_options, speakers_of
 from synth.text.normalise import TextRejectedError, clean_text
+from synth.text.numbers import say_numerals
 from synth.text.pauses import PAUSE_KINDS, Pauses, pause_lengths
 from synth.text.segments import Piece, cut_text
-from synth.text.spelling.numbers import say_numerals
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
 from voices.models import VoiceVersion
 
@@ -304,8 +302,8 @@ class Stage:
                 speaker=passage.speaker,
             )
         except TextRejectedError as error:
-            refused = text_rejected(error)
-            raise refused.at(None, f"Chapter {chapter.title!r}: {refused}") from error
+            message = f"Chapter {chapter.title!r}: {error}"
+            raise SubmitRejectedError(error.code, message) from error
         chars = count_chars(cleaned)
         if sum(count_chars(piece.text) for piece in pieces) != chars:
             raise SubmitRejectedError(

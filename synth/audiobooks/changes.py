@@ -1,27 +1,32 @@
-"""Change a book's plan before its start, and its pauses and priority at any time."""
+"""Change a book: plan and cover before the start, pauses and priority at any time."""
 
 from __future__ import annotations
 
+import uuid
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.core.files.base import ContentFile
+from django.core.files.storage import default_storage
 
 from synth.audiobooks.casting import check_voices
 from synth.audiobooks.plans import figures_of, load_book, load_plan, plan_of
 from synth.audiobooks.start import PLAN_UNFIT, character_unknown, check_startable
-from synth.books.book import StoredBookError
+from synth.books.book import StoredBookError, image_size
 from synth.books.cast import Casting
 from synth.books.plan import Plan
 from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import PRIORITIES, BookSource, RenderJob, Segment
 from synth.text.pauses import Pauses, pause_lengths
-from synth.transitions.books import change_options, change_pauses, change_plan
+from synth.transitions.files import change_options, change_pauses, change_plan, replace_cover
 from synth.transitions.jobs import change_job
+from ttsweb.http.body_limit import LimitHandler
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
+from voices.objects import delete_objects
 
 MAX_EDITS = 5000
 
@@ -208,3 +213,69 @@ def set_priority(book: BookSource, priority: str) -> None:
         job_id = BookSource.objects.filter(pk=book.pk).values_list("job_id", flat=True).first()
     if job_id is not None:
         change_job(job_id, {"priority": PRIORITIES[priority]})
+
+
+MAX_COVER_BYTES = 20 * 2**20
+MAX_COVER_PIXELS = 25_000_000  # decoded it takes up to 100 MB
+_ENDINGS = {"jpeg": "jpg", "png": "png", "webp": "webp"}
+
+
+class CoverLimitHandler(LimitHandler):
+    """Refuse a cover with too many bytes."""
+
+    code = "cover_too_large"
+
+    def max_bytes(self) -> int:
+        """Return how many bytes a cover may have."""
+        return MAX_COVER_BYTES
+
+    def sentence(self) -> str:
+        """Say that the cover is too large."""
+        return f"The cover is too large: at most {MAX_COVER_BYTES} bytes are allowed."
+
+
+def change_cover(book: BookSource, content: bytes | None) -> None:
+    """Give a book that was read another cover; None takes it away.
+
+    Raises:
+        SubmitRejectedError: cover_unreadable, cover_too_large, book_not_planned, book_failed,
+            book_not_found.
+        OSError: it cannot be stored; nothing is changed.
+    """
+    if book.state != BookSource.State.PLANNED:
+        check_startable(book)
+    key, media_type = "", ""
+    if content is not None:
+        form = checked_format(content)
+        media_type = f"image/{form}"
+        name = f"books/{book.pk}/{uuid.uuid4().hex}.{_ENDINGS[form]}"
+        key = default_storage.save(name, ContentFile(content))
+    try:
+        if not replace_cover(book.pk, key=key, media_type=media_type):
+            raise SubmitRejectedError("book_not_found", "No book that you may see has this id.")
+    except BaseException:
+        delete_objects([key] if key else [])
+        raise
+
+
+def checked_format(content: bytes) -> str:
+    """Return the format of an image that may be a cover: jpeg, png or webp.
+
+    Raises:
+        SubmitRejectedError: cover_unreadable or cover_too_large, told by the header.
+    """
+    size = image_size(content)
+    if size is None or size.width == 0 or size.height == 0:
+        raise SubmitRejectedError(
+            "cover_unreadable",
+            "The file is not a JPEG, PNG or WebP image; send the cover as JPEG.",
+            attr="file",
+        )
+    if size.width * size.height > MAX_COVER_PIXELS:
+        raise SubmitRejectedError(
+            "cover_too_large",
+            f"The cover has {size.width} x {size.height} pixels; at most {MAX_COVER_PIXELS} "
+            "pixels are allowed. Send a smaller image.",
+            attr="file",
+        )
+    return size.format

@@ -15,20 +15,28 @@ from django.db.models import Q
 from django.db.models.functions import Length
 
 from synth.audiobooks.casting import CastChapter, Stage
-from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import SpokenChapter, script_of
+from synth.audiobooks.start import order_of
 from synth.books.cast import Casting
 from synth.books.plan import Plan
-from synth.contract import EngineClass, Reference, RenderSpec, Sampling
+from synth.contract import (
+    EngineClass,
+    Reference,
+    RenderSpec,
+    Sampling,
+    VoicesKey,
+    content_key,
+    frame_cap,
+    key_of_voices,
+)
 from synth.jobs.eta import eta_of_new, eta_seconds
-from synth.jobs.lanes import lane_of
 from synth.jobs.planning import Planner
-from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.rows import segment_seed
-from synth.jobs.take_keys import VoicesKey, content_key, frame_cap, key_of_voices
+from synth.jobs.submit import segment_seed
 from synth.models import PRIORITIES, BookSource, JobVoice, RenderJob, Segment, Take, WorkerStatus
-from synth.transitions import UNFINISHED
+from synth.models.keys import lane_of
+from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
+from ttsweb.refusals import SubmitRejectedError
 from voices.models import ClipCodes, VoiceVersion
 
 MOST_CHARS = 400_000  # that are cut to see it, about a novel; of a longer book some chapters are

@@ -1,4 +1,4 @@
-"""Make the plan of a book by its policies and edits, and the script of what is spoken of it."""
+"""Read what is stored of a book: metadata, plan by policies and edits, what is spoken of it."""
 
 from __future__ import annotations
 
@@ -121,3 +121,64 @@ def script_of(plan: Plan, casting: Casting | None = None) -> Script:
 def _as_kept(text: str) -> str:
     """Return a text as databases take it."""
     return text.replace("\0", "").encode("utf-8", "replace").decode()
+
+
+METADATA_LISTS = ("authors", "narrators", "genres")
+METADATA_FIELDS = (
+    "title",
+    "subtitle",
+    "authors",
+    "narrators",
+    "series",
+    "series_index",
+    "publisher",
+    "date",
+    "description",
+    "genres",
+    "language",
+    "rights",
+)
+
+
+def changed(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata with changes; what is null there is said no more."""
+    return {name: value for name, value in {**metadata, **changes}.items() if value is not None}
+
+
+def title_of(book: BookSource) -> str:
+    """Return what a book is called: by people, by its file, or as its file is called."""
+    return str(book.metadata.get("title") or book.title or book.filename)
+
+
+def authors_of(book: BookSource) -> list[str]:
+    """Return who wrote a book; people may have said that nobody is known."""
+    found = book.metadata.get("authors")
+    return list(book.authors if found is None else found)
+
+
+def metadata_of_file(book: BookSource) -> dict[str, Any]:
+    """Return what a book's file says of it, by the names of METADATA_FIELDS.
+
+    Of a book that was not read yet that is what its row has.
+
+    Raises:
+        FileNotFoundError, StoredBookError: as `load_book`.
+    """
+    found: dict[str, Any] = {"title": book.title or book.filename, "authors": list(book.authors)}
+    if not book.book_key:
+        return found
+    metadata = load_book(book).metadata
+    found |= {
+        "title": metadata.title or book.filename,
+        "subtitle": metadata.subtitle,
+        "authors": list(metadata.authors),
+        "series": metadata.series,
+        "series_index": metadata.series_index,
+        "publisher": metadata.publisher,
+        "date": metadata.date,
+        "description": metadata.description,
+        "genres": list(metadata.subjects),
+        "language": metadata.language,
+        "rights": metadata.rights,
+    }
+    return {name: value for name, value in found.items() if value}

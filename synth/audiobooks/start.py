@@ -1,4 +1,4 @@
-"""Start planned books: the plan as it is becomes a job with chapters and segments."""
+"""Start planned books: the plan and the options as they are become a job with segments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 
 from synth.accounts.limits import KeyLimitError
 from synth.audiobooks.casting import CastBook, cast_book, credits_of
-from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import Script, load_plan, script_of
 from synth.books.book import StoredBookError
 from synth.books.cast import Casting
 from synth.books.plan_cast import unknown_characters
 from synth.books.plan_edits import PlanEditError
+from synth.jobs.options import COLUMNS
+from synth.jobs.orders import Order
 from synth.jobs.planning import Planner
-from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.rows import write_jobs
-from synth.models import ApiKey, BookSource, RenderJob
-from synth.transitions.books import begin_book, note_failed_start
-from ttsweb.http.database_errors import DATABASE_AWAY
+from synth.jobs.submit import write_jobs
+from synth.models import PRIORITIES, ApiKey, BookSource, RenderJob
+from synth.transitions.files import begin_book, note_failed_start
+from ttsweb.http.problems import DATABASE_AWAY
+from ttsweb.refusals import SubmitRejectedError
 
 logger = logging.getLogger(__name__)
 
@@ -237,3 +238,32 @@ def _started(cast: CastBook, script: Script) -> Mapping[str, Any]:
             for one in cast.chapters
         ],
     }
+
+
+def order_from(options: Mapping[str, Any]) -> Order:
+    """Return the order that stored options make; a book's text is planned by chapters.
+
+    Raises:
+        SubmitRejectedError: options_invalid, another release has stored them.
+    """
+    found = {COLUMNS.get(name, name): value for name, value in options.items()}
+    try:
+        found["priority"] = PRIORITIES[found["priority"]]
+        if "voices" in found:  # JSON has texts for keys
+            found["voices"] = {int(speaker): voice for speaker, voice in found["voices"].items()}
+        return Order(text="", **found)
+    except (KeyError, TypeError) as error:
+        raise SubmitRejectedError(
+            "options_invalid",
+            "The options of this book are no longer valid; upload the book again.",
+        ) from error
+
+
+def order_of(book: BookSource, *, voice: str | None = None) -> Order:
+    """Return the order of a book's job; `voice` is the one of speaker 0 in place of the book's."""
+    options = dict(book.options)
+    if voice is not None and "voices" in options:
+        options["voices"] = {**options["voices"], "0": voice}
+    elif voice is not None:
+        options["voice"] = voice
+    return order_from(options)

@@ -18,12 +18,12 @@ from django.db.models import Q
 
 from synth.accounts.limits import check_upload_bytes
 from synth.audiobooks.casting import check_voices
-from synth.audiobooks.orders import order_from
+from synth.audiobooks.start import order_from
 from synth.jobs.idempotency import make_once
-from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.orders import check_options, speakers_of
 from synth.jobs.removal import delete_job, lock_jobs
 from synth.models import ApiKey, BookSource, RenderJob
-from synth.options.orders import check_options, speakers_of
+from ttsweb.refusals import SubmitRejectedError
 from ttsweb.work import Kind, enqueue
 from voices.access import find_voice
 from voices.objects import delete_objects, delete_objects_on_commit

@@ -16,7 +16,6 @@ from synth.accounts.limits import KeyLimitError, check_job
 from synth.audiobooks.uploads import delete_book
 from synth.batches.figures import kept_of
 from synth.batches.states import SAMPLED, jobs_of, with_state
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import ITEMS_AT_ONCE, delete_jobs, drop_exports
 from synth.jobs.retry import RetryRefusedError
 from synth.jobs.retry import retry as retry_job
@@ -30,12 +29,13 @@ from synth.models import (
     RenderJob,
     Segment,
 )
-from synth.transitions import UNFINISHED
 from synth.transitions import book_batches as transitions
 from synth.transitions.batches import WITH_AUDIO, retryable_items
 from synth.transitions.batches import cancel_batch as cancel_texts
 from synth.transitions.batches import retry_batch as reopen_texts
+from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
+from ttsweb.refusals import SubmitRejectedError
 
 _AGAIN = (RenderJob.Status.FAILED, RenderJob.Status.PARTIAL, RenderJob.Status.CANCELLED)
 

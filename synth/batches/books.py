@@ -12,9 +12,9 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.db.models import Max
 
-from synth.api.book_batches.requests import SKIP, ManifestEntrySerializer, last_part
+from synth.api.batches.requests import SKIP, ManifestEntrySerializer, last_part
 from synth.api.books.options import BookFormSerializer
-from synth.audiobooks.orders import order_from
+from synth.audiobooks.start import order_from
 from synth.batches import entries as limits
 from synth.batches.entries import (
     BadEntry,
@@ -29,14 +29,14 @@ from synth.batches.entries import (
     with_defaults,
 )
 from synth.jobs.idempotency import make_once
-from synth.jobs.rejections import SubmitRejectedError
+from synth.jobs.orders import check_options, speakers_of
 from synth.models import PRIORITIES, ApiKey, Batch, BatchEntry
-from synth.options.orders import check_options, speakers_of
 from synth.transitions.book_batches import advance_on_commit
-from synth.webhooks.urls import check_webhook_url
+from synth.webhooks.endpoints import check_webhook_url
 from ttsweb import leases
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
 
 

@@ -14,14 +14,15 @@ from typing import IO, Any
 from rest_framework.exceptions import APIException, ValidationError
 from rest_framework.serializers import BaseSerializer
 
-from synth.api.book_batches.requests import ManifestEntrySerializer
+from synth.api.batches.requests import ManifestEntrySerializer
 from synth.api.fields import StrictNumberField
-from synth.api.option_fields import JsonField, RetentionField, StrictBooleanField
-from synth.audiobooks.metadata import METADATA_FIELDS, METADATA_LISTS
-from synth.jobs.rejections import SubmitRejectedError
+from synth.api.option_fields import JsonField, RetentionField
+from synth.audiobooks.plans import METADATA_FIELDS, METADATA_LISTS
 from synth.models import Batch
 from ttsweb.http.api import ApiProblem, error_items
+from ttsweb.http.fields import StrictBooleanField
 from ttsweb.http.parsers import read_json
+from ttsweb.refusals import SubmitRejectedError
 
 MAX_BATCH_BOOKS = 1_000  # of one batch, whose report lists each of them
 

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from synth.api.batches.serializers import progress_of, with_figures
 from synth.batches.figures import BatchFigures, share_figures
 from synth.batches.states import ENDED_STATES, MISSING, label_of, with_state
-from synth.jobs.event_ids import ENDED, SegmentKey
-from synth.jobs.events import ClosedSegment, JobState, Mark
+from synth.jobs.events import ENDED, ClosedSegment, JobState, Mark, SegmentKey
 from synth.models import Batch, BatchEntry, RenderJob
 from synth.transitions.batches import WITH_AUDIO
 

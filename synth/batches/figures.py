@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import Count, F, FloatField, Max, Min, Q, QuerySet, Sum
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce, NullIf
+from django.dispatch import receiver
 
 from synth.batches.states import (
     CANCELLED,
@@ -26,7 +27,6 @@ from synth.batches.states import (
     with_state,
 )
 from synth.jobs.eta import chars_left, eta_of_chars
-from synth.jobs.lanes import lane_of
 from synth.models import (
     Batch,
     BatchEntry,
@@ -36,6 +36,8 @@ from synth.models import (
     Segment,
     Take,
 )
+from synth.models.keys import lane_of
+from synth.signals import job_approved
 from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
 
@@ -245,6 +247,14 @@ def correct_report(
             report=_report_of(batch, books), updated_at=leases.database_now()
         )
     return True
+
+
+@receiver(job_approved)
+def correct_reports_of(job: RenderJob, **_: Any) -> None:
+    """Have the summary of an ended batch of books say that this one is whole."""
+    entries = BatchEntry.objects.filter(book__job=job.pk)
+    for batch_id in entries.values_list("batch", flat=True):
+        correct_report(batch_id, job_id=job.pk)
 
 
 def outdated_batches(ended: QuerySet[Batch]) -> list[uuid.UUID]:

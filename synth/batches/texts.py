@@ -25,15 +25,15 @@ from synth.batches.entries import (
     with_defaults,
 )
 from synth.jobs.idempotency import make_once
+from synth.jobs.orders import Order, deadline_past
 from synth.jobs.planning import PlannedJob, Planner
-from synth.jobs.rejections import SubmitRejectedError, deadline_past
-from synth.jobs.rows import write_jobs
+from synth.jobs.submit import write_jobs
 from synth.models import ApiKey, Batch, RenderJob
-from synth.options.orders import Order
 from synth.transitions.batches import settle_batch_on_commit
-from synth.webhooks.urls import check_webhook_url
+from synth.webhooks.endpoints import check_webhook_url
 from ttsweb import leases
 from ttsweb.counted import counted
+from ttsweb.refusals import SubmitRejectedError
 
 _OWN = ("text", "custom_id")  # what nearly every item has for itself alone
 _KEPT_OPTIONS = 64

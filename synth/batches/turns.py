@@ -15,12 +15,12 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from synth.audiobooks.casting import cast_book
-from synth.audiobooks.orders import order_of
 from synth.audiobooks.plans import Script, SpokenChapter
 from synth.audiobooks.start import (
     ChangedMeanwhileError,
     Refusal,
     check_startable,
+    order_of,
     read_script,
     start_book,
     try_to_start,
@@ -31,13 +31,13 @@ from synth.batches.states import OPEN, count_states, jobs_of, number_at_work
 from synth.batches.states import to_sample as entries_to_sample
 from synth.batches.states import to_start as entries_to_start
 from synth.jobs.planning import Planner
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions import book_batches as transitions
 from synth.transitions.batches import end_batch
 from synth.transitions.book_batches import begin_sample
-from synth.transitions.books import note_failed_start
+from synth.transitions.files import note_failed_start
 from ttsweb import leases
+from ttsweb.refusals import SubmitRejectedError
 
 # Books of one batch that are rendered at the same time: enough to fill the workers, and few enough
 # that finished books come one after the other.

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from django.contrib.auth.models import AbstractBaseUser
 from django.core.files.uploadedfile import UploadedFile
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
-from synth.api.batches.finding import find_batch
-from synth.api.book_batches.requests import last_part
+from synth.api.batches.requests import last_part
+from synth.api.batches.serializers import find_batch
 from synth.api.books.options import BookFormSerializer
 from synth.audiobooks.uploads import upload_book
 from synth.batches.books import check_takes_more
 from synth.batches.entries import with_defaults
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, Batch, BatchEntry, BookSource
 from synth.transitions.book_batches import attach_book
+from ttsweb.refusals import SubmitRejectedError
 
 OnSaved = Callable[[BookSource], None]
 _OF_UPLOAD = ("file", "book_batch", "entry")
@@ -63,21 +62,30 @@ def read_upload(request: Request) -> tuple[dict[str, Any], OnSaved | None]:
     return _read(asked), _binder(entry)
 
 
-def upload_to_entry(
-    entry: BatchEntry,
-    file: UploadedFile[bytes],
+def upload_to_batch(
+    batch: Batch,
+    files: Sequence[UploadedFile[bytes]],
     *,
-    owner: AbstractBaseUser,
+    owner: Any,
     api_key: ApiKey | None,
-) -> BookSource:
-    """Take a file that came with its batch.
+) -> bool:
+    """Take the files that came with their batch but those that are there; say if there were some.
 
     Raises:
-        ValidationError, SubmitRejectedError: as an upload of its own.
+        ValidationError, SubmitRejectedError: as uploads of their own.
     """
-    asked = _read({**with_defaults(entry.batch.defaults, entry.options), "file": file})
-    book, _ = upload_book(asked, owner=owner, api_key=api_key, on_saved=_binder(entry))
-    return book
+    took_some = False
+    for file in files:
+        try:
+            entry = find_entry(batch, file.name or "")
+        except SubmitRejectedError as error:
+            if error.code == "entry_has_file":
+                continue  # a request that was broken off is sent again
+            raise error.at("files") from error
+        asked = _read({**with_defaults(batch.defaults, entry.options), "file": file})
+        upload_book(asked, owner=owner, api_key=api_key, on_saved=_binder(entry))
+        took_some = True
+    return took_some
 
 
 def find_entry(batch: Batch, name: str) -> BatchEntry:

@@ -24,16 +24,15 @@ from synth.contract import (
     Sampling,
     SegmentAudio,
 )
-from synth.engine.codec.encoder import encode_reference
+from synth.engine.codec.halves import encode_reference
 from synth.engine.codec.streams import ChunkSchedule
-from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory
+from synth.engine.device import DeviceLane, free_cached_memory, is_out_of_memory, keep_heap
 from synth.engine.errors import (
     DeviceOutOfMemoryError,
     EngineClosedError,
     InvalidSpecError,
     PromptTooLongError,
 )
-from synth.engine.loading.device_memory import keep_heap
 from synth.engine.loading.engine_config import EngineConfig
 from synth.engine.loading.loaded_models import LoadedModels, check_folder, engine_class, load_models
 from synth.engine.loading.memory import MemoryPlan, held_bytes, memory_report

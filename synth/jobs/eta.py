@@ -21,7 +21,7 @@ from django.db.models.functions import Length
 from synth.jobs.queue_places import SEGMENTS_LEFT, before_in_lane, unfinished_jobs
 from synth.jobs.throughput import BREAK_SECONDS, WITHIN, Ended, Estimate, Throughput, steps_of
 from synth.models import Export, RenderJob, Segment, WorkerStatus
-from synth.transitions import UNFINISHED
+from synth.transitions.jobs import UNFINISHED
 from ttsweb import leases
 
 WITHOUT_ETA = "estimating the time left"

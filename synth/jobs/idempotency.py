@@ -10,8 +10,8 @@ from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError
 from django.db.models import QuerySet
 
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import Batch, BookSource, RenderJob
+from ttsweb.refusals import SubmitRejectedError
 
 Row = TypeVar("Row", RenderJob, Batch, BookSource)
 _COLUMN = "idempotency_key"  # the constraints' names hold it, and so do the columns

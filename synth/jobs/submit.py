@@ -1,20 +1,40 @@
-"""Take a job: what was planned is written, in one transaction, and its messages go out."""
+"""Take jobs: what was planned is written in one transaction, and messages go out.
+
+A job is of one text, an item of a batch, or a book with its chapters.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import connection, transaction
+from django.db.models import AutoField, Field, Model, Q
+from django.utils import timezone
 
+from synth.accounts.limits import check_job, check_upload_bytes
 from synth.jobs.idempotency import make_once
 from synth.jobs.planning import Order as Order
 from synth.jobs.planning import PlannedJob, plan_job
-from synth.jobs.rejections import clip_rejected
-from synth.jobs.rows import write_jobs
-from synth.models import ApiKey, RenderJob
+from synth.models import ApiKey, Chapter, JobVoice, RenderJob, Segment
+from synth.models.keys import lane_of
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.refusals import SubmitRejectedError
+from ttsweb.work import Kind, enqueue
+from voices.access import note_use
 from voices.clip_checks import ClipRejectedError, check_clip
+from voices.models import VoiceVersion
 from voices.objects import collect_clips, store_clip, tenant_of
-from voices.submit import NewClip
+from voices.submit import NewClip, create_version
+
+if TYPE_CHECKING:
+    _Field = Field[Any, Any]
 
 _STORE_ATTEMPTS = 3
 
@@ -87,7 +107,7 @@ def write_job(planned: PlannedJob, *, api_key: ApiKey | None = None) -> RenderJo
             if is_gone and attempt < _STORE_ATTEMPTS:
                 continue
             if isinstance(error, ClipRejectedError):
-                raise clip_rejected(error) from error
+                raise _of_reference(error) from error
             raise
     return planned.job
 
@@ -99,6 +119,253 @@ def _stored(reference: NewClip, tenant: str) -> NewClip:
     try:
         container = reference.container or check_clip(reference.content)
     except ClipRejectedError as error:
-        raise clip_rejected(error) from error
+        raise _of_reference(error) from error
     stored = store_clip(reference.content, container=container, tenant=tenant)
     return replace(reference, content=None, stored=stored, container=container)
+
+
+def _of_reference(error: ClipRejectedError) -> SubmitRejectedError:
+    return SubmitRejectedError(error.code, str(error), attr="reference")
+
+
+ROWS_AT_ONCE = 1000  # that one INSERT writes
+WAKING_SEGMENTS = 64  # messages for these wake the workers; their pumps find the rest
+_PLAIN = frozenset({str, int, float, bool, type(None)})  # every database takes these as they are
+_CONVERTED = frozenset({"JSONField", "FloatField"})  # an array must not mix int and float
+_SEGMENT_COLUMNS = (
+    "job_id", "chapter_id", "index", "text", "spoken_text", "speaker", "seed", "pause_after_ms",
+)  # fmt: skip
+
+
+@transaction.atomic
+def write_jobs(
+    plans: Sequence[PlannedJob],
+    *,
+    api_key: ApiKey | None = None,
+    on_begun: Callable[[], None] | None = None,
+) -> None:
+    """Write all rows of planned jobs of one owner, and wake workers for what may be rendered.
+
+    Args:
+        plans: of one job, or of all items of a batch. The bytes of their references are stored. A
+            job that has ended already has no segments.
+        api_key: the key that asks for them, whose limits hold.
+        on_begun: called once the jobs' own rows are written and nothing else is; what it raises
+            takes them back.
+
+    Raises:
+        SubmitRejectedError: voice_not_found, a voice was deleted meanwhile.
+        ClipRejectedError: clip_gone, a clip was being removed at this moment.
+        KeyLimitError: the API key would have too much in the queue; nothing is kept.
+        IntegrityError: another request has made a job with this idempotency key meanwhile.
+    """
+    _insert_jobs(plans, api_key)  # first: another request with the same key collides with these
+    if on_begun is not None:
+        on_begun()
+    if api_key is not None:
+        queued = [plan for plan in plans if plan.job.status in UNFINISHED]
+        chars = sum(plan.num_chars for plan in queued)
+        first = plans[0].job
+        own = Q(batch=first.batch_id) if first.batch_id else Q(pk=first.pk)
+        check_job(api_key, own, chars=chars, jobs=len(queued))
+    spoken_by = list(zip(plans, _versions(plans), strict=True))
+    insert_rows(
+        JobVoice,
+        _columns(
+            ("job_id", "speaker", "version_id", "role"),
+            (
+                (plan.job.pk, speaker, version.pk, plan.roles.get(speaker, ""))
+                for plan, versions in spoken_by
+                for speaker, version in versions.items()
+            ),
+        ),
+    )
+    if any(plan.references for plan in plans):
+        check_upload_bytes(api_key)
+    _insert_segments(plans)
+    ready = VoiceVersion.Status.READY
+    _wake(
+        plan.job
+        for plan, versions in spoken_by
+        if plan.chapters and all(version.status == ready for version in versions.values())
+    )
+
+
+def segment_seed(job_seed: int, spoken_text: str, speaker: int) -> int:
+    """Return a segment's seed in [0, 2**63): the same words of the same job always get the same.
+
+    The segment's place is no part of it, so text put in elsewhere leaves its take as it is.
+    """
+    digest = hashlib.sha256(f"{job_seed}\n{speaker}\n{spoken_text}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _insert_jobs(plans: Sequence[PlannedJob], api_key: ApiKey | None) -> None:
+    jobs = [plan.job for plan in plans]
+    began = timezone.now()
+    lane = lane_of(jobs[0].owner_id, api_key)
+    for place, job in enumerate(jobs):
+        job.api_key, job.lane = api_key, lane
+        # Each a moment of its own: what waits is rendered in the order in which it was made.
+        job.created_at = job.updated_at = began + dt.timedelta(microseconds=place)
+    for start in range(0, len(jobs), ROWS_AT_ONCE):
+        insert_rows(RenderJob, columns_of(jobs[start : start + ROWS_AT_ONCE]))
+    for job in jobs:
+        job._state.adding = False
+
+
+def _versions(plans: Sequence[PlannedJob]) -> list[dict[int, VoiceVersion]]:
+    """Return who speaks in each job, by speaker; the versions of its references are made.
+
+    The voices' rows are locked, in one order.
+    """
+    used = {version for plan in plans for version in plan.versions.values()}
+    for version in sorted(used, key=lambda one: str(one.voice_id)):
+        note_use(version, plans[0].job.owner)
+    found = []
+    for plan in plans:
+        made = {number: create_version(None, [clip]) for number, clip in plan.references.items()}
+        found.append(dict(sorted({**plan.versions, **made}.items())))
+    return found
+
+
+def _insert_segments(plans: Sequence[PlannedJob]) -> None:
+    """Write the chapters of jobs and their segments, of which a book has tens of thousands."""
+    chapters = [
+        (plan.job.pk, index, chapter.title)
+        for plan in plans
+        for index, chapter in enumerate(plan.chapters)
+    ]
+    keys: dict[tuple[Any, int], int] = {}
+    for start in range(0, len(chapters), ROWS_AT_ONCE):
+        some = chapters[start : start + ROWS_AT_ONCE]
+        insert_rows(Chapter, _columns(("job_id", "index", "title"), some))
+        rows = Chapter.objects.filter(job__in={job_id for job_id, _, _ in some}).order_by()
+        keys |= {
+            (job_id, index): pk for job_id, index, pk in rows.values_list("job", "index", "pk")
+        }
+    segments = _segments(plans, keys)
+    while some_segments := list(itertools.islice(segments, ROWS_AT_ONCE)):
+        insert_rows(Segment, _columns(_SEGMENT_COLUMNS, some_segments))
+
+
+def _segments(
+    plans: Iterable[PlannedJob], keys: Mapping[tuple[Any, int], int]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of `_SEGMENT_COLUMNS` for each piece."""
+    for plan in plans:
+        job = plan.job
+        for place, chapter in enumerate(plan.chapters):
+            key = keys[job.pk, place]
+            for index, piece in enumerate(chapter.pieces):
+                # By the speaker of the text: a voice that another chapter or role of a book gets,
+                # and which may move this one's number, leaves its takes as they are.
+                seed = segment_seed(job.seed, piece.spoken_text, piece.speaker)
+                speaker = chapter.speakers[index] if chapter.speakers else piece.speaker
+                said = piece.text, piece.spoken_text, speaker, seed, piece.pause_after_ms
+                yield job.pk, key, index, *said
+
+
+def _wake(jobs: Iterable[RenderJob]) -> None:
+    """Send messages for the first segments of jobs that may be rendered now."""
+    ids = [job.pk for job in itertools.islice(jobs, WAKING_SEGMENTS)]
+    segments = Segment.objects.filter(job__in=ids).order_by("pk").values_list("pk", flat=True)
+    enqueue(Kind.SEGMENT, list(segments[:WAKING_SEGMENTS]))
+
+
+def _columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    columns = list(zip(*rows, strict=True)) or [()] * len(names)
+    return dict(zip(names, columns, strict=True))
+
+
+def insert_rows(model: type[Model], columns: Mapping[str, Sequence[Any]]) -> None:
+    """Insert rows in their order, as `bulk_create` would: no signal is sent, nothing is read back.
+
+    What all rows have in common is prepared and sent once: for thousands of rows `bulk_create`
+    spends most of its time on the values of each object.
+
+    Args:
+        columns: values by the names of columns (`job_id`, not `job`), all equally many; the other
+            columns have the defaults of their fields.
+
+    Raises:
+        IntegrityError: as with `bulk_create`.
+    """
+    count = len(next(iter(columns.values())))
+    if not count:
+        return
+    varying: dict[_Field, list[Any]] = {}
+    common: dict[_Field, Any] = {}
+    for field in model._meta.concrete_fields:
+        values = columns.get(field.attname)
+        if values is None and isinstance(field, AutoField):
+            continue  # the database counts
+        if values is None:
+            common[field] = _prepared(field, _default_of(field))
+        elif list(values).count(values[0]) == count:
+            common[field] = _prepared(field, values[0])
+        else:
+            varying[field] = [_prepared(field, value) for value in values]
+    if connection.vendor == "postgresql":
+        _insert_arrays(model, varying, common, count)
+    else:
+        _insert_each(model, varying, common, count)
+
+
+def columns_of(rows: Sequence[Model]) -> dict[str, list[Any]]:
+    """Return the columns of unsaved rows whose primary key is set already."""
+    fields = type(rows[0])._meta.concrete_fields
+    return {field.attname: [getattr(row, field.attname) for row in rows] for field in fields}
+
+
+def _default_of(field: _Field) -> Any:
+    is_now = getattr(field, "auto_now", False) or getattr(field, "auto_now_add", False)
+    return timezone.now() if is_now else field.get_default()
+
+
+def _prepared(field: _Field, value: Any) -> Any:
+    if type(value) in _PLAIN and field.get_internal_type() not in _CONVERTED:
+        return value
+    return field.get_db_prep_save(value, connection)
+
+
+def _insert_each(
+    model: type[Model],
+    varying: Mapping[_Field, list[Any]],
+    common: Mapping[_Field, Any],
+    count: int,
+) -> None:
+    """Insert rows by one statement that is repeated inside the database's own library."""
+    marks = ", ".join(["%s"] * (len(varying) + len(common)))
+    sql = f"INSERT INTO {_names(model, [*varying, *common])} VALUES ({marks})"  # names are ours
+    rows = zip(*varying.values(), *(repeat(value, count) for value in common.values()), strict=True)
+    with connection.cursor() as cursor:
+        cursor.executemany(sql, list(rows))
+
+
+def _insert_arrays(
+    model: type[Model],
+    varying: Mapping[_Field, list[Any]],
+    common: Mapping[_Field, Any],
+    count: int,
+) -> None:
+    """Insert rows by one statement with an array for each column whose values differ."""
+    same = ", ".join(f"%s::{_type_of(field)}" for field in common)
+    arrays = ", ".join(f"%s::{_type_of(field)}[]" for field in varying)
+    source = f"UNNEST({arrays}) AS given" if varying else "generate_series(1, %s)"
+    chosen = ", ".join(filter(None, ("given.*" if varying else "", same)))
+    sql = f"INSERT INTO {_names(model, [*varying, *common])} SELECT {chosen} FROM {source}"
+    given: list[Any] = list(varying.values()) or [count]
+    with connection.cursor() as cursor:
+        cursor.execute(sql, [*common.values(), *given])
+
+
+def _names(model: type[Model], fields: Sequence[_Field]) -> str:
+    quote = connection.ops.quote_name
+    columns = ", ".join(quote(str(field.column)) for field in fields)
+    return f"{quote(model._meta.db_table)} ({columns})"
+
+
+def _type_of(field: _Field) -> str:
+    """Return a column's type without its length: a cast to that would cut what is too long."""
+    return str(field.db_type(connection)).partition("(")[0]

@@ -11,16 +11,15 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 
-from synth.jobs.rejections import SubmitRejectedError, text_rejected
 from synth.lexicons.store import find_applied_lexicons, find_named
 from synth.models import Lexicon, LexiconEntry
-from synth.text.normalise import TextRejectedError
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.replacing import Layer
 from synth.text.respeaking import Speech, respeak
 from synth.text.rules import MAX_SLOW, Budget, Rule, RuleError, TooSlowError, check_rule
 from synth.text.segments import Piece
-from synth.text.spelling.speller import speller
+from synth.text.speller import speller
+from ttsweb.refusals import SubmitRejectedError
 
 # Seconds that applying lexicons may take for one request: a pattern that tries for ever is found.
 LEXICON_SECONDS = 2.0
@@ -245,8 +244,6 @@ class LexiconBook:
             return work(budget)
         except TooSlowError as error:
             raise _too_slow(error.rule, allowed) from error
-        except TextRejectedError as error:
-            raise text_rejected(error) from error
         finally:
             self._left -= allowed - budget.left
 

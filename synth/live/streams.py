@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import enum
-import json
 import re
 import struct
 import uuid
@@ -17,11 +16,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from synth.formats import FORMATS
-from synth.live.place import Silence, Sound
-from synth.live.watcher import Listener, LiveWatcher, read_object
-from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, until_left
+from synth.live.watcher import Listener, LiveWatcher, Silence, Sound, read_object
+from ttsweb.http.asgi_ask import AsgiApp, Receive, Scope, Send, ask, find_row, until_left
 from ttsweb.http.csp import HEADER as CSP_HEADER
-from ttsweb.http.csp import STRICT_POLICY
+from ttsweb.http.problems import send_problem
 
 RATE_HEADER = "TTS-Sample-Rate"
 BYTES_PER_SAMPLE = 2
@@ -84,24 +82,8 @@ async def send_no_room(send: Send, max_streams: int) -> None:
 
 
 async def _send_problem(send: Send, code: str, detail: str) -> None:
-    problem = {
-        "type": "about:blank",
-        "title": "Service Unavailable",
-        "status": 503,
-        "detail": detail,
-        "code": code,
-        "errors": [],
-    }
-    body = json.dumps(problem).encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", str(RETRY_SECONDS).encode()),
-        (b"cache-control", b"private, no-store"),
-        (CSP_HEADER.lower().encode(), STRICT_POLICY.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send_bytes(send, body, more=False)
+    headers = {"retry-after": str(RETRY_SECONDS), "cache-control": "private, no-store"}
+    await send_problem(send, 503, code, detail, headers)
 
 
 SILENT_SECONDS = 600.0  # without any audio, or with a client that takes none
@@ -228,7 +210,7 @@ async def _send_part(send: Send, body: bytes) -> None:
 
 
 LIVE_HEADER = "TTS-Live"  # set by the view: the format; never sent on
-_PATH = re.compile(r"/api/v1/jobs/([0-9a-f-]{36})/audio", re.IGNORECASE)
+_PATH = re.compile(r"/api/v1/(jobs)/([0-9a-f-]{36})/audio", re.IGNORECASE)
 
 
 class LiveStreams:
@@ -244,42 +226,24 @@ class LiveStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a live stream goes through untouched."""
-        job_id = _job_of(scope)
-        if job_id is None:
+        found = find_row(scope, _PATH, query=b"live=")
+        if found is None:
             await self._app(scope, receive, send)
             return
         answer = await ask(self._app, scope, LIVE_HEADER)
         if answer.said is None:  # refused, or a finished file
-            await _send_on(answer, send)
+            await answer.send_on(send)
             return
         if not self._player.has_room:
             await send_no_room(send, self._player.max_streams)
             return
         outcome = await self._player.stream(
-            job_id, answer.said, receive, send, start_seconds=self._start_seconds
+            found[1], answer.said, receive, send, start_seconds=self._start_seconds
         )
         if outcome is Outcome.NOTHING:
             answer = await ask(self._app, scope, LIVE_HEADER)  # which says why
             if answer.said is None:
-                await _send_on(answer, send)
+                await answer.send_on(send)
                 return
         if outcome in (Outcome.NOTHING, Outcome.LATE):
-            await send_not_started(send, job_id, self._start_seconds)
-
-
-async def _send_on(answer: Answer, send: Send) -> None:
-    for message in answer.messages:
-        await send(message)
-
-
-def _job_of(scope: Scope) -> uuid.UUID | None:
-    """Return the job whose audio this request may want to hear, if it is such a request."""
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return None
-    if b"live=" not in scope.get("query_string", b""):
-        return None
-    found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
-    try:
-        return uuid.UUID(found[1]) if found else None
-    except ValueError:
-        return None
+            await send_not_started(send, found[1], self._start_seconds)

@@ -1,21 +1,216 @@
-"""Look for what all listeners of this process wait for, with one look per round for all of them."""
+"""Note who listens to which job, and what each hears next, by one look per round for all."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from django.core.files.storage import default_storage
 from django.db import close_old_connections, connection
+from django.db.models import Q
 
-from synth.live.place import Chunk, Place, SegmentState
-from synth.models import LiveChunk, Segment
-from synth.transitions.files import keep_live
+from synth.jobs.removal import update_jobs
+from synth.models import LiveChunk, RenderJob, Segment
+from ttsweb import leases
+from ttsweb.work import FILL_LIVE, enqueue_task
+
+WINDOW = 4  # segments that are looked up at once: the present one and those behind it
+
+DONE = "done"
+CLOSED_WITHOUT_AUDIO = ("failed", "cancelled")
+
+FRESH = dt.timedelta(seconds=30)  # a request that follows so soon changes nothing
+
+
+def request_live(job_id: uuid.UUID) -> bool:
+    """Have pieces of the job's audio written from now on, and those of what is done already.
+
+    Returns:
+        Whether anything was changed: False for a job that is gone or was asked for a moment ago.
+    """
+    now = leases.database_now()
+    stale = Q(live_requested_at__isnull=True) | Q(live_requested_at__lt=now - FRESH)
+    changed = RenderJob.objects.filter(stale, pk=job_id).update(live_requested_at=now)
+    if changed:
+        enqueue_task(FILL_LIVE)
+    return bool(changed)
+
+
+def keep_live(job_ids: Collection[uuid.UUID]) -> int:
+    """Note that somebody still listens to these jobs; return how many are there."""
+    rows = RenderJob.objects.filter(pk__in=list(job_ids), live_requested_at__isnull=False)
+    return update_jobs(rows, live_requested_at=leases.database_now())
+
+
+def end_live(*, keep_seconds: float, limit: int = 100) -> int:
+    """Forget ended jobs that nobody has listened to for so long; their pieces may go.
+
+    Returns:
+        How many jobs.
+    """
+    cutoff = leases.database_now() - dt.timedelta(seconds=keep_seconds)
+    over = RenderJob.objects.filter(
+        status__in=RenderJob.FINAL, live_requested_at__lt=cutoff, finished_at__lt=cutoff
+    )
+    # Chosen first, as an UPDATE has no limit; the condition is repeated, as one may listen again.
+    chosen = list(over.order_by().values_list("pk", flat=True)[:limit])
+    return update_jobs(over.filter(pk__in=chosen), live_requested_at=None) if chosen else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Name one object of samples, s16le; `key` is empty where `num_samples` is 0."""
+
+    index: int
+    key: str
+    num_samples: int
+    sample_rate: int
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentState:
+    """A segment at one moment, and what is listed of each attempt at it, the newest first."""
+
+    status: str
+    take_id: uuid.UUID | None
+    pause_after_ms: int
+    attempts: Mapping[uuid.UUID, Sequence[Chunk]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Say that `num_samples` of an object follow, behind its first `skip` samples."""
+
+    key: str
+    skip: int
+    num_samples: int
+    sample_rate: int
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Say that a pause follows."""
+
+    num_samples: int
+
+
+class Place:
+    """Hold where a listener is: the segment, the attempt at it, and the samples heard of it.
+
+    An attempt that is lost, as its worker died, is left at the sample where it stops for another
+    one at the same segment, whose samples are the same: its seed and its text are.
+
+    Args:
+        order: the job's segments in the order of the text.
+    """
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self._order = order
+        self._number = 0
+        self._attempt: uuid.UUID | None = None
+        self._offset = 0
+        self._sample_rate: int | None = None
+        self.is_whole = True  # no segment was left out so far, nor a part of one
+
+    @property
+    def window(self) -> Sequence[int]:
+        """Return the segments whose states are wanted."""
+        return self._order[self._number : self._number + WINDOW]
+
+    @property
+    def is_over(self) -> bool:
+        return self._number >= len(self._order)
+
+    def step(self, states: Mapping[int, SegmentState]) -> Sound | Silence | None:
+        """Return what is to be sent now, and move behind it; None where it is not there yet."""
+        while not self.is_over:
+            state = states.get(self._order[self._number])
+            if state is None:
+                return None
+            chunks = self._choose_chunks(state)
+            if chunks is None:
+                if not _has_no_audio(state):
+                    return None
+                self.is_whole = False
+                self._go_on()
+                continue
+            sound = self._next_sound(chunks)
+            if sound is not None:
+                return self._move_behind(sound)
+            self._go_on()
+            pause = round(state.pause_after_ms * (self._sample_rate or 0) / 1000)
+            if pause:
+                return Silence(pause)
+        return None
+
+    def _choose_chunks(self, state: SegmentState) -> Sequence[Chunk] | None:
+        """Return the listed pieces that lead on from here, or to the segment's end."""
+        if self._attempt is not None:
+            own = _unbroken(state.attempts.get(self._attempt, ()))
+            if _leads_on(own, self._offset):
+                return own
+        if state.status == DONE:
+            others = [state.take_id] if state.take_id is not None else []
+        else:
+            others = list(state.attempts)
+        for attempt in others:
+            chunks = _unbroken(state.attempts.get(attempt, ()))
+            if _leads_on(chunks, self._offset):
+                self._attempt = attempt
+                return chunks
+            if attempt == self._attempt:
+                break  # what is older than the one that is heard leads nowhere
+        return None
+
+    def _next_sound(self, chunks: Sequence[Chunk]) -> Sound | None:
+        """Return what follows the samples that were heard; None at the end."""
+        start = 0
+        for chunk in chunks:
+            end = start + chunk.num_samples
+            if self._offset < end:
+                skip = self._offset - start
+                return Sound(chunk.key, skip, chunk.num_samples - skip, chunk.sample_rate)
+            start = end
+        return None
+
+    def _move_behind(self, sound: Sound) -> Sound | None:
+        """Move behind a piece; one of another sample rate ends the stream, which cannot say it."""
+        if self._sample_rate not in (None, sound.sample_rate):
+            self._number, self.is_whole = len(self._order), False
+            return None
+        self._sample_rate = sound.sample_rate
+        self._offset += sound.num_samples
+        return sound
+
+    def _go_on(self) -> None:
+        self._number, self._attempt, self._offset = self._number + 1, None, 0
+
+
+def _has_no_audio(state: SegmentState) -> bool:
+    """Say whether nothing will come of this segment, or nothing more."""
+    return state.status in CLOSED_WITHOUT_AUDIO or (state.status == DONE and state.take_id is None)
+
+
+def _unbroken(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    """Return the chunks up to the first that is not listed yet."""
+    count = 0
+    while count < len(chunks) and chunks[count].index == count:
+        count += 1
+    return chunks[:count]
+
+
+def _leads_on(chunks: Sequence[Chunk], offset: int) -> bool:
+    """Say whether there are samples behind `offset`, or the end is known to lie at or before it."""
+    if not chunks:
+        return False
+    return chunks[-1].is_last or sum(chunk.num_samples for chunk in chunks) > offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
 """Store what is rendered: jobs, batches, books, lexicons, keys, webhooks."""
 
-from synth.models.batches import Batch as Batch
-from synth.models.batches import BatchEntry as BatchEntry
-from synth.models.batches import BookBatch as BookBatch
-from synth.models.batches import TextBatch as TextBatch
+from synth.models.books import Batch as Batch
+from synth.models.books import BatchEntry as BatchEntry
+from synth.models.books import BookBatch as BookBatch
 from synth.models.books import BookFile as BookFile
 from synth.models.books import BookSource as BookSource
+from synth.models.books import TextBatch as TextBatch
 from synth.models.jobs import PRIORITIES as PRIORITIES
 from synth.models.jobs import Chapter as Chapter
 from synth.models.jobs import Export as Export

@@ -14,9 +14,9 @@ from rest_framework.views import APIView
 
 from synth.api.accounts.authentication import ApiKeyAuthentication
 from synth.card import CardError
-from synth.openai.error_body import error_body
 from synth.openai.speech_wait import THEN_HEADER
 from ttsweb.http.api import ApiProblem, problem_response
+from ttsweb.http.problems import error_body
 
 NO_RETRY = {"x-should-retry": "false"}  # the official client obeys it; it would try twice more
 _PARAMS = {  # our names of fields -> theirs

@@ -29,20 +29,19 @@ from synth.api.jobs.requests import read_idempotency_key
 from synth.api.jobs.serializers import file_name_of
 from synth.card import read_card
 from synth.formats import FORMATS, LIVE_FORMATS, MAX_SPEED, MIN_SPEED
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.live.streams import LIVE_HEADER
+from synth.live.watcher import request_live
 from synth.models import ApiKey, Export, RenderJob
+from synth.openai.catalogue import check_model
 from synth.openai.errors import NO_RETRY, OpenAIView
-from synth.openai.models_view import check_model
 from synth.openai.speech_wait import THEN_HEADER
-from synth.transitions import UNFINISHED
-from synth.transitions.files import request_live
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.nouns import read_query
 from ttsweb.http.ranged import ObjectMissingError, ObjectResponse, StoredObject, object_response
 from ttsweb.leases import database_now
-from ttsweb.refusals import POLL_SECONDS
+from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
 from voices.access import find_voice, speaking_version
 from voices.models import Voice
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from synth.api.jobs.wait import JobWait
 from synth.live.streams import LIVE_HEADER, LivePlayer, Outcome
-from ttsweb.http.asgi_ask import COUNTED, Message, Receive, Scope, Send
+from ttsweb.http.asgi_ask import COUNTED, Message, Receive, Scope, Send, path_of
 
 THEN_HEADER = "TTS-Speech-Then"  # `SECONDS JOB ADDRESS`; set by the view, never sent on
 _HEADER_NAME = THEN_HEADER.lower().encode()
@@ -112,10 +112,7 @@ def _parse(header: str) -> _Then:
 
 
 def _is_speech(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["method"] != "POST":
-        return False
-    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path == _PATH_END
+    return scope["type"] == "http" and scope["method"] == "POST" and path_of(scope) == _PATH_END
 
 
 def _second_scope(scope: Scope, then: _Then) -> Scope:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
+from synth.openai.catalogue import ModelsView, ModelView, VoicesView, VoiceView
 from synth.openai.errors import UnknownRouteView
-from synth.openai.models_view import ModelsView, ModelView
 from synth.openai.speech_views import SpeechResultView, SpeechView
-from synth.openai.voices_view import VoicesView, VoiceView
 
 urlpatterns = [
     path("models", ModelsView.as_view(), name="v1-models"),

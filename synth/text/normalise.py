@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from ttsweb.refusals import SubmitRejectedError
+
 _LINE_ENDS = re.compile("\r\n|[\r\x85\u2028\v]")
 _PARAGRAPH_ENDS = re.compile("[\f\u2029]")
 # Marks that only steer layout. The joiners U+200C and U+200D stay: Persian, Indic scripts and
@@ -17,12 +19,10 @@ _MIN_UNREADABLE = 8  # below this a stray byte is more likely than a binary file
 _UNREADABLE_SHARE = 0.1
 
 
-class TextRejectedError(Exception):
-    """A text that cannot be rendered; `code` is stable, the message says what to change."""
+class TextRejectedError(SubmitRejectedError):
+    """A text cannot be rendered; the message says what to change."""
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
+    field = "text"
 
 
 def clean_text(text: str, *, max_chars: int) -> str:

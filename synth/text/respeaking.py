@@ -12,7 +12,7 @@ from synth.text.replacing import Change, Layer
 from synth.text.rules import Budget
 from synth.text.segments import Piece
 from synth.text.sentences import cut_long
-from synth.text.spelling.speller import Inside, places_inside
+from synth.text.speller import Inside, places_inside
 
 # What is spoken may be longer than what is written, within reason: it is stored and rendered.
 MAX_GROWTH = 10

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from synth.text.normalise import TextRejectedError, is_speakable
 from synth.text.pauses import DEFAULT_PAUSES, Pauses
 from synth.text.sentences import CLOSERS, COMMAS, LINE_ENDS, cut_long, split_sentences
-from synth.text.spelling.speller import Inside, places_inside
+from synth.text.speller import Inside, places_inside
 
 # A model speaks one or two words badly on their own, so they join a neighbour.
 TINY_CHARS = 25

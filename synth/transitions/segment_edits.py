@@ -14,7 +14,7 @@ from django.db.models import F, Q, Sum
 
 from synth.audiobooks.proof import gap_of
 from synth.jobs.removal import drop_exports, lock_jobs
-from synth.models import BatchEntry, Export, RenderJob, Segment, Take
+from synth.models import Export, RenderJob, Segment, Take
 from synth.signals import job_approved, job_reopened
 from synth.transitions.jobs import JobStatus, complete_job
 from synth.transitions.segments import reopen_segments
@@ -249,17 +249,7 @@ def end_as_whole(job_id: uuid.UUID) -> bool:
     )
     if moved:
         job_approved.send(RenderJob, job=job)
-        _correct_summary_of(job_id)
     return bool(moved)
-
-
-def _correct_summary_of(job_id: uuid.UUID) -> None:
-    """Have the summary of an ended batch of books say that this one is whole."""
-    from synth.batches.figures import correct_report  # it imports the transitions
-
-    entries = BatchEntry.objects.filter(book__job=job_id)
-    for batch_id in entries.values_list("batch", flat=True):
-        correct_report(batch_id, job_id=job_id)
 
 
 def _approve(segment: Segment, take: Take) -> None:

@@ -11,8 +11,7 @@ from django.db import transaction
 from django.dispatch import receiver
 from rest_framework.utils.encoders import JSONEncoder
 
-from synth.api.batches.serializers import BatchSerializer, with_figures
-from synth.api.book_batches.serializers import webhook_data
+from synth.api.batches.serializers import BatchSerializer, webhook_data, with_figures
 from synth.api.jobs.serializers import JobListSerializer
 from synth.models import Batch, RenderJob, WebhookDelivery, WebhookEndpoint
 from synth.signals import batch_ended, job_approved, jobs_ended

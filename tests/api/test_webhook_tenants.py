@@ -13,7 +13,7 @@ from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
-from synth.webhooks.signing import secret_of
+from synth.webhooks.endpoints import secret_of
 from tests.api.test_other_tenant import WEBHOOKS, Route
 from tests.factories import make_delivery, make_ended_job, make_endpoint, make_user
 

@@ -30,7 +30,7 @@ print(batch.pk)
 """
 CANCEL = """
 import uuid
-from synth.transitions import cancel_batch
+from synth.transitions.batches import cancel_batch
 cancel_batch(uuid.UUID({batch!r}))
 """
 OPEN = "document.querySelectorAll('details').forEach((one) => (one.open = true))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synth.jobs.event_ids import MAX_ID_CHARS, BadEventIdError, Seen
+from synth.jobs.events import MAX_ID_CHARS, BadEventIdError, Seen
 
 
 def test_id_gives_back_what_was_seen() -> None:

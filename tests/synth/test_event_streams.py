@@ -343,7 +343,7 @@ def test_real_server_tells_of_a_job_that_another_process_ends(
     job = make_job(data_dir)
     code = (
         "import django; django.setup()\n"
-        f"from synth.transitions import cancel_job; cancel_job('{job}')"
+        f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')"
     )
     lines: list[str] = []
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from pytest_django import DjangoAssertNumQueries
 
-from synth.api.jobs.event_rows import read_changed
-from synth.jobs.event_ids import Seen
-from synth.jobs.events import MAX_IDS_PER_BATCH, JobState, news
+from synth.api.jobs.event_streams import read_changed
+from synth.jobs.events import MAX_IDS_PER_BATCH, JobState, Seen, news
 from synth.jobs.retry import retry
 from synth.models import RenderJob, Segment
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.factories import make_job, make_take
 
 pytestmark = pytest.mark.django_db(transaction=True)

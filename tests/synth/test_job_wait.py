@@ -227,7 +227,7 @@ def test_real_server_keeps_a_poll_until_another_process_ends_the_job(
             "-c",
             "import django; django.setup()\n"
             "import time; time.sleep(0.5)\n"
-            f"from synth.transitions import cancel_job; cancel_job('{job}')",
+            f"from synth.transitions.jobs import cancel_job; cancel_job('{job}')",
         ],
         env=environment(data_dir),
         cwd=PROJECT,

@@ -14,7 +14,7 @@ from django.test import AsyncRequestFactory
 from rest_framework.request import Request
 from rest_framework.test import APIClient
 
-from synth.accounts import rate as key_rate
+from synth.accounts import limits as key_rate
 from synth.accounts.keys import create_key
 from synth.accounts.limits import KeyLimitError
 from synth.api.accounts.authentication import ApiKeyAuthentication
@@ -198,7 +198,7 @@ def test_a_clip_that_two_voices_share_counts_once(operator: User) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The clock of the counter, at the tenth second of a minute; `now` moves it."""
     clock = {"now": dt.datetime(2026, 5, 3, 12, 0, 10, tzinfo=dt.UTC).timestamp()}
-    monkeypatch.setattr("synth.accounts.rate.time.time", lambda: clock["now"])
+    monkeypatch.setattr("synth.accounts.limits.time.time", lambda: clock["now"])
     return clock
 
 

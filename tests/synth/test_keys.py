@@ -17,7 +17,7 @@ from rest_framework.test import APIClient
 from synth.accounts.keys import KeyRejectedError, create_key, find_key, revoke_key
 from synth.models import ApiKey
 from tests.factories import make_user
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 from ttsweb.rights import SCOPES
 
 pytestmark = pytest.mark.django_db

@@ -12,10 +12,10 @@ from pytest_django import DjangoAssertNumQueries
 from rest_framework.test import APIClient
 
 from synth.jobs.planning import Order, Planner
-from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.rows import segment_seed
+from synth.jobs.submit import segment_seed
 from synth.models import RenderJob, Segment
 from tests.factories import make_lexicon, make_voice
+from ttsweb.refusals import SubmitRejectedError
 from voices.models import Voice
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ import pytest
 
 from synth.jobs.queue_places import before_in_lane, queue_positions
 from synth.models import RenderJob
-from synth.transitions import claim_segments
+from synth.transitions.claims import claim_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 
 pytestmark = pytest.mark.django_db

@@ -12,7 +12,9 @@ from pytest_django import Settings
 from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, JobVoice, RenderJob, Segment, Take
-from synth.transitions import cancel_job, claim_segments, fail_segment, finish_segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import fail_segment, finish_segment
 from tests.factories import CODEC_FINGERPRINT, make_ended_job, make_job, make_take, make_voice
 from tests.voices.clips import clip_bytes
 from voices.models import CacheEviction, ReferenceClip, StoredClip, VoiceVersion

@@ -15,7 +15,7 @@ from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
 from synth.models import RenderJob, Segment, Take
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from synth.transitions.takes import retake_seed
 from tests.factories import make_ended_job, make_job, make_take, make_user, make_voice
 from voices.models import Voice
@@ -187,7 +187,7 @@ def test_other_words_are_spoken_with_the_seed_that_they_have_in_any_job(
     shown = answer.json()
     assert (answer.status_code, shown["spoken_text"]) == (202, "Other words.")
     assert (shown["candidates"], shown["retakes"]) == ([], 0)
-    from synth.jobs.rows import segment_seed
+    from synth.jobs.submit import segment_seed
 
     assert shown["seed"] == segment_seed(other.seed, "Other words.", 0)
     assert Take.objects.count() == 0

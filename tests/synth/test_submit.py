@@ -14,15 +14,14 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.card import Card, read_card
-from synth.jobs.rejections import SubmitRejectedError
-from synth.jobs.rows import insert_rows, segment_seed
-from synth.jobs.submit import Order, submit_job
+from synth.jobs.submit import Order, insert_rows, segment_seed, submit_job
 from synth.models import JobVoice, RenderJob, Segment
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.factories import make_user, make_version, make_voice
 from tests.voices.clips import clip_bytes
 from ttsweb import work
-from ttsweb.http.statuses import status_of
+from ttsweb.http.problems import status_of
+from ttsweb.refusals import SubmitRejectedError
 from voices.models import StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
@@ -246,7 +245,7 @@ def test_reference_of_a_job_whose_rows_cannot_be_written_is_removed_again(
             raise RuntimeError("the database went away")
         insert_rows(model, columns)
 
-    monkeypatch.setattr("synth.jobs.rows.insert_rows", fail_at_segments)
+    monkeypatch.setattr("synth.jobs.submit.insert_rows", fail_at_segments)
 
     with pytest.raises(RuntimeError):
         submit_job(Order(TEXT, reference=reference()), owner=None)

@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synth.contract import EngineClass, Reference, RenderSpec, Sampling
-from synth.jobs.take_keys import TakeInputs, content_key, frame_cap, key_of
+from synth.contract import (
+    EngineClass,
+    Reference,
+    RenderSpec,
+    Sampling,
+    TakeInputs,
+    content_key,
+    frame_cap,
+    key_of,
+)
 
 CODES = np.arange(40, dtype=np.int16).reshape(10, 4)
 SPEC = RenderSpec("Hello.", Reference("Said.", CODES), Sampling(seed=7))

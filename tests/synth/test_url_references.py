@@ -9,14 +9,14 @@ import pytest
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
+from synth.jobs.orders import MAX_URLS_PER_REQUEST, UrlClip
 from synth.jobs.planning import Order, Planner
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import RenderJob
-from synth.options.url_clips import MAX_URLS_PER_REQUEST, UrlClip
 from tests.factories import make_voice
 from tests.ttsweb.http.listeners import Listener, listening
 from tests.voices.clips import clip_bytes
-from ttsweb.http.statuses import status_of
+from ttsweb.http.problems import status_of
+from ttsweb.refusals import SubmitRejectedError
 from voices.models import StoredClip, VoiceVersion
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

@@ -11,8 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from synth.models import WebhookDelivery, WebhookEndpoint, WebhookSecret
-from synth.webhooks.endpoints import MOST_ENDPOINTS
-from synth.webhooks.signing import secret_of
+from synth.webhooks.endpoints import MOST_ENDPOINTS, secret_of
 from tests.factories import logged_in, make_delivery, make_endpoint, make_job, make_staff
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

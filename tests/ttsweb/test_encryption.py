@@ -10,9 +10,9 @@ from django.test import Client
 from pytest_django import Settings
 
 from synth.accounts.keys import create_key
-from synth.webhooks.signing import rotate_secret, secret_of, signing_secrets
+from synth.webhooks.endpoints import rotate_secret, secret_of, signing_secrets
 from tests.factories import make_user
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 from ttsweb.encryption import SecretUnreadableError, decrypt, encrypt
 
 

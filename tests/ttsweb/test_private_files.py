@@ -19,7 +19,7 @@ from ttsweb.private_files import keep_files_private, mend_modes, users_umask
 MAKE_SECRET = """
 import django; django.setup()
 from django.contrib.auth import get_user_model
-from synth.webhooks.signing import rotate_secret, secret_of
+from synth.webhooks.endpoints import rotate_secret, secret_of
 user, _ = get_user_model().objects.get_or_create(username="tester")
 secret_of(user)
 row = rotate_secret(user)

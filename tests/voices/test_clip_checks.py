@@ -6,7 +6,7 @@ import pytest
 from pytest_django import Settings
 
 from tests.voices.clips import clip_bytes
-from ttsweb.http.statuses import status_of
+from ttsweb.http.problems import status_of
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 
 

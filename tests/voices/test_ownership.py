@@ -16,11 +16,11 @@ from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from synth.accounts.keys import create_key
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import ApiKey, RenderJob
 from tests.factories import make_job, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.voices.test_portable import CODEC, give_codes, start_worker
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice, visible_voices
 from voices.models import ClipCodes, StoredClip, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice

@@ -27,8 +27,7 @@ from tests.voices.test_portable import (
     voice,  # noqa: F401  # a fixture
 )
 from voices.models import ClipCodes, StoredClip, Voice
-from voices.portable.archive import ImportRefusedError
-from voices.portable.codes_file import check_codes
+from voices.portable.archive import ImportRefusedError, check_codes
 from voices.removal import delete_voice
 from workers.rendering.codes import pack_codes
 

@@ -208,8 +208,7 @@ def _die_around_takes() -> None:
 def _die_around_chapters() -> None:
     """encoding: a chapter of a book's file is half encoded. encoded: it has no facts yet."""
     from workers.book_files import chapter_encodes
-    from workers.book_files.aac_frames import write_aac
-    from workers.book_files.chapter_encodes import EncodeCache
+    from workers.book_files.chapter_encodes import EncodeCache, write_aac
 
     finish = EncodeCache.finish
 

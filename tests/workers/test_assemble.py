@@ -17,9 +17,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from synth import transitions
 from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import Export, RenderJob, Segment, Take
+from synth.transitions.claims import claim_segments
+from synth.transitions.files import finish_exports
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import fail_segment, finish_segment, finish_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_voice
 from tests.workers.conftest import WAIT_SECONDS, MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
@@ -45,13 +48,11 @@ def rendered(level: float, *, seconds: float = 0.5, rate: int = RATE) -> Segment
 
 def render_all(levels: list[float], *, rates: list[int] | None = None) -> None:
     """Finish the queued segments, each with a constant sound of its own."""
-    claims = transitions.claim_segments(
-        worker="gpu", limit=len(levels), codec_fingerprint=CODEC_FINGERPRINT
-    )
+    claims = claim_segments(worker="gpu", limit=len(levels), codec_fingerprint=CODEC_FINGERPRINT)
     for index, (claim, level) in enumerate(zip(claims, levels, strict=True)):
         rate = rates[index] if rates else RATE
         name = hashlib.sha256(f"{level} {rate}".encode()).hexdigest()
-        transitions.finish_segment(claim, save_take(name, rendered(level, rate=rate)))
+        finish_segment(claim, save_take(name, rendered(level, rate=rate)))
 
 
 @pytest.fixture
@@ -105,11 +106,9 @@ def test_speed_changes_the_length_of_the_file_and_renders_nothing_again(
 
 def test_failed_segment_is_left_out_and_the_job_is_partial(process: MiniatureProcess) -> None:
     job = make_job(segments=2, format="flac")
-    first, second = transitions.claim_segments(
-        worker="gpu", limit=2, codec_fingerprint=CODEC_FINGERPRINT
-    )
-    transitions.fail_segment(first, code="bad", message="It is bad.")
-    transitions.finish_segment(second, save_take("a" * 64, rendered(0.1)))
+    first, second = claim_segments(worker="gpu", limit=2, codec_fingerprint=CODEC_FINGERPRINT)
+    fail_segment(first, code="bad", message="It is bad.")
+    finish_segment(second, save_take("a" * 64, rendered(0.1)))
 
     export = assemble(process)
 
@@ -202,7 +201,7 @@ def test_file_of_a_job_cancelled_meanwhile_is_removed(
     make = mastering.make_file
 
     def cancel_then_make(*arguments: Any, **options: Any) -> object:
-        transitions.cancel_job(job.pk)
+        cancel_job(job.pk)
         return make(*arguments, **options)
 
     monkeypatch.setattr(assemble_module, "make_file", cancel_then_make)
@@ -285,7 +284,7 @@ def test_job_whose_end_cannot_be_written_holds_up_no_other(
     process: MiniatureProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = short_jobs(3, priority=RenderJob.Priority.BULK)
-    finish = transitions.finish_exports
+    finish = finish_exports
     bad = Export.objects.get(job=jobs[2]).pk
 
     def refuse(files: dict[Any, Any]) -> set[Any]:
@@ -293,7 +292,7 @@ def test_job_whose_end_cannot_be_written_holds_up_no_other(
             raise RuntimeError("surprise")
         return finish(files)
 
-    monkeypatch.setattr(transitions, "finish_exports", refuse)
+    monkeypatch.setattr("workers.assemble.finish_exports", refuse)
     take_exports(process)
     process.run_all()
 
@@ -358,11 +357,11 @@ def test_many_jobs_that_end_together_get_their_files_with_one_commit() -> None:
     voice = make_voice()
     for _ in range(8):
         make_job(segments=1, voice=voice)
-    claims = transitions.claim_segments(worker="gpu", limit=8, codec_fingerprint=CODEC_FINGERPRINT)
+    claims = claim_segments(worker="gpu", limit=8, codec_fingerprint=CODEC_FINGERPRINT)
     take = save_take("aa" * 32, rendered(0.1))
 
     with CaptureQueriesContext(connection) as queries:
-        transitions.finish_segments([(claim, take) for claim in claims])
+        finish_segments([(claim, take) for claim in claims])
 
     assert Export.objects.filter(status="queued").exclude(sent_at=None).count() == 8
     assert commits(queries) == 1

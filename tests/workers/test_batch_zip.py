@@ -14,11 +14,12 @@ import pytest
 from django.core.files.storage import default_storage
 from django.utils import timezone
 
-from synth import transitions
 from synth.batches.entries import entries_of_list
 from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Batch, Export, RenderJob, Segment
-from synth.transitions import cancel_batch, retry_batch, settle_stalled_batches
+from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
+from synth.transitions.claims import claim_segments
+from synth.transitions.segments import fail_segment, finish_segment
 from tests.factories import CODEC_FINGERPRINT, make_voice
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_for
@@ -39,14 +40,12 @@ def make(items: list[dict[str, Any]], *, skip_bad: bool = False, voice: str = ""
 
 def render(*, bad: str = "") -> None:
     """Render what is queued; what has the text `bad` fails."""
-    for claim in transitions.claim_segments(
-        worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT
-    ):
+    for claim in claim_segments(worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT):
         if Segment.objects.get(pk=claim.pk).text == bad:
-            transitions.fail_segment(claim, code="bad", message="It is bad.")
+            fail_segment(claim, code="bad", message="It is bad.")
         else:
             key = hashlib.sha256(str(claim.pk).encode()).hexdigest()
-            transitions.finish_segment(claim, save_take(key, rendered(claim.pk % 7 / 10)))
+            finish_segment(claim, save_take(key, rendered(claim.pk % 7 / 10)))
 
 
 def make_files(process: MiniatureProcess) -> None:

@@ -16,17 +16,16 @@ from pytest_django import Settings
 from standardwebhooks import Webhook
 
 from synth.models import WebhookDelivery
-from synth.transitions import resend_delivery
-from synth.webhooks.signing import rotate_secret, secret_of
+from synth.transitions.webhooks import resend_delivery
+from synth.webhooks.endpoints import rotate_secret, secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Listener, listening
 from tests.workers.conftest import MiniatureProcess
 from ttsweb.work import Kind
-from workers import tasks
+from workers import sweep, tasks
 from workers.process import claiming, worker_process
 from workers.process.run_worker import hand_back
 from workers.process.worker_process import DELIVERY_THREADS
-from workers.upkeep import sweep
 from workers.webhook import MOST_PER_OWNER, MOST_PER_SITE, retry_after_seconds, take_deliveries
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -304,7 +303,7 @@ def test_sweep_frees_what_a_lost_worker_was_sending_and_rings_again(
         sent.append((kind, rows))
         return True
 
-    monkeypatch.setattr("workers.upkeep.sweep.send", note)
+    monkeypatch.setattr("workers.sweep.send", note)
 
     assert sweep.free_own(process.name) == 1
     long_ago = timezone.now() - dt.timedelta(hours=1)

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from ttsweb.client.book_batches import BookBatches
 from ttsweb.client.book_types import Book, BookBatch, BookBatchEntry, BookFile
-from ttsweb.client.books import Books
-from ttsweb.client.errors import (
+from ttsweb.client.books import BookBatches, Books
+from ttsweb.client.http import (
     ApiError,
     AuthenticationError,
     ClientError,
     ConflictError,
     DownloadError,
+    Http,
     InvalidRequestError,
     NotFoundError,
     ServerError,
@@ -35,8 +35,7 @@ from ttsweb.client.errors import (
     VoiceFailedError,
     WaitTimeoutError,
 )
-from ttsweb.client.http import Http
-from ttsweb.client.jobs import Batches, Jobs, Review
+from ttsweb.client.jobs import Batches, Jobs, Review, Voices
 from ttsweb.client.types import (
     JOB_FINAL,
     JOB_WITH_AUDIO,
@@ -50,7 +49,6 @@ from ttsweb.client.types import (
     Segment,
     Voice,
 )
-from ttsweb.client.voices import Voices
 
 __all__ = [
     "JOB_FINAL",

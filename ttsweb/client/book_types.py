@@ -290,11 +290,42 @@ class SkippedEntry(TypedDict):
     detail: str
 
 
+class _Reported(TypedDict):
+    audio_seconds: float
+    segments: int
+    segments_failed: int
+    takes_rendered: int
+    takes_reused: int
+    retakes: int
+    files: int
+    bytes: dict[str, int]
+
+
+class BookBatchTotals(_Reported):
+    """The totals of a batch that has ended; `states` counts its books by what became of them."""
+
+    books: int
+    states: dict[str, int]
+
+
+class ReportedBook(_Reported):
+    """What became of one book of a batch that has ended."""
+
+    index: int
+    file: str
+    book: str | None
+    title: str
+    status: str
+    real_time_factor: float | None
+    error_code: str
+    error_message: str
+
+
 class BookBatchReport(TypedDict):
     """The summary of a batch that has ended."""
 
-    totals: dict[str, Any]
-    books: list[dict[str, Any]]
+    totals: BookBatchTotals
+    books: list[ReportedBook]
     skipped: NotRequired[list[SkippedEntry]]
 
 
@@ -403,7 +434,7 @@ class BookBatch(TypedDict):
     progress: BatchProgress
     stored_bytes: dict[str, int]
     skipped: list[SkippedEntry]
-    summary: dict[str, Any] | None
+    summary: BookBatchTotals | None
     closed_at: str | None
     approved_at: str | None
     paused_at: str | None

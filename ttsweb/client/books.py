@@ -1,14 +1,17 @@
-"""The books of a server, their plans, casting, files and covers, as the client sees them."""
+"""The books of a server with their plans, casting, files and covers, and its batches of books."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, cast
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, cast
 
 from ttsweb.client.book_types import (
     FILE_FINAL,
     Book,
+    BookBatch,
+    BookBatchEntry,
+    BookBatchReport,
     BookFile,
     BookFileKind,
     BookMetadata,
@@ -16,13 +19,21 @@ from ttsweb.client.book_types import (
     Plan,
     Proof,
 )
-from ttsweb.client.download import OnBytes, download
-from ttsweb.client.errors import NotFoundError
-from ttsweb.client.resource import SENDING_SECONDS, Resource, form_of, is_id, path_of, wait_for
+from ttsweb.client.http import ConflictError, Event, NotFoundError, follow
+from ttsweb.client.resource import (
+    SENDING_SECONDS,
+    OnBytes,
+    PausableResource,
+    download,
+    form_of,
+    is_id,
+    path_of,
+    wait_for,
+)
 from ttsweb.client.types import JOB_FINAL
 
 
-class Books(Resource[Book]):
+class Books(PausableResource[Book]):
     """The books of the key's user; every method raises `ClientError`s."""
 
     kind = "books"
@@ -65,7 +76,7 @@ class Books(Resource[Book]):
 
     def plan(self, book_id: str) -> Plan:
         """Return the plan of a book: what is spoken, and what is skipped and why."""
-        return cast("Plan", self._read("GET", path_of("books", book_id, "/plan")))
+        return self._ask(Plan, "GET", book_id, "/plan")
 
     def edit(
         self, book_id: str, edits: Sequence[Mapping[str, Any]], *, plan_number: int | None = None
@@ -79,28 +90,12 @@ class Books(Resource[Book]):
 
     def proof(self, book_id: str) -> Proof:
         """Return where all characters of a book are: spoken, skipped with a reason, or failed."""
-        return cast("Proof", self._read("GET", path_of("books", book_id, "/proof")))
+        return self._ask(Proof, "GET", book_id, "/proof")
 
     def start(self, book_id: str, *, voice: str | None = None) -> Book:
         """Have a planned book rendered."""
         body = {} if voice is None else {"voice": voice}
         return self._act(book_id, "start", body, repeatable=False)
-
-    def pause(self, book_id: str) -> Book:
-        """Start no more segments of a book."""
-        return self._act(book_id, "pause")
-
-    def resume(self, book_id: str) -> Book:
-        """Go on with a paused book."""
-        return self._act(book_id, "resume")
-
-    def cancel(self, book_id: str) -> Book:
-        """Cancel a book's job; what is rendered is kept."""
-        return self._act(book_id, "cancel")
-
-    def retry(self, book_id: str) -> Book:
-        """Queue what failed or was cancelled once more."""
-        return self._act(book_id, "retry", repeatable=False)
 
     def approve(self, book_id: str) -> Book:
         """Approve a book's sample, so that its rest is rendered."""
@@ -176,22 +171,11 @@ class Books(Resource[Book]):
 
         Of a book that has its file only that is made again; nothing is rendered.
         """
-        path = path_of("books", book_id, "/pauses")
-        return cast("Book", self._read("PATCH", path, json=dict(pauses)))
-
-    def set_priority(self, book_id: str, priority: str) -> Book:
-        """Move a book to the class `interactive` or `bulk`.
-
-        Raises:
-            ConflictError: job_ended.
-        """
-        return self._act(book_id, "priority", {"priority": priority})
+        return self._ask(Book, "PATCH", book_id, "/pauses", json=dict(pauses))
 
     def _change_plan(self, book_id: str, body: Mapping[str, Any], plan_number: int | None) -> Plan:
         fields = dict(body) if plan_number is None else {**body, "plan_number": plan_number}
-        path = path_of("books", book_id, "/plan")
-        found = self._read("PATCH", path, json=fields, repeatable=False)
-        return cast("Plan", found)
+        return self._ask(Plan, "PATCH", book_id, "/plan", json=fields, repeatable=False)
 
     def files(self, book_id: str) -> Iterator[BookFile]:
         """Yield the files of a book beside its job's, newest first, without their reports."""
@@ -208,8 +192,7 @@ class Books(Resource[Book]):
         Raises:
             ConflictError: book_not_started, book_not_finished.
         """
-        path = path_of("books", book_id, "/files")
-        return cast("BookFile", self._read("POST", path, json={"kind": kind, **options}))
+        return self._ask(BookFile, "POST", book_id, "/files", json={"kind": kind, **options})
 
     def file(self, book_id: str, file_id: str) -> BookFile:
         """Return a file of a book and how far it is."""
@@ -262,7 +245,7 @@ class Books(Resource[Book]):
 
     def metadata(self, book_id: str) -> BookMetadata:
         """Return what is said of a book: by its `file`, what was `set`, and what is `shown`."""
-        return cast("BookMetadata", self._read("GET", path_of("books", book_id, "/metadata")))
+        return self._ask(BookMetadata, "GET", book_id, "/metadata")
 
     def set_metadata(
         self, book_id: str, values: Mapping[str, Any] | None = None, **more: Any
@@ -274,7 +257,7 @@ class Books(Resource[Book]):
                 date, description, genres, language, rights.
         """
         body = {"metadata": {**(values or {}), **more}}
-        return cast("Book", self._read("PATCH", path_of("books", book_id), json=body))
+        return self._ask(Book, "PATCH", book_id, json=body)
 
     def set_cover(self, book_id: str, file: Path | str) -> Book:
         """Give a book another cover: a JPEG, PNG or WebP image.
@@ -283,13 +266,9 @@ class Books(Resource[Book]):
             OSError: the file cannot be read.
         """
         path = Path(file)
-        found = self._read(
-            "PUT",
-            path_of("books", book_id, "/cover"),
-            timeout=max(self._http.timeout, SENDING_SECONDS),
-            files={"file": (path.name, path.read_bytes())},
-        )
-        return cast("Book", found)
+        timeout = max(self._http.timeout, SENDING_SECONDS)
+        files = {"file": (path.name, path.read_bytes())}
+        return self._ask(Book, "PUT", book_id, "/cover", timeout=timeout, files=files)
 
     def download_cover(self, book_id: str, target: Path | str) -> Path:
         """Write the cover of a book, as it was uploaded or as its file has it."""
@@ -309,3 +288,139 @@ def _path(book_id: str, file_id: str, rest: str = "") -> str:
     if not is_id(file_id):
         raise NotFoundError(404, "book_file_not_found", f"{file_id!r} is not the id of a file.")
     return path_of("books", book_id, f"/files/{file_id}{rest}")
+
+
+class BookBatches(PausableResource[BookBatch]):
+    """The batches of books of the key's user; every method raises `ClientError`s."""
+
+    kind = "book-batches"
+
+    def create(
+        self,
+        entries: Sequence[Mapping[str, Any]] | Path | str,
+        *,
+        name: str = "",
+        defaults: Mapping[str, Any] | None = None,
+        sample: Literal["none", "first", "hold"] = "none",
+        webhook: str | None = None,
+        on_error: Literal["reject", "skip"] = "reject",
+        idempotency_key: str | None = None,
+    ) -> BookBatch:
+        """Make a batch of entries `{"file", "voice", …}`, or of a manifest; no file is sent yet.
+
+        The request carries an `Idempotency-Key`, made here unless given: however often it is
+        repeated, one batch is made.
+
+        Args:
+            entries: a list, or the path of a CSV or JSONL file.
+            defaults: options of entries that do not say otherwise, such as `voice`.
+
+        Raises:
+            InvalidRequestError: `book_batch_entries_invalid`, its `errors` name lines or entries.
+            OSError: the manifest cannot be read.
+        """
+        fields: dict[str, Any] = {
+            "name": name,
+            "defaults": dict(defaults or {}),
+            "sample": sample,
+            "on_error": on_error,
+        }
+        if webhook is not None:
+            fields["webhook"] = webhook
+        parts = _parts(fields, entries)
+        return cast("BookBatch", self._make("/api/v1/book-batches", key=idempotency_key, **parts))
+
+    def add(
+        self,
+        batch_id: str,
+        entries: Sequence[Mapping[str, Any]] | Path | str,
+        *,
+        on_error: Literal["reject", "skip"] = "reject",
+    ) -> BookBatch:
+        """Add entries to a batch that was not closed."""
+        parts = _parts({"on_error": on_error}, entries)
+        parts["timeout"] = max(self._http.timeout, SENDING_SECONDS)
+        return self._ask(BookBatch, "POST", batch_id, "/entries", repeatable=False, **parts)
+
+    def upload(self, batch_id: str, file: Path | str, *, entry: str | None = None) -> Book:
+        """Send the file of an entry, whose options and metadata it then has.
+
+        Args:
+            entry: the entry's `file`, where the name of the file does not say which one it is.
+
+        Raises:
+            ConflictError: entry_has_file, it is there already; book_batch_closed.
+            OSError: the file cannot be read.
+        """
+        path = Path(file)
+        data = {"book_batch": batch_id, **({"entry": entry} if entry is not None else {})}
+        parts = {"data": data, "files": {"file": (path.name, path.read_bytes())}}
+        return cast("Book", self._make("/api/v1/books", key=None, **parts))
+
+    def upload_missing(
+        self,
+        batch_id: str,
+        folder: Path | str,
+        *,
+        on_file: Callable[[str, int, int], None] | None = None,
+    ) -> list[str]:
+        """Send the files that a batch still lacks, and return the names of those not found.
+
+        What is there already is not sent again, so that a broken upload is gone on with.
+
+        Args:
+            folder: what the entries' paths are below.
+            on_file: called with a file's name, its number from 1, and how many are sent.
+        """
+        wanted = [one["file"] for one in self.entries(batch_id, state="missing")]
+        paths = {name: Path(folder, *PurePosixPath(name).parts) for name in wanted}
+        there = [name for name in wanted if paths[name].is_file()]
+        for number, name in enumerate(there, 1):
+            if on_file is not None:
+                on_file(name, number, len(there))
+            try:
+                self.upload(batch_id, paths[name], entry=name)
+            except ConflictError as error:
+                if error.code != "entry_has_file":  # another one has sent it meanwhile
+                    raise
+        return [name for name in wanted if name not in there]
+
+    def list(self) -> Iterator[BookBatch]:
+        """Yield batches of books, newest first."""
+        return self._rows()
+
+    def entries(self, batch_id: str, *, state: str | None = None) -> Iterator[BookBatchEntry]:
+        """Yield the entries of a batch in their order; `state` is one or several, by commas."""
+        return self._pages(path_of("book-batches", batch_id, "/entries"), state=state)
+
+    def report(self, batch_id: str) -> BookBatchReport:
+        """Return the summary of a batch that has ended: totals, and its books one by one."""
+        return self._ask(BookBatchReport, "GET", batch_id, "/report")
+
+    def events(self, batch_id: str, *, last_event_id: str | None = None) -> Iterator[Event]:
+        """Yield what happens to a batch until it has ended: `state`, `book`, `progress`, `deleted`.
+
+        Args:
+            last_event_id: of an event that was seen; what came after it is told.
+        """
+        return follow(self._http, path_of("book-batches", batch_id, "/events"), last_event_id)
+
+    def close(self, batch_id: str) -> BookBatch:
+        """Say that no more entries and files come: the batch ends once its books have."""
+        return self._act(batch_id, "close")
+
+    def approve(self, batch_id: str, books: Sequence[str] | None = None) -> BookBatch:
+        """Approve samples, so that the rest of their books is rendered."""
+        return self._act(batch_id, "approve", {} if books is None else {"books": list(books)})
+
+    def _is_over(self, batch: BookBatch) -> bool:
+        return batch["ended_at"] is not None
+
+
+def _parts(
+    fields: Mapping[str, Any], entries: Sequence[Mapping[str, Any]] | Path | str
+) -> dict[str, Any]:
+    if not isinstance(entries, (Path, str)):
+        return {"json": {**fields, "entries": [dict(one) for one in entries]}}
+    path = Path(entries)
+    return {"data": form_of(fields), "files": {"manifest": (path.name, path.read_bytes())}}

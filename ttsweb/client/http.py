@@ -1,23 +1,176 @@
-"""Send requests of the client: with its key, repeated where that is safe, errors as exceptions."""
+"""Send requests of the client, repeated where that is safe, and name what can go wrong."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import math
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 from urllib.parse import parse_qs, urlsplit
 
-from ttsweb.client.errors import (
-    ClientError,
-    ServerUnreachableError,
-    error_of,
-    not_our_answer,
-    retry_after_of,
-)
-
 if TYPE_CHECKING:
-    import httpx  # loaded with the first connection: a command's --help does not wait for it
+    import httpx
+
+
+class ClientError(Exception):
+    """Base of all errors of the client: `code` is stable, the text says what to do."""
+
+    code: str
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class ServerUnreachableError(ClientError):
+    """No answer came, also after the repetitions; the request may have been acted on."""
+
+
+class WaitTimeoutError(ClientError):
+    """The time of a wait is over; what was waited for goes on."""
+
+
+class VoiceFailedError(ClientError):
+    """A voice could not be encoded; code and text are the server's."""
+
+
+class DownloadError(ClientError):
+    """A file did not arrive whole; what has arrived is kept for the next try."""
+
+
+class ApiError(ClientError):
+    """The server answered with an error.
+
+    Attributes:
+        status: the HTTP status.
+        code: the stable name that the server gives, such as `voice_not_found`.
+        detail: the sentence for a person.
+        errors: `{attr, code, detail}` for each field at fault.
+        retry_after: seconds after which another try makes sense; None where none were named.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[Mapping[str, Any]] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(code, detail)
+        self.status, self.detail = status, detail
+        self.errors, self.retry_after = list(errors), retry_after
+
+
+class InvalidRequestError(ApiError):
+    """400, 413, 415 or 422: the request itself has to change."""
+
+
+class AuthenticationError(ApiError):
+    """401 or 403: the key is missing, unknown, expired, or not allowed to do this."""
+
+
+class NotFoundError(ApiError):
+    """404 or 410: there is no such thing, or not any more."""
+
+
+class ConflictError(ApiError):
+    """409: not in the present state, such as the file of an unfinished job."""
+
+
+class TooManyRequestsError(ApiError):
+    """429: later."""
+
+
+class ServerError(ApiError):
+    """5xx: the server failed, or one before it could not reach it."""
+
+
+_CLASSES: dict[int, type[ApiError]] = {
+    400: InvalidRequestError,
+    401: AuthenticationError,
+    403: AuthenticationError,
+    404: NotFoundError,
+    409: ConflictError,
+    410: NotFoundError,
+    413: InvalidRequestError,
+    415: InvalidRequestError,
+    422: InvalidRequestError,
+    429: TooManyRequestsError,
+}
+
+
+def error_of(response: httpx.Response) -> ApiError:
+    """Return the error that an answer tells, of a problem+json or of whatever a proxy sent."""
+    status = response.status_code
+    kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
+    after = retry_after_of(response)
+    problem = _problem_of(response)
+    if problem is not None:
+        errors = problem.get("errors")
+        return kind(
+            status,
+            str(problem["code"]),
+            str(problem.get("detail") or problem["code"]),
+            errors=errors if isinstance(errors, list) else (),
+            retry_after=after,
+        )
+    if response.is_redirect:
+        target = response.headers.get("Location", "another address")
+        return kind(status, "redirected", f"The server redirects to {target}; use that address.")
+    return kind(
+        status,
+        f"http_{status}",
+        f"{response.url.copy_with(query=None)} answered {_plain(response)}.",
+        retry_after=after,
+    )
+
+
+def not_our_answer(response: httpx.Response) -> ApiError:
+    """Return the error of an answer that is no JSON, such as another program's page."""
+    return ApiError(
+        response.status_code,
+        "not_ttsweb",
+        f"The server at {response.url.copy_with(query=None)} is not ttsweb; check the address.",
+    )
+
+
+def retry_after_of(response: httpx.Response) -> float | None:
+    """Return the seconds of `Retry-After`, a number or a date; None where it names none."""
+    text = response.headers.get("Retry-After", "")
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        seconds = (moment - dt.datetime.now(dt.UTC)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _problem_of(response: httpx.Response) -> dict[str, Any] | None:
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) and "code" in body else None
+
+
+def _plain(response: httpx.Response) -> str:
+    try:
+        return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
+    except ValueError:
+        return str(response.status_code)
+
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 8.0
@@ -205,3 +358,63 @@ def _checked_url(url: str) -> str:
             "url_invalid", "The server's address must have no user name, no ? and no #."
         )
     return str(parts).rstrip("/")
+
+
+_NO_CONTENT = 204  # it has ended, and all of it was seen
+SILENT_SECONDS = 60.0  # a stream that lives says something every 15 seconds
+
+
+class Event(TypedDict):
+    """One event; with its `id` (empty for some) a listener goes on after it."""
+
+    id: str
+    event: str
+    data: dict[str, Any]
+
+
+def follow(http: Http, path: str, last_event_id: str | None = None) -> Iterator[Event]:
+    """Yield events until the `state` that is final, or until what they tell of was deleted.
+
+    Args:
+        last_event_id: of an event that was seen; what came after it is told.
+
+    Raises:
+        ApiError: the server answered with an error.
+        ServerUnreachableError: it did not answer, or its streams broke too often in a row.
+    """
+    import httpx
+
+    seen, attempt = last_event_id or "", 0
+    while True:
+        headers = {"Last-Event-ID": seen} if seen else {}
+        timeout = httpx.Timeout(http.timeout, read=SILENT_SECONDS)
+        answer = http.send(
+            "GET", path, headers=headers, timeout=timeout, stream=True, retries=WAIT_RETRIES
+        )
+        try:
+            if answer.status_code == _NO_CONTENT:
+                return
+            for event in _events_of(answer.iter_lines()):
+                seen, attempt = event["id"] or seen, 0
+                yield event
+                if event["event"] == "deleted" or event["data"].get("final"):
+                    return
+        except httpx.RequestError as error:
+            if attempt >= WAIT_RETRIES:
+                raise http.unreachable(error) from error
+        finally:
+            answer.close()
+        http.sleep(pause_before(attempt))
+        attempt += 1
+
+
+def _events_of(lines: Iterator[str]) -> Iterator[Event]:
+    fields: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name:  # not a comment
+            fields[name] = value.removeprefix(" ")
+        elif not line and "event" in fields:
+            data = cast("dict[str, Any]", json.loads(fields.get("data", "{}")))
+            yield Event(id=fields.get("id", ""), event=fields["event"], data=data)
+            fields = {}

@@ -1,17 +1,17 @@
-"""The jobs and batches of a server and its review list, as the client sees them."""
+"""The voices, jobs and batches of a server and its review list, as the client sees them."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, cast
 
-from ttsweb.client.download import OnBytes
-from ttsweb.client.http import Http, read_json
-from ttsweb.client.resource import Resource, form_of, path_of
+from ttsweb.client.http import Http, NotFoundError, VoiceFailedError, read_json
+from ttsweb.client.resource import OnBytes, Resource, StoppableResource, form_of, is_id, path_of
 from ttsweb.client.types import (
+    VOICE_FINAL,
     Approvals,
     Batch,
     BatchOptions,
@@ -22,10 +22,138 @@ from ttsweb.client.types import (
     JobOptions,
     ReviewItem,
     Segment,
+    Voice,
 )
 
+NAMES_LISTED = 20
 
-class Jobs(Resource[Job]):
+
+class Voices(Resource[Voice]):
+    """The voices of a server; every method raises `ClientError`s."""
+
+    kind = "voices"
+    final = VOICE_FINAL
+
+    def list(self) -> Iterator[Voice]:
+        """Yield all voices, newest first."""
+        return self._rows()
+
+    def find(self, name_or_id: str) -> Voice:
+        """Return a voice by its id, or by its name in whatever case, as the server takes it.
+
+        Raises:
+            NotFoundError: voice_not_found, with the names that there are.
+            ConflictError: voice_ambiguous_name, others share several of this name.
+        """
+        if is_id(name_or_id):
+            return self.get(name_or_id)
+        for voice in self._http.pages("/api/v1/voices", {"means": name_or_id}):
+            return cast("Voice", voice)
+        names = [voice["name"] for voice in self.list()]
+        raise NotFoundError(
+            404, "voice_not_found", f"No voice is named {name_or_id!r}. {_listing(names)}"
+        )
+
+    def create(
+        self,
+        name: str,
+        clips: Sequence[Clip],
+        *,
+        consent: str,
+        description: str = "",
+        language: str = "",
+        shared: bool = False,
+        cache_codes: bool = True,
+    ) -> Voice:
+        """Make a voice; it speaks once it was encoded, see `wait_ready`.
+
+        Args:
+            consent: how the speaker agreed; the server keeps it.
+            shared: True lets every other user of the server speak with it.
+            cache_codes: False makes workers keep nothing of this voice in memory.
+        """
+        files = [("audio", clip.read()) for clip in clips]
+        data = {
+            "name": name,
+            "consent_statement": consent,
+            "transcript": [clip.transcript for clip in clips],
+            "description": description,
+            "language": language,
+            "shared": "true" if shared else "false",
+            "cache_codes": "true" if cache_codes else "false",
+        }
+        found = self._read("POST", "/api/v1/voices", data=data, files=files, repeatable=False)
+        return cast("Voice", found)
+
+    def export(
+        self,
+        voice_id: str,
+        target: Path,
+        *,
+        on_bytes: Callable[[int, int | None], None] | None = None,
+    ) -> Path:
+        """Write a voice as one archive, with its clips, transcripts, codes and consent.
+
+        Args:
+            on_bytes: called with the bytes that are there and those of the whole, None if unknown.
+
+        Raises:
+            DownloadError: several tries in a row brought nothing.
+            OSError: the file cannot be written.
+        """
+        return self._download(voice_id, "/export", target, on_bytes)
+
+    def import_(self, archive: Path, *, name: str = "", shared: bool = False) -> Voice:
+        """Make a voice of an archive that `export` has written, of this server or another one.
+
+        Args:
+            name: instead of the name in the archive.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        data = {"shared": "true" if shared else "false"} | ({"name": name} if name else {})
+        with archive.open("rb") as file:
+            found = self._read(
+                "POST",
+                "/api/v1/voices/import",
+                data=data,
+                files={"archive": (archive.name, file, "application/zip")},
+                repeatable=False,
+                retries=0,  # the file has been read by then
+            )
+        return cast("Voice", found)
+
+    def wait_ready(
+        self,
+        voice_id: str,
+        *,
+        timeout: float | None = None,
+        on_update: Callable[[Voice], None] | None = None,
+    ) -> Voice:
+        """Return a voice once it is encoded.
+
+        Args:
+            on_update: called with the voice about once a second.
+
+        Raises:
+            VoiceFailedError: it cannot be encoded; code and sentence say why.
+            WaitTimeoutError: it was not ready after `timeout` seconds.
+        """
+        voice = self.wait(voice_id, timeout=timeout, on_update=on_update)
+        if voice["status"] == "failed":
+            raise VoiceFailedError(voice["error_code"], voice["error_message"])
+        return voice
+
+
+def _listing(names: Sequence[str]) -> str:
+    if not names:
+        return "There are no voices yet; add one with ./tts voices add."
+    more = " and more" if len(names) > NAMES_LISTED else ""
+    return f"There are: {', '.join(sorted(names)[:NAMES_LISTED])}{more}."
+
+
+class Jobs(StoppableResource[Job]):
     """The jobs of the key's user; every method raises `ClientError`s."""
 
     kind = "jobs"
@@ -92,15 +220,7 @@ class Jobs(Resource[Job]):
         Raises:
             ConflictError: job_ended, priority and deadline mean nothing any more.
         """
-        return cast("Job", self._read("PATCH", path_of("jobs", job_id), json=dict(changes)))
-
-    def cancel(self, job_id: str) -> Job:
-        """Cancel a job; one that has ended stays as it is."""
-        return self._act(job_id, "cancel")
-
-    def retry(self, job_id: str) -> Job:
-        """Queue once more what failed or was cancelled; what is finished is kept."""
-        return self._act(job_id, "retry", repeatable=False)
+        return self._ask(Job, "PATCH", job_id, json=dict(changes))
 
     def download(self, job_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
         """Write a job's file, all of it or nothing; a broken download is gone on with.
@@ -114,7 +234,7 @@ class Jobs(Resource[Job]):
         return self._download(job_id, "/audio", target, on_bytes)
 
 
-class Batches(Resource[Batch]):
+class Batches(StoppableResource[Batch]):
     """The batches of the key's user; every method raises `ClientError`s."""
 
     kind = "batches"
@@ -161,14 +281,6 @@ class Batches(Resource[Batch]):
     def items(self, batch_id: str, *, status: str | None = None) -> Iterator[Item]:
         """Yield the items of a batch in their order; `status` is one or several, by commas."""
         return self._pages(path_of("batches", batch_id, "/items"), status=status)
-
-    def cancel(self, batch_id: str) -> Batch:
-        """Cancel a batch and what of its items has not ended."""
-        return self._act(batch_id, "cancel")
-
-    def retry(self, batch_id: str) -> Batch:
-        """Queue the items once more that are not whole; what is finished is kept."""
-        return self._act(batch_id, "retry", repeatable=False)
 
     def download(self, batch_id: str, target: Path | str, on_bytes: OnBytes | None = None) -> Path:
         """Write the zip of a batch, all of it or nothing; a broken download is gone on with.

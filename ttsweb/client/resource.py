@@ -1,35 +1,163 @@
-"""What all kinds of rows share: get, list, wait for, follow, act on, download and delete them."""
+"""The rows of every kind at a server: get, list, wait for, follow, act on, download, delete one."""
 
 from __future__ import annotations
 
+import glob
 import json
+import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
-from ttsweb.client.download import OnBytes, download
-from ttsweb.client.errors import NotFoundError, WaitTimeoutError, retry_after_of
-from ttsweb.client.http import WAIT_RETRIES, Http, pause_before, read_json
+from ttsweb.client.http import (
+    WAIT_RETRIES,
+    ApiError,
+    DownloadError,
+    Http,
+    NotFoundError,
+    WaitTimeoutError,
+    pause_before,
+    read_json,
+    retry_after_of,
+)
 from ttsweb.client.types import JOB_FINAL
+
+if TYPE_CHECKING:
+    import httpx
+
+TAG_CHARS = 16  # of the ETag, in the name of a part; enough to tell two files apart
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+OnBytes = Callable[[int, int | None], None]
+
+
+class _BrokeOffError(Exception):
+    """A try ended before the file was whole; another one goes on or begins anew."""
+
+
+def download(http: Http, path: str, target: Path, on_bytes: OnBytes | None = None) -> Path:
+    """Write the file at an address to `target`, all of it or nothing, and return `target`.
+
+    What has arrived lies beside `target` in a hidden `.part`; a later call goes on from there if
+    the server still has the same file.
+
+    Args:
+        on_bytes: called with the bytes that are there and those of the whole, None if unknown.
+
+    Raises:
+        ApiError: the server refused; such as 409 job_not_finished.
+        DownloadError: several tries in a row brought nothing.
+        OSError: the file cannot be written.
+    """
+    import httpx
+
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    failures, most = 0, _size(find_part(target))
+    while True:
+        try:
+            return _try(http, path, target, on_bytes)
+        except (httpx.RequestError, _BrokeOffError) as error:
+            size = _size(find_part(target))
+            failures = 0 if size > most else failures + 1
+            most = max(most, size)
+            if failures > http.retries:
+                raise DownloadError(
+                    "download_incomplete",
+                    f"{target} was not downloaded completely ({error}); the same call "
+                    "continues the download.",
+                ) from error
+            http.sleep(pause_before(failures))
+
+
+def find_part(target: Path) -> Path | None:
+    """Return what an earlier try has left, the newest if there are several."""
+    parts = target.parent.glob(f".{glob.escape(target.name)}.*.part")
+    return max(parts, key=lambda part: part.stat().st_mtime, default=None)
+
+
+def _try(http: Http, path: str, target: Path, on_bytes: OnBytes | None) -> Path:
+    found = find_part(target)
+    offset = _size(found)
+    headers = {"Accept-Encoding": "identity"}
+    if offset:
+        headers["Range"] = f"bytes={offset}-"
+    try:
+        response = http.send("GET", path, headers=headers, stream=True)
+    except ApiError as error:
+        if error.status != 416 or found is None:
+            raise
+        found.unlink(missing_ok=True)
+        raise _BrokeOffError("the file was replaced by another one") from error
+    with closing(response):
+        part = _part_for(target, response)
+        if found is not None and part != found:
+            found.unlink(missing_ok=True)
+        start, total = _extent(response)
+        if start and (part != found or start != offset):
+            part.unlink(missing_ok=True)
+            raise _BrokeOffError("the file was replaced by another one")
+        _write_part(response, part, start, total, on_bytes)
+    part.replace(target)
+    return target
+
+
+def _write_part(
+    response: httpx.Response, part: Path, start: int, total: int | None, on_bytes: OnBytes | None
+) -> None:
+    size = start
+    # Written at its place and not appended: two that fetch the same file do not spoil it.
+    with part.open("r+b" if start else "wb") as file:
+        file.seek(start)
+        # Of no fixed size: what was gathered for a chunk would be lost when the connection breaks.
+        for chunk in response.iter_bytes():
+            file.write(chunk)
+            size += len(chunk)
+            if on_bytes is not None:
+                on_bytes(size, total)
+        file.flush()
+        os.fsync(file.fileno())
+    if total is not None and size != total:
+        raise _BrokeOffError(f"received {size} of {total} bytes")
+
+
+def _part_for(target: Path, response: httpx.Response) -> Path:
+    """Return where the file of this answer is gathered: one name for each content."""
+    etag = response.headers.get("ETag", "")
+    is_strong = len(etag) > 2 and not etag.startswith("W/")
+    tag = re.sub(r"[^0-9A-Za-z]", "", etag)[:TAG_CHARS] if is_strong else ""
+    # Without a strong tag nothing tells whether a later answer is the same file.
+    return target.with_name(f".{target.name}.{tag or f'once-{uuid.uuid4().hex[:8]}'}.part")
+
+
+def _extent(response: httpx.Response) -> tuple[int, int | None]:
+    """Return where the bytes of an answer begin, and the size of the whole file."""
+    if response.status_code == 206:
+        found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+        if found is None:
+            raise _BrokeOffError("the answer does not say which part of the file it is")
+        return int(found[1]), int(found[3])
+    length = response.headers.get("Content-Length")
+    if length is None or "Content-Encoding" in response.headers:
+        return 0, None
+    return 0, int(length)
+
+
+def _size(part: Path | None) -> int:
+    return part.stat().st_size if part is not None else 0
+
 
 POLL_SECONDS = 25.0  # how long the server is asked to keep an answer back
 UPDATE_SECONDS = 1.0  # the same where somebody watches
 SENDING_SECONDS = 300.0  # a hundred megabytes over a slow line, or ten thousand items looked at
-SILENT_SECONDS = 60.0  # a stream that lives says something every 15 seconds
-_NO_CONTENT = 204  # it has ended, and all of it was seen
 
 
 Row = TypeVar("Row")
-
-
-class Event(TypedDict):
-    """One event; with its `id` (empty for some) a listener goes on after it."""
-
-    id: str
-    event: str
-    data: dict[str, Any]
+Shape = TypeVar("Shape")
 
 
 class Resource(Generic[Row]):
@@ -114,6 +242,21 @@ class Resource(Generic[Row]):
         """Send a request and return the object that the answer holds."""
         return read_json(self._http.send(method, path, repeatable=repeatable, **parts))
 
+    def _ask(
+        self,
+        shape: type[Shape],
+        method: str,
+        row_id: str,
+        rest: str = "",
+        *,
+        repeatable: bool = True,
+        **parts: Any,
+    ) -> Shape:
+        """Send a request of one row; the answer's object has the shape."""
+        path = path_of(self.kind, row_id, rest)
+        found: Shape = self._read(method, path, repeatable=repeatable, **parts)
+        return found
+
     def _act(
         self,
         row_id: str,
@@ -145,6 +288,38 @@ class Resource(Generic[Row]):
         self, row_id: str, rest: str, target: Path | str, on_bytes: OnBytes | None = None
     ) -> Path:
         return download(self._http, path_of(self.kind, row_id, rest), Path(target), on_bytes)
+
+
+class StoppableResource(Resource[Row]):
+    """Rows whose work can be cancelled and begun again."""
+
+    def cancel(self, row_id: str, /) -> Row:
+        """Cancel what of one has not ended; what is rendered is kept."""
+        return self._act(row_id, "cancel")
+
+    def retry(self, row_id: str, /) -> Row:
+        """Queue once more what failed or was cancelled; what is finished is kept."""
+        return self._act(row_id, "retry", repeatable=False)
+
+
+class PausableResource(StoppableResource[Row]):
+    """Rows whose work can also be held up, and whose samples are approved."""
+
+    def pause(self, row_id: str, /) -> Row:
+        """Start no more of one."""
+        return self._act(row_id, "pause")
+
+    def resume(self, row_id: str, /) -> Row:
+        """Go on with a paused one."""
+        return self._act(row_id, "resume")
+
+    def set_priority(self, row_id: str, priority: Literal["interactive", "bulk"] | str, /) -> Row:
+        """Move the unfinished work of one to the class `interactive` or `bulk`.
+
+        Raises:
+            ConflictError: job_ended.
+        """
+        return self._act(row_id, "priority", {"priority": priority})
 
 
 def wait_for(
@@ -214,54 +389,6 @@ def _within(deadline: float | None, seconds: float, what: str) -> float:
             "wait_timeout", f"Waiting for {what} timed out; try again, or allow more time."
         )
     return min(seconds, left)
-
-
-def follow(http: Http, path: str, last_event_id: str | None = None) -> Iterator[Event]:
-    """Yield events until the `state` that is final, or until what they tell of was deleted.
-
-    Args:
-        last_event_id: of an event that was seen; what came after it is told.
-
-    Raises:
-        ApiError: the server answered with an error.
-        ServerUnreachableError: it did not answer, or its streams broke too often in a row.
-    """
-    import httpx
-
-    seen, attempt = last_event_id or "", 0
-    while True:
-        headers = {"Last-Event-ID": seen} if seen else {}
-        timeout = httpx.Timeout(http.timeout, read=SILENT_SECONDS)
-        answer = http.send(
-            "GET", path, headers=headers, timeout=timeout, stream=True, retries=WAIT_RETRIES
-        )
-        try:
-            if answer.status_code == _NO_CONTENT:
-                return
-            for event in _events_of(answer.iter_lines()):
-                seen, attempt = event["id"] or seen, 0
-                yield event
-                if event["event"] == "deleted" or event["data"].get("final"):
-                    return
-        except httpx.RequestError as error:
-            if attempt >= WAIT_RETRIES:
-                raise http.unreachable(error) from error
-        finally:
-            answer.close()
-        http.sleep(pause_before(attempt))
-        attempt += 1
-
-
-def _events_of(lines: Iterator[str]) -> Iterator[Event]:
-    fields: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name:  # not a comment
-            fields[name] = value.removeprefix(" ")
-        elif not line and "event" in fields:
-            data = cast("dict[str, Any]", json.loads(fields.get("data", "{}")))
-            yield Event(id=fields.get("id", ""), event=fields["event"], data=data)
-            fields = {}
 
 
 def form_of(fields: Mapping[str, Any]) -> dict[str, str]:

@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from ttsweb.client import Client
 from ttsweb.client.http import WAIT_RETRIES
 from ttsweb.commands.remote_command import RemoteCommand
-from ttsweb.terminal.bars import BatchBar, BookBars
-from ttsweb.terminal.plain_table import one_line, table
+from ttsweb.commands.terminal import BatchBar, BookBars, one_line, table
 
 LISTED = 20
 _WIDTH = 200  # of a value that `show` prints

@@ -20,11 +20,9 @@ from synth.books.plan_text import passages_of
 from synth.books.rules import CHARS_PER_SECOND, Rules
 from synth.text.normalise import TextRejectedError, clean_text
 from synth.text.segments import cut_text
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, reporting_errors
-from ttsweb.commands.job_arguments import casting_options_of
-from ttsweb.commands.plan_switches import PLAN_RULES, edits_of, left_out_lines
-from ttsweb.terminal.plain_table import one_line, table
+from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
+from ttsweb.commands.job_arguments import PLAN_RULES, casting_options_of, edits_of, left_out_lines
+from ttsweb.commands.terminal import one_line, table
 
 # Most characters of a segment that models take; the plan of a server goes by its model's.
 SEGMENT_CHARS = 300

@@ -15,15 +15,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ttsweb.client import ApiError, Client, ClientError
-from ttsweb.client.book_batches import digest_of_request, entries_of_folder
 from ttsweb.client.book_types import BookBatch, BookBatchEntry
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.errors import CommandError, StepError
+from ttsweb.commands.base import CommandError, StepError
 from ttsweb.commands.job_arguments import casting_options_of, options_of, voices_of
 from ttsweb.commands.noun_command import argument
 from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.commands.terminal import BookBatchBars, describe_batch
 from ttsweb.refusals import SubmitRejectedError
-from ttsweb.terminal.bars import BookBatchBars, describe_batch
 from ttsweb.zips import ZipLimits, ZipRefusedError, open_zip
 
 AT_WORK = "sampling,queued,running,paused"
@@ -36,6 +35,7 @@ LAYOUT = argument(
     help="shelf: Author/Series/Title, as Audiobookshelf needs it; flat: as in the source folder",
 )
 _NOT_OF_BOOKS = ("deadline", "webhook")  # the webhook is the batch's
+BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf", ".txt", ".md")
 
 
 def add_batch_arguments(parser: ArgumentParser) -> None:
@@ -185,6 +185,32 @@ def _defaults(chosen: Namespace) -> dict[str, Any]:
         else:
             options["voices"] = {str(speaker): name for speaker, name in voices.items()}
     return options | casting_options_of(chosen)
+
+
+def entries_of_folder(folder: Path) -> list[dict[str, Any]]:
+    """Return an entry for each book below a folder, in the order of their names.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    found = [
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.suffix.lower() in BOOK_SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    return [{"file": name} for name in sorted(found)]
+
+
+def digest_of_request(*parts: Any) -> str:
+    """Return a key that is the same for the same parts, so that a request is made once."""
+    spelled = [one if isinstance(one, bytes) else json.dumps(one, sort_keys=True).encode()
+               for one in parts]  # fmt: skip
+    digest = hashlib.sha256()
+    for one in spelled:
+        digest.update(len(one).to_bytes(8, "big") + one)
+    return digest.hexdigest()
 
 
 def _names(source: Path, entries: list[dict[str, Any]] | Path) -> list[str]:

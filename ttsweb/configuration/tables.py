@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from synth.contract import Limits
-from synth.options.job_options import OPTIONS, Option
+from synth.jobs.options import OPTIONS, Option
 from ttsweb import settings as settings  # its readers fill the list that is documented
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.configuration.env import PROJECT_DIR, SETTINGS, SettingSpec
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from http import HTTPStatus
 from typing import Any, ClassVar
 
 from django.conf import settings
@@ -21,16 +20,16 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from ttsweb.http.database_errors import (
+from ttsweb.http.problems import (
     AWAY_CODE,
     AWAY_RETRY_SECONDS,
     AWAY_SENTENCE,
+    PROBLEM_TYPE,
     is_database_away,
+    problem_body,
+    status_of,
 )
-from ttsweb.http.statuses import status_of
 from ttsweb.refusals import RefusedError
-
-PROBLEM_TYPE = "application/problem+json"
 
 
 class ApiProblem(exceptions.APIException):
@@ -186,29 +185,6 @@ def _one_of(names: Iterable[str]) -> str:
     """Return names as a sentence has them: a, b or c."""
     *first, last = list(dict.fromkeys(names)) or ["none"]
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def problem_body(
-    status: int, code: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
-) -> dict[str, Any]:
-    """Return the members of a problem: type, title, status, detail, code, errors.
-
-    What a request says may come back in it, so halves of surrogate pairs, which UTF-8 cannot write,
-    are replaced.
-    """
-    return {
-        "type": "about:blank",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": _writable(detail),
-        "code": code,
-        "errors": [{name: _writable(value) for name, value in one.items()} for one in errors],
-    }
-
-
-def _writable(value: Any) -> Any:
-    """Return a text that can be written as UTF-8; anything else as it is."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
 def error_items(detail: Any, path: str = "") -> Iterator[dict[str, Any]]:

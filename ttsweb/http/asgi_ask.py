@@ -7,6 +7,8 @@ never reaches the client.
 from __future__ import annotations
 
 import asyncio
+import re
+import uuid
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -29,6 +31,36 @@ class Answer:
 
     messages: list[Message]
     said: str | None = None
+
+    async def send_on(self, send: Send) -> None:
+        """Send the answer after all."""
+        for message in self.messages:
+            await send(message)
+
+
+def path_of(scope: Scope) -> str:
+    """Return the path of a request below the one that this project is served at."""
+    path: str = scope.get("path", "")
+    return path.removeprefix(scope.get("root_path", ""))
+
+
+def find_row(
+    scope: Scope, pattern: re.Pattern[str], *, query: bytes = b""
+) -> tuple[str, uuid.UUID] | None:
+    """Return the two groups of a GET's path, a noun and an id; None for any other request.
+
+    Args:
+        query: what the query has to hold.
+    """
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return None
+    found = pattern.fullmatch(path_of(scope))
+    if found is None or query not in scope.get("query_string", b""):
+        return None
+    try:
+        return found[1], uuid.UUID(found[2])
+    except ValueError:
+        return None
 
 
 async def ask(app: AsgiApp, scope: Scope, header: str) -> Answer:

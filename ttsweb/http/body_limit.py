@@ -6,9 +6,7 @@ limit of bodies has to stand in front of Django.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import IO, Any, ClassVar
 
 import django
@@ -17,14 +15,8 @@ from django.core.files.uploadedfile import UploadedFile
 from django.core.files.uploadhandler import FileUploadHandler
 from django.core.handlers.asgi import ASGIHandler
 
-from synth.openai.error_body import START as OPENAI_START
-from synth.openai.error_body import error_body
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]  # Django's types are narrower than ASGI's
+from ttsweb.http.asgi_ask import AsgiApp, Message, Receive, Scope, Send, path_of
+from ttsweb.http.problems import send_problem
 
 
 class BodyLimit:
@@ -59,27 +51,8 @@ class BodyLimit:
     async def _refuse(self, scope: Scope, send: Send) -> None:
         """Answer with an error and end the connection: the rest of the body is not read."""
         detail = f"The request is too large: at most {self._max_bytes} bytes are allowed."
-        content_type = b"application/problem+json"
-        problem: dict[str, Any] = {
-            "type": "about:blank",
-            "title": "Request Entity Too Large",
-            "status": 413,
-            "detail": detail,
-            "code": "body_too_large",
-            "errors": [],
-        }
-        path: str = scope.get("path", "").removeprefix(scope.get("root_path", ""))
-        if path.startswith(OPENAI_START):
-            content_type = b"application/json"
-            problem = error_body(413, "body_too_large", detail)
-        body = json.dumps(problem).encode()
-        headers = [
-            (b"content-type", content_type),
-            (b"content-length", str(len(body)).encode()),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 413, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        headers = {"connection": "close"}
+        await send_problem(send, 413, "body_too_large", detail, headers, path_of(scope))
 
 
 class _BodyTooLargeError(Exception):

@@ -11,14 +11,15 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.views import defaults
 
-from synth.openai.error_body import START as OPENAI_START
-from synth.openai.error_body import error_body
-from ttsweb.http.api import PROBLEM_TYPE, problem_body
-from ttsweb.http.database_errors import (
+from ttsweb.http.problems import (
     AWAY_CODE,
     AWAY_RETRY_SECONDS,
     AWAY_SENTENCE,
+    OPENAI_START,
+    PROBLEM_TYPE,
+    error_body,
     is_database_away,
+    problem_body,
 )
 
 API_START = "/api/"

@@ -7,7 +7,7 @@ import ipaddress
 import socket
 from collections.abc import Collection
 
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 
 PORTS_TRIED = 50
 BACKLOG = 512

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from django.conf import settings
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
@@ -22,12 +22,8 @@ from rest_framework.views import APIView
 from ttsweb.http.api import ApiProblem, NoFieldsSerializer, check_query
 from ttsweb.http.asgi_ask import WAIT_HEADER
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
-from ttsweb.http.query_filters import (
-    PAGE_PARAMETERS,
-    DescribedField,
-    check_not_repeated,
-    read_condition,
-)
+from ttsweb.http.fields import DescribedField
+from ttsweb.http.query_filters import PAGE_PARAMETERS, check_not_repeated, read_condition
 from ttsweb.http.ranged import ObjectMissingError, StoredObject, object_response
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
@@ -119,7 +115,10 @@ class ListView(generics.ListAPIView[Row]):
             return model._default_manager.none()
         if self.filters is None:
             return self.rows()
-        condition = read_condition(self.request, self.filters)  # first: it may be refused
+        return self.rows_that(read_condition(self.request, self.filters))
+
+    def rows_that(self, condition: Q) -> QuerySet[Row]:
+        """Return the rows that meet a condition."""
         return self.rows().filter(condition)
 
 
@@ -129,25 +128,35 @@ def list_rows(
     serializer: type[serializers.BaseSerializer[Any]],
     *statuses: int,
     filters: Filters | None = None,
+    is_conditional: bool = False,
 ) -> Any:
     """Return the GET of a `ListView`.
 
     Args:
         does: the description of the operation.
         statuses: of errors beside 400 and 401.
+        is_conditional: with an ETag, and a 304 to whoever has it.
     """
     known = (*PAGE_PARAMETERS, *(filters().fields if filters is not None else ()))
 
     @extend_schema(
         operation_id=operation_id,
         description=does,
-        parameters=[filters] if filters is not None else [],
-        responses={200: serializer(many=True), **problems(400, 401, *statuses)},
+        parameters=[
+            *([] if filters is None else [filters]),
+            *(CONDITIONAL_PARAMETERS if is_conditional else []),
+        ],
+        responses={
+            200: serializer(many=True),
+            **(UNCHANGED if is_conditional else {}),
+            **problems(400, 401, *statuses),
+        },
     )
     def get(self: ListView[Any], request: Request, *args: Any, **kwargs: Any) -> Response:
         check_query(request, known)
         check_not_repeated(request)
-        return self.list(request, *args, **kwargs)
+        answer = self.list(request, *args, **kwargs)
+        return conditional(request, answer) if is_conditional else answer
 
     return get
 
@@ -179,19 +188,27 @@ class Noun:
         return Response(self.describe(request, self.find(request, *ids)))
 
     def getter(
-        self, operation_id: str, does: str, *statuses: int, is_conditional: bool = False
+        self,
+        operation_id: str,
+        does: str,
+        *statuses: int,
+        is_conditional: bool = False,
+        may_wait: bool = False,
     ) -> Any:
         """Return the GET of one row.
 
         Args:
             statuses: of errors beside 400, 401 and 404, here and in the methods below.
             is_conditional: as `poll` without waiting: with an ETag, and a 304 to whoever has it.
+            may_wait: as `poll`.
         """
+        is_conditional |= may_wait
+        waits = [WaitSerializer] if may_wait else []
 
         @extend_schema(
             operation_id=operation_id,
             description=does,
-            parameters=CONDITIONAL_PARAMETERS if is_conditional else [],
+            parameters=[*waits, *CONDITIONAL_PARAMETERS] if is_conditional else [],
             responses={
                 200: self.serializer,
                 **(UNCHANGED if is_conditional else {}),
@@ -200,7 +217,7 @@ class Noun:
         )
         def get(view: APIView, request: Request, **ids: Any) -> Response:
             if is_conditional:
-                return self.poll(request, *ids.values(), may_wait=False)
+                return self.poll(request, *ids.values(), may_wait=may_wait)
             check_query(request, ())
             return self.shown(request, *ids.values())
 

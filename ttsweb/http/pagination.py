@@ -34,11 +34,14 @@ class CreatedCursorPagination(CursorPagination):
         try:
             return super().decode_cursor(request)
         except NotFound as error:
-            sentence = (
-                "This cursor does not belong to this list; use the URL in `next` or `previous`."
-            )
-            detail = [ErrorDetail(sentence, code="cursor_invalid")]
-            raise ValidationError({self.cursor_query_param: detail}) from error
+            raise self.cursor_invalid() from error
+
+    def cursor_invalid(self) -> ValidationError:
+        """Return the error of a cursor that is another list's."""
+        sentence = "This cursor does not belong to this list; use the URL in `next` or `previous`."
+        return ValidationError(
+            {self.cursor_query_param: [ErrorDetail(sentence, code="cursor_invalid")]}
+        )
 
     def get_page_size(self, request: Request) -> int:
         """Return how many rows a page has.

@@ -1,4 +1,4 @@
-"""Read JSON bodies up to a limit of their own, and nothing in them twice.
+"""Read bodies up to a limit of their own, and nothing in JSON twice.
 
 DRF's own parser is not used: Django's limit for forms would hold for whatever is a child of it.
 """
@@ -16,11 +16,10 @@ from rest_framework.parsers import BaseParser
 from rest_framework.renderers import JSONRenderer
 
 
-class BoundedJSONParser(BaseParser):
-    """Parse UTF-8 JSON of at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes."""
+class BoundedParser(BaseParser):
+    """Read a body up to a limit of its own; `read` makes of it what the view gets."""
 
-    media_type = "application/json"
-    renderer_class = JSONRenderer
+    too_large = "The body is too large: at most {limit} bytes are allowed."
 
     def parse(
         self,
@@ -28,24 +27,42 @@ class BoundedJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the parsed body.
+        """Return what `read` makes of the body.
 
         Raises:
             RequestDataTooBig: the body is longer than the limit (a 413).
-            ParseError: the body is not JSON, not UTF-8, nested too deeply, or says a name twice.
         """
         limit = self.max_bytes()
         body = stream.read(limit + 1)
         if len(body) > limit:
-            raise RequestDataTooBig(f"The body is too large: at most {limit} bytes are allowed.")
-        try:
-            return read_json(body)
-        except ValueError as error:
-            raise ParseError(f"The body cannot be read as JSON: {error}.") from error
+            raise RequestDataTooBig(self.too_large.format(limit=limit))
+        return self.read(body)
 
     def max_bytes(self) -> int:
         """Return how long a body may be."""
         return settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+
+    def read(self, body: bytes) -> Any:
+        """Return what a view gets of a body."""
+        raise NotImplementedError
+
+
+class BoundedJSONParser(BoundedParser):
+    """Parse UTF-8 JSON of at most `DATA_UPLOAD_MAX_MEMORY_SIZE` bytes."""
+
+    media_type = "application/json"
+    renderer_class = JSONRenderer
+
+    def read(self, body: bytes) -> Any:
+        """Return the parsed body.
+
+        Raises:
+            ParseError: it is not JSON, not UTF-8, nested too deeply, or says a name twice.
+        """
+        try:
+            return read_json(body)
+        except ValueError as error:
+            raise ParseError(f"The body cannot be read as JSON: {error}.") from error
 
 
 class ClipJSONParser(BoundedJSONParser):

@@ -12,42 +12,18 @@ from typing import Any
 
 from django.db.models import Q
 from django.utils.dateparse import parse_datetime
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.fields import empty
 from rest_framework.request import Request
-from rest_framework.serializers import CharField, Serializer
+from rest_framework.serializers import Serializer
 
 from ttsweb.http.api import check_query
+from ttsweb.http.fields import DescribedField
 
 PAGE_PARAMETERS = ("cursor", "limit")
 MOMENT = {"type": "string", "format": "date-time"}
-NOT_BLANK = r"\S"  # pattern of a text that is not blanks alone
 UUID = {"type": "string", "format": "uuid"}
 _HEX = "[0-9A-Fa-f]"
-
-
-class DescribedField(CharField):
-    """Take a text of a query, and say in the API's description which texts are taken.
-
-    Args:
-        schema: the description, of which the validator of the field is the judge.
-    """
-
-    def __init__(self, *, schema: Mapping[str, Any], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.schema = schema
-
-
-class DescribedScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Hand on what a field says of itself."""
-
-    target_class = "ttsweb.http.query_filters.DescribedField"
-    match_subclasses = True
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        return dict(self.target.schema)
 
 
 def some_of(names: Sequence[str]) -> dict[str, Any]:
@@ -82,7 +58,6 @@ class Filter(DescribedField):
         self.read, self.condition = read, condition
 
     def run_validation(self, data: Any = empty) -> Any:
-        """Return the condition."""
         found = self.read(super().run_validation(data))
         if self.condition is not None:
             return self.condition(found)

@@ -30,7 +30,7 @@ from django.utils.http import (
     quote_etag,
 )
 
-from ttsweb.http.api import PROBLEM_TYPE, problem_body
+from ttsweb.http.problems import PROBLEM_TYPE, problem_body
 
 CHUNK_BYTES = 128 * 1024
 _ONE_RANGE = re.compile(r"bytes[ \t]*=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)

@@ -11,8 +11,9 @@ from drf_spectacular.plumbing import force_instance
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import serializers
 
-from ttsweb.http.api import PROBLEM_TYPE, StrictSerializer
-from ttsweb.http.query_filters import NOT_BLANK, DescribedField
+from ttsweb.http.api import StrictSerializer
+from ttsweb.http.fields import NOT_BLANK, DescribedField
+from ttsweb.http.problems import PROBLEM_TYPE
 
 _MEANINGS = {
     400: "A field is missing, unknown or has an invalid value; `errors` names each field.",

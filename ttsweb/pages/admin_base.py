@@ -50,7 +50,6 @@ class RightsMixin:
         return row is None or self.may_change_row(request, row)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return whether the user may see the rows."""
         return self.has_right(request, "view")
 
     def has_module_permission(self, request: HttpRequest) -> bool:
@@ -58,15 +57,12 @@ class RightsMixin:
         return self.has_right(request, "view")
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return whether the user may add rows."""
         return "add" in self.allowed and self.has_right(request, "add")
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return whether the user may edit rows, and this one."""
         return self._may(request, "change", obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return whether the user may delete rows, and this one."""
         return self._may(request, "delete", obj)
 
     def has_control_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -103,7 +99,6 @@ class NounAdmin(RightsMixin, ModelAdmin):
     list_title = ""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the rows that the user may see."""
         if self.visible is None:
             rows: QuerySet[Any] = super().get_queryset(request)
             return rows

@@ -17,7 +17,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from synth.accounts.access import sees_installation, visible_books, visible_jobs
-from synth.accounts.stored_bytes import bytes_of_user, installation_bytes, owned_by
+from synth.accounts.limits import bytes_of_user, installation_bytes, owned_by
 from synth.api.accounts.authentication import key_of
 from synth.jobs.eta import hours
 from synth.models import (
@@ -32,7 +32,7 @@ from synth.models import (
     Segment,
     WorkerStatus,
 )
-from synth.transitions import UNFINISHED
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import check_query
 from ttsweb.pages.studio import first_steps
 from voices.models import CodesCounter, VoiceVersion
@@ -261,8 +261,6 @@ class OverviewSerializer(serializers.Serializer[Any]):
 
 
 class OverviewView(APIView):
-    """The figures of the admin's first page."""
-
     @extend_schema(operation_id="overview", responses=OverviewSerializer)
     def get(self, request: Request) -> Response:
         """Return the queue and failures of your jobs; administrators also get the workers."""

@@ -21,7 +21,7 @@ from synth.admin.cells import render_cell
 from synth.admin.jobs import cell_context
 from synth.formats import FORMATS
 from synth.models import RenderJob, WorkerStatus
-from synth.transitions import UNFINISHED
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.csp import ADMIN_POLICY, HEADER
 from voices.access import visible_voices
 from voices.models import Voice, VoiceVersion

@@ -32,8 +32,7 @@ from voices.api.serializers import (
 )
 from voices.clip_checks import ClipRejectedError
 from voices.models import Voice
-from voices.portable.archive import ImportRefusedError
-from voices.portable.codes_file import MAX_CODES_BYTES
+from voices.portable.archive import MAX_CODES_BYTES, ImportRefusedError
 from voices.portable.export import ArchiveFile, export_voice
 from voices.portable.import_ import create_voice_with_codes, import_voice
 
@@ -74,8 +73,6 @@ class VoiceCodesSerializer(VoiceCreateSerializer):
 
 
 class VoiceExportView(APIView):
-    """A voice as one file."""
-
     @extend_schema(
         operation_id="export_voice",
         responses={

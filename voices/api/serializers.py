@@ -14,23 +14,16 @@ from rest_framework.utils.html import is_html_input
 
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import ShownField, StrictBooleanField
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.models import LANGUAGE_TAG, MAX_LANGUAGE_CHARS, ReferenceClip, Voice, VoiceVersion
 from voices.submit import NewClip
 
 
-class FormBooleanField(serializers.BooleanField):
-    """A boolean that keeps its default when a form leaves it out; DRF would take that for false."""
+class FormBooleanField(StrictBooleanField):
+    """A switch that a form may also spell as Python does."""
 
-    default_empty_html = empty
-
-    def to_internal_value(self, data: Any) -> bool:
-        """Return true or false, of a form their spelling; 1, "yes" and the like are errors."""
-        if isinstance(data, str) and is_html_input(getattr(self.root, "initial_data", None)):
-            data = {"true": True, "false": False}.get(data.lower(), data)
-        if not isinstance(data, bool):
-            raise serializers.ValidationError("Expected true or false.", code="invalid")
-        return data
+    ignores_case = True
 
 
 class FormCharField(serializers.CharField):
@@ -228,17 +221,9 @@ class VersionSerializer(serializers.ModelSerializer[VoiceVersion]):
     class Meta:
         model = VoiceVersion
         fields = (
-            "id",
-            "number",
-            "status",
-            "error_code",
-            "error_message",
-            "warnings",
-            "frames",
-            "codec_fingerprint",
-            "created_at",
-            "encoded_at",
-        )
+            "id", "number", "status", "error_code", "error_message", "warnings", "frames",
+            "codec_fingerprint", "created_at", "encoded_at",
+        )  # fmt: skip
         read_only_fields = fields
 
 
@@ -262,43 +247,20 @@ class VoiceSerializer(serializers.ModelSerializer[Voice]):
         default=None,
         help_text="Name of the owner; null for a voice that came with the installation.",
     )
-    audio_url = serializers.SerializerMethodField()
+    audio_url = ShownField(
+        lambda voice: reverse("voice-audio", args=[voice.pk]), serializers.CharField()
+    )
 
     class Meta:
         model = Voice
         fields = (
-            "id",
-            "name",
-            "description",
-            "language",
-            "owner",
-            "shared",
-            "status",
-            "error_code",
-            "error_message",
-            "warnings",
-            "frames",
-            "codec_fingerprint",
-            "version",
-            "clips",
-            "audio_url",
-            "cache_codes",
-            "archived",
-            "consent_statement",
-            "consent_by",
-            "consent_at",
-            "consent_withdrawn_at",
-            "versions",
-            "created_at",
-            "updated_at",
+            "id", "name", "description", "language", "owner", "shared", "status", "error_code",
+            "error_message", "warnings", "frames", "codec_fingerprint", "version", "clips",
+            "audio_url", "cache_codes", "archived", "consent_statement", "consent_by",
+            "consent_at", "consent_withdrawn_at", "versions", "created_at", "updated_at",
             "last_used_at",
-        )
+        )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field(serializers.CharField())
-    def get_audio_url(self, voice: Voice) -> str:
-        """Return the address of the first clip; `?clip=1` is the second."""
-        return reverse("voice-audio", args=[voice.pk])
 
 
 def _check_numbers(clips: int, transcripts: Sequence[str]) -> None:

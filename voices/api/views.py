@@ -17,6 +17,7 @@ from rest_framework.views import APIView
 
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED
+from ttsweb.http.fields import DescribedField
 from ttsweb.http.nouns import (
     RANGE,
     ListView,
@@ -29,7 +30,7 @@ from ttsweb.http.nouns import (
     read_query,
 )
 from ttsweb.http.parsers import BoundedJSONParser
-from ttsweb.http.query_filters import DescribedField, names_filter, truth_filter
+from ttsweb.http.query_filters import names_filter, truth_filter
 from ttsweb.http.ranged import StoredObject, object_response
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS, SubmitRejectedError
@@ -190,8 +191,6 @@ encode_voice = VOICE.action(
 
 
 class VoicesView(ListView[Voice]):
-    """All voices that the user may speak with."""
-
     write_scopes = (VOICES,)
     serializer_class = VoiceSerializer
     parser_classes = (MultiPartParser,)
@@ -225,8 +224,6 @@ class VoicesView(ListView[Voice]):
 
 
 class VoiceView(APIView):
-    """One voice."""
-
     write_scopes = (VOICES,)
     parser_classes = (BoundedJSONParser, MultiPartParser)
 
@@ -297,8 +294,6 @@ class ClipQuerySerializer(serializers.Serializer[Any]):
 
 
 class VoiceAudioView(APIView):
-    """The clips of a voice as they were uploaded."""
-
     @extend_schema(
         operation_id="get_voice_audio",
         parameters=[ClipQuerySerializer, RANGE],

@@ -1,21 +1,248 @@
-"""Write a voice as one archive: a zip whose bytes are the same for the same voice."""
+"""Write a voice as an archive whose bytes are the same for the same voice; read its manifest."""
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
+import re
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
+from django.conf import settings
 from django.core.files.storage import default_storage
+from django.utils.dateparse import parse_datetime
 
 from ttsweb.refusals import RefusedError
-from voices.models import ClipCodes, ReferenceClip, Voice, VoiceVersion
-from voices.portable.codes_file import MAX_CODES_BYTES
-from voices.portable.manifest import FORMAT, FORMAT_VERSION, MANIFEST, MAX_CODES_PER_CLIP
+from voices.clip_checks import CONTAINERS
+from voices.models import (
+    LANGUAGE_TAG,
+    MAX_LANGUAGE_CHARS,
+    ClipCodes,
+    ReferenceClip,
+    Voice,
+    VoiceVersion,
+)
+from voices.portable.archive import MAX_CODES_BYTES, Archive, ImportRefusedError, invalid, too_large
+
+MANIFEST = "manifest.json"
+FORMAT = "ttsweb-voice"
+FORMAT_VERSION = 1
+MAX_MANIFEST_BYTES = 1_000_000
+MAX_CODES_PER_CLIP = 8
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FILE = re.compile(r"(clips|codes)/[a-z0-9][a-z0-9.-]{0,99}")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # what no database takes
+
+Reader = Callable[[Any], Any]
+
+
+class _WrongError(ValueError):
+    """A member is wrong: where it is, and what was expected."""
+
+    def __init__(self, expected: str, *path: str) -> None:
+        super().__init__(f"{'.'.join(path)}: expected {expected}")
+        self.expected, self.path = expected, path
+
+
+def _text(most: int, *, least: int = 1, is_trimmed: bool = True) -> Reader:
+    def read(value: Any) -> str:
+        text = value.strip() if isinstance(value, str) and is_trimmed else value
+        if not isinstance(text, str) or not least <= len(text) <= most or _UNSTORABLE.search(text):
+            raise _WrongError(f"a text of {least} to {most} characters")
+        return text
+
+    return read
+
+
+def _matching(pattern: re.Pattern[str], expected: str) -> Reader:
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            raise _WrongError(expected)
+        return value
+
+    return read
+
+
+def _number(low: float, high: float, *, is_whole: bool = False) -> Reader:
+    kinds = (int,) if is_whole else (int, float)
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            raise _WrongError(f"a {'whole ' * is_whole}number from {low:g} to {high:g}")
+        return value
+
+    return read
+
+
+def _list_of(reader: Reader, *, most: int, least: int = 0) -> Reader:
+    def read(value: Any) -> list[Any]:
+        if not isinstance(value, list) or not least <= len(value) <= most:
+            raise _WrongError(f"a list of {least} to {most} entries")
+        return [_read_at(str(place), reader, one) for place, one in enumerate(value)]
+
+    return read
+
+
+def _object(members: Mapping[str, Reader], *, is_whole: bool = True) -> Reader:
+    """Return what reads an object of these members and no others; all are needed if `is_whole`."""
+
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise _WrongError("an object")
+        for name in sorted(value.keys() - members.keys()):
+            raise _WrongError(f"one of {', '.join(members)}", name[:50])
+        for name in sorted(members.keys() - value.keys()) if is_whole else ():
+            raise _WrongError("this member", name)
+        return {name: _read_at(name, members[name], one) for name, one in value.items()}
+
+    return read
+
+
+def _read_at(place: str, reader: Reader, value: Any) -> Any:
+    try:
+        return reader(value)
+    except _WrongError as error:
+        raise _WrongError(error.expected, place, *error.path) from error
+
+
+def _language(value: Any) -> str:
+    tag = _text(MAX_LANGUAGE_CHARS, least=0)(value)
+    if tag and not LANGUAGE_TAG.fullmatch(tag):
+        raise _WrongError("a language tag such as en or pt-BR")
+    return str(tag)
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _WrongError("true or false")
+    return value
+
+
+def _moment(value: Any) -> dt.datetime:
+    try:
+        found = parse_datetime(value) if isinstance(value, str) else None
+    except ValueError:
+        found = None
+    if found is None:
+        raise _WrongError("a time such as 2026-01-31T12:00:00Z")
+    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+
+
+_LEVEL = _number(-1e9, 1e9)
+_COUNT = _number(0, 10**9, is_whole=True)
+_DIGEST = _matching(_SHA256, "a SHA-256 in hexadecimal")
+_PATH = _matching(_FILE, "a path such as clips/0.wav")
+# What was measured while a clip was decoded; empty for one that never was.
+_MEASURES = _object(
+    {
+        "duration_seconds": _LEVEL,
+        "peak_dbfs": _LEVEL,
+        "rms_dbfs": _LEVEL,
+        "silence_share": _LEVEL,
+        "noise_floor_dbfs": _LEVEL,
+        "clipped_share": _LEVEL,
+        "sample_rate": _COUNT,
+        "channels": _COUNT,
+        "damaged_packets": _COUNT,
+        "codec": _text(40),
+        "container": _text(40),
+        "peaks": _list_of(_number(0, 255, is_whole=True), most=400),
+        "warnings": _list_of(_object({"code": _text(60), "message": _text(500)}), most=20),
+    },
+    is_whole=False,
+)
+_CODES = _object({"file": _PATH, "sha256": _DIGEST, "codec_fingerprint": _DIGEST})
+_CLIP = _object(
+    {
+        "file": _PATH,
+        "sha256": _DIGEST,
+        "container": _matching(re.compile("|".join(CONTAINERS)), f"one of {', '.join(CONTAINERS)}"),
+        "filename": _text(200, least=0),
+        "transcript": _text(20_000, is_trimmed=False),
+        "measures": _MEASURES,
+        "codes": _list_of(_CODES, most=MAX_CODES_PER_CLIP),
+    }
+)
+_MANIFEST = _object(
+    {
+        "format": _matching(re.compile(FORMAT), FORMAT),
+        "format_version": _COUNT,
+        "name": _text(100),
+        "description": _text(2000, least=0, is_trimmed=False),
+        "language": _language,
+        "cache_codes": _truth,
+        "version": _number(1, 10**9, is_whole=True),
+        "consent": _object(
+            {
+                "statement": _text(2000, is_trimmed=False),
+                "by": _text(200, is_trimmed=False),
+                "at": _moment,
+            }
+        ),
+        "clips": _list_of(_CLIP, least=1, most=10_000),
+    }
+)
+
+
+def read_manifest(archive: Archive) -> dict[str, Any]:
+    """Return the checked manifest; each file that it names is in the archive, and no other is.
+
+    Raises:
+        ImportRefusedError: archive_invalid, archive_version_unknown, archive_too_large.
+    """
+    if MANIFEST not in archive.names:
+        raise invalid(f"The archive is not an exported voice: it has no {MANIFEST}.")
+    members = _parse(archive.read(MANIFEST, max_bytes=MAX_MANIFEST_BYTES))
+    if members.get("format") == FORMAT and members.get("format_version") != FORMAT_VERSION:
+        raise ImportRefusedError(
+            "archive_version_unknown",
+            f"The archive has the format version {str(members.get('format_version'))[:20]}, "
+            f"but this server reads version {FORMAT_VERSION}. Export the voice again, or "
+            "upgrade the older server.",
+        )
+    try:
+        manifest: dict[str, Any] = _MANIFEST(members)
+    except _WrongError as error:
+        raise invalid(f"The manifest cannot be used: {error}.") from error
+    _check_files(manifest, archive)
+    return manifest
+
+
+def _parse(content: bytes) -> dict[str, Any]:
+    """Return the members of the JSON object."""
+    try:
+        members = json.loads(content.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"{MANIFEST} cannot be read as JSON in UTF-8.") from error
+    if not isinstance(members, dict):
+        raise invalid(f"{MANIFEST} is not a JSON object.")
+    return members
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _check_files(manifest: dict[str, Any], archive: Archive) -> None:
+    clips = manifest["clips"]
+    if len(clips) > settings.MAX_CLIPS_PER_VOICE:
+        limit = settings.MAX_CLIPS_PER_VOICE
+        raise too_large(f"The archive has {len(clips)} clips; at most {limit} are allowed.")
+    named = [MANIFEST]
+    for clip in clips:
+        named += [clip["file"], *(codes["file"] for codes in clip["codes"])]
+    if len(set(named)) != len(named):
+        raise invalid("The manifest names a file twice.")
+    for name in sorted(archive.names.symmetric_difference(named))[:1]:
+        where = (
+            "is not listed in the manifest" if name in archive.names else "is not in the archive"
+        )
+        raise invalid(f"The file {name!r} {where}.")
+
 
 IN_MEMORY_BYTES = 4_000_000  # a larger archive goes through a temporary file
 CHUNK_BYTES = 128 * 1024

@@ -20,9 +20,15 @@ from voices import transitions
 from voices.clip_checks import ClipRejectedError, check_clip
 from voices.models import StoredClip, Voice
 from voices.objects import collect_clips, delete_objects, store_clip, tenant_of
-from voices.portable.archive import Archive, ImportRefusedError, open_archive
-from voices.portable.codes_file import MAX_CODES_BYTES, CheckedCodes, check_codes
-from voices.portable.manifest import read_manifest
+from voices.portable.archive import (
+    MAX_CODES_BYTES,
+    Archive,
+    CheckedCodes,
+    ImportRefusedError,
+    check_codes,
+    open_archive,
+)
+from voices.portable.export import read_manifest
 from voices.signals import answers_to, codecs_asked
 from voices.submit import NewClip, create_voice
 

@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 
 from synth.contract import AudioArray
 from synth.models import Segment, Take
-from workers.audio.filter_graph import link, push, ready
+from workers.audio.filters import link, push, ready
 
 _TAIL_SECONDS = 0.5
 _MAX_FACTOR = 2.0  # of one filter: beyond it `atempo` skips samples instead of blending them

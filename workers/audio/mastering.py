@@ -17,10 +17,8 @@ import numpy as np
 from synth.contract import AudioArray
 from synth.made_file import MadeFile
 from workers.audio.clips import WaveformPeaks
-from workers.audio.filter_graph import resample
+from workers.audio.filters import Loudness, LoudnessMeter, PeakLimiter, resample
 from workers.audio.joined_takes import Cue, JoinedTakes
-from workers.audio.loudness import Loudness, LoudnessMeter
-from workers.audio.peak_limiter import PeakLimiter
 from workers.audio.writers import file_rate, mean_bit_rate, open_writer, read_blocks
 
 # A limiter turned up further than this would be heard more than the loudness that it still gains.

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from synth.contract import AudioArray
 from workers.audio.clips import FLOOR_DBFS, dbfs
-from workers.audio.filter_graph import resample
-from workers.audio.loudness import LoudnessMeter
-from workers.audio.peak_limiter import PeakLimiter
+from workers.audio.filters import LoudnessMeter, PeakLimiter, resample
 from workers.book_files.book_audio import ChapterAudio, SegmentSpan
 
 FLOOR_WINDOW_SECONDS = 0.5

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from synth.books.images import ImageSize, image_size
+from synth.books.book import ImageSize, image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
 
 _ROWS = """

@@ -15,9 +15,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from workers.book_files.aac_frames import PRIMING_FRAMES, AacFrames
 from workers.book_files.book_audio import BookAudio, BookFacts, BookFileError, tag_text
-from workers.book_files.chapter_encodes import ChapterFile, Encoder, Encoding
+from workers.book_files.chapter_encodes import (
+    PRIMING_FRAMES,
+    AacFrames,
+    ChapterFile,
+    Encoder,
+    Encoding,
+)
 from workers.book_files.chapter_mastering import FRAME_SAMPLES
 from workers.book_files.cover import CoverImage, book_cover
 from workers.book_files.publishing import publish_file

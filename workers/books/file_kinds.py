@@ -14,7 +14,7 @@ from typing import Any
 
 from django.core.files.storage import default_storage
 
-from synth.audiobooks.file_options import OWN, Kind, audio_format
+from synth.audiobooks.files import OWN, Kind, audio_format
 from synth.audiobooks.plans import load_plan
 from synth.books.book import StoredBookError
 from synth.books.file_names import safe_name

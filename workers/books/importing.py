@@ -24,8 +24,8 @@ from synth.audiobooks.plans import figures_of, plan_of
 from synth.audiobooks.start import start_wanted_book
 from synth.books.book import BookRejectedError, book_from_json
 from synth.models import BookSource
-from synth.transitions import books
 from synth.transitions.book_batches import advance_batch_of_book
+from synth.transitions.files import finish_book
 from ttsweb.storage import TEMPORARY_SUFFIX
 from voices.objects import delete_objects
 from workers import errors
@@ -187,7 +187,7 @@ def _import(process: WorkerProcess, claim: HeldClaim) -> None:
         "error_message": "",
         **keys,
     }
-    if not retry_while_away(partial(books.finish_book, claim.fence, facts)):
+    if not retry_while_away(partial(finish_book, claim.fence, facts)):
         delete_objects(keys.values())
         return
     logger.info("book planned: chars=%d", read.facts["source_chars"])

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.core.files.storage import default_storage
 
-from synth.audiobooks.metadata import metadata_of_file
+from synth.audiobooks.plans import metadata_of_file
 from synth.books.book import StoredBookError
 from synth.contract import AudioArray
 from synth.models import BookSource, Chapter, JobVoice, RenderJob, Segment
 from synth.text.pauses import Pauses
+from workers.audio.filters import LoudnessMeter
 from workers.audio.joined_takes import JoinedTakes, MixedRatesError, Pin, TakesChangedError
-from workers.audio.loudness import LoudnessMeter
 from workers.book_files.book_audio import (
     BookAudio,
     BookFacts,

@@ -13,7 +13,7 @@ from typing import IO
 
 from django.conf import settings
 
-from ttsweb.commands.errors import signals_interrupt as signals_interrupt
+from ttsweb.commands.base import signals_interrupt as signals_interrupt
 
 logger = logging.getLogger(__name__)
 

@@ -23,14 +23,13 @@ from django.utils import timezone
 
 from synth.accounts.keys import create_key
 from synth.card import read_card
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, reporting_errors
+from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
+from ttsweb.commands.terminal import Progress
 from ttsweb.configuration.env import SETTINGS
 from ttsweb.counted import counted
 from ttsweb.http import listen
 from ttsweb.leases import database_now
 from ttsweb.migration import migrate_once
-from ttsweb.terminal.progress import Progress
 from voices.clip_checks import ClipRejectedError
 from voices.models import ClipCodes, Voice, VoiceVersion
 from voices.submit import NewClip, create_voice, update_voice

@@ -22,12 +22,12 @@ from django.db.models import Sum
 
 from synth.models import Export, RenderJob, Segment, WorkerStatus
 from ttsweb import leases
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import Progress
 from ttsweb.private_files import users_umask
-from ttsweb.terminal.progress import Progress
 from voices.models import VoiceVersion
 from workers.local.children import Child, last_line, open_log, stop_all
-from workers.process.name_lock import default_name
+from workers.process.status import default_name
 
 LOCK_NAME = "worker.lock"
 LOOK_EVERY_SECONDS = 1.0

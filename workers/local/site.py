@@ -15,8 +15,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 from django.db import connection as database
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import StepError, reporting_errors
+from ttsweb.commands.base import BaseCommand, StepError, reporting_errors
 from ttsweb.http import listen
 from ttsweb.http.listen import url_of
 from ttsweb.migration import migrate_once

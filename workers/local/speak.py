@@ -13,17 +13,22 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob
 from synth.text.normalise import TextRejectedError, clean_text
-from synth.transitions import cancel_job, close_cancelled_jobs
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import StepError, reporting_errors, signals_held, signals_interrupt
-from ttsweb.commands.remote_say import format_of
+from synth.transitions.jobs import cancel_job, close_cancelled_jobs
+from ttsweb.commands.base import (
+    BaseCommand,
+    StepError,
+    reporting_errors,
+    signals_held,
+    signals_interrupt,
+)
+from ttsweb.commands.remote_command import format_of
+from ttsweb.commands.terminal import Progress
 from ttsweb.counted import counted
 from ttsweb.migration import migrate_once
-from ttsweb.terminal.progress import Progress
+from ttsweb.refusals import SubmitRejectedError
 from voices.access import find_voice
 from voices.models import Voice, VoiceVersion
 from workers.local.children import open_standard_streams
@@ -45,7 +50,7 @@ def check_text(text: str) -> None:
     try:
         clean_text(text, max_chars=settings.MAX_TEXT_CHARS)
     except TextRejectedError as error:
-        raise StepError(error.code, error.message) from error
+        raise StepError(error.code, str(error)) from error
 
 
 def submit_text(

@@ -22,9 +22,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.models import Q, QuerySet
 
-from synth import transitions as synth_transitions
 from synth.models import Export, RenderJob, Segment
-from synth.transitions import SegmentClaim
+from synth.transitions.claims import SegmentClaim, claim_segments, claimable_segments, note_claims
 from synth.transitions.files import EXPORT_PRIORITY
 from ttsweb import leases
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
@@ -32,8 +31,7 @@ from ttsweb.work import Kind
 from workers.errors import DATABASE_AWAY, retry_while_away
 from workers.kinds import WORKS
 from workers.process import worker_process
-from workers.process.claim_ahead import SURE_SECONDS, Room
-from workers.process.held_claims import HeldClaim
+from workers.process.held_claims import SURE_SECONDS, HeldClaim, Room
 from workers.process.worker_process import WorkerProcess
 from workers.webhook import take_deliveries
 
@@ -265,7 +263,7 @@ def _suspect_segment(process: WorkerProcess, suspect: Q) -> int | None:
     if not queued.filter(attempts__gte=_last_attempt()).exists() and not lost.exists():
         return None
     codec = process.host.engine.codec_fingerprint
-    segments = synth_transitions.claimable_segments(codec).filter(suspect)
+    segments = claimable_segments(codec).filter(suspect)
     ordered = segments.order_by("losses", *segments.query.order_by)
     return ordered.values_list("pk", flat=True).first()
 
@@ -283,7 +281,7 @@ def _held_limit(process: WorkerProcess) -> tuple[int | None, list[int]]:
     suspects: list[int] = []
     if lost.filter(status=Segment.Status.QUEUED).exists():
         codec = process.host.engine.codec_fingerprint
-        waiting = synth_transitions.claimable_segments(codec).filter(losses=1)
+        waiting = claimable_segments(codec).filter(losses=1)
         suspects = list(waiting.values_list("pk", flat=True)[:small])
     held = [claim.pk for claim in process.held.unrendered()]
     if suspects or (held and lost.filter(pk__in=held).exists()):
@@ -324,7 +322,7 @@ def _claim_segments(
         )
 
     try:
-        synth_transitions.claim_segments(
+        claim_segments(
             worker=process.name,
             limit=room.any_class,
             interactive_limit=room.interactive,
@@ -347,7 +345,7 @@ def _claim_segments(
 def _note_later(claims: Sequence[SegmentClaim]) -> None:
     """Note claims once the database is back."""
     try:
-        retry_while_away(partial(synth_transitions.note_claims, claims))
+        retry_while_away(partial(note_claims, claims))
     finally:
         connection.close()
 

@@ -1,15 +1,34 @@
-"""Keep account of the claims that this process holds, to renew them and to hand them back."""
+"""Keep account of the claims that this process holds, and say how many more it has room for.
+
+Held are the segments in the engine's slots and those claimed ahead. What lies ahead is bounded
+twice: by slots, as memory is, and by seconds at the pace of the last half minute, so that a slow
+engine leaves its queue to other workers. Among the first bound is also what is rendered and not
+stored yet: a kill takes it too. Segments that have left their slots and wait for the codec do not
+count, up to a bound: with a codec slower than the slots these would run empty. Interactive segments
+have as much room again for themselves: bulk work that fills a worker never keeps them from its
+engine, which takes them first.
+
+A process that is killed loses all that it holds, and what kills one may come again. After a loss a
+worker therefore starts small, with half of what was lost at most, and holds one more for each
+`SURE_SEGMENTS` that it has rendered since: with kills that go on, what they cost stays below a
+tenth of what is rendered between them, or is one segment each. One that is not killed again for
+`SURE_SECONDS` is back at its full pace: losses so far apart cost little beside what it renders.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 import uuid
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from synth.models import RenderJob
 from ttsweb.leases import Claim
 from ttsweb.work import Kind
 
@@ -138,3 +157,107 @@ class HeldClaims:
     def __len__(self) -> int:
         with self._lock:
             return len(self._claims)
+
+
+AHEAD_SECONDS = 4.0  # a claim takes far less; the rest is for a database that answers slowly
+MOST_AHEAD_PER_SLOT = 3
+LEAST_AHEAD_PER_SLOT = 0.25
+PACE_SECONDS = 30.0
+# Halved by a loss and grown by one each time, the limit is twice what came between two losses over
+# this: a tenth of it is lost. From half of 64 slots it grows back in 1.4 times the time that these
+# segments would have taken.
+SURE_SEGMENTS = 20
+SURE_SECONDS = 60.0  # nor is it small for longer, unless so few were rendered
+
+
+class Room(NamedTuple):
+    """Say how many more segments can be put to use: of any class, and of interactive jobs."""
+
+    any_class: int
+    interactive: int
+
+
+class ClaimAhead:
+    """Count what the engine finishes and say how much it needs; safe to use from every thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._busy_since: float | None = None
+        self._ends: deque[float] = deque(maxlen=1024)
+        self._first_limit: int | None = None  # since a loss, until there is no fear of another
+        self._lost_at, self._ended_since = 0.0, 0
+
+    def note_loss(self, limit: int) -> None:
+        """Note that this worker's process was killed, and with how many segments to begin again."""
+        self._first_limit = max(1, limit)
+        self._lost_at, self._ended_since = self._clock(), 0
+
+    def held_limit(self) -> int | None:
+        """Return how many segments to hold at most, those to be stored included; None: any."""
+        if self._first_limit is None:
+            return None
+        is_over = self._clock() - self._lost_at >= SURE_SECONDS
+        if is_over and self._ended_since >= SURE_SEGMENTS:
+            self._first_limit = None
+            return None
+        return self._first_limit + self._ended_since // SURE_SEGMENTS
+
+    def note_end(self, *, is_idle: bool) -> None:
+        """Note that the engine has done with a segment; `is_idle`: it has nothing else to do."""
+        self._ends.append(self._clock())
+        self._ended_since += 1
+        if is_idle:
+            self._busy_since = None
+            self._ends.clear()
+
+    def note_claims(self) -> None:
+        """Note that the engine has got something to do."""
+        if self._busy_since is None:
+            self._busy_since = self._clock()
+
+    def most(self, slots: int, *, unstored: int = 0) -> int:
+        """Return how many segments to hold that are not rendered yet, beside those to be stored."""
+        return slots + self._ahead(slots, unstored)
+
+    def is_low(self, unrendered: int, slots: int, *, at_codec: int = 0, unstored: int = 0) -> bool:
+        """Return whether it is time to claim again: many at once, not one for each that ends."""
+        left = unrendered - _count_spared(at_codec, slots)
+        return left <= slots + self._ahead(slots, unstored) // 2
+
+    def room(
+        self, unrendered: Iterable[HeldClaim], slots: int, *, at_codec: int = 0, unstored: int = 0
+    ) -> Room:
+        """Return the room beside what is held and not rendered yet, `at_codec` of it decoded.
+
+        For any class there is none until that much is low: a claim reads many rows and computes
+        beside the engine, so that few large ones are better than many small ones.
+        """
+        held = list(unrendered)
+        interactive = RenderJob.Priority.INTERACTIVE
+        num_interactive = sum(1 for claim in held if claim.priority == interactive)
+        most = self.most(slots, unstored=unstored) + _count_spared(at_codec, slots)
+        is_low = self.is_low(len(held), slots, at_codec=at_codec, unstored=unstored)
+        return Room(most - len(held) if is_low else 0, max(0, most - num_interactive))
+
+    def _ahead(self, slots: int, unstored: int) -> int:
+        pace = self._pace()
+        least = math.ceil(LEAST_AHEAD_PER_SLOT * slots)
+        most = slots if pace is None else math.ceil(AHEAD_SECONDS * pace)
+        return max(min(most, MOST_AHEAD_PER_SLOT * slots - unstored), least)
+
+    def _pace(self) -> float | None:
+        """Return the segments that the engine ends in a second; None until that shows."""
+        since, now = self._busy_since, self._clock()
+        ends = list(self._ends)
+        if since is None or (not ends and now - since < PACE_SECONDS):
+            return None
+        start = max(since, now - PACE_SECONDS)
+        if len(ends) == self._ends.maxlen:
+            start = max(start, ends[0])
+        recent = sum(1 for end in ends if end >= start)
+        return recent / max(now - start, 0.001)
+
+
+def _count_spared(at_codec: int, slots: int) -> int:
+    """Return how many of the segments that wait for the codec are not counted."""
+    return min(max(at_codec, 0), MOST_AHEAD_PER_SLOT * slots)

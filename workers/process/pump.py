@@ -19,7 +19,7 @@ from workers.errors import DATABASE_AWAY
 from workers.process.claiming import take_segments, take_work
 from workers.process.status import resident_bytes
 from workers.process.worker_process import WorkerProcess
-from workers.upkeep.sweep import free_ended
+from workers.sweep import free_ended
 
 # Free bytes that the storage's disk must have: with less, workers start no new work.
 BEATS_PER_LEASE = 4

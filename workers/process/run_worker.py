@@ -19,16 +19,15 @@ from django.db import connection
 
 from synth.models import WorkerStatus
 from ttsweb import leases
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.pages.health import HEARTBEAT_SECONDS
 from ttsweb.work import ROLES, Kind
+from workers import sweep
 from workers.celery import app
 from workers.errors import retry_while_away
 from workers.process import worker_process
 from workers.process.claiming import note_last_losses
 from workers.process.held_claims import HeldClaim
-from workers.process.name_lock import FOLDER, NameTakenError, default_name, lock_name
 from workers.process.pump import (
     BEATS_PER_LEASE,
     STATUS_SECONDS,
@@ -38,8 +37,8 @@ from workers.process.pump import (
     Pump,
     stop_unwanted,
 )
+from workers.process.status import FOLDER, NameTakenError, default_name, lock_name
 from workers.process.worker_process import WORKER_THREADS, WorkerProcess
-from workers.upkeep import sweep
 
 POLL_SECONDS = 0.05
 HAND_BACK_SECONDS = 3.0

@@ -23,9 +23,8 @@ from synth.models import RenderJob
 from ttsweb.log_format import log_context
 from ttsweb.work import CPU, RENDER, ROLES, Kind
 from workers.errors import DATABASE_AWAY
-from workers.process.claim_ahead import ClaimAhead, Room
 from workers.process.engine_host import EngineHost
-from workers.process.held_claims import HeldClaim, HeldClaims
+from workers.process.held_claims import ClaimAhead, HeldClaim, HeldClaims, Room
 from workers.process.status import FrameRate, StatusReport
 from workers.rendering.live_writer import LiveFiller, LiveWriter
 from workers.rendering.rendered import MOST_AT_ONCE, Rendered, RenderedQueue, SpokenVoices

@@ -8,9 +8,9 @@ from functools import partial
 
 from django.core.files.storage import default_storage
 
-from synth import transitions as synth_transitions
 from synth.engine import EngineError
 from synth.models import Segment
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.work import Kind, enqueue
 from voices import transitions
 from voices.clip_checks import MAX_REFERENCE_SECONDS, MIN_REFERENCE_SECONDS
@@ -18,7 +18,7 @@ from voices.models import ReferenceClip, StoredClip, VoiceVersion
 from voices.objects import delete_objects
 from workers import errors
 from workers.audio.clips import ClipError, ClipLimits, DecodedClip, decode_clip
-from workers.audio.flac_object import store_flac
+from workers.audio.writers import store_flac
 from workers.errors import retry_while_away, settle_errors
 from workers.process.held_claims import HeldClaim
 from workers.process.worker_process import WorkerProcess
@@ -118,7 +118,7 @@ def _announce_segments(version_id: uuid.UUID) -> None:
     """Send messages for segments that waited for this version."""
     waiting = Segment.objects.filter(
         job__voices__version=version_id,
-        job__status__in=synth_transitions.UNFINISHED,
+        job__status__in=UNFINISHED,
         status=Segment.Status.QUEUED,
     )
     ids = waiting.order_by("job__created_at", "pk").values_list("pk", flat=True)

@@ -16,22 +16,23 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from django.db import IntegrityError, transaction
 
-from synth import transitions
 from synth.card import CardError, read_card
 from synth.contract import RenderSpec, SegmentAudio
 from synth.engine import EngineError
 from synth.models import Segment, Take
+from synth.transitions.claims import begin_takes, wait_for_takes
 from synth.transitions.jobs import OPEN
-from synth.transitions.segments import retake_segments
+from synth.transitions.segments import finish_segments, retake_segments
 from ttsweb import leases
 from voices.objects import delete_objects
 from voices.transitions import reopen_without_codes
 from workers import errors
 from workers.audio.clips import dbfs
-from workers.audio.flac_object import store_flac
+from workers.audio.writers import store_flac
 from workers.errors import retry_while_away, settle_error
 from workers.process.held_claims import HeldClaim
 from workers.rendering.codes import pack_codes
+from workers.rendering.live_writer import Cutter, HeardSegment
 from workers.rendering.quality import screen
 from workers.rendering.render_request import (
     CodesMissingError,
@@ -89,13 +90,11 @@ def _begin_takes(
     """
     try:
         wanted = {claim.fence: request.content_key for claim, request in asked}
-        begun = retry_while_away(partial(transitions.begin_takes, wanted))
+        begun = retry_while_away(partial(begin_takes, wanted))
         # Whoever had a key before may have finished between our look and our claim on it.
         takes = retry_while_away(partial(find_takes, [wanted[fence] for fence in begun]))
         waiting = {fence: key for fence, key in wanted.items() if fence not in begun}
-        if waiting and retry_while_away(partial(transitions.wait_for_takes, waiting)) < len(
-            waiting
-        ):
+        if waiting and retry_while_away(partial(wait_for_takes, waiting)) < len(waiting):
             for fence in waiting:  # what is still held is of a job that was cancelled
                 retry_while_away(partial(leases.hand_back, Segment, fence))
     except Exception as error:  # noqa: BLE001
@@ -134,13 +133,15 @@ def _ask(process: WorkerProcess, claim: HeldClaim, request: RenderRequest) -> Fu
     engine = process.host.engine
     if not request.is_live or claim.job_id is None:
         return engine.submit(request.spec, priority=request.priority)
-    heard = process.live.begin(
+    claim.take_id = uuid.uuid4()
+    cutter = Cutter(
         job_id=claim.job_id,
         segment_id=claim.pk,
+        attempt=claim.take_id,
         sample_rate=engine.sample_rate,
         heard_rate=request.heard_rate,
     )
-    claim.take_id = heard.attempt
+    heard = HeardSegment(process.live, cutter)
     future = engine.submit(request.spec, priority=request.priority, on_audio=heard.take)
     future.add_done_callback(heard.end)
     return future
@@ -239,7 +240,7 @@ def _finish_some(
     try:
         again = retry_while_away(partial(retake_segments, list(fences.items()), reused=reused))
         rest = [(fence, take) for fence, take in fences.items() if fence not in again]
-        settled = retry_while_away(partial(transitions.finish_segments, rest, reused=reused))
+        settled = retry_while_away(partial(finish_segments, rest, reused=reused))
     except Exception as error:  # noqa: BLE001
         if len(done) > 1:
             for one in done:

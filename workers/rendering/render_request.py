@@ -10,17 +10,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from synth.contract import TOP_P, EngineClass, Reference, RenderSpec, Sampling
+from synth.contract import (
+    TOP_P,
+    EngineClass,
+    Reference,
+    RenderSpec,
+    Sampling,
+    VoicesKey,
+    key_of_voices,
+)
+from synth.contract import content_key as content_key
+from synth.contract import frame_cap as frame_cap
 from synth.engine import Engine, EngineError
-from synth.jobs.take_keys import VoicesKey, key_of_voices
-from synth.jobs.take_keys import content_key as content_key
-from synth.jobs.take_keys import frame_cap as frame_cap
 from synth.models import JobVoice, RenderJob, Segment
 from synth.transitions.job_voices import Silence, silence_of
 from synth.transitions.takes import place_in_series
 from voices.models import ReferenceClip, VoiceVersion
 from workers.rendering.codes import CodesLookup
-from workers.rendering.live_chunks import heard_rate
+from workers.rendering.live_writer import heard_rate
 
 USUAL_RETAKES = 2  # with nothing but other seeds
 STEPS = 6

@@ -23,7 +23,7 @@ from django.conf import settings
 
 from synth.contract import AudioArray, SegmentAudio
 from synth.models import Take
-from synth.text.spelling.speller import speller
+from synth.text.speller import speller
 from workers.process.status import StatusReport
 from workers.rendering.quality import Check
 

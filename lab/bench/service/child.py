@@ -19,7 +19,7 @@ def main() -> None:
     import django
 
     django.setup()
-    from ttsweb.commands.errors import StepError
+    from ttsweb.commands.base import StepError
     from ttsweb.migration import migrate_once
 
     module, plan_path = sys.argv[1:3]

@@ -34,7 +34,7 @@ from synth.books.book import BookRejectedError
 from synth.books.epub.archive import open_book_archive
 from synth.card import read_card
 from synth.engine.loading.engine_config import resolve_device
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 
 COLUMNS = (
     "path",

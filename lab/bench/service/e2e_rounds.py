@@ -20,8 +20,8 @@ from synth.contract import RenderSpec
 from synth.engine import Engine
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Take
-from ttsweb.commands.errors import StepError
-from ttsweb.terminal.progress import Progress
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import Progress
 from voices.models import Voice
 from voices.submit import NewClip, create_voice
 from workers.local.demo import DEMO_CLIP

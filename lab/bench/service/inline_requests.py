@@ -27,9 +27,9 @@ from lab.bench.service.e2e_rounds import make_voice, refuse_used_database
 from synth.accounts.keys import create_key
 from synth.contract import Reference, RenderSpec, Sampling
 from synth.engine import Engine
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import Progress
 from ttsweb.http import listen
-from ttsweb.terminal.progress import Progress
 from voices.models import CodesCounter
 from voices.submit import NewClip
 from workers.local.demo import DEMO_CLIP

@@ -23,9 +23,9 @@ from lab.bench.service.child import say
 from lab.bench.service.e2e_rounds import cpu_seconds_of, make_voice, refuse_used_database
 from synth.accounts.keys import create_key
 from synth.models import Batch, Export, RenderJob
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import Progress
 from ttsweb.http import listen
-from ttsweb.terminal.progress import Progress
 from voices.submit import NewClip
 from workers.local.demo import DEMO_CLIP
 from workers.local.local_worker import LocalWorker

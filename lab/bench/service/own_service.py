@@ -21,7 +21,7 @@ from typing import Any
 from django.conf import settings
 
 from lab.bench.report import Progress
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 from ttsweb.configuration.env import read_dotenv
 from workers.local.children import last_line
 

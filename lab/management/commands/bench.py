@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lab.bench import arguments
-from ttsweb.commands.base import BaseCommand, CommandParser
-from ttsweb.commands.errors import CommandError, reporting_errors
+from ttsweb.commands.base import BaseCommand, CommandError, CommandParser, reporting_errors
 
 
 class Bench(NamedTuple):

@@ -7,8 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 
 
 class Command(BaseCommand):

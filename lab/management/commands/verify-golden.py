@@ -9,8 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.counted import counted
 
 

@@ -15,7 +15,7 @@ from lab.training.espeak import REFERENCE_TEXT, EspeakVoice
 from lab.training.evaluation.clean_speech import clean_wave
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import load_decoder
 
 Wave = npt.NDArray[np.float32]

@@ -11,8 +11,7 @@ from rest_framework.permissions import SAFE_METHODS, IsAuthenticated
 from rest_framework.request import Request
 
 from synth.accounts.keys import KeyRejectedError, find_key
-from synth.accounts.limits import KeyLimitError
-from synth.accounts.rate import count_request
+from synth.accounts.limits import KeyLimitError, count_request
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, problem_of
 from ttsweb.http.asgi_ask import COUNTED

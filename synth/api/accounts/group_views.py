@@ -11,10 +11,16 @@ from django.db.models import Count, QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from synth.api.accounts.permission_names import PermissionsField, name_of
-from synth.api.accounts.user_views import LARGEST_ID, SuperuserView, UserCursorPagination
+from synth.api.accounts.user_views import (
+    LARGEST_ID,
+    PermissionsField,
+    SuperuserView,
+    UserCursorPagination,
+    name_of,
+)
 from synth.api.fields import NOT_BLANK, StrictTextField
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import ShownField
 from ttsweb.http.nouns import ListView, Noun, list_rows
 
 _MAX_NAME_CHARS = 150
@@ -57,12 +63,8 @@ class GroupSerializer(serializers.ModelSerializer[Group]):
 class PermissionSerializer(serializers.Serializer[Permission]):
     """A permission: its name for requests, and its description."""
 
-    permission = serializers.SerializerMethodField()
+    permission = ShownField(name_of, help_text="Return `app.codename`.")
     name = serializers.CharField()
-
-    def get_permission(self, row: Permission) -> str:
-        """Return `app.codename`."""
-        return name_of(row)
 
 
 class PermissionCursorPagination(UserCursorPagination):
@@ -110,8 +112,6 @@ GROUP = Noun("group", GroupSerializer, _find)
 
 
 class PermissionsView(SuperuserView, ListView[Permission]):
-    """All permissions that a group or a user can have."""
-
     serializer_class = PermissionSerializer
     pagination_class = PermissionCursorPagination
 
@@ -128,13 +128,10 @@ class PermissionsView(SuperuserView, ListView[Permission]):
 
 
 class GroupsView(SuperuserView, ListView[Group]):
-    """All groups."""
-
     serializer_class = GroupSerializer
     pagination_class = UserCursorPagination
 
     def rows(self) -> QuerySet[Group]:
-        """Return all groups with their permissions."""
         return _groups()
 
     get = list_rows("list_groups", "List groups, oldest first.", GroupSerializer, 403)
@@ -148,8 +145,6 @@ class GroupsView(SuperuserView, ListView[Group]):
 
 
 class GroupView(SuperuserView):
-    """One group."""
-
     get = GROUP.getter("get_group", "Return a group.", 403)
     patch = GROUP.changer(
         "update_group",

@@ -107,18 +107,9 @@ class KeySerializer(serializers.ModelSerializer[ApiKey]):
     class Meta:
         model = ApiKey
         fields = (
-            "id",
-            "name",
-            "user",
-            "prefix",
-            "state",
-            "scopes",
-            *LIMITS,
-            "created_at",
-            "last_used_at",
-            "expires_at",
-            "revoked_at",
-        )
+            "id", "name", "user", "prefix", "state", "scopes", *LIMITS, "created_at",
+            "last_used_at", "expires_at", "revoked_at",
+        )  # fmt: skip
         read_only_fields = fields
 
     @extend_schema_field(serializers.CharField(help_text=f"One of {', '.join(STATES)}."))
@@ -271,13 +262,10 @@ KEY = Noun("key", KeySerializer, _find)
 
 
 class KeysView(ListView[ApiKey]):
-    """All keys of the user."""
-
     write_scopes = _WRITE_SCOPES
     serializer_class = KeySerializer
 
     def rows(self) -> QuerySet[ApiKey]:
-        """Return the keys that the user may manage."""
         return visible_keys(self.request)
 
     def finalize_response(
@@ -300,8 +288,6 @@ class KeysView(ListView[ApiKey]):
 
 
 class KeyView(APIView):
-    """One key."""
-
     write_scopes = _WRITE_SCOPES
 
     get = KEY.getter("get_key", "Return a key without its secret.")

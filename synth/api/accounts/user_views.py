@@ -6,25 +6,63 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.api.accounts.permission_names import PermissionsField
 from synth.api.fields import StrictTextField
-from synth.api.option_fields import StrictBooleanField
 from synth.models import ApiKey
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import ShownField, StrictBooleanField
 from ttsweb.http.nouns import ListView, Noun, list_rows
 from ttsweb.http.pagination import CreatedCursorPagination
+
+MAX_PERMISSIONS = 500
+_LONGEST = 200  # of the columns of both halves, with the dot
+
+
+class PermissionsField(serializers.ListField):
+    """Take names of permissions, and give the rows that they name."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        child = StrictTextField(max_length=_LONGEST, help_text="`app.codename`.")
+        super().__init__(child=child, max_length=MAX_PERMISSIONS, **kwargs)
+
+    def to_internal_value(self, data: Any) -> list[Permission]:
+        """Return the permissions of these names, each once; one query for all of them.
+
+        Raises:
+            ValidationError: permission_unknown, for the first one that there is none of.
+        """
+        names = set(super().to_internal_value(data))
+        rows = Permission.objects.select_related("content_type")
+        near = rows.filter(codename__in=[name.partition(".")[2] for name in names])
+        found = [permission for permission in near if name_of(permission) in names]
+        unknown = sorted(names - {name_of(permission) for permission in found})
+        if unknown:
+            raise serializers.ValidationError(
+                f"There is no permission {unknown[0][:100]!r}; GET /api/v1/permissions "
+                "lists all permissions.",
+                code="permission_unknown",
+            )
+        return found
+
+    def to_representation(self, data: Any) -> list[str]:
+        """Return the names of a row's permissions, in order."""
+        return sorted(name_of(permission) for permission in data.all())
+
+
+def name_of(permission: Permission) -> str:
+    """Return `app.codename` of a permission whose content type is loaded."""
+    return f"{permission.content_type.app_label}.{permission.codename}"
+
 
 _USERNAME = r"^[\w.@+-]+$"
 _EMAIL = {"anyOf": [{"maxLength": 0}, {"format": "email"}]}
@@ -115,7 +153,7 @@ class UserCreateSerializer(UserUpdateSerializer):
 class UserSerializer(serializers.ModelSerializer[User]):
     """A user; the password is never shown."""
 
-    email = serializers.SerializerMethodField()
+    email = ShownField(lambda user: user.email, {"type": "string", **_EMAIL})
     groups = serializers.SlugRelatedField[Group](many=True, slug_field="name", read_only=True)
     permissions = PermissionsField(source="user_permissions", read_only=True)
     has_password = serializers.BooleanField(source="has_usable_password")
@@ -123,26 +161,10 @@ class UserSerializer(serializers.ModelSerializer[User]):
     class Meta:
         model = User
         fields = (
-            "id",
-            "username",
-            "first_name",
-            "last_name",
-            "email",
-            "is_active",
-            "is_staff",
-            "is_superuser",
-            "has_password",
-            "groups",
-            "permissions",
-            "date_joined",
-            "last_login",
-        )
+            "id", "username", "first_name", "last_name", "email", "is_active", "is_staff",
+            "is_superuser", "has_password", "groups", "permissions", "date_joined", "last_login",
+        )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field({"type": "string", **_EMAIL})
-    def get_email(self, user: User) -> str:
-        """Return the address; empty where there is none."""
-        return user.email
 
 
 class UserCursorPagination(CreatedCursorPagination):
@@ -244,13 +266,10 @@ USER = Noun("user", UserSerializer, _find)
 
 
 class UsersView(SuperuserView, ListView[User]):
-    """All users."""
-
     serializer_class = UserSerializer
     pagination_class = UserCursorPagination
 
     def rows(self) -> QuerySet[User]:
-        """Return all users with their groups."""
         return _users()
 
     get = list_rows("list_users", "List users, oldest first.", UserSerializer, 403)
@@ -258,8 +277,6 @@ class UsersView(SuperuserView, ListView[User]):
 
 
 class UserView(SuperuserView):
-    """One user."""
-
     get = USER.getter("get_user", "Return a user.", 403)
     patch = USER.changer(
         "update_user",

@@ -1,49 +1,70 @@
-"""Read a request for a new batch: JSON, a form with a file, or JSONL as the body."""
+"""Read a request for a batch: JSON, a form with a file or a manifest, or JSONL as the body."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
-from typing import IO, Any
+from typing import Any
 
 from django.conf import settings
 from django.core.exceptions import RequestDataTooBig
-from rest_framework.parsers import BaseParser
+from django.core.files.uploadedfile import UploadedFile
+from rest_framework.exceptions import ErrorDetail, ValidationError
 from rest_framework.request import Request
 
 from synth.api.batches.requests import (
-    SKIP,
     BatchCreateSerializer,
     BatchFormSerializer,
     BatchQuerySerializer,
-    file_of,
+    BookBatchCreateSerializer,
+    BookBatchFormSerializer,
+    EntriesCreateSerializer,
+    EntriesFormSerializer,
 )
 from synth.api.jobs.requests import digest_of_body
+from synth.batches import entries as limits
 from synth.batches.entries import (
     Entry,
+    entries_of_books,
     entries_of_lines,
     entries_of_list,
     entries_rejected,
     listed_errors,
+    read_manifest,
 )
 from synth.batches.texts import BatchOptions, BatchRejectedError
 from synth.models import PRIORITIES, Batch
 from ttsweb.counted import counted
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.nouns import read_body
+from ttsweb.http.parsers import BoundedJSONParser, BoundedParser
 from ttsweb.http.query_filters import check_not_repeated
 
 JSON_LINES = ("application/x-ndjson", "application/jsonl")
+_FORM = "multipart/form-data"
+_AS_TEXT = {"is_form": True}
 
 
-class BatchOrder:
-    """Hold what a request says: its entries, what holds for all, and what to do about bad ones."""
+@dataclass(frozen=True)
+class Asked:
+    """Hold what a request says: fields as they were read, rows as they were sent, files."""
 
-    def __init__(self, entries: Sequence[Entry], attrs: Mapping[str, Any]) -> None:
-        self.entries = entries
-        self.skip_bad = attrs["on_error"] == SKIP
-        self.options = BatchOptions(
+    attrs: dict[str, Any]
+    entries: Sequence[Entry]
+    files: Sequence[UploadedFile[bytes]] = ()
+
+    @property
+    def file_names(self) -> list[str]:
+        """Return the names of the files."""
+        return [file.name or "" for file in self.files]
+
+    @property
+    def text_options(self) -> BatchOptions:
+        """Return what holds for a batch of texts as a whole."""
+        attrs = self.attrs
+        return BatchOptions(
             priority=PRIORITIES[attrs["priority"]],
             webhook_url=attrs.get("webhook", ""),
             retention_seconds=attrs.get("retention"),
@@ -52,8 +73,8 @@ class BatchOrder:
         )
 
 
-def read_batch(request: Request) -> BatchOrder:
-    """Return what a request asks for.
+def read_texts(request: Request) -> Asked:
+    """Return what a request for a batch of texts asks for.
 
     Raises:
         ValidationError: fields are wrong or unknown.
@@ -61,31 +82,72 @@ def read_batch(request: Request) -> BatchOrder:
         RequestDataTooBig: the file is longer than a batch may be.
     """
     most: int = settings.MAX_BATCH_ITEMS
-    media_type = request.content_type.partition(";")[0].strip().lower()
+    media_type = _media_type(request)
     if media_type in JSON_LINES:
         check_query(request, BatchQuerySerializer().fields)
         check_not_repeated(request)
-        serializer: Any = BatchQuerySerializer(
-            data=request.query_params.dict(), context={"is_form": True}
-        )
-        serializer.is_valid(raise_exception=True)
+        query = BatchQuerySerializer(data=request.query_params.dict(), context=_AS_TEXT)
+        query.is_valid(raise_exception=True)
         body: Any = request.data
-        entries = entries_of_lines(body, max_items=most)
-        return BatchOrder(entries, serializer.validated_data)
-    check_query(request, ())
-    if media_type == "multipart/form-data":
-        serializer = BatchFormSerializer(data=request.data, context={"is_form": True})
-        serializer.is_valid(raise_exception=True)
-        attrs = dict(serializer.validated_data)
-        file = file_of(attrs)
-        if (file.size or 0) > settings.MAX_BATCH_BYTES:
-            raise RequestDataTooBig(f"The file has more than {settings.MAX_BATCH_BYTES} bytes.")
-        file.seek(0)
-        return BatchOrder(entries_of_lines(file, max_items=most), attrs)
-    serializer = BatchCreateSerializer(data=request.data)
+        return Asked(query.validated_data, entries_of_lines(body, max_items=most))
+    if media_type != _FORM:
+        attrs = dict(read_body(request, BatchCreateSerializer))
+        return Asked(attrs, entries_of_list(attrs.pop("items"), max_items=most))
+    attrs = dict(read_body(request, BatchFormSerializer, context=_AS_TEXT))
+    sentence = "The file has more than {limit} bytes."
+    file = _rewound(attrs.pop("file"), settings.MAX_BATCH_BYTES, sentence)
+    return Asked(attrs, entries_of_lines(file, max_items=most))
+
+
+def read_books(request: Request) -> Asked:
+    """Return what a request for a new batch of books asks for.
+
+    Raises:
+        ValidationError: fields are wrong or unknown.
+        SubmitRejectedError: manifest_*, book_batch_too_many.
+        RequestDataTooBig: the manifest is too long.
+    """
+    return _read_entries(request, BookBatchFormSerializer, BookBatchCreateSerializer)
+
+
+def read_more_books(request: Request) -> Asked:
+    """Return the entries that are to join a batch; as `read_books`."""
+    return _read_entries(request, EntriesFormSerializer, EntriesCreateSerializer)
+
+
+def _read_entries(request: Request, form: type[Any], plain: type[Any]) -> Asked:
+    most = limits.MAX_BATCH_BOOKS
+    if _media_type(request) != _FORM:
+        attrs = dict(read_body(request, plain))
+        return Asked(attrs, entries_of_books(attrs.pop("entries", []), most=most))
+    data: Any = request.data
+    fields = {name: data[name] for name in data if name != "files"}
+    serializer = form(data=fields, context=_AS_TEXT)
+    files = list(data.getlist("files"))
+    if files:
+        if "files" in serializer.fields and not all(isinstance(x, UploadedFile) for x in files):
+            sentence = "Send `files` as files, each with its name."
+            raise ValidationError({"files": [ErrorDetail(sentence, code="invalid")]})
+        fields["files"] = files  # refused as unknown where there is no such field
     serializer.is_valid(raise_exception=True)
     attrs = dict(serializer.validated_data)
-    return BatchOrder(entries_of_list(attrs.pop("items"), max_items=most), attrs)
+    attrs.pop("files", None)
+    longest = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+    sentence = "The manifest has more than {limit} bytes; split it into several batches."
+    manifest = _rewound(attrs.pop("manifest"), longest, sentence)
+    return Asked(attrs, read_manifest(manifest.read(), most=most), files)
+
+
+def _media_type(request: Request) -> str:
+    return request.content_type.partition(";")[0].strip().lower()
+
+
+def _rewound(file: Any, limit: int, sentence: str) -> Any:
+    """Return an uploaded file at its start, unless it is longer than the limit."""
+    if (file.size or 0) > limit:
+        raise RequestDataTooBig(sentence.format(limit=limit))
+    file.seek(0)
+    return file
 
 
 def digest_of_batch(request: Request) -> str:
@@ -121,32 +183,19 @@ class BatchJSONParser(BoundedJSONParser):
     """Parse JSON that may hold the texts of a whole batch."""
 
     def max_bytes(self) -> int:
-        """Return how long a body with a batch may be."""
         limit: int = settings.MAX_BATCH_BYTES
         return limit
 
 
-class JsonLinesParser(BaseParser):
+class JsonLinesParser(BoundedParser):
     """Hand on a body of JSONL; its lines are read, and told apart, by `entries_of_lines`."""
 
     media_type = "application/x-ndjson"
+    too_large = "The body has more than {limit} bytes; split the batch."
+    max_bytes = BatchJSONParser.max_bytes
 
-    def parse(
-        self,
-        stream: IO[Any],
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Return the bytes.
-
-        Raises:
-            RequestDataTooBig: there are more than a batch may have (a 413).
-        """
-        body = stream.read(settings.MAX_BATCH_BYTES + 1)
-        if len(body) > settings.MAX_BATCH_BYTES:
-            raise RequestDataTooBig(
-                f"The body has more than {settings.MAX_BATCH_BYTES} bytes; split the batch."
-            )
+    def read(self, body: bytes) -> BytesIO:
+        """Return the bytes as a file."""
         return BytesIO(body)
 
 

@@ -1,29 +1,90 @@
-"""Read what a request says of a batch: its items as they are, and what holds for all of them."""
+"""Read what a request says of a batch of texts or of books: its rows, and what holds for all."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
-from django.core.files.uploadedfile import UploadedFile
-from drf_spectacular.extensions import OpenApiSerializerFieldExtension
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.fields import empty
 
-from synth.api.fields import StrictTextField, unless_skipped
+from synth.api.books.fields import MetadataField
+from synth.api.books.options import BookFormSerializer
+from synth.api.fields import StrictTextField, UrlField, unless_skipped
 from synth.api.jobs.requests import JobCreateSerializer
+from synth.api.option_fields import JsonField, ListField
+from synth.models import PRIORITIES, Batch
 from ttsweb.http.api import StrictSerializer
+from ttsweb.http.fields import NOT_BLANK, SelfDescribingField, StrictBooleanField
 
 REJECT, SKIP = "reject", "skip"
 MAX_CUSTOM_ID_CHARS = 200
+MAX_FILENAME_CHARS = 255
+MOST_APPROVED = 1_000
 # Of the batch as a whole; an item cannot have its own.
 BATCH_OPTIONS = ("priority", "webhook", "retention", "deadline")
 # A clip for one job alone would be sent ten thousand times: a batch has voices.
 NOT_OF_ITEMS = (*BATCH_OPTIONS, "reference", "references", "live")
+# Of the upload itself, or decided by the batch.
+NOT_OF_ENTRIES = ("file", "start", "book_batch", "entry")
 
 ONLY_OF_LINES = "For a JSONL body only; a JSON body has a field of this name."
+
+Reader = type[serializers.Serializer[Any]]
+
+
+class RowsField(SelfDescribingField, JsonField):
+    """Take the list of a batch's rows as it is: what is wrong with one is told with its place.
+
+    Args:
+        reader: reads a row; the description needs its schema, of which a rule says more.
+        expected: the sentence for anything but a list.
+        least: how many rows there have to be.
+    """
+
+    def __init__(self, reader: Reader, expected: str, *, least: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.reader, self.expected, self.least = reader, expected, least
+
+    def read(self, data: Any) -> list[Any]:
+        if not isinstance(data, list):
+            raise serializers.ValidationError(self.expected, code="invalid")
+        return data
+
+    def describe(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        auto_schema.resolve_serializer(self.reader, direction)
+        return {"type": "array", "items": {}} | ({"minItems": self.least} if self.least else {})
+
+
+class DefaultsField(SelfDescribingField, JsonField):
+    """Take the options for every row that sets no value itself; in a form their spelling in JSON.
+
+    Args:
+        reader: knows which options are good.
+        expected: the sentence for anything but an object.
+        not_json: the sentence for a text in a form or a query that is no JSON.
+    """
+
+    def __init__(self, reader: Reader, expected: str, not_json: str = "", **kwargs: Any) -> None:
+        super().__init__(**{"required": False} | kwargs)
+        self.reader, self.expected = reader, expected
+        self.not_json = not_json or self.not_json
+
+    def read(self, data: Any) -> dict[str, Any]:
+        """Return the options as they were sent: they are read once more with each row."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError(self.expected, code="invalid")
+        self.reader().run_validation(data)
+        return data
+
+    def describe(self, auto_schema: Any, direction: Any) -> Any:
+        return auto_schema._map_serializer_field(self.reader(), direction)
+
+
+def _errors_field(help_text: str) -> Any:
+    """Return the field that says what is done about rows that are wrong."""
+    return serializers.ChoiceField(choices=[REJECT, SKIP], default=REJECT, help_text=help_text)
 
 
 class BatchItemCreateSerializer(JobCreateSerializer):
@@ -72,66 +133,18 @@ class BatchDefaultsSerializer(BatchItemCreateSerializer):
         return attrs
 
 
-class ItemsField(serializers.Field[Any, Any, Any, Any]):
-    """Take a list as it is: what is wrong with an item is told with its place."""
-
-    def to_internal_value(self, data: Any) -> list[Any]:
-        """Return the list."""
-        if not isinstance(data, list):
-            raise serializers.ValidationError(
-                'Expected a list of items, such as [{"text": "Hello."}].', code="invalid"
-            )
-        return data
-
-
-class ItemsScheme(OpenApiSerializerFieldExtension):  # type: ignore[no-untyped-call]  # theirs
-    """Describe the items in the OpenAPI schema."""
-
-    target_class = "synth.api.batches.requests.ItemsField"
-
-    def map_serializer_field(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
-        """Return the field's schema."""
-        auto_schema.resolve_serializer(BatchItemCreateSerializer, direction)
-        return {"type": "array", "items": {}, "minItems": 1}  # a rule says more of the items
-
-
-@extend_schema_field(BatchDefaultsSerializer)
-class DefaultsField(serializers.Field[Any, Any, Any, Any]):
-    """Take an object of options; in a form or a query, where all is text, its spelling in JSON."""
-
-    def get_value(self, dictionary: Any) -> Any:
-        """Return what was sent; a form's nested names are not looked for."""
-        return dictionary.get(self.field_name, empty)
-
-    def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """Return the options as they were sent, once they are known to be good."""
-        if self.context.get("is_form", False) and isinstance(data, str):
-            try:
-                data = json.loads(data)
-            except (ValueError, RecursionError) as error:
-                sentence = "Send `defaults` as a JSON object of options."
-                raise serializers.ValidationError(sentence, code="invalid") from error
-        if not isinstance(data, dict):
-            raise serializers.ValidationError(
-                "Send `defaults` as an object of options.", code="invalid"
-            )
-        BatchDefaultsSerializer().run_validation(data)
-        return data
-
-
-class _BatchFields(StrictSerializer):
-    """What holds for a whole batch, however its items come."""
+class _TextsSerializer(StrictSerializer):
+    """What holds for a whole batch of texts, however its items come."""
 
     defaults = DefaultsField(
-        required=False, help_text="Options for every item that sets no value itself."
+        BatchDefaultsSerializer,
+        "Send `defaults` as an object of options.",
+        "Send `defaults` as a JSON object of options.",
+        help_text="Options for every item that sets no value itself.",
     )
-    on_error = serializers.ChoiceField(
-        choices=[REJECT, SKIP],
-        default=REJECT,
-        help_text=(
-            "`reject`: if one item is invalid, nothing is queued. `skip`: valid items are "
-            "queued, and invalid items are kept as failed."
-        ),
+    on_error = _errors_field(
+        "`reject`: if one item is invalid, nothing is queued. `skip`: valid items are "
+        "queued, and invalid items are kept as failed."
     )
 
     def get_fields(self) -> dict[str, Any]:
@@ -142,15 +155,20 @@ class _BatchFields(StrictSerializer):
         return {**super().get_fields(), **options, "priority": priority}
 
 
-class BatchCreateSerializer(_BatchFields):
+class BatchCreateSerializer(_TextsSerializer):
     """A batch in JSON: a list of items, and the options for all of them."""
 
     described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("items", "BatchItemCreateRequest")
 
-    items = ItemsField(help_text="At most 10,000 items.")
+    items = RowsField(
+        BatchItemCreateSerializer,
+        'Expected a list of items, such as [{"text": "Hello."}].',
+        least=1,
+        help_text="At most 10,000 items.",
+    )
 
 
-class BatchFormSerializer(_BatchFields):
+class BatchFormSerializer(_TextsSerializer):
     """A batch as an uploaded JSONL file; the other fields are those of JSON."""
 
     file = serializers.FileField(
@@ -160,7 +178,7 @@ class BatchFormSerializer(_BatchFields):
     )
 
 
-class BatchQuerySerializer(_BatchFields):
+class BatchQuerySerializer(_TextsSerializer):
     """The options of a batch whose body is JSONL; all of them are in the query."""
 
 
@@ -175,7 +193,166 @@ class BatchOptionsSerializer(BatchQuerySerializer):
         return fields
 
 
-def file_of(attrs: dict[str, Any]) -> UploadedFile[bytes]:
-    """Take the uploaded file out of what a form said."""
-    file: UploadedFile[bytes] = attrs.pop("file")
-    return file
+class FilenameField(StrictTextField):
+    """Take the name of a book's file as a manifest has it: a path below the manifest's folder."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(max_length=MAX_FILENAME_CHARS, pattern=NOT_BLANK, **kwargs)
+
+    def run_validation(self, data: Any = empty) -> Any:
+        """Return the name; one that no list could show, or that leads elsewhere, is an error."""
+        name = super().run_validation(data)
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
+            raise serializers.ValidationError(
+                f"Expected a file name of 1 to {MAX_FILENAME_CHARS} printable characters.",
+                code="file_invalid",
+            )
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or not parts[0] or not parts[-1] or parts[0].endswith(":"):
+            raise serializers.ValidationError(
+                "Expected a path relative to the manifest's folder, without `..`.",
+                code="file_outside",
+            )
+        return name
+
+
+class ManifestEntrySerializer(BookFormSerializer):
+    """A book of a batch: its file, and the options that differ from the batch's defaults."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields of an upload, with the file's name in place of the file."""
+        fields = super().get_fields()
+        own = {name: field for name, field in fields.items() if name not in NOT_OF_ENTRIES}
+        metadata = MetadataField(
+            required=False,
+            help_text="Title, authors and other metadata; they replace what the file says.",
+        )
+        return {"file": FilenameField(), **own, "metadata": metadata}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return what was read; it is read once more, with the defaults, when the file comes."""
+        return attrs
+
+
+class EntryDefaultsSerializer(ManifestEntrySerializer):
+    """Options for every entry that sets no value itself."""
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields that several books can share."""
+        fields = super().get_fields()
+        return {k: v for k, v in fields.items() if k not in ("file", "metadata")}
+
+
+_NO_ENTRIES = "Expected a list of entries."
+_ON_BAD_ENTRIES = (
+    "`reject`: if one entry is invalid, nothing is created. `skip`: valid "
+    "entries are created, and the response and the summary list the invalid "
+    "ones."
+)
+
+
+class _BooksSerializer(StrictSerializer):
+    """What holds for a whole batch of books, however its entries come."""
+
+    name = StrictTextField(
+        required=False, max_length=200, help_text="A name of your choice, shown in lists."
+    )
+    defaults = DefaultsField(
+        EntryDefaultsSerializer,
+        "Expected an object of options.",
+        help_text="Options for every entry that sets no value itself.",
+    )
+    sample = serializers.ChoiceField(
+        choices=Batch.Sample.choices,
+        default=str(Batch.Sample.NONE),
+        help_text=(
+            "`first`: render one chapter of every book as a sample, then the rest. `hold`: "
+            "render the samples, and the rest of each book after somebody approves its sample."
+        ),
+    )
+    webhook = UrlField(
+        required=False, help_text="URL that gets a message when the batch has ended."
+    )
+    on_error = _errors_field(_ON_BAD_ENTRIES)
+    closed = StrictBooleanField(
+        default=False,
+        help_text=(
+            "True: no more entries and files will be added. The batch ends when all its books "
+            "have ended."
+        ),
+    )
+
+    def validate_name(self, value: str) -> str:
+        """Refuse names that no list could show."""
+        if not value.isprintable():
+            raise serializers.ValidationError("Expected one line of text.", code="not_one_line")
+        return value
+
+
+class BookBatchCreateSerializer(_BooksSerializer):
+    """A batch in JSON; the files of its entries are uploaded one by one."""
+
+    described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("entries", "ManifestEntryRequest")
+
+    entries = RowsField(
+        ManifestEntrySerializer, _NO_ENTRIES, required=False, help_text="At most 1,000 books."
+    )
+
+
+class BookBatchFormSerializer(_BooksSerializer):
+    """A batch as a form: a manifest, and files of its entries if they are few."""
+
+    manifest = serializers.FileField(
+        allow_empty_file=True,
+        max_length=255,
+        help_text="CSV with a header line, or JSONL; UTF-8; one book on each line.",
+    )
+    files = serializers.ListField(
+        child=serializers.FileField(allow_empty_file=True, max_length=255),
+        required=False,
+        help_text="The books' files, with the names that the entries use.",
+    )
+
+
+class EntriesCreateSerializer(StrictSerializer):
+    """More entries of a batch, in JSON."""
+
+    described_rules: ClassVar[Mapping[str, Any]] = unless_skipped("entries", "ManifestEntryRequest")
+
+    entries = RowsField(
+        ManifestEntrySerializer,
+        _NO_ENTRIES,
+        help_text="More entries, in the same form as when the batch is created.",
+    )
+    on_error = _errors_field(_ON_BAD_ENTRIES)
+
+
+class EntriesFormSerializer(StrictSerializer):
+    """More entries of a batch, as a manifest."""
+
+    manifest = serializers.FileField(
+        allow_empty_file=True, max_length=255, help_text="CSV with a header, or JSONL; UTF-8."
+    )
+    on_error = _errors_field(_ON_BAD_ENTRIES)
+
+
+class ApproveBooksSerializer(StrictSerializer):
+    """The samples to approve; all if none are named."""
+
+    books = ListField(
+        child=serializers.UUIDField(),
+        most=MOST_APPROVED,
+        required=False,
+        help_text="Ids of books; all books of the batch if left out.",
+    )
+
+
+class PrioritySerializer(StrictSerializer):
+    """The new priority of a batch and its books."""
+
+    priority = serializers.ChoiceField(choices=list(PRIORITIES))
+
+
+def last_part(name: str) -> str:
+    """Return the file's own name of a path in a manifest."""
+    return PurePosixPath(name.replace("\\", "/")).name

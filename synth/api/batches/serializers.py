@@ -1,30 +1,63 @@
-"""Write what answers show of batches and their items."""
+"""Find batches of texts and of books, and write what answers show of them and of their rows."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import Count, F, Sum
 from django.db.models.functions import Length
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
 
-from synth.api.jobs.serializers import JobListSerializer
+from synth.accounts.access import visible_batches
+from synth.api.books.serializers import (
+    BookProgressSerializer,
+    audio_url_of,
+    progress_of_book,
+    with_progress,
+)
+from synth.api.jobs.serializers import JobListSerializer, has_audio, priority_field
 from synth.api.option_fields import RetentionField
+from synth.batches import figures as of_books
+from synth.batches.figures import STORED, BatchFigures, error_of, stored_bytes
+from synth.batches.states import ENDED_STATES, LABELS, STATES, label_of
 from synth.jobs.eta import FIRST_SHARE, eta_of_chars
-from synth.models import PRIORITIES, Batch, RenderJob, Segment
+from synth.models import Batch, BatchEntry, RenderJob, Segment
 from synth.transitions.batches import WITH_AUDIO
+from ttsweb.http.api import ApiProblem
+from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
 
-_PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
-_COUNTS_SCHEMA = {
-    "type": "object",
-    "properties": {name: {"type": "integer"} for name in RenderJob.Status.values},
-    "required": list(RenderJob.Status.values),
+MOST_SHOWN_BOOKS = 20  # that did not become whole, in a webhook
+_MISSING = {
+    Batch.Kind.TEXTS: ("batch_not_found", "No batch that you may see has this id."),
+    Batch.Kind.BOOKS: (
+        "book_batch_not_found",
+        "No batch of books that you may see has this id.",
+    ),
 }
+
+
+def find_batch(request: Request, batch_id: uuid.UUID, kind: Batch.Kind) -> Batch:
+    """Return a batch that this user may see, or raise the 404."""
+    batches = visible_batches(request.user, kind).select_related("owner", "api_key")
+    batch = batches.filter(pk=batch_id).first()
+    if batch is None:
+        raise ApiProblem(404, *_MISSING[kind])
+    return batch
+
+
+def _numbers(names: Iterable[str]) -> dict[str, Any]:
+    """Describe an object with a whole number by each name."""
+    names = list(names)
+    properties = {name: {"type": "integer"} for name in names}
+    return {"type": "object", "properties": properties, "required": names}
+
+
+_BYTES = _numbers((*STORED, "total"))
 
 
 @dataclass
@@ -80,15 +113,34 @@ def _estimate(running: Sequence[Batch], found: dict[uuid.UUID | None, Figures]) 
         found[batch_id].eta_seconds = seconds
 
 
-class BatchSerializer(serializers.ModelSerializer[Batch]):
+def progress_of(batch: Any) -> float:
+    """Return how far a batch is, 0 to 1; the last hundredth is the making of its zip."""
+    if batch.status in WITH_AUDIO:
+        return 1.0
+    figures: Figures = batch.figures
+    share: float = figures.segments_closed / max(1, figures.segments_total)
+    return round(min(0.99, share), 3)
+
+
+class BatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
     """A batch and its progress."""
 
-    progress = serializers.SerializerMethodField()
-    counts = serializers.SerializerMethodField()
-    audio_seconds = serializers.SerializerMethodField()
-    eta_seconds = serializers.SerializerMethodField()
-    results_url = serializers.SerializerMethodField()
-    priority = serializers.SerializerMethodField()
+    # 1.0 only once the zip is there.
+    progress = ShownField(progress_of, serializers.FloatField(min_value=0, max_value=1))
+    counts = ShownField(lambda batch: dict(batch.figures.counts), _numbers(RenderJob.Status.values))
+    audio_seconds = ShownField(
+        lambda batch: round(batch.figures.audio_seconds, 3), serializers.FloatField()
+    )
+    eta_seconds = ShownField(
+        lambda batch: batch.figures.eta_seconds, serializers.FloatField(allow_null=True)
+    )
+    results_url = ShownField(
+        lambda batch: (
+            reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
+        ),
+        serializers.CharField(allow_null=True),
+    )
+    priority = priority_field()
     webhook = serializers.CharField(source="webhook_url")
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
     retention = RetentionField(source="retention_seconds", allow_null=True)
@@ -98,59 +150,17 @@ class BatchSerializer(serializers.ModelSerializer[Batch]):
     class Meta:
         model = Batch
         fields = (
-            "id",
-            "status",
-            "progress",
-            "items_total",
-            "counts",
-            "audio_seconds",
-            "eta_seconds",
-            "results_url",
-            "error_code",
-            "error_message",
-            "cancel_requested",
-            "priority",
-            "webhook",
-            "deadline",
-            "retention",
-            "expires_at",
-            "created_at",
-            "started_at",
-            "finished_at",
-            "updated_at",
-        )
+            "id", "status", "progress", "items_total", "counts", "audio_seconds", "eta_seconds",
+            "results_url", "error_code", "error_message", "cancel_requested", "priority",
+            "webhook", "deadline", "retention", "expires_at", "created_at", "started_at",
+            "finished_at", "updated_at",
+        )  # fmt: skip
         read_only_fields = fields
+        list_serializer_class = PageSerializer
 
-    @extend_schema_field(serializers.FloatField(min_value=0, max_value=1))
-    def get_progress(self, batch: Any) -> float:
-        """Return the share of segments that are closed; 1.0 only once the zip is there."""
-        return progress_of(batch)
-
-    @extend_schema_field(_COUNTS_SCHEMA)
-    def get_counts(self, batch: Any) -> dict[str, int]:
-        """Return how many items are in each state."""
-        return dict(batch.figures.counts)
-
-    @extend_schema_field(serializers.FloatField())
-    def get_audio_seconds(self, batch: Any) -> float:
-        """Return the seconds of audio of all items so far."""
-        figures: Figures = batch.figures
-        return round(figures.audio_seconds, 3)
-
-    @extend_schema_field(serializers.FloatField(allow_null=True))
-    def get_eta_seconds(self, batch: Any) -> float | None:
-        """Return the seconds that are probably left; null until that can be told."""
-        return eta_of(batch)
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_results_url(self, batch: Any) -> str | None:
-        """Return where the zip is, null until it is there."""
-        return reverse("batch-results", args=[batch.pk]) if batch.status in WITH_AUDIO else None
-
-    @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
-    def get_priority(self, batch: Batch) -> str:
-        """Return the priority's name."""
-        return _PRIORITY_NAMES[RenderJob.Priority(batch.priority)]
+    def look_up(self, rows: Sequence[Batch]) -> None:
+        """Count what the figures of batches are made of, where that is not done."""
+        with_figures([batch for batch in rows if not hasattr(batch, "figures")])
 
 
 class BatchItemSerializer(JobListSerializer):
@@ -161,18 +171,235 @@ class BatchItemSerializer(JobListSerializer):
         read_only_fields = fields
 
 
-def progress_of(batch: Any) -> float:
-    """Return how far a batch is, 0 to 1; the last hundredth is the making of its zip."""
-    if batch.status in WITH_AUDIO:
-        return 1.0
-    figures: Figures = batch.figures
-    share: float = figures.segments_closed / max(1, figures.segments_total)
-    return round(min(0.99, share), 3)
+class BatchProgressSerializer(serializers.Serializer[Any]):
+    """The progress of a batch."""
+
+    share = serializers.FloatField(min_value=0, max_value=1)
+    books_total = serializers.IntegerField()
+    books_ended = serializers.IntegerField()
+    segments_total = serializers.IntegerField(help_text="Segments of the books that were started.")
+    segments_done = serializers.IntegerField()
+    segments_failed = serializers.IntegerField()
+    takes_rendered = serializers.IntegerField(
+        help_text="Takes that were rendered, samples included."
+    )
+    takes_reused = serializers.IntegerField(help_text="Takes that existed already and were reused.")
+    audio_seconds = serializers.FloatField(help_text="Seconds of audio that the books have now.")
+    expected_seconds = serializers.FloatField(
+        help_text="Seconds of audio expected for all planned books."
+    )
+    real_time_factor = serializers.FloatField(
+        allow_null=True, help_text="Seconds of audio rendered per second since the first job began."
+    )
+    eta_seconds = serializers.IntegerField(
+        allow_null=True,
+        help_text=(
+            "Estimated seconds until all planned books are done; null if no estimate is "
+            "possible, or if the batch waits for a person."
+        ),
+    )
 
 
-def eta_of(batch: Any) -> int | None:
-    """Return the seconds that a running batch has before it; None where nobody knows.
+class SkippedSerializer(serializers.Serializer[Any]):
+    """An entry that was refused, and the reason."""
 
-    The zip is left out: it holds files that are there already.
-    """
-    return batch.figures.eta_seconds  # type: ignore[no-any-return]  # set by `with_figures`
+    index = serializers.IntegerField()
+    line = serializers.IntegerField(allow_null=True)
+    attr = serializers.CharField(allow_null=True)
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class _ReportedSerializer(serializers.Serializer[Any]):
+    audio_seconds = serializers.FloatField()
+    segments = serializers.IntegerField()
+    segments_failed = serializers.IntegerField()
+    takes_rendered = serializers.IntegerField()
+    takes_reused = serializers.IntegerField()
+    retakes = serializers.IntegerField()
+    files = serializers.IntegerField()
+    bytes = ShownField(dict, _BYTES)
+
+
+class BookBatchTotalsSerializer(_ReportedSerializer):
+    """The totals of a batch that has ended."""
+
+    books = serializers.IntegerField()
+    states = ShownField(dict, _numbers(STATES))
+
+
+class ReportedBookSerializer(_ReportedSerializer):
+    """What became of one book of a batch that has ended."""
+
+    index = serializers.IntegerField()
+    file = serializers.CharField()
+    book = serializers.UUIDField(allow_null=True)
+    title = serializers.CharField()
+    status = serializers.ChoiceField(choices=STATES)
+    real_time_factor = serializers.FloatField(allow_null=True)
+    error_code = serializers.CharField()
+    error_message = serializers.CharField()
+
+
+class ReportSerializer(serializers.Serializer[Any]):
+    """The summary of a batch that has ended, as it was written then."""
+
+    totals = ShownField(lambda report: report["totals"], BookBatchTotalsSerializer())
+    books = ShownField(lambda report: report["books"], ReportedBookSerializer(many=True))
+    skipped = SkippedSerializer(many=True, required=False)
+
+
+def _progress_of_books(batch: Any) -> dict[str, Any]:
+    """Return how far the batch is."""
+    figures: BatchFigures = batch.figures
+    has_ended = batch.ended_at is not None
+    return {
+        "share": 1.0 if has_ended else round(min(0.99, figures.share), 3),
+        "books_total": sum(figures.states.values()),
+        "books_ended": sum(figures.states[state] for state in ENDED_STATES),
+        "segments_total": figures.segments_total,
+        "segments_done": figures.segments_done,
+        "segments_failed": figures.segments_failed,
+        "takes_rendered": figures.takes_rendered,
+        "takes_reused": figures.takes_reused,
+        "audio_seconds": round(figures.audio_seconds, 3),
+        "expected_seconds": round(figures.expected_seconds, 1),
+        "real_time_factor": figures.real_time_factor,
+        "eta_seconds": None if has_ended else figures.eta_seconds,
+    }
+
+
+class BookBatchSerializer(LookUpMixin, serializers.ModelSerializer[Batch]):
+    """A batch of books and its progress."""
+
+    status = ShownField(
+        lambda batch: label_of(batch, batch.figures.states), serializers.ChoiceField(choices=LABELS)
+    )
+    priority = priority_field()
+    webhook = serializers.CharField(source="webhook_url")
+    defaults = serializers.DictField()
+    counts = ShownField(lambda batch: dict(batch.figures.states), _numbers(STATES))
+    progress = ShownField(_progress_of_books, BatchProgressSerializer())
+    # Of uploads and files; the takes' are in the summary and the entries.
+    stored_bytes = ShownField(
+        lambda batch: {name: getattr(batch.figures, name) for name in STORED[:3]},
+        _numbers(STORED[:3]),
+    )
+    skipped = ShownField(
+        lambda batch: list(batch.report.get("skipped", [])), SkippedSerializer(many=True)
+    )
+    summary = ShownField(
+        lambda batch: batch.report.get("totals"), BookBatchTotalsSerializer(allow_null=True)
+    )
+
+    class Meta:
+        model = Batch
+        fields = (
+            "id", "name", "status", "sample", "priority", "webhook", "defaults", "counts",
+            "progress", "stored_bytes", "skipped", "summary", "closed_at", "approved_at",
+            "paused_at", "cancelled_at", "ended_at", "created_at", "updated_at",
+        )  # fmt: skip
+        read_only_fields = fields
+        list_serializer_class = PageSerializer
+
+    def look_up(self, rows: Sequence[Batch]) -> None:
+        """Count what the figures of batches are made of, where that is not done."""
+        of_books.with_figures([batch for batch in rows if not hasattr(batch, "figures")])
+
+
+class SampleSerializer(serializers.Serializer[Any]):
+    """The sample of a book."""
+
+    job = serializers.UUIDField(allow_null=True, help_text="Null if the book was deleted.")
+    status = serializers.CharField()
+    chapter = serializers.CharField(help_text="Title of the chapter.")
+    audio_url = serializers.CharField(allow_null=True)
+    error_code = serializers.CharField()
+    error_message = serializers.CharField()
+
+
+def _title_of(entry: BatchEntry) -> str:
+    """Return a book's title, or the file's name until it is known."""
+    said = entry.metadata.get("title")
+    return str(said or entry.book or entry.filename)
+
+
+def _sample_of(entry: BatchEntry) -> dict[str, Any] | None:
+    """Return the sample of a book, None where none was begun."""
+    book = entry.book
+    sample = book.started.get("sample") if book is not None else None
+    job = book.sample_job if book is not None else None
+    if book is None or (sample is None and job is None):
+        return None
+    is_there = job is not None and has_audio(job)
+    return {
+        "job": str(job.pk) if job is not None else None,
+        "status": job.status if job is not None else "deleted",
+        "chapter": (sample or {}).get("title", ""),
+        "audio_url": reverse("book-sample", args=[book.pk]) if is_there else None,
+        "error_code": job.error_code if job is not None else "",
+        "error_message": job.error_message if job is not None else "",
+    }
+
+
+class BookBatchEntrySerializer(LookUpMixin, serializers.ModelSerializer[BatchEntry]):
+    """An entry of a batch: its line in the manifest, and the progress of its book."""
+
+    file = serializers.CharField(source="filename")
+    state = ShownField(lambda entry: str(entry.state), serializers.ChoiceField(choices=STATES))
+    options = serializers.DictField(help_text="The options that differ from the defaults.")
+    metadata = serializers.DictField()
+    book = serializers.UUIDField(source="book_id", allow_null=True)
+    title = ShownField(
+        _title_of, help_text="Return the book's title, or the file's name until it is known."
+    )
+    sample = ShownField(_sample_of, SampleSerializer(allow_null=True))
+    plan = ShownField(
+        lambda entry: (entry.book.figures or None) if entry.book is not None else None,
+        {"type": "object", "nullable": True, "additionalProperties": {}},
+    )
+    progress = ShownField(
+        lambda entry: progress_of_book(entry.book) if entry.book is not None else None,
+        BookProgressSerializer(allow_null=True),
+    )
+    stored_bytes = ShownField(lambda entry: dict(entry.stored), _BYTES)
+    audio_url = ShownField(
+        lambda entry: audio_url_of(entry.book) if entry.book is not None else None,
+        serializers.CharField(allow_null=True),
+    )
+    waits_for = ShownField(
+        lambda entry: str(entry.error_message) if entry.state in ("waiting", "sampled") else "",
+        help_text="Return why a planned book waits longer than its turn; empty if it does not.",
+    )
+    error_code = ShownField(
+        lambda entry: error_of(entry)[0],
+        help_text="Return the code of the book's error; empty without one.",
+    )
+    error_message = ShownField(
+        lambda entry: error_of(entry)[1], help_text="Return the sentence that explains the error."
+    )
+
+    class Meta:
+        model = BatchEntry
+        fields = (
+            "index", "file", "state", "options", "metadata", "book", "title", "sample", "plan",
+            "progress", "stored_bytes", "audio_url", "waits_for", "error_code", "error_message",
+        )  # fmt: skip
+        read_only_fields = fields
+        list_serializer_class = PageSerializer
+
+    def look_up(self, rows: Sequence[BatchEntry]) -> None:
+        """Find how far the books of entries are, and what is stored of them."""
+        with_progress([entry.book for entry in rows if entry.book is not None])
+        stored = stored_bytes(rows)
+        for entry in rows:
+            entry.stored = stored[entry.pk]  # type: ignore[attr-defined]  # as an annotation would be
+
+
+def webhook_data(batch: Batch) -> dict[str, Any]:
+    """Return what a message says of a batch that has ended: its totals, and what is not whole."""
+    data = dict(BookBatchSerializer(batch).data)
+    books = [one for one in batch.report.get("books", []) if one["status"] != "succeeded"]
+    shown = ("index", "file", "book", "title", "status", "error_code", "error_message")
+    data["not_whole"] = [{name: one[name] for name in shown} for one in books[:MOST_SHOWN_BOOKS]]
+    return data

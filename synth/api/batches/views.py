@@ -1,8 +1,9 @@
-"""Serve batches over REST."""
+"""Serve batches of texts and of books over REST."""
 
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -10,7 +11,7 @@ from django.db.models.functions import Left
 from django.http import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,45 +19,81 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_batches, visible_jobs
 from synth.api.accounts.authentication import key_of
-from synth.api.batches.finding import find_batch
 from synth.api.batches.reading import (
     BatchJSONParser,
     JsonLinesParser,
     JsonlParser,
     digest_of_batch,
-    read_batch,
+    read_books,
+    read_more_books,
+    read_texts,
     rejected,
 )
 from synth.api.batches.requests import (
     ONLY_OF_LINES,
+    SKIP,
+    ApproveBooksSerializer,
     BatchCreateSerializer,
     BatchDefaultsSerializer,
     BatchFormSerializer,
     BatchOptionsSerializer,
+    BookBatchCreateSerializer,
+    BookBatchFormSerializer,
+    EntriesCreateSerializer,
+    EntriesFormSerializer,
+    PrioritySerializer,
 )
-from synth.api.batches.serializers import BatchItemSerializer, BatchSerializer, with_figures
-from synth.api.jobs.filters import STATUSES
+from synth.api.batches.serializers import (
+    BatchItemSerializer,
+    BatchSerializer,
+    BookBatchEntrySerializer,
+    BookBatchSerializer,
+    ReportSerializer,
+    find_batch,
+)
+from synth.api.books.options import BookFilesMixin
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, read_idempotency_key
+from synth.api.jobs.serializers import STATUSES
 from synth.batches import actions
+from synth.batches.books import add_entries, digest_of, make_batch
+from synth.batches.states import STATES, with_state
 from synth.batches.texts import BatchRejectedError, submit_batch
-from synth.models import ApiKey, Batch, Export, RenderJob
+from synth.batches.uploads import upload_to_batch
+from synth.models import ApiKey, Batch, BatchEntry, Export, RenderJob
 from synth.transitions.batches import WITH_AUDIO
+from synth.transitions.book_batches import close_batch
 from ttsweb.http.api import ApiProblem, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (
     RANGE,
+    ListView,
     Noun,
-    WaitSerializer,
     accepted_headers,
     file_responses,
+    list_rows,
     send_stored,
     without_file,
 )
-from ttsweb.http.pagination import ItemCursorPagination
-from ttsweb.http.query_filters import check_list_query, moment_filter, names_filter, read_condition
+from ttsweb.http.pagination import IndexCursorPagination, ItemCursorPagination
+from ttsweb.http.parsers import BoundedJSONParser
+from ttsweb.http.query_filters import moment_filter, names_filter
 from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
+
+_JOBS = (ApiKey.Scope.JOBS,)
+_POLLED = (
+    "Return a batch.\n\nWith `wait`, the answer comes when the batch has ended or the wait is over."
+)
+
+
+def _is_open(batch: Batch) -> bool:
+    return batch.ended_at is None
+
+
+_find_texts = partial(find_batch, kind=Batch.Kind.TEXTS)
+_find_books = partial(find_batch, kind=Batch.Kind.BOOKS)
+BATCH = Noun("batch", BatchSerializer, _find_texts, _is_open)
+BOOK_BATCH = Noun("book-batch", BookBatchSerializer, _find_books, _is_open)
 
 
 class BatchFilterSerializer(serializers.Serializer[Any]):
@@ -80,33 +117,22 @@ class ItemFilterSerializer(serializers.Serializer[Any]):
         return Q(custom_id=value)
 
 
-class BatchesView(generics.ListAPIView[Batch]):
-    """All batches of the user."""
+class EntryFilterSerializer(serializers.Serializer[Any]):
+    """The filters of a batch's entries, as a condition."""
 
-    write_scopes = (ApiKey.Scope.JOBS,)
+    state = names_filter(STATES, "One or more states, separated by commas.")
+
+
+class BatchesView(ListView[Batch]):
+    write_scopes = _JOBS
     serializer_class = BatchSerializer
+    filters = BatchFilterSerializer
     parser_classes = (BatchJSONParser, MultiPartParser, JsonLinesParser, JsonlParser)
 
-    def get_queryset(self) -> QuerySet[Batch]:
-        """Return the batches that the query's filters let through."""
-        if getattr(self, "swagger_fake_view", False):
-            return Batch.objects.none()
-        condition = read_condition(self.request, BatchFilterSerializer)
-        return visible_batches(self.request.user, Batch.Kind.TEXTS).filter(condition)
+    def rows(self) -> QuerySet[Batch]:
+        return visible_batches(self.request.user, Batch.Kind.TEXTS)
 
-    def paginate_queryset(self, queryset: Any) -> Any:
-        """Return a page of batches with their figures."""
-        return with_figures(super().paginate_queryset(queryset) or [])
-
-    @extend_schema(
-        operation_id="list_batches",
-        parameters=[BatchFilterSerializer],
-        responses={200: BatchSerializer(many=True), **problems(400, 401)},
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List batches, newest first."""
-        check_list_query(request, BatchFilterSerializer)
-        return super().get(request, *args, **kwargs)
+    get = list_rows("list_batches", "List batches, newest first.", BatchSerializer, filters=filters)
 
     @extend_schema(
         operation_id="create_batch",
@@ -139,12 +165,12 @@ class BatchesView(generics.ListAPIView[Batch]):
         """
         key = read_idempotency_key(request)
         try:
-            order = read_batch(request)
+            asked = read_texts(request)
             batch, is_new = submit_batch(
-                order.entries,
-                order.options,
+                asked.entries,
+                asked.text_options,
                 owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
-                skip_bad=order.skip_bad,
+                skip_bad=asked.attrs["on_error"] == SKIP,
                 api_key=key_of(request),
                 idempotency_key=key,
                 body_digest=digest_of_batch(request) if key else "",
@@ -155,60 +181,38 @@ class BatchesView(generics.ListAPIView[Batch]):
 
 
 class BatchView(APIView):
-    """One batch."""
+    write_scopes = _JOBS
 
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="get_batch",
-        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
-        responses={200: BatchSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    get = BATCH.getter("get_batch", _POLLED, may_wait=True)
+    delete = BATCH.deleter(
+        "delete_batch",
+        "Delete a batch in any state, with its items and all files.",
+        actions.delete,
     )
-    def get(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Return a batch.
-
-        With `wait`, the answer comes when the batch has ended or the wait is over.
-        """
-        return BATCH.poll(request, batch_id)
-
-    @extend_schema(operation_id="delete_batch", responses={204: None, **problems(400, 401, 404)})
-    def delete(self, request: Request, batch_id: uuid.UUID) -> Response:
-        """Delete a batch in any state, with its items and all files."""
-        check_query(request, ())
-        actions.delete(_find(request, batch_id))
-        return Response(status=204)
 
 
-class BatchItemsView(generics.ListAPIView[RenderJob]):
-    """The items of a batch."""
-
+class BatchItemsView(ListView[RenderJob]):
     serializer_class = BatchItemSerializer
     pagination_class = ItemCursorPagination
+    filters = ItemFilterSerializer
 
-    def get_queryset(self) -> QuerySet[RenderJob]:
-        """Return the items that the query's filters let through."""
-        if getattr(self, "swagger_fake_view", False):
-            return RenderJob.objects.none()
-        batch = _find(self.request, self.kwargs["batch_id"])
-        condition = read_condition(self.request, ItemFilterSerializer)
-        items = visible_jobs(self.request.user).filter(condition, batch=batch)
+    def rows(self) -> QuerySet[RenderJob]:
+        batch = _find_texts(self.request, self.kwargs["batch_id"])
+        items = visible_jobs(self.request.user).filter(batch=batch)
         items = items.annotate(text_start=Left("text", 200))
         return items.prefetch_related("voices__version__voice").defer("text")
 
-    @extend_schema(
-        operation_id="list_batch_items",
-        parameters=[ItemFilterSerializer, *CONDITIONAL_PARAMETERS],
-        responses={200: BatchItemSerializer(many=True), **UNCHANGED, **problems(400, 401, 404)},
+    get = list_rows(
+        "list_batch_items",
+        "List the items in their order. Each item is a job; `/jobs/{id}` returns its details.",
+        BatchItemSerializer,
+        404,
+        filters=filters,
+        is_conditional=True,
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the items in their order. Each item is a job; `/jobs/{id}` returns its details."""
-        check_list_query(request, ItemFilterSerializer)
-        return conditional(request, super().get(request, *args, **kwargs))
 
 
 class BatchResultsView(APIView):
-    """The zip of a batch."""
-
     @extend_schema(
         operation_id="get_batch_results",
         parameters=[RANGE],
@@ -217,7 +221,7 @@ class BatchResultsView(APIView):
     def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
         """Return one zip with each item's audio file and a manifest, or a byte range of it."""
         check_query(request, ())
-        batch = _find(request, batch_id)
+        batch = _find_texts(request, batch_id)
         export = Export.objects.filter(batch=batch, status=Export.Status.DONE).first()
         if batch.status not in WITH_AUDIO or export is None:
             if batch.ended_at is None:
@@ -240,12 +244,128 @@ class BatchResultsView(APIView):
         return send_stored(request, stored, "results_gone", gone)
 
 
-def _find(request: Request, batch_id: uuid.UUID) -> Batch:
-    """Return a batch that this user may see, with its figures, or raise the 404."""
-    return with_figures([find_batch(request, batch_id, Batch.Kind.TEXTS)])[0]
+class BookBatchesView(BookFilesMixin, ListView[Batch]):
+    write_scopes = _JOBS
+    serializer_class = BookBatchSerializer
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+
+    def rows(self) -> QuerySet[Batch]:
+        batches = visible_batches(self.request.user, Batch.Kind.BOOKS)
+        return batches.select_related("owner", "api_key")
+
+    get = list_rows(
+        "list_book_batches", "List batches of books, newest first.", BookBatchSerializer
+    )
+
+    @extend_schema(
+        operation_id="create_book_batch",
+        request={
+            "application/json": BookBatchCreateSerializer,
+            "multipart/form-data": BookBatchFormSerializer,
+        },
+        parameters=[IDEMPOTENCY_PARAMETER, *accepted_headers(200, 201)],
+        responses={
+            202: BookBatchSerializer,
+            200: BookBatchSerializer,
+            **problems(400, 401, 404, 409, 413, 415, 422),
+        },
+    )
+    def post(self, request: Request) -> Response:
+        """Create a batch of books from a manifest; send files with it, or each by `POST /books`.
+
+        The same Idempotency-Key and body return the batch that was made first, and add the
+        files that it lacks.
+        """
+        check_query(request, ())
+        key = read_idempotency_key(request)
+        asked = read_books(request)
+        batch, is_new = make_batch(
+            asked.attrs,
+            asked.entries,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            api_key=key_of(request),
+            idempotency_key=key,
+            body_digest=digest_of(asked.attrs, asked.entries, asked.file_names) if key else "",
+            files=asked.file_names,
+        )
+        is_new |= upload_to_batch(batch, asked.files, owner=batch.owner, api_key=key_of(request))
+        if asked.attrs["closed"]:
+            close_batch(batch.pk)
+        return BOOK_BATCH.answer(request, batch.pk, status=202 if is_new else 200)
 
 
-BATCH = Noun("batch", BatchSerializer, _find, lambda batch: batch.ended_at is None)
+class BookBatchView(APIView):
+    write_scopes = _JOBS
+
+    get = BOOK_BATCH.getter("get_book_batch", _POLLED, may_wait=True)
+    delete = BOOK_BATCH.deleter(
+        "delete_book_batch",
+        "Delete a batch in any state, with its books, their jobs and all files.",
+        actions.delete,
+    )
+
+
+class BookBatchEntriesView(ListView[BatchEntry]):
+    write_scopes = _JOBS
+    serializer_class = BookBatchEntrySerializer
+    pagination_class = IndexCursorPagination
+    parser_classes = (BoundedJSONParser, MultiPartParser)
+    filters = EntryFilterSerializer
+
+    def rows(self) -> QuerySet[BatchEntry]:
+        batch = _find_books(self.request, self.kwargs["batch_id"])
+        entries = with_state(BatchEntry.objects.filter(batch=batch))
+        return entries.select_related("book__job", "book__sample_job")
+
+    get = list_rows(
+        "list_book_batch_entries",
+        "List the entries in their order, each with its sample and the progress of its book.",
+        BookBatchEntrySerializer,
+        404,
+        filters=filters,
+    )
+
+    @extend_schema(
+        operation_id="add_book_batch_entries",
+        request={
+            "application/json": EntriesCreateSerializer,
+            "multipart/form-data": EntriesFormSerializer,
+        },
+        responses={200: BookBatchSerializer, **problems(400, 401, 404, 409, 413, 415)},
+    )
+    def post(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Add entries to an open batch. With `reject`, all are added or none."""
+        check_query(request, ())
+        batch = _find_books(request, batch_id)
+        asked = read_more_books(request)
+        add_entries(
+            batch,
+            asked.entries,
+            owner=request.user,  # type: ignore[arg-type]  # permission: never anonymous
+            on_error=asked.attrs["on_error"],
+        )
+        return BOOK_BATCH.shown(request, batch_id)
+
+
+class BookBatchReportView(APIView):
+    @extend_schema(
+        operation_id="get_book_batch_report",
+        responses={200: ReportSerializer, **problems(400, 401, 404, 409)},
+    )
+    def get(self, request: Request, batch_id: uuid.UUID) -> Response:
+        """Return the report of a batch that has ended, book by book."""
+        check_query(request, ())
+        batch = _find_books(request, batch_id)
+        if batch.ended_at is None:
+            raise ApiProblem(
+                409,
+                "book_batch_not_ended",
+                "The batch has not ended yet; GET its `entries` for the progress of each book.",
+                retry_after=POLL_SECONDS,
+            )
+        return Response(ReportSerializer(batch.report).data)
+
+
 BATCH_ACTIONS = {
     "cancel": BATCH.action(
         "cancel_batch",
@@ -258,5 +378,48 @@ BATCH_ACTIONS = {
         lambda request, batch, _: actions.retry(batch, api_key=key_of(request)),
         409,
         is_accepted=True,
+    ),
+}
+BOOK_BATCH_ACTIONS = {
+    "close": BOOK_BATCH.action(
+        "close_book_batch",
+        "Close a batch, so that it takes no more entries and files.\n\n"
+        "It ends when all its books have ended.",
+        lambda request, batch, _: close_batch(batch.pk),
+    ),
+    "pause": BOOK_BATCH.action(
+        "pause_book_batch",
+        "Pause a batch; a batch that has ended or is paused already is not changed.",
+        lambda request, batch, _: actions.pause(batch),
+    ),
+    "resume": BOOK_BATCH.action(
+        "resume_book_batch",
+        "Resume a paused batch; books that were paused on their own stay paused.",
+        lambda request, batch, _: actions.resume(batch),
+    ),
+    "cancel": BOOK_BATCH.action(
+        "cancel_book_batch",
+        "Cancel the unfinished books of a batch; rendered audio is kept for a retry.",
+        lambda request, batch, _: actions.cancel(batch),
+    ),
+    "retry": BOOK_BATCH.action(
+        "retry_book_batch",
+        "Queue failed and cancelled books again; a batch that had ended runs again.",
+        lambda request, batch, _: actions.retry(batch, api_key=key_of(request)),
+        *(409, 429),
+        is_accepted=True,
+    ),
+    "approve": BOOK_BATCH.action(
+        "approve_book_batch",
+        "Approve samples, so that the rest of their books is rendered.",
+        lambda request, batch, asked: actions.approve(batch, asked.get("books")),
+        409,
+        body=ApproveBooksSerializer,
+    ),
+    "priority": BOOK_BATCH.action(
+        "prioritise_book_batch",
+        "Change the priority of a batch and of its unfinished books.",
+        lambda request, batch, asked: actions.reprioritise(batch, asked["priority"]),
+        body=PrioritySerializer,
     ),
 }

@@ -11,8 +11,7 @@ from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 
 from synth.api.fields import StrictNumberField
-from synth.api.option_fields import StrictBooleanField
-from synth.audiobooks.file_options import (
+from synth.audiobooks.files import (
     FORMATS,
     LEAST_MINUTES,
     MADE,
@@ -22,13 +21,15 @@ from synth.audiobooks.file_options import (
     PRESETS,
     SAMPLE_MINUTES,
     TAKES,
+    name_of,
+    shown_options,
 )
-from synth.audiobooks.files import name_of, shown_options
 from synth.formats import CHAPTER_FORMATS, MAX_BIT_RATE, MIN_BIT_RATE, SAMPLE_RATES
+from synth.jobs.options import LOUDNESS
 from synth.models import BookFile, BookSource
 from synth.models.books import file_kinds
-from synth.options.job_options import LOUDNESS
 from ttsweb.http.api import StrictSerializer
+from ttsweb.http.fields import ShownField, StrictBooleanField
 
 _MAKING = (
     "Bit rates and sample rates are null if the format's defaults are used; `chapter` is "
@@ -151,24 +152,10 @@ class BookFileListSerializer(serializers.ModelSerializer[BookFile]):
     class Meta:
         model = BookFile
         fields: tuple[str, ...] = (
-            "id",
-            "kind",
-            "options",
-            "status",
-            "is_partial",
-            "is_current",
-            "filename",
-            "content_type",
-            "size_bytes",
-            "sha256",
-            "duration_seconds",
-            "content_url",
-            "plot_url",
-            "error_code",
-            "error_message",
-            "created_at",
-            "finished_at",
-        )
+            "id", "kind", "options", "status", "is_partial", "is_current", "filename",
+            "content_type", "size_bytes", "sha256", "duration_seconds", "content_url", "plot_url",
+            "error_code", "error_message", "created_at", "finished_at",
+        )  # fmt: skip
         read_only_fields = fields
 
     def get_filename(self, row: BookFile) -> str:
@@ -273,16 +260,8 @@ class BookFileReportSerializer(serializers.Serializer[Any]):
 class BookFileSerializer(BookFileListSerializer):
     """A file of a book, with its measured values."""
 
-    report = serializers.SerializerMethodField()
+    report = ShownField(lambda row: row.report or None, BookFileReportSerializer(allow_null=True))
 
     class Meta(BookFileListSerializer.Meta):
         fields = (*BookFileListSerializer.Meta.fields, "report")
         read_only_fields = fields
-
-    @extend_schema_field(BookFileReportSerializer(allow_null=True))
-    def get_report(self, row: BookFile) -> dict[str, Any] | None:
-        """Return what was measured, null until the file is there."""
-        return row.report or None
-
-
-__all__ = ["BookFileListSerializer", "BookFileRequestSerializer", "BookFileSerializer"]

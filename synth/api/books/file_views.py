@@ -126,8 +126,6 @@ _OPEN = (BookFile.Status.QUEUED, BookFile.Status.CLAIMED)
 
 
 class BookFilesView(ListView[BookFile]):
-    """All files of a book, beside its job's."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BookFileListSerializer
 
@@ -191,8 +189,6 @@ class BookFilesView(ListView[BookFile]):
 
 
 class BookFileView(APIView):
-    """One file of a book."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
@@ -220,8 +216,6 @@ class BookFileView(APIView):
 
 
 class BookFileContentView(APIView):
-    """The bytes of a file of a book."""
-
     @extend_schema(
         operation_id="get_book_file_content",
         parameters=[RANGE],
@@ -235,8 +229,6 @@ class BookFileContentView(APIView):
 
 
 class BookFilePlotView(APIView):
-    """The picture of a file's report."""
-
     @extend_schema(
         operation_id="get_book_file_plot",
         parameters=CONDITIONAL_PARAMETERS,

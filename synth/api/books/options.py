@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
+from django.http import HttpRequest
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
+from rest_framework.request import Request
 
-from synth.api.books.cast_fields import CREDITS, CastingField, CreditsField
-from synth.api.books.metadata_fields import MetadataField
+from synth.api.books.fields import CREDITS, CastingField, CreditsField, MetadataField
 from synth.api.fields import StrictNumberField, StrictTextField
 from synth.api.jobs.requests import OptionsSerializer
-from synth.api.option_fields import BookPausesField, SpeakersField, StrictBooleanField
-from synth.audiobooks.file_options import ONE_FILE, PRESETS, check_loudness
+from synth.api.option_fields import BookPausesField, SpeakersField
+from synth.audiobooks.files import ONE_FILE, PRESETS, check_loudness
 from synth.books.rules import AltTexts, Notes, SpeakerNames, Tables
 from synth.formats import BOOK_FORMATS
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import PRIORITIES
 from synth.text.pauses import BOOK_PAUSE_NAMES, MAX_PAUSE_MS
 from ttsweb.http.api import StrictSerializer
 from ttsweb.http.body_limit import LimitHandler
+from ttsweb.http.fields import StrictBooleanField
+from ttsweb.refusals import SubmitRejectedError
 
 # A book is not heard while it is rendered, and its deadline is the job's, once that is there.
 NOT_OF_BOOKS = ("live", "deadline")
@@ -209,7 +212,6 @@ class BookLimitHandler(LimitHandler):
     code = "book_too_large"
 
     def max_bytes(self) -> int:
-        """Return how many bytes a book may have."""
         limit: int = settings.MAX_BOOK_BYTES
         return limit
 
@@ -219,3 +221,17 @@ class BookLimitHandler(LimitHandler):
             f"The book is too large: at most {settings.MAX_BOOK_BYTES} bytes are allowed. "
             "TTS_MAX_BOOK_BYTES sets the limit."
         )
+
+
+class BookFilesMixin:
+    """Take files as large as a book may be; elsewhere they are clips, which are smaller."""
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """Return the request with the handlers that count a book's bytes."""
+        request.upload_handlers = [
+            BookLimitHandler(request),
+            MemoryFileUploadHandler(request),
+            TemporaryFileUploadHandler(request),
+        ]
+        found: Request = super().initialize_request(request, *args, **kwargs)  # type: ignore[misc]  # APIView's
+        return found

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Q, Sum
 from django.urls import reverse
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.api.books.cast_fields import CastingField
-from synth.api.books.metadata_fields import MetadataSerializer
+from synth.api.books.fields import CastingField, MetadataSerializer
 from synth.api.jobs.serializers import JobVoiceSerializer, has_audio, progress_of
-from synth.audiobooks.metadata import authors_of
+from synth.audiobooks.plans import authors_of
 from synth.jobs.eta import etas
 from synth.models import BookSource, Chapter, RenderJob, Segment
-from synth.transitions import UNFINISHED
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.query_filters import id_filter, ids_filter, names_filter
 
 PAUSED = "paused"
 STATUSES = (
@@ -108,125 +108,98 @@ class BookFiguresSerializer(serializers.Serializer[Any]):
     warnings = serializers.IntegerField()
 
 
-class BookSerializer(serializers.ModelSerializer[BookSource]):
+def status_of(book: BookSource) -> str:
+    """Return the state of a book's import or, once it was started, of its job."""
+    if book.job is None:
+        return str(book.state)
+    is_paused = book.job.paused_at is not None and book.job.status in UNFINISHED
+    return PAUSED if is_paused else str(book.job.status)
+
+
+def progress_of_book(book: Any) -> dict[str, Any] | None:
+    """Return how far a book's job is, None before it was started."""
+    job: RenderJob | None = book.job
+    if job is None:
+        return None
+    found: Progress = book.progress
+    counts = {name: getattr(found if hasattr(found, name) else job, name) for name in _COUNTS}
+    return {
+        "share": progress_of(job),
+        **counts,
+        "audio_seconds": found.audio_seconds,
+        "real_time_factor": _real_time_factor_now(job, found.audio_seconds),
+        "eta_seconds": found.eta_seconds,
+    }
+
+
+def audio_url_of(book: BookSource) -> str | None:
+    """Return where a book's file is, None until it is there."""
+    is_there = book.job is not None and has_audio(book.job)
+    return reverse("book-audio", args=[book.pk]) if is_there else None
+
+
+def _real_time_factor_now(job: RenderJob, seconds: float) -> float | None:
+    """Return the seconds of audio per second of work, also while the job goes on."""
+    if job.started_at is None or not job.takes_rendered:
+        return None
+    elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
+    return round(seconds / elapsed, 3) if elapsed > 0 else None
+
+
+class BookSerializer(LookUpMixin, serializers.ModelSerializer[BookSource]):
     """A book and its progress."""
 
-    status = serializers.SerializerMethodField()
+    status = ShownField(status_of, serializers.ChoiceField(choices=STATUSES))
     job = serializers.UUIDField(source="job_id", allow_null=True)
-    title = serializers.SerializerMethodField()
-    authors = serializers.SerializerMethodField()
-    plan = serializers.SerializerMethodField()
-    progress = serializers.SerializerMethodField()
+    title = ShownField(
+        lambda book: str(book.metadata.get("title") or book.title),
+        help_text="Return the title that users set or the file has; empty if there is none yet.",
+    )
+    authors = ShownField(authors_of, serializers.ListField(child=serializers.CharField()))
+    plan = ShownField(lambda book: book.figures or None, BookFiguresSerializer(allow_null=True))
+    progress = ShownField(progress_of_book, BookProgressSerializer(allow_null=True))
     options = serializers.DictField(help_text="The voices of the job, as requested.")
     policies = serializers.DictField(child=serializers.CharField())
     casting = CastingField(help_text="The voices besides the narrator, as requested.")
     opening_credits = serializers.CharField(source="production.opening_credits", default="")
     closing_credits = serializers.CharField(source="production.closing_credits", default="")
-    voices = serializers.SerializerMethodField()
-    metadata = serializers.SerializerMethodField()
-    cover_url = serializers.SerializerMethodField()
-    audio_url = serializers.SerializerMethodField()
-    error_code = serializers.SerializerMethodField()
-    error_message = serializers.SerializerMethodField()
+    voices = ShownField(
+        lambda book: (
+            [] if book.job is None else JobVoiceSerializer(book.job.voices, many=True).data
+        ),
+        JobVoiceSerializer(many=True),
+    )
+    metadata = ShownField(lambda book: dict(book.metadata), MetadataSerializer())
+    cover_url = ShownField(
+        lambda book: reverse("book-cover", args=[book.pk]) if book.cover_key else None,
+        serializers.CharField(allow_null=True),
+    )
+    audio_url = ShownField(audio_url_of, serializers.CharField(allow_null=True))
+    error_code = ShownField(
+        lambda book: book.error_code if book.job is None else book.job.error_code,
+        help_text=(
+            "Return the code of an error in its import, its start or its job; empty without one."
+        ),
+    )
+    error_message = ShownField(
+        lambda book: book.error_message if book.job is None else book.job.error_message,
+        help_text="Return the sentence that explains the error.",
+    )
 
     class Meta:
         model = BookSource
+        list_serializer_class = PageSerializer
         fields = (
-            "id",
-            "status",
-            "job",
-            "title",
-            "authors",
-            "language",
-            "filename",
-            "size_bytes",
-            "sha256",
-            "plan_number",
-            "plan",
-            "progress",
-            "options",
-            "policies",
-            "casting",
-            "opening_credits",
-            "closing_credits",
-            "voices",
-            "metadata",
-            "cover_url",
-            "start_wanted",
-            "audio_url",
-            "error_code",
-            "error_message",
-            "created_at",
-            "updated_at",
-        )
+            "id", "status", "job", "title", "authors", "language", "filename", "size_bytes",
+            "sha256", "plan_number", "plan", "progress", "options", "policies", "casting",
+            "opening_credits", "closing_credits", "voices", "metadata", "cover_url",
+            "start_wanted", "audio_url", "error_code", "error_message", "created_at", "updated_at",
+        )  # fmt: skip
         read_only_fields = fields
 
-    @extend_schema_field(serializers.ChoiceField(choices=STATUSES))
-    def get_status(self, book: BookSource) -> str:
-        """Return the state of its import or, once it was started, of its job."""
-        if book.job is None:
-            return str(book.state)
-        is_paused = book.job.paused_at is not None and book.job.status in UNFINISHED
-        return PAUSED if is_paused else str(book.job.status)
-
-    def get_title(self, book: BookSource) -> str:
-        """Return the title that users set or the file has; empty if there is none yet."""
-        return str(book.metadata.get("title") or book.title)
-
-    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
-    def get_authors(self, book: BookSource) -> list[str]:
-        """Return who wrote it, by people or its file."""
-        return authors_of(book)
-
-    @extend_schema_field(MetadataSerializer)
-    def get_metadata(self, book: BookSource) -> dict[str, Any]:
-        """Return what people say of it in place of its file."""
-        return dict(book.metadata)
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_cover_url(self, book: BookSource) -> str | None:
-        """Return where its cover is, null where it has none."""
-        return reverse("book-cover", args=[book.pk]) if book.cover_key else None
-
-    @extend_schema_field(JobVoiceSerializer(many=True))
-    def get_voices(self, book: BookSource) -> Any:
-        """Return who speaks in its job, empty before it was started."""
-        return [] if book.job is None else JobVoiceSerializer(book.job.voices, many=True).data
-
-    @extend_schema_field(BookFiguresSerializer(allow_null=True))
-    def get_plan(self, book: BookSource) -> dict[str, Any] | None:
-        """Return the counts of the plan, null until there is one."""
-        return book.figures or None
-
-    @extend_schema_field(BookProgressSerializer(allow_null=True))
-    def get_progress(self, book: Any) -> dict[str, Any] | None:
-        """Return how far its job is, null before it was started."""
-        job: RenderJob | None = book.job
-        if job is None:
-            return None
-        found: Progress = book.progress
-        counts = {name: getattr(found if hasattr(found, name) else job, name) for name in _COUNTS}
-        return {
-            "share": progress_of(job),
-            **counts,
-            "audio_seconds": found.audio_seconds,
-            "real_time_factor": _real_time_factor_now(job, found.audio_seconds),
-            "eta_seconds": found.eta_seconds,
-        }
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_audio_url(self, book: BookSource) -> str | None:
-        """Return where the file is, null until it is there."""
-        is_there = book.job is not None and has_audio(book.job)
-        return reverse("book-audio", args=[book.pk]) if is_there else None
-
-    def get_error_code(self, book: BookSource) -> str:
-        """Return the code of an error in its import, its start or its job; empty without one."""
-        return book.error_code if book.job is None else book.job.error_code
-
-    def get_error_message(self, book: BookSource) -> str:
-        """Return the sentence that explains the error."""
-        return book.error_message if book.job is None else book.job.error_message
+    def look_up(self, rows: Sequence[BookSource]) -> None:
+        """Find how far books are."""
+        with_progress(rows)
 
 
 class ChapterProofSerializer(serializers.Serializer[Any]):
@@ -264,9 +237,34 @@ class ProofSerializer(serializers.Serializer[Any]):
     chapters = ChapterProofSerializer(many=True)
 
 
-def _real_time_factor_now(job: RenderJob, seconds: float) -> float | None:
-    """Return the seconds of audio per second of work, also while the job goes on."""
-    if job.started_at is None or not job.takes_rendered:
-        return None
-    elapsed = ((job.finished_at or job.updated_at) - job.started_at).total_seconds()
-    return round(seconds / elapsed, 3) if elapsed > 0 else None
+MAX_IDS = 200
+
+
+def status_condition(names: Iterable[str]) -> Q:
+    """Return the condition for books that are in one of these states, as answers call them."""
+    found = Q(pk__in=())
+    for name in names:
+        found |= _condition(name)
+    return found
+
+
+def _condition(name: str) -> Q:
+    of_job = Q(job__status=name, job__paused_at__isnull=True)
+    if name == PAUSED:
+        return Q(job__paused_at__isnull=False, job__status__in=UNFINISHED)
+    if name in UNFINISHED:
+        return of_job
+    if name in RenderJob.Status.values:
+        of_job = Q(job__status=name)  # one that ended is no longer paused, whatever its row says
+    if name in BookSource.State.values:
+        of_import = Q(job__isnull=True, state=name)
+        return of_import | of_job if name in RenderJob.Status.values else of_import
+    return of_job
+
+
+class BookFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the list of books, as a condition on books."""
+
+    status = names_filter(STATUSES, "One or more states, separated by commas.", status_condition)
+    ids = ids_filter("books", MAX_IDS)
+    batch = id_filter("batch of books", lambda batch: Q(batch_entry__batch=batch))

@@ -6,10 +6,9 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.core.files.uploadhandler import MemoryFileUploadHandler, TemporaryFileUploadHandler
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,59 +16,46 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_books
 from synth.api.accounts.authentication import key_of
-from synth.api.books.filters import BookFilterSerializer
-from synth.api.books.metadata_fields import BookPatchSerializer
+from synth.api.books.fields import BookPatchSerializer, MetadataSerializer
 from synth.api.books.options import (
+    BookFilesMixin,
     BookFormSerializer,
-    BookLimitHandler,
     BookPausesSerializer,
     BookPrioritySerializer,
     StartSerializer,
 )
-from synth.api.books.plan_serializers import PlanPatchSerializer, PlanSerializer, plan_answer
-from synth.api.books.serializers import BookSerializer, ProofSerializer, with_progress
+from synth.api.books.serializers import (
+    BookFilterSerializer,
+    BookSerializer,
+    ProofSerializer,
+)
 from synth.api.jobs.requests import IDEMPOTENCY_PARAMETER, digest_of_body, read_idempotency_key
-from synth.audiobooks.changes import edit_plan, read_plan, set_pauses, set_priority
+from synth.audiobooks.changes import book_gone, set_pauses, set_priority
+from synth.audiobooks.plans import METADATA_FIELDS, metadata_of_file
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.audiobooks.uploads import delete_book, upload_book
 from synth.batches import actions as acting
 from synth.batches.uploads import read_upload
-from synth.books.plan import Plan
+from synth.books.book import StoredBookError
 from synth.jobs.idempotency import find_made
 from synth.jobs.retry import retry
 from synth.models import ApiKey, BatchEntry, BookSource, RenderJob
-from synth.transitions import UNFINISHED, cancel_job, pause_job, resume_job
-from synth.transitions.books import change_metadata
+from synth.transitions.files import change_metadata, pause_job, resume_job
+from synth.transitions.jobs import UNFINISHED, cancel_job
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.nouns import Act, ListView, Noun, accepted_headers, list_rows, read_body
 from ttsweb.http.schema import problems
 
 
-class BooksView(ListView[BookSource]):
-    """All books of the user."""
-
+class BooksView(BookFilesMixin, ListView[BookSource]):
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = BookSerializer
     filters = BookFilterSerializer
     parser_classes = (MultiPartParser,)
 
-    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Take files as large as a book may be; elsewhere they are clips, which are smaller."""
-        request.upload_handlers = [
-            BookLimitHandler(request),
-            MemoryFileUploadHandler(request),
-            TemporaryFileUploadHandler(request),
-        ]
-        return super().initialize_request(request, *args, **kwargs)
-
     def rows(self) -> QuerySet[BookSource]:
-        """Return the books with their jobs."""
         return _shown(visible_books(self.request.user))
-
-    def paginate_queryset(self, queryset: Any) -> Any:
-        """Return a page of books and how far they are."""
-        return with_progress(super().paginate_queryset(queryset) or [])
 
     get = list_rows(
         "list_books", "List books, newest first.", BookSerializer, filters=BookFilterSerializer
@@ -109,37 +95,7 @@ class BooksView(ListView[BookSource]):
         return BOOK.answer(request, book.pk, status=202 if is_new else 200)
 
 
-class BookPlanView(APIView):
-    """The plan of a book."""
-
-    write_scopes = (ApiKey.Scope.JOBS,)
-
-    @extend_schema(
-        operation_id="get_book_plan",
-        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
-    )
-    def get(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Return what will be spoken of a book, and what is skipped and why."""
-        check_query(request, ())
-        book = find_book(request, book_id)
-        return _plan_answer(book, read_plan(book))
-
-    @extend_schema(
-        operation_id="change_book_plan",
-        request=PlanPatchSerializer,
-        responses={200: PlanSerializer, **problems(400, 401, 404, 409, 410)},
-    )
-    def patch(self, request: Request, book_id: uuid.UUID) -> Response:
-        """Change the plan of a book that was not started; all edits are applied or none."""
-        edits = read_body(request, PlanPatchSerializer)
-        book = find_book(request, book_id)
-        plan = edit_plan(book, **edits, user=request.user)  # type: ignore[arg-type]  # never anonymous
-        return _plan_answer(find_book(request, book_id), plan)
-
-
 class BookPausesView(APIView):
-    """The pauses of a book."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
@@ -157,9 +113,34 @@ class BookPausesView(APIView):
         return BOOK.answer(request, book_id)
 
 
-class BookProofView(APIView):
-    """The proof that a book is whole."""
+class BookMetadataSerializer(serializers.Serializer[Any]):
+    """The metadata of a book."""
 
+    file = MetadataSerializer(help_text="From the book's file.")
+    set = MetadataSerializer(help_text="Set by users; these values replace those of the file.")
+    shown = MetadataSerializer(help_text="The values that tags and file names use.")
+
+
+class BookMetadataView(APIView):
+    """What is said of a book."""
+
+    @extend_schema(
+        operation_id="get_book_metadata",
+        responses={200: BookMetadataSerializer, **problems(400, 401, 404, 410)},
+    )
+    def get(self, request: Request, book_id: uuid.UUID) -> Response:
+        """Return a book's metadata: from its file, set by users, and the values in use."""
+        check_query(request, ())
+        book = find_book(request, book_id)
+        try:
+            of_file = metadata_of_file(book)
+        except (FileNotFoundError, StoredBookError) as error:
+            raise book_gone() from error
+        said = {name: book.metadata[name] for name in METADATA_FIELDS if name in book.metadata}
+        return Response({"file": of_file, "set": said, "shown": {**of_file, **said}})
+
+
+class BookProofView(APIView):
     @extend_schema(
         operation_id="get_book_proof",
         responses={200: ProofSerializer, **problems(400, 401, 404, 409)},
@@ -173,11 +154,11 @@ class BookProofView(APIView):
 
 
 def find_book(request: Request, book_id: uuid.UUID) -> BookSource:
-    """Return a book that this user may see, and how far it is, or raise the 404."""
+    """Return a book that this user may see, or raise the 404."""
     book = _shown(visible_books(request.user)).filter(pk=book_id).first()
     if book is None:
         raise ApiProblem(404, "book_not_found", "No book that you may see has this id.")
-    return with_progress([book])[0]
+    return book
 
 
 def started_job(book: BookSource) -> RenderJob:
@@ -201,10 +182,6 @@ def _is_at_work(book: BookSource) -> bool:
     if book.job is None:
         return book.state == BookSource.State.IMPORTING
     return book.job.status in UNFINISHED
-
-
-def _plan_answer(book: BookSource, plan: Plan) -> Response:
-    return Response(PlanSerializer(plan_answer(book, plan)).data)
 
 
 def _approve(request: Request, book: BookSource, _: Mapping[str, Any]) -> None:
@@ -275,8 +252,6 @@ BOOK_ACTIONS = {
 
 
 class BookView(APIView):
-    """One book."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     get = BOOK.getter("get_book", "Return a book and its progress.", is_conditional=True)

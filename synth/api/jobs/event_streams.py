@@ -11,20 +11,90 @@ process. Without this wrapper an answer ends after what is new so far, and the c
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
-from synth.api.jobs.event_rows import read_changed
-from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, Seen
-from synth.jobs.events import JobState, Mark, news, write_event
-from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, until_left
-from ttsweb.http.csp import HEADER as CSP_HEADER
-from ttsweb.http.csp import STRICT_POLICY
+from django.db import close_old_connections, connection
+
+from synth.api.jobs.serializers import has_audio, progress_of
+from synth.batches.events import read_batches
+from synth.jobs.events import (
+    CLOSED,
+    ENDED,
+    ENTRY_STATES,
+    ClosedSegment,
+    JobState,
+    Mark,
+    Seen,
+    SegmentKey,
+    mark_of,
+    news,
+    write_event,
+)
+from synth.models import RenderJob, Segment
+from ttsweb.http.asgi_ask import Answer, AsgiApp, Receive, Scope, Send, ask, find_row, until_left
+from ttsweb.http.problems import send_problem
+
+
+def read_changed(known: Mapping[uuid.UUID, Collection[Mark | None]]) -> dict[uuid.UUID, Any]:
+    """Return the JobState of each job of which not all `known` marks are the present one.
+
+    One query finds them, and one more reads the segments of those that changed. What is no job is
+    looked for among batches; what is gone is None.
+    """
+    rows = RenderJob.objects.filter(pk__in=list(known)).order_by().defer("text")
+    jobs = {job.pk: job for job in rows}
+    others = {pk: marks for pk, marks in known.items() if pk not in jobs}
+    found: dict[uuid.UUID, JobState | None] = read_batches(others) if others else {}
+    changed = [pk for pk, job in jobs.items() if set(known[pk]) != {mark_of(job)}]
+    closed: dict[uuid.UUID, dict[SegmentKey, ClosedSegment]] = {pk: {} for pk in changed}
+    if changed:
+        segments = Segment.objects.filter(job__in=changed, status__in=CLOSED).order_by()
+        for pk, chapter, index, status, error_code, seconds in segments.values_list(
+            "job", "chapter__index", "index", "status", "error_code", "take__audio_seconds"
+        ):
+            closed[pk][chapter, index] = ClosedSegment(status, error_code, seconds)
+    for pk in changed:
+        job = jobs[pk]
+        audio_url = f"/api/v1/jobs/{pk}/audio" if has_audio(job) else None
+        found[pk] = _state_of(job, progress_of(job), audio_url, closed[pk])
+    return found
+
+
+def _state_of(
+    job: Any, progress: float, audio_url: str | None, segments: Mapping[SegmentKey, ClosedSegment]
+) -> JobState:
+    """Return what events tell of a row and its segments."""
+    is_final = job.status in job.FINAL
+    counts = (job.segments_done, job.segments_failed, job.segments_cancelled)
+    return JobState(
+        mark=mark_of(job),
+        status=job.status,
+        is_final=is_final,
+        counts=counts,
+        shown_state={
+            "status": job.status,
+            "final": is_final,
+            "error_code": job.error_code,
+            "error_message": job.error_message,
+            "audio_url": audio_url,
+        },
+        shown_progress={
+            "progress": progress,
+            "segments_total": job.segments_total,
+            "segments_done": counts[0],
+            "segments_failed": counts[1],
+            "segments_cancelled": counts[2],
+            "audio_seconds": round(job.audio_seconds, 3),
+        },
+        segments=segments,
+    )
+
 
 SEEN_HEADER = "TTS-Seen"  # set by the view while the job goes on; never sent on
 POLL_SECONDS = 0.5
@@ -74,10 +144,14 @@ class EventStreams:
             return
         answer = await ask(self._app, scope, SEEN_HEADER)
         if answer.said is None:  # refused, or told to its end
-            for message in answer.messages:
-                await send(message)
+            await answer.send_on(send)
         elif len(self._watcher.streams) >= self._max_streams:
-            await _refuse(send, self._max_streams)
+            sentence = (
+                f"This server has {self._max_streams} open event streams, which is its limit. "
+                "Try again later, or poll the job with ?wait=."
+            )
+            headers = {"retry-after": str(RETRY_SECONDS)}
+            await send_problem(send, 503, "too_many_streams", sentence, headers)
         else:
             await self._stream(stream, answer, receive, send)
 
@@ -126,8 +200,6 @@ class _Watcher:
         self, known: Mapping[uuid.UUID, Collection[Mark | None]]
     ) -> Mapping[uuid.UUID, JobState | None]:
         """Return what has changed; nothing while the database cannot be asked."""
-        from django.db import close_old_connections
-
         try:
             close_old_connections()
             return self._read(known)
@@ -180,46 +252,12 @@ async def _send_text(send: Send, text: str) -> None:
     await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
 
-async def _refuse(send: Send, max_streams: int) -> None:
-    """Answer with problem+json that there are too many streams."""
-    problem = {
-        "type": "about:blank",
-        "title": "Service Unavailable",
-        "status": 503,
-        "detail": (
-            f"This server has {max_streams} open event streams, which is its limit. Try again "
-            "later, or poll the job with ?wait=."
-        ),
-        "code": "too_many_streams",
-        "errors": [],
-    }
-    body = json.dumps(problem).encode()
-    headers = [
-        (b"content-type", b"application/problem+json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"retry-after", str(RETRY_SECONDS).encode()),
-        (CSP_HEADER.lower().encode(), STRICT_POLICY.encode()),
-    ]
-    await send({"type": "http.response.start", "status": 503, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
 def _listened_to(scope: Scope) -> _Stream | None:
     """Return a stream of the job whose events this request is for, if it is such a request."""
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return None
-    found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
-    try:
-        job_id = uuid.UUID(found[2]) if found else None
-    except ValueError:
-        return None
-    if found is None or job_id is None:
-        return None
-    return _Stream(job_id, _KINDS[found[1].lower()])
+    found = find_row(scope, _PATH)
+    return _Stream(found[1], _KINDS[found[0].lower()]) if found else None
 
 
 def _close_connection() -> None:
     """Close the watcher thread's connection; a server has few, and nobody listens now."""
-    from django.db import connection
-
     connection.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse, HttpResponseBase
@@ -10,12 +12,18 @@ from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_sche
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_jobs
-from synth.api.batches.finding import batch_missing, find_batch
-from synth.api.jobs.event_rows import read_changed
-from synth.api.jobs.event_streams import SEEN_HEADER
-from synth.jobs.event_ids import CLOSED, ENDED, ENTRY_STATES, BadEventIdError, Seen
-from synth.jobs.events import RETRY_MILLISECONDS, news
+from synth.api.batches.serializers import find_batch
+from synth.api.jobs.event_streams import SEEN_HEADER, read_changed
+from synth.api.jobs.requests import find_job
+from synth.jobs.events import (
+    CLOSED,
+    ENDED,
+    ENTRY_STATES,
+    RETRY_MILLISECONDS,
+    BadEventIdError,
+    Seen,
+    news,
+)
 from synth.models import Batch, RenderJob
 from ttsweb.http.api import ApiProblem, check_query
 from ttsweb.http.schema import problems
@@ -49,82 +57,75 @@ def _answers(*events: str) -> dict[Any, Any]:
     }
 
 
-class JobEventsView(APIView):
-    """What happens to a job, as it happens."""
+def _event_view(
+    operation_id: str,
+    does: str,
+    events: tuple[str, ...],
+    find: Callable[[Request, uuid.UUID], RenderJob | Batch],
+    kinds: tuple[str, ...],
+    count_parts: Callable[[Any], int],
+) -> type[APIView]:
+    """Return the view that streams what happens to a job or a batch.
 
-    @extend_schema(
-        operation_id="listen_to_job",
-        parameters=[_LAST_EVENT_ID],
-        responses=_answers("state", "segment", "progress", "deleted"),
-    )
-    def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
-        """Stream the events of a job until it ends: `state`, `segment`, `progress`, `deleted`.
+    Args:
+        find: returns the row, or raises the 404.
+        kinds: what is told of its parts: the ways in which they end, or their states.
+        count_parts: how many parts a client can have seen.
+    """
 
-        Server-sent events. A client that connects again with the id of the last event gets the
-        events that it missed; without an id it gets all events. A stream ends after 15 minutes;
-        then connect again.
-        """
-        check_query(request, ())
-        job = visible_jobs(request.user).defer("text").filter(pk=job_id).first()
-        answer = _answer(request, job, CLOSED, job.segments_total) if job else None
-        if answer is None:
-            raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
-        return answer
+    class EventView(APIView):
+        @extend_schema(
+            operation_id=operation_id,
+            description=does,
+            parameters=[_LAST_EVENT_ID],
+            responses=_answers(*events),
+        )
+        def get(self, request: Request, **ids: uuid.UUID) -> HttpResponseBase:
+            check_query(request, ())
+            row = find(request, *ids.values())
+            answer = _answer(request, row, kinds, count_parts(row))
+            return self.get(request, **ids) if answer is None else answer  # now it is a 404
 
-
-class BatchEventsView(APIView):
-    """What happens to a batch and its items, as it happens."""
-
-    @extend_schema(
-        operation_id="listen_to_batch",
-        parameters=[_LAST_EVENT_ID],
-        responses=_answers("state", "item", "progress", "deleted"),
-    )
-    def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
-        """Stream the events of a batch until it ends: `state`, `item`, `progress`, `deleted`.
-
-        Server-sent events, as those of a job. An `item` event is sent when the item has ended, and
-        when a retry queues it again.
-        """
-        check_query(request, ())
-        batch = find_batch(request, batch_id, Batch.Kind.TEXTS)
-        answer = _answer(request, batch, ENDED, batch.items_total)
-        if answer is None:
-            raise batch_missing(Batch.Kind.TEXTS)
-        return answer
+    return EventView
 
 
-class BookBatchEventsView(APIView):
-    """What happens to a batch of books, as it happens."""
-
-    @extend_schema(
-        operation_id="listen_to_book_batch",
-        parameters=[_LAST_EVENT_ID],
-        responses=_answers("state", "book", "progress", "deleted"),
-    )
-    def get(self, request: Request, batch_id: uuid.UUID) -> HttpResponseBase:
-        """Stream the events of a batch of books: `state`, `book`, `progress`, `deleted`.
-
-        Server-sent events, as those of a job. A `book` event is sent when
-        its entry's state changes.
-        """
-        check_query(request, ())
-        batch = find_batch(request, batch_id, Batch.Kind.BOOKS)
-        answer = _answer(request, batch, ENTRY_STATES, batch.entries.count())
-        if answer is None:
-            raise batch_missing(Batch.Kind.BOOKS)
-        return answer
+JobEventsView = _event_view(
+    "listen_to_job",
+    "Stream the events of a job until it ends: `state`, `segment`, `progress`, `deleted`.\n\n"
+    "Server-sent events. A client that connects again with the id of the last event gets the\n"
+    "events that it missed; without an id it gets all events. A stream ends after 15 minutes;\n"
+    "then connect again.",
+    ("state", "segment", "progress", "deleted"),
+    find_job,
+    CLOSED,
+    lambda job: job.segments_total,
+)
+BatchEventsView = _event_view(
+    "listen_to_batch",
+    "Stream the events of a batch until it ends: `state`, `item`, `progress`, `deleted`.\n\n"
+    "Server-sent events, as those of a job. An `item` event is sent when the item has ended, and\n"
+    "when a retry queues it again.",
+    ("state", "item", "progress", "deleted"),
+    partial(find_batch, kind=Batch.Kind.TEXTS),
+    ENDED,
+    lambda batch: batch.items_total,
+)
+BookBatchEventsView = _event_view(
+    "listen_to_book_batch",
+    "Stream the events of a batch of books: `state`, `book`, `progress`, `deleted`.\n\n"
+    "Server-sent events, as those of a job. A `book` event is sent when\n"
+    "its entry's state changes.",
+    ("state", "book", "progress", "deleted"),
+    partial(find_batch, kind=Batch.Kind.BOOKS),
+    ENTRY_STATES,
+    lambda batch: batch.entries.count(),
+)
 
 
 def _answer(
     request: Request, job: RenderJob | Batch, kinds: tuple[str, ...], max_parts: int
 ) -> HttpResponse | None:
-    """Return what is new for a client so far; None where the job was deleted at this moment.
-
-    Args:
-        kinds: what is told of its parts: the ways in which they end, or their states.
-        max_parts: how many parts a client can have seen.
-    """
+    """Return what is new for a client so far; None where the job was deleted at this moment."""
     state = read_changed({job.pk: (None,)})[job.pk]
     if state is None:
         return None

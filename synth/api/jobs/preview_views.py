@@ -12,18 +12,12 @@ from rest_framework.views import APIView
 
 from synth.api.fields import StrictTextField
 from synth.api.jobs.requests import EntrySerializer
-from synth.api.option_fields import (
-    LanguageField,
-    ListField,
-    PausesField,
-    SpeakersField,
-    StrictBooleanField,
-)
-from synth.jobs.planning import Order
-from synth.jobs.preview import Preview, changes_of, preview_lexicons, preview_order
+from synth.api.option_fields import LanguageField, ListField, PausesField, SpeakersField
+from synth.jobs.options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
+from synth.jobs.planning import Order, Preview, changes_of, preview_lexicons, preview_order
 from synth.models import ApiKey
-from synth.options.job_options import MAX_JOB_ENTRIES, MAX_JOB_LEXICONS
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import StrictBooleanField
 from ttsweb.http.nouns import read_body
 from ttsweb.http.schema import problems
 
@@ -132,8 +126,6 @@ class LexiconPreviewSerializer(serializers.Serializer[Any]):
 
 
 class PreviewView(APIView):
-    """The preview of a job."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
@@ -163,8 +155,6 @@ class PreviewView(APIView):
 
 
 class LexiconPreviewView(APIView):
-    """The preview of a lexicon."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 
+from synth.accounts.access import visible_jobs
 from synth.api.fields import (
     NOT_BLANK,
     ReferenceAudioField,
@@ -30,13 +33,9 @@ from synth.api.option_fields import (
     PausesField,
     RetentionField,
     SpeakersField,
-    StrictBooleanField,
 )
 from synth.contract import Limits
-from synth.jobs.planning import Order
-from synth.jobs.rejections import deadline_past
-from synth.models import PRIORITIES, LexiconEntry
-from synth.options.job_options import (
+from synth.jobs.options import (
     COLUMNS,
     MAX_JOB_ENTRIES,
     MAX_JOB_LEXICONS,
@@ -44,8 +43,11 @@ from synth.options.job_options import (
     Option,
     Value,
 )
-from synth.options.url_clips import UrlClip
+from synth.jobs.orders import UrlClip, deadline_past
+from synth.jobs.planning import Order
+from synth.models import PRIORITIES, LexiconEntry, RenderJob
 from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import StrictBooleanField
 from voices.clip_checks import ClipRejectedError, check_clip, check_transcript
 from voices.submit import NewClip
 
@@ -245,6 +247,22 @@ class JobPatchSerializer(StrictSerializer):
         if "priority" in found:
             found["priority"] = PRIORITIES[found["priority"]]
         return found
+
+
+def find_job(
+    request: Request,
+    job_id: uuid.UUID,
+    shape: Callable[[QuerySet[RenderJob]], QuerySet[RenderJob]] = lambda jobs: jobs.defer("text"),
+) -> RenderJob:
+    """Return a job that this user may see, or raise the 404.
+
+    Args:
+        shape: adds what is read of it besides, or leaves something out.
+    """
+    job = shape(visible_jobs(request.user)).filter(pk=job_id).first()
+    if job is None:
+        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
+    return job
 
 
 def read_idempotency_key(request: Request) -> str:

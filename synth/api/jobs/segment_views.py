@@ -1,25 +1,31 @@
-"""Serve the segments of a job one by one: what came of each, its audio, another take of it."""
+"""Serve the segments of a job: what came of each, its audio, another take, when it is heard."""
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from pathlib import PurePosixPath
 from typing import Any
 
-from django.http import HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.urls import reverse
+from django.utils.cache import get_conditional_response
+from django.utils.http import content_disposition_header, quote_etag
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from synth.accounts.access import visible_jobs
 from synth.api.accounts.authentication import key_of
 from synth.api.fields import StrictNumberField, StrictTextField
-from synth.api.jobs.serializers import SegmentSerializer
-from synth.jobs.rerender import choose, rerender
-from synth.models import ApiKey, RenderJob, Segment, Take
+from synth.api.jobs.requests import find_job
+from synth.api.jobs.serializers import SegmentSerializer, has_audio
+from synth.jobs.retry import choose, rerender
+from synth.jobs.timestamps import Spoken, read_spoken, to_srt, to_vtt
+from synth.models import ApiKey, Export, ExportCues, RenderJob, Segment, Take
+from synth.transitions.jobs import UNFINISHED
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
 from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (
@@ -80,8 +86,6 @@ class TakeQuerySerializer(StrictSerializer):
 
 
 class SegmentView(APIView):
-    """One segment of a job."""
-
     @extend_schema(
         operation_id="get_job_segment",
         parameters=CONDITIONAL_PARAMETERS,
@@ -95,8 +99,6 @@ class SegmentView(APIView):
 
 
 class SegmentAudioView(APIView):
-    """The audio of a segment."""
-
     @extend_schema(
         operation_id="get_job_segment_audio",
         parameters=[TakeQuerySerializer, RANGE],
@@ -118,8 +120,6 @@ class SegmentAudioView(APIView):
 
 
 class SegmentRenderView(APIView):
-    """The rendering of a segment once more."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
@@ -143,8 +143,6 @@ class SegmentRenderView(APIView):
 
 
 class SegmentChooseView(APIView):
-    """The choice among a segment's takes."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
     @extend_schema(
@@ -161,10 +159,7 @@ class SegmentChooseView(APIView):
 
 def _find(request: Request, job_id: uuid.UUID, segment_id: int) -> Segment:
     """Return a segment that this user may see, or raise the 404."""
-    job = visible_jobs(request.user).filter(pk=job_id)
-    if not job.exists():
-        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
-    segments = Segment.objects.filter(job__in=job, pk=segment_id)
+    segments = Segment.objects.filter(job=find_job(request, job_id), pk=segment_id)
     segment = segments.select_related("take", "chapter", "job").defer("job__text").first()
     if segment is None:
         raise ApiProblem(404, "segment_not_found", "The job has no segment with this id.")
@@ -199,3 +194,150 @@ def _answer(segment: Segment) -> Response:
         answer["Location"] = reverse("job-segment", args=[segment.job_id, segment.pk])
         answer["Retry-After"] = str(POLL_SECONDS)
     return answer
+
+
+SRT, VTT = "application/x-subrip", "text/vtt"
+_SUBTITLES = {"srt": (to_srt, SRT), "vtt": (to_vtt, VTT)}
+
+
+class TimestampQuerySerializer(serializers.Serializer[Any]):
+    """The format of the times."""
+
+    format = serializers.ChoiceField(choices=("json", "srt", "vtt"), default="json")
+
+
+class SpokenSerializer(serializers.Serializer[Any]):
+    """Where a segment is in the file, in seconds; `end` does not include the pause after it."""
+
+    chapter = serializers.IntegerField()
+    index = serializers.IntegerField()
+    start = serializers.FloatField()
+    end = serializers.FloatField()
+    start_sample = serializers.IntegerField()
+    end_sample = serializers.IntegerField(help_text="Index of the first sample after the segment.")
+    text = serializers.CharField()
+    speaker = serializers.IntegerField()
+    voice = serializers.CharField(
+        allow_null=True, help_text="Name of the voice; null for a clip that came with the job."
+    )
+
+
+class TimestampsSerializer(serializers.Serializer[Any]):
+    """The segments of a file with their times; failed segments are not in the file."""
+
+    seconds = serializers.FloatField()
+    sample_rate = serializers.IntegerField(help_text="Sample rate in Hz, for the sample numbers.")
+    segments = SpokenSerializer(many=True)
+
+
+class WaveformSerializer(serializers.Serializer[Any]):
+    """The peak level of each of equal parts of the file."""
+
+    seconds = serializers.FloatField()
+    peaks = serializers.ListField(
+        child=serializers.IntegerField(min_value=0, max_value=255),
+        help_text="At most 1,000 values from 0 to 255; 255 is full scale.",
+    )
+
+
+class JobTimestampsView(APIView):
+    @extend_schema(
+        operation_id="get_job_timestamps",
+        parameters=[TimestampQuerySerializer, *CONDITIONAL_PARAMETERS],
+        responses={
+            (200, "application/json"): TimestampsSerializer,
+            (200, SRT): OpenApiTypes.STR,
+            (200, VTT): OpenApiTypes.STR,
+            **UNCHANGED,
+            **problems(400, 401, 404, 409),
+        },
+    )
+    def get(self, request: Request, job_id: uuid.UUID) -> HttpResponseBase:
+        """Return the times of each segment, as JSON or as subtitles."""
+        query = read_query(request, TimestampQuerySerializer)
+        job, export = _find_file(request, job_id)
+        found = ExportCues.objects.filter(export=export).select_related("export").first()
+        if found is None:
+            raise _not_kept("times")
+        form = query["format"]
+        if form == "json":
+            return conditional(request, Response(_as_json(found, export)))
+        return _subtitles(request, job, found, form)
+
+
+class JobWaveformView(APIView):
+    @extend_schema(
+        operation_id="get_job_waveform",
+        parameters=CONDITIONAL_PARAMETERS,
+        responses={200: WaveformSerializer, **UNCHANGED, **problems(400, 401, 404, 409)},
+    )
+    def get(self, request: Request, job_id: uuid.UUID) -> Response:
+        """Return the levels of the waveform, for a player to draw."""
+        check_query(request, ())
+        _, export = _find_file(request, job_id)
+        if not export.peaks:
+            raise _not_kept("waveform")
+        shown = {"seconds": export.duration_seconds, "peaks": export.peaks}
+        return conditional(request, Response(shown))
+
+
+def _find_file(request: Request, job_id: uuid.UUID) -> tuple[RenderJob, Export]:
+    """Return a job that this user may see with its file, or raise why there is none."""
+    job = find_job(request, job_id)
+    if job.status in UNFINISHED:
+        raise ApiProblem(
+            409,
+            "job_not_finished",
+            "The job is not finished yet; ask again after `Retry-After` seconds.",
+            retry_after=POLL_SECONDS,
+        )
+    export = job.exports.filter(format=job.format, status=Export.Status.DONE).first()
+    if export is None or not has_audio(job):
+        raise without_file(job, "job", "job_without_audio")
+    return job, export
+
+
+def _not_kept(what: str) -> ApiProblem:
+    return ApiProblem(
+        404,
+        "not_kept",
+        f"The {what} of this file were not stored when the file was made. Submit the text "
+        "again; takes that exist are reused.",
+    )
+
+
+def _as_json(found: ExportCues, export: Export) -> dict[str, Any]:
+    rate = found.sample_rate
+    return {
+        "seconds": export.duration_seconds,
+        "sample_rate": rate,
+        "segments": [_as_object(one, rate) for one in read_spoken(found)],
+    }
+
+
+def _as_object(one: Spoken, rate: int) -> dict[str, Any]:
+    return {
+        "chapter": one.chapter,
+        "index": one.index,
+        "start": one.start / rate,
+        "end": one.end / rate,
+        "start_sample": one.start,
+        "end_sample": one.end,
+        "text": one.text,
+        "speaker": one.speaker,
+        "voice": one.voice,
+    }
+
+
+def _subtitles(request: Request, job: RenderJob, found: ExportCues, form: str) -> HttpResponseBase:
+    """Return the times in a format of subtitles, or 304 where the client has just that."""
+    write, content_type = _SUBTITLES[form]
+    content = write(read_spoken(found), found.sample_rate).encode()
+    etag = quote_etag(hashlib.sha256(content).hexdigest()[:32])
+    answer = HttpResponse(content, content_type=f"{content_type}; charset=utf-8")
+    filename = f"speech-{str(job.pk)[:8]}.{form}"
+    answer["Content-Disposition"] = content_disposition_header(False, filename) or "inline"
+    answer["ETag"] = etag
+    answer["Cache-Control"] = "private, no-cache"
+    answer["X-Content-Type-Options"] = "nosniff"
+    return get_conditional_response(request._request, etag, response=answer) or answer

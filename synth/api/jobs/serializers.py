@@ -1,22 +1,56 @@
-"""Write what answers show of jobs and segments."""
+"""Write what answers show of jobs and segments, and read which jobs a list is to show."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models import Q
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from synth.api.jobs.filters import KINDS
 from synth.api.jobs.requests import EntrySerializer
 from synth.api.option_fields import BookPausesField, RetentionField
 from synth.formats import BOOK_FORMATS
 from synth.jobs.eta import etas, real_time_factor
+from synth.jobs.options import OPTIONS, Value
 from synth.jobs.queue_places import queue_positions
 from synth.models import PRIORITIES, Export, JobVoice, RenderJob, Segment
-from synth.options.job_options import OPTIONS, Value
+from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.query_filters import id_filter, ids_filter, moment_filter, names_filter
+
+MAX_IDS = 200
+KINDS = ("speech", "batch", "book")  # messages tell of a batch of texts as of a job
+STATUSES = "One or more statuses, separated by commas."
+
+
+class JobFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the job list, as a condition on jobs."""
+
+    status = names_filter(RenderJob.Status.values, STATUSES)
+    voice = serializers.CharField(required=False, help_text="Id or name of a voice.")
+    ids = ids_filter("jobs", MAX_IDS)
+    kind = names_filter(KINDS, "One or more kinds, separated by commas.")
+    batch = id_filter(
+        "batch", help_text="Id of a batch; if left out, items of batches are not listed."
+    )
+    created_after = moment_filter("created_at__gt")
+    created_before = moment_filter("created_at__lt")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Leave items of batches out, unless a batch or ids are asked for."""
+        if attrs.keys().isdisjoint(("batch", "ids")):
+            attrs["batch"] = Q(batch__isnull=True)
+        return attrs
+
+    def validate_voice(self, value: str) -> Q:
+        """Return the condition for a voice, which may be deleted by now."""
+        try:
+            return Q(voices__version__voice=uuid.UUID(value))
+        except ValueError:
+            return Q(voices__version__voice__name__iexact=value)
 
 
 class CheckSerializer(serializers.Serializer[Any]):
@@ -102,7 +136,33 @@ def report_of(job: RenderJob) -> dict[str, Any] | None:
 
 
 _WITH_AUDIO = (RenderJob.Status.SUCCEEDED, RenderJob.Status.PARTIAL)
-_PRIORITY_NAMES = {value: name for name, value in PRIORITIES.items()}
+
+
+def has_audio(job: RenderJob) -> bool:
+    """Say whether the job's file was made."""
+    return job.status in _WITH_AUDIO
+
+
+def progress_of(job: RenderJob) -> float:
+    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file.
+
+    Of a job that failed or was cancelled it is the share that was spoken.
+    """
+    if has_audio(job):
+        return 1.0
+    closed = job.segments_done
+    if job.status not in RenderJob.FINAL:
+        closed += job.segments_failed
+    return round(min(0.99, closed / max(1, job.segments_total)), 3)
+
+
+def priority_field() -> ShownField:
+    """Return the field that shows a priority by its name."""
+    names = {value: name for name, value in PRIORITIES.items()}
+    return ShownField(
+        lambda row: names[RenderJob.Priority(row.priority)],
+        serializers.ChoiceField(choices=list(PRIORITIES)),
+    )
 
 
 class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
@@ -124,130 +184,73 @@ class JobVoiceSerializer(serializers.ModelSerializer[JobVoice]):
         read_only_fields = fields
 
 
-class JobPageSerializer(serializers.ListSerializer[Any]):
-    """Jobs of one page, whose places and times in the queue are looked up together."""
-
-    def to_representation(self, data: Any) -> list[Any]:
-        """Return what is shown of each job."""
-        jobs = list(data)
-        page: Any = self.child
-        page.look_up(jobs)
-        return super().to_representation(jobs)
-
-
-class JobListSerializer(serializers.ModelSerializer[RenderJob]):
+class JobListSerializer(LookUpMixin, serializers.ModelSerializer[RenderJob]):
     """A job and its progress."""
 
     kind = serializers.ChoiceField(choices=KINDS, read_only=True)
     text_start = serializers.CharField(help_text="The first 200 characters.")
     voices = JobVoiceSerializer(many=True)
-    priority = serializers.SerializerMethodField()
-    progress = serializers.SerializerMethodField()
+    priority = priority_field()
+    progress = ShownField(progress_of, serializers.FloatField(min_value=0, max_value=1))
     queue_position = serializers.SerializerMethodField()
-    audio_url = serializers.SerializerMethodField()
+    audio_url = ShownField(
+        lambda job: reverse("job-audio", args=[job.pk]) if has_audio(job) else None,
+        serializers.CharField(allow_null=True),
+    )
     pauses = BookPausesField(help_text="The pauses that were requested, in ms.")
     lexicons = serializers.ListField(child=serializers.CharField())
     deadline = serializers.DateTimeField(source="deadline_at", allow_null=True)
     retention = RetentionField(source="retention_seconds", allow_null=True)
     webhook = serializers.CharField(source="webhook_url", help_text="Empty if there is none.")
-    live = serializers.SerializerMethodField()
-    real_time_factor = serializers.SerializerMethodField()
+    live = ShownField(
+        lambda job: job.live_requested_at is not None,
+        serializers.BooleanField(
+            help_text="Return whether the job's audio can be heard while it is rendered."
+        ),
+    )
+    real_time_factor = ShownField(real_time_factor, serializers.FloatField(allow_null=True))
     eta_seconds = serializers.SerializerMethodField()
 
     class Meta:
         model = RenderJob
-        list_serializer_class = JobPageSerializer
+        list_serializer_class = PageSerializer
         fields: tuple[str, ...] = (
-            "id",
-            "kind",
-            "batch",
-            "custom_id",
-            "status",
-            "progress",
-            "queue_position",
-            "eta_seconds",
-            "real_time_factor",
-            "segments_total",
-            "segments_done",
-            "segments_failed",
-            "segments_cancelled",
-            "takes_rendered",
-            "takes_reused",
-            "audio_url",
-            "audio_seconds",
-            "error_code",
-            "error_message",
-            "cancel_requested",
-            "text_start",
-            "voices",
-            *(name for name, one in OPTIONS.items() if one.value != Value.ENTRIES),
-            "created_at",
-            "started_at",
-            "finished_at",
-            "expires_at",
-            "updated_at",
-        )
+            "id", "kind", "batch", "custom_id", "status", "progress", "queue_position",
+            "eta_seconds", "real_time_factor", "segments_total", "segments_done",
+            "segments_failed", "segments_cancelled", "takes_rendered", "takes_reused", "audio_url",
+            "audio_seconds", "error_code", "error_message", "cancel_requested", "text_start",
+            "voices", *(name for name, one in OPTIONS.items() if one.value != Value.ENTRIES),
+            "created_at", "started_at", "finished_at", "expires_at", "updated_at",
+        )  # fmt: skip
         read_only_fields = fields
 
-    def look_up(self, jobs: Sequence[RenderJob]) -> None:
+    def look_up(self, rows: Sequence[RenderJob]) -> None:
         """Find out where jobs stand in the queue, with a few queries for all of them."""
-        self._places, self._etas = queue_positions(jobs), etas(jobs)
-
-    def to_representation(self, instance: RenderJob) -> dict[str, Any]:
-        """Return what is shown of a job; one that is shown alone is looked up here."""
-        if self.parent is None:
-            self.look_up([instance])
-        return super().to_representation(instance)
-
-    @extend_schema_field(serializers.FloatField(allow_null=True))
-    def get_real_time_factor(self, job: RenderJob) -> float | None:
-        """Return seconds of audio per second from start to end; null while it goes on."""
-        return real_time_factor(job)
+        self._places, self._etas = queue_positions(rows), etas(rows)
 
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_eta_seconds(self, job: RenderJob) -> int | None:
         """Return in how many seconds the job is probably done; null until that can be told."""
         return self._etas.get(job.pk)
 
-    @extend_schema_field(serializers.ChoiceField(choices=list(PRIORITIES)))
-    def get_priority(self, job: RenderJob) -> str:
-        """Return the priority's name."""
-        return _PRIORITY_NAMES[RenderJob.Priority(job.priority)]
-
-    @extend_schema_field(serializers.FloatField(min_value=0, max_value=1))
-    def get_progress(self, job: RenderJob) -> float:
-        """Return the share of segments that are rendered; 1.0 only once the file is there."""
-        return progress_of(job)
-
     @extend_schema_field(serializers.IntegerField(allow_null=True))
     def get_queue_position(self, job: Any) -> int | None:
         """Return 1 for the queued job that is next; null for one that is not queued."""
         return self._places.get(job.pk)
-
-    def get_live(self, job: RenderJob) -> bool:
-        """Return whether the job's audio can be heard while it is rendered."""
-        return job.live_requested_at is not None
-
-    @extend_schema_field(serializers.CharField(allow_null=True))
-    def get_audio_url(self, job: RenderJob) -> str | None:
-        """Return where the file is, null until it is there."""
-        return reverse("job-audio", args=[job.pk]) if has_audio(job) else None
 
 
 class JobSerializer(JobListSerializer):
     """A job with its progress, its text and its own lexicon entries."""
 
     lexicon = EntrySerializer(many=True)
-    file = serializers.SerializerMethodField()
+    file = ShownField(
+        lambda job: report_of(job) if has_audio(job) else None,
+        FileReportSerializer(allow_null=True),
+    )
 
     class Meta(JobListSerializer.Meta):
         fields = (*JobListSerializer.Meta.fields, "file", "text", "lexicon")
         read_only_fields = fields
-
-    @extend_schema_field(FileReportSerializer(allow_null=True))
-    def get_file(self, job: RenderJob) -> dict[str, Any] | None:
-        """Return what was measured of the job's file, null until it is there."""
-        return report_of(job) if has_audio(job) else None
 
 
 class SegmentSerializer(serializers.ModelSerializer[Segment]):
@@ -261,56 +264,17 @@ class SegmentSerializer(serializers.ModelSerializer[Segment]):
     finish_reason = serializers.CharField(
         source="take.finish_reason", allow_null=True, default=None
     )
-    quality = serializers.SerializerMethodField()
+    quality = ShownField(quality_of, QualitySerializer(allow_null=True))
     candidates = CandidateSerializer(many=True)
 
     class Meta:
         model = Segment
         fields = (
-            "id",
-            "index",
-            "chapter",
-            "text",
-            "spoken_text",
-            "speaker",
-            "status",
-            "seed",
-            "attempts",
-            "retakes",
-            "quality",
-            "candidates",
-            "error_code",
-            "error_message",
-            "frames",
-            "audio_seconds",
-            "finish_reason",
-            "pause_after_ms",
-            "finished_at",
-        )
+            "id", "index", "chapter", "text", "spoken_text", "speaker", "status", "seed",
+            "attempts", "retakes", "quality", "candidates", "error_code", "error_message",
+            "frames", "audio_seconds", "finish_reason", "pause_after_ms", "finished_at",
+        )  # fmt: skip
         read_only_fields = fields
-
-    @extend_schema_field(QualitySerializer(allow_null=True))
-    def get_quality(self, segment: Segment) -> dict[str, Any] | None:
-        """Return what the quality screen found of the take; null where there is none."""
-        return quality_of(segment)
-
-
-def has_audio(job: RenderJob) -> bool:
-    """Say whether the job's file was made."""
-    return job.status in _WITH_AUDIO
-
-
-def progress_of(job: RenderJob) -> float:
-    """Return how far a job is, 0 to 1; the last hundredth is the joining of its file.
-
-    Of a job that failed or was cancelled it is the share that was spoken.
-    """
-    if has_audio(job):
-        return 1.0
-    closed = job.segments_done
-    if job.status not in RenderJob.FINAL:
-        closed += job.segments_failed
-    return round(min(0.99, closed / max(1, job.segments_total)), 3)
 
 
 def file_name_of(job: RenderJob) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpResponse, HttpResponseBase
 from drf_spectacular.utils import extend_schema
-from rest_framework import generics, serializers
+from rest_framework import serializers
 from rest_framework.parsers import MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,16 +17,17 @@ from rest_framework.views import APIView
 
 from synth.accounts.access import visible_jobs
 from synth.api.accounts.authentication import key_of
-from synth.api.jobs.filters import JobFilterSerializer
 from synth.api.jobs.requests import (
     IDEMPOTENCY_PARAMETER,
     JobCreateSerializer,
     JobFormSerializer,
     JobPatchSerializer,
     digest_of_body,
+    find_job,
     read_idempotency_key,
 )
 from synth.api.jobs.serializers import (
+    JobFilterSerializer,
     JobListSerializer,
     JobSerializer,
     SegmentSerializer,
@@ -38,25 +39,22 @@ from synth.jobs.removal import delete_job
 from synth.jobs.retry import retry
 from synth.jobs.submit import submit_job
 from synth.live.streams import LIVE_HEADER, live_headers
+from synth.live.watcher import request_live
 from synth.models import ApiKey, Export, RenderJob, Segment
-from synth.transitions import UNFINISHED, cancel_job
-from synth.transitions.files import request_live
-from synth.transitions.jobs import change_job
+from synth.transitions.jobs import UNFINISHED, cancel_job, change_job
 from ttsweb.http.api import ApiProblem, StrictSerializer, check_query
-from ttsweb.http.etag import CONDITIONAL_PARAMETERS, UNCHANGED, conditional
 from ttsweb.http.nouns import (
     RANGE,
+    ListView,
     Noun,
-    WaitSerializer,
     accepted_headers,
     file_responses,
-    read_body,
+    list_rows,
     send_stored,
     without_file,
 )
 from ttsweb.http.pagination import IndexCursorPagination
 from ttsweb.http.parsers import ClipJSONParser
-from ttsweb.http.query_filters import check_list_query, read_condition
 from ttsweb.http.ranged import StoredObject
 from ttsweb.http.schema import problems
 from ttsweb.refusals import POLL_SECONDS
@@ -137,32 +135,33 @@ def _check_possible(job: RenderJob) -> None:
         )
 
 
-class JobsView(generics.ListAPIView[RenderJob]):
-    """All jobs of the user."""
+def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
+    """Add what the serializers read beside the row itself."""
+    return jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
 
+
+def _find(request: Request, job_id: uuid.UUID) -> RenderJob:
+    return find_job(request, job_id, _shown)
+
+
+JOB = Noun("job", JobSerializer, _find, lambda job: job.status in UNFINISHED)
+
+
+class JobsView(ListView[RenderJob]):
     write_scopes = (ApiKey.Scope.JOBS,)
     serializer_class = JobListSerializer
     parser_classes = (ClipJSONParser, MultiPartParser)
 
-    def get_queryset(self) -> QuerySet[RenderJob]:
+    filters = JobFilterSerializer
+
+    def rows_that(self, condition: Q) -> QuerySet[RenderJob]:
         """Return the jobs that the query's filters let through."""
-        if getattr(self, "swagger_fake_view", False):
-            return RenderJob.objects.none()
-        condition = read_condition(self.request, JobFilterSerializer)
         chosen = RenderJob.objects.filter(condition).order_by().values("pk")
         # Not DISTINCT: that would work out the place in the queue for the jobs of all pages.
         jobs = visible_jobs(self.request.user).filter(pk__in=chosen).defer("text", "lexicon")
         return _shown(jobs)
 
-    @extend_schema(
-        operation_id="list_jobs",
-        parameters=[JobFilterSerializer],
-        responses={200: JobListSerializer(many=True), **problems(400, 401)},
-    )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List jobs, newest first."""
-        check_list_query(request, JobFilterSerializer)
-        return super().get(request, *args, **kwargs)
+    get = list_rows("list_jobs", "List jobs, newest first.", JobListSerializer, filters=filters)
 
     @extend_schema(
         operation_id="create_job",
@@ -193,47 +192,28 @@ class JobsView(generics.ListAPIView[RenderJob]):
 
 
 class JobView(APIView):
-    """One job."""
-
     write_scopes = (ApiKey.Scope.JOBS,)
 
-    @extend_schema(
-        operation_id="get_job",
-        parameters=[WaitSerializer, *CONDITIONAL_PARAMETERS],
-        responses={200: JobSerializer, **UNCHANGED, **problems(400, 401, 404)},
+    get = JOB.getter(
+        "get_job",
+        "Return a job; with `wait`, the answer comes when the job has ended or the wait is over."
+        "\n\n"
+        "A request with `If-None-Match` waits for the same time before it is answered with 304.",
+        may_wait=True,
     )
-    def get(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Return a job; with `wait`, the answer comes when the job has ended or the wait is over.
-
-        A request with `If-None-Match` waits for the same time before it is answered with 304.
-        """
-        return JOB.poll(request, job_id)
-
-    @extend_schema(
-        operation_id="change_job",
-        request=JobPatchSerializer,
-        responses={200: JobSerializer, **problems(400, 401, 404, 409)},
+    patch = JOB.changer(
+        "change_job",
+        "Change a job's priority, deadline or retention.\n\n"
+        "Fields that are left out do not change.",
+        lambda request, job, asked: change_job(job.pk, asked),
+        JobPatchSerializer,
+        409,
+        is_partial=False,
     )
-    def patch(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Change a job's priority, deadline or retention.
-
-        Fields that are left out do not change.
-        """
-        job = _find(request, job_id)
-        change_job(job.pk, read_body(request, JobPatchSerializer))
-        return JOB.shown(request, job_id)
-
-    @extend_schema(operation_id="delete_job", responses={204: None, **problems(400, 401, 404)})
-    def delete(self, request: Request, job_id: uuid.UUID) -> Response:
-        """Delete a job in any state, with its files."""
-        check_query(request, ())
-        delete_job(_find(request, job_id))
-        return Response(status=204)
+    delete = JOB.deleter("delete_job", "Delete a job in any state, with its files.", delete_job)
 
 
 class JobAudioView(APIView):
-    """The file of a job."""
-
     @extend_schema(
         operation_id="get_job_audio",
         parameters=[LiveQuerySerializer, RANGE],
@@ -267,44 +247,23 @@ class JobAudioView(APIView):
         return send_stored(request, stored, "audio_gone", gone)
 
 
-class JobSegmentsView(generics.ListAPIView[Segment]):
-    """The segments of a job."""
-
+class JobSegmentsView(ListView[Segment]):
     serializer_class = SegmentSerializer
     pagination_class = IndexCursorPagination
 
-    def get_queryset(self) -> QuerySet[Segment]:
-        """Return the segments with their takes."""
-        if getattr(self, "swagger_fake_view", False):
-            return Segment.objects.none()
+    def rows(self) -> QuerySet[Segment]:
         job = _find(self.request, self.kwargs["job_id"])
         return job.segments.select_related("take", "chapter")
 
-    @extend_schema(
-        operation_id="list_job_segments",
-        parameters=CONDITIONAL_PARAMETERS,
-        responses={200: SegmentSerializer(many=True), **UNCHANGED, **problems(400, 401, 404)},
+    get = list_rows(
+        "list_job_segments",
+        "List the segments in their order.",
+        SegmentSerializer,
+        404,
+        is_conditional=True,
     )
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """List the segments in their order."""
-        check_query(request, ("cursor", "limit"))
-        return conditional(request, super().get(request, *args, **kwargs))
 
 
-def _shown(jobs: QuerySet[RenderJob]) -> QuerySet[RenderJob]:
-    """Add what the serializers read beside the row itself."""
-    return jobs.annotate(text_start=Left("text", 200)).prefetch_related("voices__version__voice")
-
-
-def _find(request: Request, job_id: uuid.UUID) -> RenderJob:
-    """Return a job that this user may see, or raise the 404."""
-    job = _shown(visible_jobs(request.user)).filter(pk=job_id).first()
-    if job is None:
-        raise ApiProblem(404, "job_not_found", "No job that you may see has this id.")
-    return job
-
-
-JOB = Noun("job", JobSerializer, _find, lambda job: job.status in UNFINISHED)
 JOB_ACTIONS = {
     "cancel": JOB.action(
         "cancel_job",

@@ -21,13 +21,28 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 
-from ttsweb.http.asgi_ask import WAIT_HEADER, AsgiApp, Receive, Scope, Send, ask, disconnected
+from django.db import close_old_connections, connection
+from django.db.models import OuterRef, Subquery
+
+from synth.models import Batch, RenderJob
+from synth.transitions.jobs import UNFINISHED
+from ttsweb.http.asgi_ask import (
+    WAIT_HEADER,
+    AsgiApp,
+    Receive,
+    Scope,
+    Send,
+    ask,
+    disconnected,
+    find_row,
+)
+from voices.models import Voice, VoiceVersion
 
 POLL_SECONDS = 0.3  # between two looks; sooner for who has just come, whose job may be short
 FIRST_SECONDS = 0.05
 SHARE_OF_WAIT = 0.2  # of how long the newest one waits: it is kept by so much at most
 REST_PER_LOOK = 4.0  # times what a look took: a slow database is not asked all the time
-_PATH = re.compile(r"/api/v1/(?:jobs|batches|voices|book-batches)/([0-9a-f-]{36})", re.IGNORECASE)
+_PATH = re.compile(r"/api/v1/(jobs|batches|voices|book-batches)/([0-9a-f-]{36})", re.IGNORECASE)
 
 FindUnfinished = Callable[[Collection[uuid.UUID]], set[uuid.UUID]]
 
@@ -36,13 +51,6 @@ logger = logging.getLogger(__name__)
 
 def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the jobs, batches and voices that are worked on; the watcher's thread."""
-    from django.db import close_old_connections
-
-    from synth.models import (  # Django is not set up yet when this module is imported
-        Batch,
-        RenderJob,
-    )
-    from synth.transitions import UNFINISHED
 
     close_old_connections()
     jobs = RenderJob.objects.filter(pk__in=list(ids), status__in=UNFINISHED)
@@ -57,10 +65,6 @@ def find_unfinished(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
 
 def _encoding_voices(ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
     """Return those of the voices whose newest version waits for the encoder, or is in it."""
-    from django.db.models import OuterRef, Subquery
-
-    from voices.models import Voice, VoiceVersion
-
     newest = VoiceVersion.objects.filter(voice=OuterRef("pk")).order_by("-number")
     voices = Voice.objects.filter(pk__in=list(ids), deleted_at__isnull=True)
     voices = voices.annotate(state=Subquery(newest.values("status")[:1]))
@@ -85,18 +89,17 @@ class JobWait:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection; everything but a waiting poll goes through untouched."""
-        job_id = _waiting_for(scope)
-        if job_id is None:
+        found = find_row(scope, _PATH, query=b"wait=")
+        if found is None:
             await self._app(scope, receive, send)
             return
         answer = await ask(self._app, scope, WAIT_HEADER)
         seconds = float(answer.said or 0)
         if seconds > 0 and self.has_room:
-            if not await self.wait(job_id, seconds, receive):
+            if not await self.wait(found[1], seconds, receive):
                 return  # the client has gone
             answer = await ask(self._app, scope, WAIT_HEADER)
-        for message in answer.messages:
-            await send(message)
+        await answer.send_on(send)
 
     @property
     def has_room(self) -> bool:
@@ -181,21 +184,6 @@ class _Watcher:
                     future.set_result(None)
 
 
-def _waiting_for(scope: Scope) -> uuid.UUID | None:
-    """Return the job that this request polls and wants to wait for, if it is such a request."""
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return None
-    if b"wait=" not in scope.get("query_string", b""):
-        return None
-    found = _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", "")))
-    try:
-        return uuid.UUID(found[1]) if found else None
-    except ValueError:
-        return None
-
-
 def _close_connection() -> None:
     """Close the watcher thread's connection; a server has few, and nobody waits now."""
-    from django.db import connection
-
     connection.close()

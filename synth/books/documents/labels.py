@@ -10,7 +10,7 @@ from dataclasses import replace
 from synth.books.book import ASIDES, Block, BlockKind
 from synth.books.documents import markup
 from synth.books.rules import title_reason
-from synth.text.spelling.numbers import roman_value
+from synth.text.numbers import roman_value
 
 # ruff: noqa: RUF001  # letters of many scripts
 

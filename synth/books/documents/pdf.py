@@ -24,7 +24,7 @@ from synth.books.book import (
 from synth.books.documents.html import check_complete, toc_of
 from synth.books.documents.labels import is_bare_number, is_label
 from synth.books.documents.markup import is_ornament
-from synth.books.documents.pdf_lines import SOFT_HYPHEN, Page, PdfLine, find_running, read_page
+from synth.books.documents.pdf_lines import SOFT_HYPHEN, Page, WordLine, find_running, read_page
 from synth.books.txt.headings import Heading, find_heading, normalised
 from synth.books.txt.lines import Group, Layout, Line, join_lines, polish
 from ttsweb.counted import counted
@@ -64,7 +64,7 @@ class _Piece:
     """Hold lines that belong together; `role` is set for what is no text."""
 
     page: int
-    lines: list[PdfLine]
+    lines: list[WordLine]
     role: str = ""
     is_apart: bool = False  # a wide gap comes before
     layout: Layout = field(default_factory=lambda: Layout(0))
@@ -87,7 +87,7 @@ def blocks_of_pages(pages: list[Page]) -> list[PageBlock]:
     return list(_blocks(pieces, measures, layout))
 
 
-def _whole_words(lines: list[PdfLine]) -> frozenset[str]:
+def _whole_words(lines: list[WordLine]) -> frozenset[str]:
     """Return the words of the text, lower case, without those that a line's end cuts."""
     found: set[str] = set()
     is_cut = False
@@ -98,11 +98,11 @@ def _whole_words(lines: list[PdfLine]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _furniture(line: PdfLine) -> Block:
+def _furniture(line: WordLine) -> Block:
     return Block(BlockKind.FURNITURE, _clean(line.text), count_chars(line.text), role="pagebreak")
 
 
-def _measure(pages: list[Page], lines: list[PdfLine]) -> _Measures:
+def _measure(pages: list[Page], lines: list[WordLine]) -> _Measures:
     gaps = [
         one.middle - other.middle
         for page in pages
@@ -126,7 +126,7 @@ def _notes(
     """Return (number of page, of line) of footnotes: small lines below a column, from a mark on."""
     found: set[tuple[int, int]] = set()
     for page in pages:
-        below: PdfLine | None = None
+        below: WordLine | None = None
         small: list[int] = []
         is_note = True  # nothing but what is small has followed in this column
         for place in reversed(range(len(page.lines))):
@@ -156,7 +156,7 @@ def _pieces(
     open_piece: _Piece | None = None
     aside: list[_Piece] = []
     for page in pages:
-        before: PdfLine | None = None
+        before: WordLine | None = None
         for place, line in enumerate(page.lines):
             if (page.number, place) in running:
                 aside.append(_Piece(page.number, [line], "pagebreak"))
@@ -182,7 +182,7 @@ def _pieces(
 
 
 def _begins(
-    piece: _Piece | None, before: PdfLine | None, line: PdfLine, measures: _Measures
+    piece: _Piece | None, before: WordLine | None, line: WordLine, measures: _Measures
 ) -> tuple[bool, bool]:
     """Return whether a line begins a paragraph, and whether a wide gap says so.
 
@@ -248,7 +248,7 @@ def _heading_level(piece: _Piece, text: str, measures: _Measures) -> int:
     return 2 if found is not None and found.rank not in {"numeral", "titled"} else 0
 
 
-def _join(lines: list[PdfLine], layout: Layout) -> str:
+def _join(lines: list[WordLine], layout: Layout) -> str:
     text = join_lines((line.text.replace(SOFT_HYPHEN, "-") for line in lines), layout)
     return polish(text)
 

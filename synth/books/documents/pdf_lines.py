@@ -7,6 +7,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 
 from pypdfium2 import PdfDocument, PdfTextPage
@@ -14,7 +15,7 @@ from pypdfium2 import raw as pdfium
 
 from synth.books.book import count_chars
 from synth.books.documents.labels import is_bare_number, is_label
-from synth.text.spelling.numbers import sum_numeral
+from synth.text.numbers import sum_numeral
 
 _MIN_LINES = 4  # that stand side by side
 _MIN_CHARS = 10  # of the lines of a column, in the median; fewer are cells and page numbers
@@ -34,7 +35,7 @@ class Word:
     right: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WordLine:
     """Hold the words of one line, their height and the middle of the line, in points."""
 
@@ -42,15 +43,15 @@ class WordLine:
     middle: float
     height: float
 
-    @property
+    @cached_property
     def text(self) -> str:
         return " ".join(word.text for word in self.words)
 
-    @property
+    @cached_property
     def left(self) -> float:
         return self.words[0].left
 
-    @property
+    @cached_property
     def right(self) -> float:
         return max(word.right for word in self.words)
 
@@ -184,22 +185,11 @@ _NEAR = 4.0  # points between the places of the same running head on two pages
 
 
 @dataclass(frozen=True, slots=True)
-class PdfLine:
-    """Hold one line: its text and, in points, its edges, middle and height."""
-
-    text: str
-    left: float
-    right: float
-    middle: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
     """Hold the lines of a page, top down as the file has them, and its height in points."""
 
     number: int
-    lines: tuple[PdfLine, ...]
+    lines: tuple[WordLine, ...]
     height: float
     num_unknown: int = 0  # characters that the file's fonts give no letter for
 
@@ -214,7 +204,7 @@ class _Edge:
 
     page: Page
     place: int
-    line: PdfLine
+    line: WordLine
 
     @property
     def key(self) -> tuple[int, int]:
@@ -231,18 +221,12 @@ def read_page(document: PdfDocument, number: int) -> Page:
     text = page.get_textpage()
     try:
         lines, num_unknown = _lines(text)
-        return Page(number, tuple(_order_lines(lines)), float(page.get_height()), num_unknown)
+        return Page(
+            number, tuple(in_reading_order(lines) or lines), float(page.get_height()), num_unknown
+        )
     finally:
         text.close()
         page.close()
-
-
-def _order_lines(lines: list[WordLine]) -> list[PdfLine]:
-    """Return the lines of a page, column by column where it has several."""
-    return [
-        PdfLine(line.text, line.left, line.right, line.middle, line.height)
-        for line in in_reading_order(lines) or lines
-    ]
 
 
 def _lines(text: PdfTextPage) -> tuple[list[WordLine], int]:
@@ -359,7 +343,7 @@ def _edges(page: Page) -> list[int]:
     return sorted({*order[:_EDGE_LINES], *order[-_EDGE_LINES:]})
 
 
-def _is_at_edge(page: Page, line: PdfLine) -> bool:
+def _is_at_edge(page: Page, line: WordLine) -> bool:
     return not 0.1 * page.height < line.middle < 0.9 * page.height
 
 

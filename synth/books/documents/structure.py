@@ -14,7 +14,7 @@ from synth.books.book import count_chars
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
 from synth.books.rules import SkipReason, title_reason
-from synth.books.txt import plays as txt_plays
+from synth.books.txt.lines import leading_name
 
 _MAX_OUTER = 3
 # What makers of books call such pages where they give them no role; and the most characters that
@@ -315,7 +315,7 @@ def _start_of(paragraph: Element) -> _Start | None:
     """Return the name that a paragraph begins with and a mark sets off, if any."""
     text = (paragraph.text or "").lstrip()
     if text:
-        name = txt_plays.leading_name(text)
+        name = leading_name(text)
         return _Start(paragraph, name, None, is_capital=True) if name else None
     child = next((one for one in paragraph if markup.name_of(one)), None)
     if child is None or markup.name_of(child) not in _NAMERS or markup.is_persona(child):

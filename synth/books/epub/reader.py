@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from synth.books.book import Book, BookRejectedError, Cover, Document, Loss, count_chars
+from synth.books.book import Book, BookRejectedError, Cover, Document, Loss, count_chars, image_size
 from synth.books.documents import markup
 from synth.books.documents.markup import Element
 from synth.books.documents.notes import mark_notes
@@ -19,7 +19,6 @@ from synth.books.documents.xhtml import document_of
 from synth.books.epub.archive import Archive, EntryError
 from synth.books.epub.contents import canonical_paths, linked, mend_contents, read_contents
 from synth.books.epub.package import Package, read_metadata, read_package
-from synth.books.images import image_size
 from synth.books.rules import SkipReason, section_reason
 
 # A page of this kind is not longer: a book of one file says that its start is the title page.

@@ -145,9 +145,8 @@ def normalised(text: str) -> str:
 
 def find_label(text: str) -> Heading | None:
     """Return the heading that a line of a contents list names by a number, or None."""
-    line = Group([])
     match = _LABEL.fullmatch(text) or _NUMBERED.fullmatch(text)
-    if match is None or line.lines:
+    if match is None:
         return None
     found = match.groupdict()
     kind = found.get("kind") or found.get("kind2")

@@ -13,13 +13,13 @@ from synth.books.chapters import states_rights
 from synth.books.documents.html import check_complete, toc_of
 from synth.books.documents.markup import ROLES, is_ornament
 from synth.books.txt import gutenberg as txt_gutenberg
-from synth.books.txt import plays as txt_plays
 from synth.books.txt.decoding import Decoded, decode_text
 from synth.books.txt.headings import ContentsList, Heading, find_contents, find_heading, is_title
 from synth.books.txt.lines import (
     Group,
     Layout,
     Line,
+    find_speakers,
     is_verse,
     join_lines,
     measure_layout,
@@ -27,6 +27,7 @@ from synth.books.txt.lines import (
     polish_line,
     split_groups,
     split_paragraphs,
+    split_speeches,
 )
 
 # Outer ranks first; those that a book does not have leave no gap between the levels.
@@ -148,7 +149,7 @@ class _Reader:
     def _find_speakers(self, used: set[int], headings: dict[int, Heading]) -> None:
         rest = [group for index, group in enumerate(self.groups) if index not in used]
         is_play = any(heading.rank in {"act", "scene"} for heading in headings.values())
-        self.speakers = txt_plays.find_speakers(rest, is_play=is_play)
+        self.speakers = find_speakers(rest, is_play=is_play)
 
     def _is_front(self, group: Group, is_before_text: bool) -> bool:
         """Add a group as credits or as a piece of the title page, if it is one."""
@@ -231,7 +232,7 @@ class _Reader:
                 self._add_paragraph(lines)
 
     def _add_speeches(self, group: Group) -> None:
-        for speech in txt_plays.split_speeches(group, self.speakers):
+        for speech in split_speeches(group, self.speakers):
             if not speech.speaker:
                 self._add_paragraph(speech.lines)
                 continue

@@ -18,8 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig, apply_config_file, config_from_shapes
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, WeightNorm
 from synth.engine.errors import CheckpointError
 from synth.engine.loading.digests import file_identity, file_sha256, replace_file

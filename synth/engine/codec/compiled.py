@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from synth.engine.codec.config import HEAD_DIM
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.layers import (
     CausalConv1d,
     CausalConvTranspose1d,
@@ -29,7 +29,7 @@ from synth.engine.codec.stages import (
     VectorQuantizer,
     WaveDecoder,
 )
-from synth.engine.loading.device_memory import trim_heap
+from synth.engine.device import trim_heap
 from synth.engine.native.build import NotCompiledError
 from synth.engine.native.convolution import (
     Ahead,

@@ -13,7 +13,7 @@ from typing import Any
 
 from synth.engine.errors import CheckpointError
 
-ENCODE_PRECISIONS = DECODE_PRECISIONS = ("float32", "tf32", "bfloat16")
+PRECISIONS = ("float32", "tf32", "bfloat16")
 KERNEL_CHOICES = ("auto", "off")
 HEAD_DIM = 64  # of every codec transformer; heads are not stored, they follow from it
 SAMPLE_RATE = 44100

@@ -26,8 +26,7 @@ from synth.engine.codec.codec_file import (
     write_record,
 )
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.errors import CheckpointError
 from synth.engine.loading.digests import file_sha256, remembered_digest, replace_file
 
@@ -38,36 +37,34 @@ PREPROCESSING_VERSION = 1
 
 def codec_fingerprint(
     checkpoint_dir: Path,
-    dtype: torch.dtype = torch.float32,
+    precision: str = "float32",
     *,
-    tf32: bool = False,
     cache_dir: Path | None = None,
 ) -> str:
     """Return what a voice's codes depend on besides its clip, as hexadecimal sha256.
 
-    It covers the weights used to encode, the sizes that no tensor shows, the encoder's dtype and
-    the preprocessing version; not the container, nor the dtype the file stores its weights in.
+    It covers the weights used to encode, the sizes that no tensor shows, the encoder's
+    precision and the preprocessing version; not the container, nor the dtype that weights are
+    stored in.
 
     Args:
-        dtype: that of the encoder, float32 or bfloat16.
-        tf32: whether its convolutions take TF32.
+        precision: that of the encoder, one of `PRECISIONS`.
         cache_dir: where the weights' digest is kept, so that a restart need not read them all.
 
     Raises:
         CheckpointError: the codec cannot be read.
     """
-    return fingerprint_of(open_codec(checkpoint_dir), dtype, tf32=tf32, cache_dir=cache_dir)
+    return fingerprint_of(open_codec(checkpoint_dir), precision, cache_dir=cache_dir)
 
 
 def fingerprint_of(
     opened: CodecFile,
-    dtype: torch.dtype = torch.float32,
+    precision: str = "float32",
     *,
-    tf32: bool = False,
     cache_dir: Path | None = None,
 ) -> str:
     """Return `codec_fingerprint` of a codec file that is open already."""
-    numbers = "tf32" if tf32 else str(dtype)
+    numbers = precision if precision == "tf32" else f"torch.{precision}"
     weights = half_digest(opened, CodecEncoder, cache_dir=cache_dir)
     return _sha256_of(
         "encode", weights, numbers, str(PREPROCESSING_VERSION), _hidden_sizes(opened.config)

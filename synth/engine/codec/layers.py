@@ -21,7 +21,7 @@ WeightNorm = Literal["parametrized", "g_and_v"] | None
 # numbers on processors with AMX for some kernels and strides, such as 16 channels, 16 taps, step 8.
 _TRUSTED_CHANNELS = 32
 RESIDUAL_DILATIONS = (1, 3, 9)
-KERNELS = "synth.engine.kernels.snake"  # it imports triton, which is not everywhere
+KERNELS = "synth.engine.kernels.rowwise"  # it imports triton, which is not everywhere
 
 
 class NormedConv1d(nn.Conv1d):

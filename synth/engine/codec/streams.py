@@ -15,7 +15,7 @@ from torch import Tensor
 
 from synth.engine.codec.chunks import MAX_PIECE_FRAMES, StreamState, join, rope_at
 from synth.engine.codec.config import HEAD_DIM, CodecConfig
-from synth.engine.codec.decoder import CodecDecoder, frame_limit
+from synth.engine.codec.halves import CodecDecoder, default_batch_frames, frame_limit
 from synth.engine.codec.stages import MAX_KEPT_POSITIONS, ROPE_ROWS
 from synth.engine.device import free_cached_memory, is_out_of_memory
 from synth.engine.errors import InvalidSpecError
@@ -331,7 +331,7 @@ def decode_streams(
         return []
     _check_streams(streams, codes)
     decoder = streams[0].decoder
-    limit = frame_limit(max_batch_frames, decoder.device.type)
+    limit = frame_limit(max_batch_frames, default_batch_frames(decoder.device.type))
     decoder.check_codes(codes)
     empty = torch.empty(0, dtype=torch.float32, device=decoder.device)
     audio, states = [empty] * len(streams), [stream._state for stream in streams]

@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from synth.engine.kernels.frame_attention import check_cache, write_heads_torch
 from synth.engine.model.layers import SPLIT_POSITIONS
 
 _BLOCK_BYTES = 128  # of a row over a block's positions: 64 of 16 bits, or 32 of float32
@@ -91,7 +91,7 @@ def step_attention(
     _, kv_heads, length, head_dim = keys.shape
     heads = width // head_dim - 2 * kv_heads
     q = qkv.view(batch, -1, head_dim)[:, :heads]
-    check_cache(q, keys, values)
+    _check_cache(q, keys, values)
     assert width == (heads + 2 * kv_heads) * head_dim and heads % kv_heads == 0
     assert head_dim % 2 == 0 and split % _block_positions(keys) == 0
     assert rope.is_contiguous() and (weight is None or weight.is_contiguous())
@@ -106,6 +106,50 @@ def step_attention(
         WIDE=_needs_wide_products(keys), num_warps=4, num_stages=3,
     )  # fmt: skip
     return _merge_splits(q, position, parts, length, split=split)
+
+
+def write_heads_torch(
+    qkv: Tensor,
+    rope: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    position: Tensor | int,
+    *,
+    weight: Tensor | None = None,
+    eps: float = 0.0,
+    span: int = 1,
+) -> Tensor:
+    """Return the queries [B * span, H, D]; write keys and values into one layer's cache.
+
+    A row of qkv [B * span, (H + 2 * KV) * D] holds a position's query heads, then its key heads,
+    then its value heads. Rows come stream by stream, `span` consecutive positions of each.
+
+    Args:
+        rope: the table of all positions, float32 [S or more, D / 2, 2], of cos and sin.
+        keys, values: [B, KV, S, D]; written in place.
+        position: of each stream's first row: int64 [B], or one number for all. A position beyond
+            S - 1 is taken as S - 1.
+        weight: of the norm of every query and key head, [H + KV, D], multiplied before the cast;
+            None means no norm.
+    """
+    streams, kv_heads, positions, head_dim = keys.shape
+    heads = qkv.view(streams, span, -1, head_dim)
+    rotated = heads.shape[2] - kv_heads
+    both, v = heads[:, :, :rotated], heads[:, :, rotated:]
+    if weight is not None:
+        wide = F.rms_norm(both.float(), (head_dim,), None, eps) * weight.float()
+        both = wide.to(qkv.dtype)
+    first = torch.as_tensor(position, device=qkv.device).expand(streams)
+    at = first[:, None] + torch.arange(span, device=qkv.device)
+    at = at.clamp(max=positions - 1)
+    cos, sin = rope[at].unsqueeze(2).unbind(-1)  # [B, span, 1, D / 2]
+    even, odd = both.float().view(*both.shape[:-1], -1, 2).unbind(-1)
+    turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+    both = turned.flatten(-2).to(qkv.dtype)
+    stream = torch.arange(streams, device=qkv.device)[:, None]
+    keys[stream, :, at] = both[:, :, -kv_heads:].to(keys.dtype)
+    values[stream, :, at] = v.to(values.dtype)
+    return both[:, :, :-kv_heads].flatten(0, 1)
 
 
 def step_attention_torch(
@@ -164,6 +208,13 @@ def _merge_splits(q: Tensor, position: Tensor, parts: Parts, length: int, *, spl
         CHUNK=triton.next_power_of_2(triton.cdiv(_MERGED_POSITIONS, split)), num_warps=4,
     )  # fmt: skip
     return out
+
+
+def _check_cache(q: Tensor, keys: Tensor, values: Tensor) -> None:
+    """Stop a call whose layout the kernels do not read."""
+    assert keys.shape == values.shape and keys.stride() == values.stride()
+    assert keys.dtype == values.dtype and keys.dtype in (q.dtype, torch.float32)
+    assert q.shape[-1] == keys.shape[-1] and q.stride(-1) == keys.stride(-1) == 1
 
 
 def _block_positions(keys: Tensor) -> int:

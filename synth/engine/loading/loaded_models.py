@@ -10,13 +10,12 @@ import torch
 
 from synth.contract import EngineClass
 from synth.engine.codec.codec_file import open_codec
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import codec_fingerprint, half_digest
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import (
-    CODECS,
-    decode_precision,
-    encode_precision,
+    half_dtype,
+    load_decoder,
+    load_encoder,
     uses_kernels,
     wants_kernels,
 )
@@ -34,8 +33,7 @@ from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.sampling import SAMPLER_VERSION
 from synth.engine.native.library import find_processor, native_library
-from synth.engine.prompt import PROMPT_VERSION
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import PROMPT_VERSION, Tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -82,25 +80,16 @@ def load_models(config: EngineConfig) -> LoadedModels:
     """
     check_folder(config.checkpoint)
     device = resolve_device(config.device)
-    encode = encode_precision(config.codec_encode_dtype, device)
-    decode = decode_precision(config.codec_decode_dtype, device)
+    # Refused before the work.
+    half_dtype(CodecEncoder, config.codec_encode_dtype, device)
+    half_dtype(CodecDecoder, config.codec_decode_dtype, device)
     choice = resampler_choice(config.resampler)
     dual_ar, tokenizer = load_transformers(config, device)
-    encoder = CODECS.get(
-        CodecEncoder,
-        config.checkpoint,
-        device,
-        encode.dtype,
-        tf32=encode.tf32,
-        kernels=config.kernels,
+    encoder = load_encoder(
+        config.checkpoint, device, config.codec_encode_dtype, kernels=config.kernels
     )
-    decoder = CODECS.get(
-        CodecDecoder,
-        config.checkpoint,
-        device,
-        decode.dtype,
-        tf32=decode.tf32,
-        kernels=config.kernels,
+    decoder = load_decoder(
+        config.checkpoint, device, config.codec_decode_dtype, kernels=config.kernels
     )
     _check_fit(dual_ar, encoder)
     codec_rate = encoder.config.sample_rate
@@ -117,7 +106,7 @@ def load_models(config: EngineConfig) -> LoadedModels:
             config.checkpoint, PROMPT_VERSION, cache_dir=config.cache_dir
         ),
         codec_fingerprint=codec_fingerprint(
-            config.checkpoint, encode.dtype, tf32=encode.tf32, cache_dir=config.cache_dir
+            config.checkpoint, config.codec_encode_dtype, cache_dir=config.cache_dir
         ),
         decoder_fingerprint=half_digest(
             open_codec(config.checkpoint), CodecDecoder, cache_dir=config.cache_dir

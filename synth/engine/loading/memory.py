@@ -14,9 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import MAX_BATCH_FRAMES as PIECE_FRAMES
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import PIECE_FRAMES, CodecDecoder, CodecEncoder
 from synth.engine.model.config import LMConfig, TransformerConfig
 from synth.engine.model.dual_ar import FastAR, SlowAR
 from synth.engine.model.linear import Int8Linear

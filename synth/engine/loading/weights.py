@@ -21,13 +21,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from synth.engine.device import trim_heap
 from synth.engine.errors import CheckpointError
-from synth.engine.loading.device_memory import trim_heap
 from synth.engine.model.config import load_config
 from synth.engine.model.dual_ar import DualAR
 from synth.engine.model.layers import Block
 from synth.engine.model.linear import LinearForm
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"

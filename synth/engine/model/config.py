@@ -67,6 +67,19 @@ class LMConfig:
     semantic_end_token_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class SpecialIds:
+    """Hold the ids the engine uses; code i of the first codebook is `semantic_begin + i`."""
+
+    im_end: int
+    semantic_begin: int
+    semantic_end: int  # the last one, inclusive
+
+    @property
+    def num_semantic(self) -> int:
+        return self.semantic_end - self.semantic_begin + 1
+
+
 def matrix_parameters(config: LMConfig) -> int:
     """Return how many numbers the layers' matrices hold, which every frame reads."""
     total = 0

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
-
-import torch
-from torch import nn
-
-from synth.engine.errors import CheckpointError
-from synth.engine.model.config import LMConfig
-from synth.engine.model.linear import LinearForm
-from synth.engine.tokenizer import SpecialIds
-
-if TYPE_CHECKING:
-    from synth.engine.native.frame import NativeFrames
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from synth.engine.device import to_device
+from synth.engine.errors import CheckpointError
+from synth.engine.model.config import LMConfig, SpecialIds
 from synth.engine.model.kv_cache import FrameCache, FramePlace, KVCache
 from synth.engine.model.layers import (
     Block,
@@ -36,7 +27,10 @@ from synth.engine.model.layers import (
     step_attention,
     step_mask,
 )
-from synth.engine.model.linear import Linear, make_linear
+from synth.engine.model.linear import Linear, LinearForm, make_linear
+
+if TYPE_CHECKING:
+    from synth.engine.native.frame import NativeFrames
 
 KERNELS = "synth.engine.kernels.frame"  # it imports triton, which is not everywhere
 NATIVE = "synth.engine.native.frame"  # it imports this module

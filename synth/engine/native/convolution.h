@@ -1,6 +1,6 @@
 /* Convolutions of the codec's decoder with what goes before and behind them, a tile of columns at a
  * time, so that what lies between them stays in the processor's cache; a linear map is a convolution
- * of one tap. The specifications are `codec/residual.py` and `codec/decoder_layers.py`. */
+ * of one tap. The specifications are `codec/layers.py` and `codec/stages.py`. */
 #pragma once
 
 #include "team.h"

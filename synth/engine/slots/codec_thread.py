@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from synth.contract import AudioArray, SegmentAudio
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import (
     Capture,

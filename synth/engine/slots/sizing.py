@@ -8,11 +8,11 @@ import torch
 
 from synth.engine.codec.codec_file import open_codec
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder import default_batch_frames
-from synth.engine.codec.load import decode_precision, encode_precision
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder, default_batch_frames
+from synth.engine.codec.load import half_dtype
 from synth.engine.codec.streams import graph_bytes
+from synth.engine.device import DeviceMemory, find_memory
 from synth.engine.errors import SlotsDoNotFitError
-from synth.engine.loading.device_memory import DeviceMemory, find_memory
 from synth.engine.loading.engine_config import (
     EngineConfig,
     choose_numbers,
@@ -60,8 +60,8 @@ def number_formats(config: EngineConfig, device: torch.device, lm: LMConfig) -> 
     return NumberFormats(
         model=numbers.dtype,
         cache=cache_dtype(device, numbers.dtype),
-        encoder=encode_precision(config.codec_encode_dtype, device).dtype,
-        decoder=decode_precision(config.codec_decode_dtype, device).dtype,
+        encoder=half_dtype(CodecEncoder, config.codec_encode_dtype, device),
+        decoder=half_dtype(CodecDecoder, config.codec_decode_dtype, device),
         matrix_bytes=INT8_BYTES if numbers.form.is_int8 else numbers.dtype.itemsize,
     )
 

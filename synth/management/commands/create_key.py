@@ -7,8 +7,7 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.rights import DEFAULT_SCOPES, LIMITS, SCOPES
 
 MOST_DAYS = 36_500

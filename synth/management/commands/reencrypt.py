@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.counted import counted
 from ttsweb.refusals import RefusedError
 
@@ -24,7 +23,7 @@ class Command(BaseCommand):
         Raises:
             CommandError: secret_unreadable; nothing has changed.
         """
-        from synth.webhooks.signing import reencrypt_secrets  # the arguments are read before apps
+        from synth.webhooks.endpoints import reencrypt_secrets  # the arguments are read before apps
 
         try:
             users = reencrypt_secrets()

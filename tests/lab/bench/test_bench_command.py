@@ -16,7 +16,7 @@ from django.core.management import call_command
 
 from lab.bench.machine import FIGURES
 from lab.management.commands.bench import BENCHES
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 ROOT = Path(__file__).resolve().parents[3]
 SHORT = ("--frames", "4", "--windows", "2", "--threads", "1")

@@ -11,7 +11,7 @@ from lab.bench.presets import preset_models
 from lab.golden.case import GoldenFolder
 from synth.engine.errors import CheckpointError, InvalidSpecError
 from synth.engine.presets import preset
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 TEXTS = (
     "",

@@ -15,10 +15,9 @@ from lab.bench.presets import preset, preset_models, write_preset_checkpoint
 from synth.contract import FinishReason, Reference, RenderSpec, Sampling
 from synth.engine import Engine, EngineConfig
 from synth.engine.codec.codec_file import stored_shapes
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
+from synth.engine.device import DeviceMemory
 from synth.engine.errors import CheckpointError, InvalidSpecError
-from synth.engine.loading.device_memory import DeviceMemory
 from synth.engine.model.dual_ar import DualAR
 
 CPU = torch.device("cpu")

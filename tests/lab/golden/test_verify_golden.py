@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 

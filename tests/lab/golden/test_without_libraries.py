@@ -12,7 +12,7 @@ import torch
 
 from lab.golden.case import GoldenFolder, GoldenFolderError, read_wav
 from lab.golden.models import NoTokenizerError, VocabularyFile, read_vocabulary
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import Tokenizer
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "golden"
 

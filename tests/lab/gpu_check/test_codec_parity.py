@@ -12,7 +12,7 @@ from torch import Tensor
 from lab.bench.presets import preset_models
 from lab.gpu_check.codec_parity import LEAST_DB, check_codec, compare_streams
 from lab.gpu_check.steps import Context, NotMeasuredError
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.streams import Work, keep_eager
 from synth.engine.presets import preset
 

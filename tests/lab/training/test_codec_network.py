@@ -36,7 +36,7 @@ def test_first_weights_keep_the_signal_s_size() -> None:
 
 
 def test_names_of_weights_are_the_engine_s() -> None:
-    from synth.engine.codec.decoder import CodecDecoder
+    from synth.engine.codec.halves import CodecDecoder
 
     with torch.device("meta"):
         engine = CodecDecoder(CONFIG)

@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 from lab.training.evaluation import report
 from lab.training.evaluation.report import KEYS, table
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 RESULT: dict[str, Any] = {
     **{key: 0.5 for key in KEYS},

@@ -14,8 +14,7 @@ from lab.training.lm_network import LMSizes
 from lab.training.lm_stage import LMRecipe, LMStage
 from lab.training.shards import ALIGNED, RunFolder, shard_path, write_shard
 from lab.training.texts import make_tokenizer
-from synth.engine.prompt import PromptBuilder, VoicePrompt
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import PromptBuilder, Tokenizer, VoicePrompt
 from tests.lab.training.clips import make_clips
 
 SIZES = LMSizes(codes=16, num_codebooks=3, dim=32, layers=2, head_dim=16, ffn=48, fast_ffn=32)

@@ -12,10 +12,10 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from synth.api.jobs.event_streams import SEEN_HEADER
-from synth.jobs.event_ids import ENDED
+from synth.jobs.events import ENDED
 from synth.models import Batch, RenderJob
-from synth.transitions import cancel_batch, cancel_job
-from synth.transitions.batches import settle_batch
+from synth.transitions.batches import cancel_batch, settle_batch
+from synth.transitions.jobs import cancel_job
 from tests.factories import make_batch, make_job, make_user
 from tests.synth.served import Served, in_project, serving
 

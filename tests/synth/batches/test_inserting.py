@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import DataError, IntegrityError
 
-from synth.jobs.rows import columns_of, insert_rows
+from synth.jobs.submit import columns_of, insert_rows
 from synth.models import Chapter, JobVoice, RenderJob
 from tests.factories import make_job
 from tests.synth.transitions.test_races import database  # noqa: F401  # found by its name

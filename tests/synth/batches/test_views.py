@@ -16,9 +16,11 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 from rest_framework.test import APIClient
 
-from synth import transitions
 from synth.accounts.keys import create_key
 from synth.models import Batch, Export, RenderJob, Segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.files import claimable_exports, finish_export
+from synth.transitions.segments import fail_segment, finish_segment
 from tests.factories import CODEC_FINGERPRINT, claim_row, make_take, make_voice
 from tests.synth.batches.conftest import Post
 from voices.models import Voice
@@ -35,25 +37,21 @@ def items_of(api: APIClient, batch: dict[str, Any]) -> list[dict[str, Any]]:
 
 def finish_items(**failures: str) -> None:
     """Render all that is queued; segments of the texts given fail."""
-    for claim in transitions.claim_segments(
-        worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT
-    ):
+    for claim in claim_segments(worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT):
         text = Segment.objects.get(pk=claim.pk).text
         if text in failures.values():
-            transitions.fail_segment(claim, code="bad", message="It is bad.")
+            fail_segment(claim, code="bad", message="It is bad.")
         else:
-            transitions.finish_segment(claim, make_take())
+            finish_segment(claim, make_take())
 
 
 def make_files() -> None:
     """Finish every export that waits, with an object of its own."""
-    for export in transitions.claimable_exports():
+    for export in claimable_exports():
         claim = claim_row(Export, export.pk, worker="cpu")
         assert claim is not None
         key = default_storage.save(f"exports/{export.pk}", ContentFile(b"0123456789"))
-        transitions.finish_export(
-            claim, key=key, size_bytes=10, sha256="d" * 64, duration_seconds=1.0
-        )
+        finish_export(claim, key=key, size_bytes=10, sha256="d" * 64, duration_seconds=1.0)
 
 
 def test_items_become_jobs_with_their_names_and_options(post: Post, api: APIClient) -> None:
@@ -365,9 +363,7 @@ def test_items_are_rendered_in_their_order(post: Post) -> None:
 
     post(texts)
 
-    claims = transitions.claim_segments(
-        worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT
-    )
+    claims = claim_segments(worker="gpu", limit=100, codec_fingerprint=CODEC_FINGERPRINT)
     assert [Segment.objects.get(pk=claim.pk).text for claim in claims] == texts
 
 

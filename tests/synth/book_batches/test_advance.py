@@ -24,8 +24,8 @@ from synth.models import (
     Take,
     WebhookDelivery,
 )
-from synth.transitions import cancel_job, pause_job
-from synth.transitions.jobs import end_job
+from synth.transitions.files import pause_job
+from synth.transitions.jobs import cancel_job, end_job
 from tests.factories import make_endpoint
 from tests.synth.book_batches.conftest import MakeBatch, books_of
 from tests.synth.books_api.shelf import speak_all

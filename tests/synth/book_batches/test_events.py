@@ -14,7 +14,7 @@ from rest_framework.test import APIClient
 from synth.api.jobs.event_streams import SEEN_HEADER
 from synth.batches.states import MISSING, STATES
 from synth.batches.turns import advance_batch
-from synth.jobs.event_ids import ENTRY_STATES
+from synth.jobs.events import ENTRY_STATES
 from synth.models import Batch, BatchEntry, BookSource, RenderJob
 from synth.transitions.jobs import end_job
 from tests.synth.batches.test_events import events_of

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from synth.batches.entries import entries_of_books, read_manifest
-from synth.jobs.rejections import SubmitRejectedError
-from ttsweb.http.statuses import status_of
+from ttsweb.http.problems import status_of
+from ttsweb.refusals import SubmitRejectedError
 
 MOST = 100
 

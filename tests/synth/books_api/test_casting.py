@@ -27,11 +27,11 @@ from synth.books.book import (
     book_to_json,
     count_chars,
 )
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
 from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
+from ttsweb.refusals import SubmitRejectedError
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BOOKS = "/api/v1/books"

@@ -10,11 +10,11 @@ from rest_framework.test import APIClient
 
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob
 from tests.factories import make_voice
 from tests.synth.books_api.shelf import CHAPTERS, speak_all
 from tests.synth.books_api.test_casting import CAST, path_of, store
+from ttsweb.refusals import SubmitRejectedError
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OPENING = "{title}, by {authors}, published in {year}. Read by {narrators}."

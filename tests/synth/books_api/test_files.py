@@ -15,15 +15,15 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db.models import Q
 from rest_framework.test import APIClient
 
-from synth import transitions
 from synth.audiobooks.start import start_book
 from synth.made_file import MadeFile
 from synth.models import BookFile, BookSource, JobVoice, RenderJob, Segment
+from synth.transitions.files import finish_book_file
 from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 from ttsweb import leases
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
-from workers.upkeep.sweep import free_lost
+from workers.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,9 +59,7 @@ def finish(row_id: str, content_digest: str = "old") -> BookFile:
     assert claim is not None
     key = default_storage.save(f"exports/{row_id}", ContentFile(b"0123456789"))
     made = MadeFile("a" * 64, 10, 1.0, key=key)
-    assert transitions.finish_book_file(
-        claim, made, content_digest=content_digest, is_partial=False
-    )
+    assert finish_book_file(claim, made, content_digest=content_digest, is_partial=False)
     return BookFile.objects.get(pk=row_id)
 
 
@@ -264,7 +262,7 @@ def test_deleted_file_is_gone_and_a_late_worker_changes_nothing(
 
     assert [one.status_code for one in answers] == [204, 204]
     made = MadeFile("a" * 64, 10, 1.0, key="late")
-    assert not transitions.finish_book_file(claim, made, content_digest="", is_partial=False)
+    assert not finish_book_file(claim, made, content_digest="", is_partial=False)
     assert stored_objects() == before
     assert api.get(path_of(book, f"/files/{late}")).json()["code"] == "book_file_not_found"
 

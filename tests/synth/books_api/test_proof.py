@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from synth import transitions
 from synth.audiobooks.proof import proof_of
 from synth.audiobooks.start import start_book
 from synth.models import BookSource, Export, RenderJob, Segment
+from synth.transitions.files import finish_export
 from tests.factories import claim_row, make_user, make_voice
 from tests.synth.books_api.shelf import speak_all, store_book
 
@@ -39,7 +39,7 @@ def end(job: RenderJob) -> RenderJob:
     export = Export.objects.create(job=job, format=job.format)
     claim = claim_row(Export, export.pk, worker="w")
     assert claim is not None
-    transitions.finish_export(claim, key="k", size_bytes=1, sha256="0", duration_seconds=1.0)
+    finish_export(claim, key="k", size_bytes=1, sha256="0", duration_seconds=1.0)
     job.refresh_from_db()
     return job
 

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from synth.audiobooks.start import start_book
 from synth.models import BookSource
-from synth.transitions import pause_job
+from synth.transitions.files import pause_job
 from tests.factories import make_user, make_voice
 from tests.synth.books_api.shelf import store_book
 

@@ -8,11 +8,11 @@ from django.contrib.auth.models import User
 from synth.accounts.keys import create_key
 from synth.accounts.limits import KeyLimitError
 from synth.audiobooks.start import start_book, start_wanted_books
-from synth.jobs.rejections import SubmitRejectedError
 from synth.models import BookSource, RenderJob, Segment
 from synth.text.pauses import DEFAULT_PAUSES
 from tests.factories import make_user, make_voice
 from tests.synth.books_api.shelf import CHAPTERS, store_book
+from ttsweb.refusals import SubmitRejectedError
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -251,10 +251,9 @@ def test_an_unknown_device_is_refused() -> None:
             Engine.load(replace(CONFIG, device="cuda:0"))
 
 
-def test_two_engines_of_one_checkpoint_share_the_codec() -> None:
+def test_two_engines_of_one_checkpoint_have_one_codec_fingerprint() -> None:
     one, two = Engine.load(CONFIG), Engine.load(CONFIG)
     try:
-        assert one._models.decoder is two._models.decoder
         assert one.codec_fingerprint == two.codec_fingerprint
     finally:
         one.close()

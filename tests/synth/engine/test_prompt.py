@@ -14,8 +14,7 @@ from lab.golden.generate import Conversation, check_prompt_length, pair_voices
 from lab.golden.models import Loaded
 from synth.engine.errors import CheckpointError, InvalidSpecError, PromptTooLongError
 from synth.engine.model.config import REFERENCE
-from synth.engine.prompt import PromptBuilder, VoicePrompt, prompt_builder
-from synth.engine.tokenizer import Tokenizer
+from synth.engine.prompt import PromptBuilder, Tokenizer, VoicePrompt, prompt_builder
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from django.db import OperationalError
 
 from synth.live import streams as player
 from synth.live import watcher
-from synth.live.place import Chunk, SegmentState
 from synth.live.streams import LIVE_HEADER, LivePlayer, LiveStreams, Outcome, wav_head
-from synth.live.watcher import LiveRows, LiveWatcher
+from synth.live.watcher import Chunk, LiveRows, LiveWatcher, SegmentState
 
 JOB = uuid.UUID("7b6b1de4-6f2c-4a3c-9e0a-111111111111")
 TAKE = uuid.UUID(int=7)

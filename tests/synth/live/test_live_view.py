@@ -11,10 +11,18 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from rest_framework.test import APIClient
 
-from synth.live.place import Chunk, Place, SegmentState, Silence, Sound
 from synth.live.streams import LIVE_HEADER
+from synth.live.watcher import (
+    Chunk,
+    Place,
+    SegmentState,
+    Silence,
+    Sound,
+    end_live,
+    keep_live,
+    request_live,
+)
 from synth.models import RenderJob
-from synth.transitions.files import end_live, keep_live, request_live
 from tests.factories import make_ended_job, make_job, make_user
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -165,7 +165,7 @@ def test_names_of_voices_need_no_key_where_the_setting_says_so(
 def test_models_are_the_checkpoint_and_its_other_names(
     api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("synth.openai.models_view.OPENAI_ALIASES", ["tts-1", "Tiny"])
+    monkeypatch.setattr("synth.openai.catalogue.OPENAI_ALIASES", ["tts-1", "Tiny"])
 
     for address in ("/v1/models", "/v1/audio/models"):
         listed = api.get(address).json()

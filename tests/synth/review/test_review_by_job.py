@@ -16,7 +16,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from synth.models import RenderJob, Segment
-from synth.review.approval import MOST_AT_ONCE
+from synth.review.listing import MOST_AT_ONCE
 from synth.transitions.jobs import DEADLINE_PASSED
 from tests.factories import make_book, make_user
 from tests.synth.review.rows import make_spoken_job

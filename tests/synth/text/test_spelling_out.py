@@ -9,13 +9,13 @@ import time
 
 import pytest
 
+from synth.text.numbers import roman_value, say_numerals
 from synth.text.pauses import DEFAULT_PAUSES
 from synth.text.respeaking import Speech, respeak
 from synth.text.rules import Budget
 from synth.text.segments import Piece, cut_text
-from synth.text.spelling.numbers import roman_value, say_numerals
-from synth.text.spelling.speller import places_inside, speller
-from synth.text.spelling.words import has_rules
+from synth.text.speller import places_inside, speller
+from synth.text.words import has_rules
 
 
 def said(text: str, language: str = "en") -> str:
@@ -159,7 +159,7 @@ def test_odd_text_takes_no_time(text: str) -> None:
 
 def test_rules_of_numbers_are_imported_only_when_a_number_is_spelled() -> None:
     code = (
-        "import sys; from synth.text.spelling.speller import speller; "
+        "import sys; from synth.text.speller import speller; "
         "assert 'unicode_rbnf' not in sys.modules; "
         "speller('en')('5 apples'); assert 'unicode_rbnf' in sys.modules"
     )
@@ -342,7 +342,7 @@ def test_looking_costs_nothing_where_no_digits_are(monkeypatch: pytest.MonkeyPat
     def never(language: str) -> None:
         raise AssertionError("asked for")
 
-    monkeypatch.setattr("synth.text.spelling.speller.speller", never)
+    monkeypatch.setattr("synth.text.speller.speller", never)
     inside = places_inside("No digit is anywhere in this text. " * 50)
 
     assert not any(inside(place) for place in range(1700))

@@ -11,17 +11,10 @@ from synth.batches.actions import delete
 from synth.batches.entries import entries_of_list
 from synth.batches.texts import BatchOptions, submit_batch
 from synth.models import Batch, Export, RenderJob, Segment
-from synth.transitions import (
-    cancel_batch,
-    claimable_exports,
-    close_cancelled_jobs,
-    fail_segment,
-    finish_export,
-    finish_segments,
-    retry_batch,
-    retry_job,
-    settle_stalled_batches,
-)
+from synth.transitions.batches import cancel_batch, retry_batch, settle_stalled_batches
+from synth.transitions.files import claimable_exports, finish_export
+from synth.transitions.jobs import close_cancelled_jobs, retry_job
+from synth.transitions.segments import fail_segment, finish_segments
 from tests.factories import claim_row, make_take, make_user, make_voice
 from tests.synth.transitions.test_races import at_once, claim, database
 

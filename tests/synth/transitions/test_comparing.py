@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from synth.models import Export, RenderJob, Segment, Take
-from synth.transitions import claim_segments, finish_segment
-from synth.transitions.segments import retake_segments
+from synth.transitions.claims import claim_segments
+from synth.transitions.segments import finish_segment, retake_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from synth import transitions
 from synth.jobs.retry import retry
 from synth.models import Export, RenderJob, Segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.files import finish_export
+from synth.transitions.jobs import stop_overdue_jobs
+from synth.transitions.segments import fail_segment, finish_segment
 from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_version
 from ttsweb import leases
 
@@ -18,9 +21,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def claim(limit: int = 10) -> list[Any]:
-    return transitions.claim_segments(
-        worker="gpu", limit=limit, codec_fingerprint=CODEC_FINGERPRINT
-    )
+    return claim_segments(worker="gpu", limit=limit, codec_fingerprint=CODEC_FINGERPRINT)
 
 
 def pass_deadline() -> None:
@@ -36,7 +37,7 @@ def test_job_of_which_nothing_was_rendered_fails_with_the_deadlines_sentence() -
     claim(1)
     pass_deadline()
 
-    assert transitions.stop_overdue_jobs() == 1
+    assert stop_overdue_jobs() == 1
 
     job.refresh_from_db()
     assert (job.status, job.error_code) == ("failed", "deadline_passed")
@@ -48,14 +49,14 @@ def test_job_of_which_nothing_was_rendered_fails_with_the_deadlines_sentence() -
 def test_what_is_rendered_becomes_the_file_of_a_partial_job() -> None:
     job = make_job(segments=4)
     first, second, *_ = claim(3)
-    transitions.finish_segment(first, make_take())
-    transitions.fail_segment(second, code="bad", message="It is bad.")
+    finish_segment(first, make_take())
+    fail_segment(second, code="bad", message="It is bad.")
     pass_deadline()
 
-    transitions.stop_overdue_jobs()
+    stop_overdue_jobs()
     export = claim_row(Export, Export.objects.get().pk, worker="cpu")
     assert export is not None
-    transitions.finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
+    finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
 
     job.refresh_from_db()
     assert statuses() == ["done", "failed", "failed", "failed"]
@@ -67,10 +68,10 @@ def test_worker_that_renders_on_changes_nothing() -> None:
     job = make_job(segments=1)
     (late,) = claim()
     pass_deadline()
-    transitions.stop_overdue_jobs()
+    stop_overdue_jobs()
 
-    assert not transitions.finish_segment(late, make_take())
-    assert not transitions.fail_segment(late, code="bad", message="It is bad.")
+    assert not finish_segment(late, make_take())
+    assert not fail_segment(late, code="bad", message="It is bad.")
     assert not leases.hand_back(Segment, late)
     job.refresh_from_db()
     assert (job.status, job.segments_failed, job.segments_done) == ("failed", 1, 0)
@@ -88,7 +89,7 @@ def test_job_that_waits_for_its_voice_is_stopped_too() -> None:
     job = make_job(version=make_version(status="pending"))
     pass_deadline()
 
-    transitions.stop_overdue_jobs()
+    stop_overdue_jobs()
 
     job.refresh_from_db()
     assert job.status == "failed"
@@ -100,20 +101,20 @@ def test_other_jobs_are_left_alone(fields: dict[str, Any]) -> None:
         fields = {"deadline_at": leases.database_now() + HOUR}
     make_job(segments=2, **fields)
 
-    assert transitions.stop_overdue_jobs() == 0
+    assert stop_overdue_jobs() == 0
     assert statuses() == ["queued", "queued"]
 
 
 def test_job_whose_segments_are_all_rendered_gets_its_file_after_all() -> None:
     job = make_job(segments=1)
     (one,) = claim()
-    transitions.finish_segment(one, make_take())
+    finish_segment(one, make_take())
     pass_deadline()
 
-    assert transitions.stop_overdue_jobs() == 0
+    assert stop_overdue_jobs() == 0
     export = claim_row(Export, Export.objects.get().pk, worker="cpu")
     assert export is not None
-    transitions.finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
+    finish_export(export, key="k", size_bytes=1, sha256="e", duration_seconds=1.0)
     job.refresh_from_db()
     assert job.status == "succeeded"
 
@@ -122,7 +123,7 @@ def test_stopping_twice_counts_once() -> None:
     job = make_job(segments=2)
     pass_deadline()
 
-    assert [transitions.stop_overdue_jobs() for _ in range(2)] == [1, 0]
+    assert [stop_overdue_jobs() for _ in range(2)] == [1, 0]
     job.refresh_from_db()
     assert job.segments_failed == 2
 
@@ -130,9 +131,9 @@ def test_stopping_twice_counts_once() -> None:
 def test_retry_goes_on_without_the_deadline() -> None:
     job = make_job(segments=2)
     first, _ = claim()
-    transitions.finish_segment(first, make_take())
+    finish_segment(first, make_take())
     pass_deadline()
-    transitions.stop_overdue_jobs()
+    stop_overdue_jobs()
     RenderJob.objects.update(status="partial")
     job.refresh_from_db()
 

@@ -7,9 +7,8 @@ import datetime as dt
 import pytest
 from pytest_django import Settings
 
-from synth import transitions
 from synth.models import RenderJob, Segment
-from synth.transitions.jobs import JobStatus, end_job
+from synth.transitions.jobs import JobStatus, end_job, retry_job
 from tests.factories import make_batch, make_job
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -63,6 +62,6 @@ def test_retry_takes_the_end_of_its_time_away() -> None:
     Segment.objects.update(status="failed")
     end_job(job.pk, JobStatus.FAILED)
 
-    assert transitions.retry_job(job.pk)
+    assert retry_job(job.pk)
 
     assert RenderJob.objects.get().expires_at is None

@@ -12,14 +12,15 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from synth.accounts.keys import create_key
-from synth.jobs.lanes import lane_of
 from synth.jobs.planning import Order
 from synth.jobs.retry import retry
 from synth.jobs.submit import submit_job
 from synth.models import ApiKey, LaneTurn, RenderJob, Segment
-from synth.transitions import Claim, cancel_job, claim_segments, finish_segment
+from synth.models.keys import lane_of
 from synth.transitions import claims as fair_order
-from synth.transitions.claims import SegmentClaim
+from synth.transitions.claims import SegmentClaim, claim_segments
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import finish_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
     make_ended_job,
@@ -29,6 +30,7 @@ from tests.factories import (
     make_version,
     make_voice,
 )
+from ttsweb.leases import Claim
 from voices.models import Voice
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

@@ -9,9 +9,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import Export, RenderJob
-from synth.transitions import Claim, claimable_exports, fail_export, finish_export
+from synth.transitions.files import claimable_exports, fail_export, finish_export
 from tests.factories import claim_row, make_job
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 

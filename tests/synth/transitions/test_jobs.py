@@ -7,19 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from synth.models import Export, RenderJob, Segment
-from synth.transitions import (
+from synth.transitions.claims import claim_segments
+from synth.transitions.files import fail_export, finish_export
+from synth.transitions.jobs import (
     cancel_job,
-    cancel_segment,
-    claim_segments,
-    fail_export,
+    close_cancelled_jobs,
     fail_jobs_of_failed_versions,
     fail_open_segments,
-    fail_segment,
-    finish_export,
-    finish_segment,
     retry_job,
 )
-from synth.transitions.jobs import close_cancelled_jobs
+from synth.transitions.segments import cancel_segment, fail_segment, finish_segment
 from tests.factories import (
     CODEC_FINGERPRINT,
     claim_row,

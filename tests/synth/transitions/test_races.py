@@ -14,28 +14,25 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker, Settings
 
-from synth.jobs.rejections import SubmitRejectedError
 from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import Export, RenderJob, Segment
-from synth.transitions import (
-    Claim,
-    cancel_job,
+from synth.transitions.claims import claim_segments, wait_for_takes
+from synth.transitions.files import finish_export
+from synth.transitions.jobs import cancel_job, close_cancelled_jobs, retry_job
+from synth.transitions.segments import (
     cancel_segment,
-    claim_segments,
     fail_segment,
-    finish_export,
     finish_segment,
     free_lost_segments,
-    retry_job,
 )
-from synth.transitions.claims import wait_for_takes
-from synth.transitions.jobs import close_cancelled_jobs
 from tests.factories import CODEC_FINGERPRINT, claim_row, make_job, make_take, make_user, make_voice
 from tests.voices.clips import clip_bytes
 from tests.workers.pairs import Pair, wait_for
 from ttsweb import leases
 from ttsweb.configuration.builders import broker_settings, database_settings
+from ttsweb.leases import Claim
+from ttsweb.refusals import SubmitRejectedError
 from voices.models import StoredClip, Voice, VoiceVersion
 from voices.removal import delete_voice
 from voices.submit import NewClip, VoiceNameTakenError, create_voice

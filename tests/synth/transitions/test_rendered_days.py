@@ -8,14 +8,9 @@ import pytest
 
 from synth.jobs.removal import delete_job
 from synth.models import RenderedDay, RenderJob, Segment
-from synth.transitions import (
-    claim_segments,
-    fail_open_segments,
-    finish_segments,
-    free_lost_segments,
-    stop_overdue_jobs,
-)
-from synth.transitions.segments import retake_segments
+from synth.transitions.claims import claim_segments
+from synth.transitions.jobs import fail_open_segments, stop_overdue_jobs
+from synth.transitions.segments import finish_segments, free_lost_segments, retake_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_take
 from tests.synth.transitions.test_races import at_once
 from tests.synth.transitions.test_races import database as database

@@ -12,8 +12,10 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 
 from synth.models import Export, RenderJob, Segment, Take
-from synth.transitions import cancel_job, claim_segments, finish_segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.jobs import cancel_job
 from synth.transitions.segment_edits import choose_take, render_again, say_otherwise
+from synth.transitions.segments import finish_segment
 from synth.transitions.takes import retake_seed
 from tests.factories import CODEC_FINGERPRINT, make_export, make_job, make_take
 from tests.synth.transitions.test_races import at_once

@@ -12,11 +12,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from synth.models import Export, JobVoice, RenderJob, Segment
-from synth.transitions import (
-    Claim,
-    cancel_job,
+from synth.transitions.claims import claim_segments
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import (
     cancel_segment,
-    claim_segments,
     fail_segment,
     finish_segment,
     free_lost_segments,
@@ -31,7 +30,7 @@ from tests.factories import (
     make_voice,
 )
 from ttsweb import leases
-from ttsweb.leases import LOSSES_BESIDE_OTHERS
+from ttsweb.leases import LOSSES_BESIDE_OTHERS, Claim
 from voices.models import VoiceVersion
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]

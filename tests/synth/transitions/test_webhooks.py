@@ -11,20 +11,20 @@ from django.db.models import Q
 from django.utils import timezone
 
 from synth.models import WebhookDelivery
-from synth.transitions import (
-    Claim,
+from synth.transitions.webhooks import (
     claimable_deliveries,
     fail_deliveries_to,
     fail_delivery,
     fail_gone_delivery,
     finish_delivery,
     free_lost_deliveries,
+    pause_seconds,
     postpone_delivery,
     resend_delivery,
 )
-from synth.transitions.webhooks import pause_seconds
 from tests.factories import claim_row, make_delivery, make_endpoint, make_job, make_user
 from ttsweb import leases
+from ttsweb.leases import Claim
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 

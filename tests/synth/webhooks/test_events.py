@@ -15,9 +15,8 @@ from django.utils import timezone
 
 from synth.jobs.removal import delete_job
 from synth.models import RenderJob, WebhookDelivery
-from synth.transitions import cancel_job
 from synth.transitions.batches import finish_batch
-from synth.transitions.jobs import end_job
+from synth.transitions.jobs import cancel_job, end_job
 from synth.webhooks.endpoints import forget_webhooks
 from synth.webhooks.events import tell_test
 from tests.factories import (
@@ -33,7 +32,7 @@ from tests.factories import (
 from ttsweb.leases import LOSSES_BESIDE_OTHERS
 from voices import transitions as voice_transitions
 from voices.models import ClipCodes, VoiceVersion
-from workers.upkeep.sweep import free_lost
+from workers.sweep import free_lost
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("job_services")]
 

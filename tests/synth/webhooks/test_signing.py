@@ -11,8 +11,8 @@ from django.utils import timezone
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from synth.models import WebhookSecret
-from synth.webhooks.endpoints import forget_webhooks
-from synth.webhooks.signing import (
+from synth.webhooks.endpoints import (
+    forget_webhooks,
     new_secret,
     previous_until,
     rotate_secret,

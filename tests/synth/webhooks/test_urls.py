@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pytest_django import Settings
 
-from synth.jobs.rejections import SubmitRejectedError
-from synth.webhooks.urls import check_webhook_url
+from synth.webhooks.endpoints import check_webhook_url
+from ttsweb.refusals import SubmitRejectedError
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ TYPES = {
     name: kind
     for path in sorted((PROJECT / "ttsweb" / "client").glob("[!_]*.py"))
     for name, kind in vars(importlib.import_module(f"ttsweb.client.{path.stem}")).items()
-    if typing.is_typeddict(kind)
+    if typing.is_typeddict(kind) and not name.startswith("_")
 }
 # What the client sends: its description, and the fields of it that are arguments of their own.
 REQUESTS = {

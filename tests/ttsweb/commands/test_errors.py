@@ -8,8 +8,7 @@ import json
 import pytest
 from django.db import OperationalError
 
-from ttsweb.commands.base import Output
-from ttsweb.commands.errors import CommandError, StepError, reporting_errors
+from ttsweb.commands.base import CommandError, Output, StepError, reporting_errors
 
 
 def test_step_error_becomes_code_and_sentence() -> None:

@@ -17,8 +17,8 @@ import pytest
 
 from tests.ttsweb.client.faulty_server import Answer, FaultyServer, json_answer, problem
 from ttsweb.client import Client, ClientError, Job
-from ttsweb.commands.following import Followed, follow, outcome, submit, summary
-from ttsweb.terminal.bars import JobBars, Speed
+from ttsweb.commands.remote_command import Followed, follow, outcome, submit, summary
+from ttsweb.commands.terminal import JobBars, Speed
 
 
 def job_of(number: int, status: str = "running", **fields: Any) -> Job:

@@ -9,8 +9,7 @@ import pytest
 
 from ttsweb import settings
 from ttsweb.client import ApiError, ServerUnreachableError
-from ttsweb.commands.base import Output
-from ttsweb.commands.errors import CommandError, StepError
+from ttsweb.commands.base import CommandError, Output, StepError
 from ttsweb.commands.remote_command import open_client, reporting_remote_errors, server_url
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.core.management import call_command
 
-from synth.options.job_options import OPTIONS
-from ttsweb.commands.errors import CommandError
+from synth.jobs.options import OPTIONS
+from ttsweb.commands.base import CommandError
 from ttsweb.configuration import tables
 from ttsweb.configuration.env import SETTINGS, SettingSpec, read_dotenv
 from ttsweb.configuration.tables import (

@@ -6,7 +6,8 @@ import asyncio
 import json
 from typing import Any
 
-from ttsweb.http.body_limit import BodyLimit, Message
+from ttsweb.http.asgi_ask import Message
+from ttsweb.http.body_limit import BodyLimit
 
 
 class Exchange:

@@ -13,7 +13,7 @@ from ttsweb.install import torch_install
 from ttsweb.install.torch_install import Installed, InstallError, Machine, Outcome, TorchInstaller
 
 LINUX = Machine("Linux", "x86_64", has_nvidia=False)
-LINUX_WITH_NVIDIA = Machine("Linux", "x86_64", has_nvidia=True)
+NVIDIA = Machine("Linux", "x86_64", has_nvidia=True)
 MAC = Machine("Darwin", "arm64", has_nvidia=False)
 INTEL_MAC = Machine("Darwin", "x86_64", has_nvidia=False)
 
@@ -95,170 +95,89 @@ def install(
     return Result(stub.calls, said)
 
 
-def test_installed_torch_of_the_pinned_version_is_kept(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES)
-
-    result = install(constraints, stub, installed=Installed("2.13.0", "cpu"))
-
-    assert result.calls == ["pip --no-deps torchaudio==2.11.0"]
-    assert result.said == []
+PLAIN, AUDIO = "pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"
+FORCED_PLAIN = "pip --force-reinstall torch==2.13.0"
+BY_UV = ["pip uv", "uv --torch-backend=auto torch==2.13.0",
+         "uv --torch-backend=auto --no-deps torchaudio==2.11.0"]  # fmt: skip
+NO_UV = StubInstallers(CUDA_PACKAGES, CPU_PACKAGES, fails=frozenset({"uv"}))
 
 
-def test_installed_torch_of_another_version_is_replaced(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES)
-
-    result = install(constraints, stub, installed=Installed("2.12.1", "cpu"))
-
-    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
-
-
-def test_plain_pip_is_taken_when_its_dry_run_lists_no_cuda_package(constraints: Path) -> None:
-    result = install(constraints, StubInstallers(plain=CPU_PACKAGES))
-
-    assert result.calls == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
-    assert result.said == []
-
-
-@pytest.mark.parametrize("package", ["nvidia-cudnn-cu13", "cuda-bindings", "triton"])
-def test_one_cuda_package_in_the_dry_run_is_enough_to_turn_to_uv(
-    constraints: Path, package: str
+@pytest.mark.parametrize(
+    ("stub", "machine", "forced", "installed", "calls", "said"),
+    [
+        # An installed PyTorch of the pinned version, and of the forced build, is kept.
+        (StubInstallers(CUDA_PACKAGES), LINUX, None, "2.13.0 cpu", [AUDIO], []),
+        (StubInstallers(CUDA_PACKAGES), LINUX, "cuda", "2.13.0 cuda", [AUDIO], []),
+        (StubInstallers(CPU_PACKAGES), LINUX, None, "2.12.1 cpu", [FORCED_PLAIN, AUDIO], []),
+        (StubInstallers(CPU_PACKAGES), LINUX, "cpu", "2.13.0 cuda", [FORCED_PLAIN, AUDIO], []),
+        (StubInstallers(CUDA_PACKAGES), LINUX, "cuda", "2.13.0 cpu", [FORCED_PLAIN, AUDIO],
+         ["2.7 GB"]),
+        # Plain pip, where its dry run lists no CUDA package; one is enough to turn to uv.
+        (StubInstallers(CPU_PACKAGES), LINUX, None, None, [PLAIN, AUDIO], []),
+        (StubInstallers(CPU_PACKAGES), MAC, None, None, [PLAIN, AUDIO], []),
+        *((StubInstallers(("torch", one), CPU_PACKAGES), LINUX, None, None, BY_UV, [])
+          for one in ("nvidia-cudnn-cu13", "cuda-bindings", "triton")),
+        # Without PyTorch's own index, or uv, plain pip follows once the size was announced.
+        (StubInstallers(CUDA_PACKAGES), LINUX, None, None, ["pip uv", PLAIN, AUDIO],
+         ["own package index cannot be reached", "2.7 GB"]),
+        (NO_UV, LINUX, None, None, ["pip uv", PLAIN, AUDIO], ["", "2.7 GB"]),
+        (StubInstallers(CUDA_PACKAGES, CUDA_PACKAGES), LINUX, None, None, ["pip uv", PLAIN, AUDIO],
+         ["uv finds only the CUDA build", "2.7 GB"]),
+        # An NVIDIA device gets the CUDA build, and is told so where there is none.
+        (StubInstallers(CUDA_PACKAGES, CPU_PACKAGES), NVIDIA, None, None, [PLAIN, AUDIO],
+         ["2.7 GB"]),
+        (StubInstallers(CPU_PACKAGES), NVIDIA, None, None, [PLAIN, AUDIO], ["without CUDA"]),
+        (StubInstallers(CUDA_PACKAGES, CPU_PACKAGES), NVIDIA, "cpu", None,
+         [one.replace("auto", "cpu") for one in BY_UV], []),
+        (StubInstallers(CPU_PACKAGES, fails=frozenset({"torchaudio==2.11.0"})), LINUX, None, None,
+         [PLAIN, AUDIO],
+         ["PyTorch: torchaudio could not be installed, so the built-in resampler is used"]),
+    ],
+)  # fmt: skip
+def test_way_that_is_taken(
+    stub: StubInstallers,
+    machine: Machine,
+    forced: torch_install.Build | None,
+    installed: str | None,
+    calls: list[str],
+    said: list[str],
+    constraints: Path,
 ) -> None:
-    stub = StubInstallers(plain=("torch", package), own_index=CPU_PACKAGES)
+    version, _, build = (installed or "").partition(" ")
+    found = Installed(version, "cuda" if build == "cuda" else "cpu") if installed else None
 
-    result = install(constraints, stub)
+    result = install(constraints, stub, machine, forced, found)
 
-    assert result.calls == [
-        "pip uv",
-        "uv --torch-backend=auto torch==2.13.0",
-        "uv --torch-backend=auto --no-deps torchaudio==2.11.0",
-    ]
-
-
-def test_unreachable_index_of_pytorch_leads_to_plain_pip_after_the_size(constraints: Path) -> None:
-    result = install(constraints, StubInstallers(plain=CUDA_PACKAGES, own_index=None))
-
-    assert result.calls[1:] == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
-    assert "own package index cannot be reached" in result.said[0]
-    assert "2.7 GB" in result.said[1]
+    assert result.calls == calls
+    assert len(result.said) == len(said)
+    assert [words for words, line in zip(said, result.said, strict=True) if words not in line] == []
 
 
-def test_uv_that_would_bring_cuda_is_not_let_do_so_silently(constraints: Path) -> None:
-    result = install(constraints, StubInstallers(plain=CUDA_PACKAGES, own_index=CUDA_PACKAGES))
+@pytest.mark.parametrize(
+    ("stub", "machine", "forced", "words", "calls"),
+    [
+        (StubInstallers(CPU_PACKAGES), INTEL_MAC, None,
+         r"no version 2\.13\.0 for Macs with an Intel processor", []),
+        (StubInstallers(CUDA_PACKAGES), LINUX, "cpu", "Unset TTS_TORCH", ["pip uv"]),
+        (StubInstallers(CPU_PACKAGES), LINUX, "cuda", "TTS_TORCH=cuda", []),
+        (StubInstallers(None), LINUX, None,
+         r"torch==2\.13\.0 .* No matching distribution found$", []),
+        (StubInstallers(CPU_PACKAGES, fails=frozenset({"torch==2.13.0"})), LINUX, None,
+         "cannot be installed", [PLAIN]),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_installed_is_refused_with_the_reason(
+    stub: StubInstallers,
+    machine: Machine,
+    forced: torch_install.Build | None,
+    words: str,
+    calls: list[str],
+    constraints: Path,
+) -> None:
+    with pytest.raises(InstallError, match=words):
+        install(constraints, stub, machine, forced)
 
-    assert "pip torch==2.13.0" in result.calls
-    assert "uv finds only the CUDA build" in result.said[0]
-
-
-def test_uv_that_cannot_be_installed_leads_to_plain_pip_after_the_size(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES, fails=frozenset({"uv"}))
-
-    result = install(constraints, stub)
-
-    assert result.calls[1] == "pip torch==2.13.0"
-    assert "2.7 GB" in result.said[1]
-
-
-def test_nvidia_device_gets_the_cuda_build_by_plain_pip(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES)
-
-    result = install(constraints, stub, LINUX_WITH_NVIDIA)
-
-    assert result.calls == ["pip torch==2.13.0", "pip --no-deps torchaudio==2.11.0"]
-    assert "2.7 GB" in result.said[0]
-
-
-def test_nvidia_device_without_a_cuda_build_on_offer_is_told_so(constraints: Path) -> None:
-    result = install(constraints, StubInstallers(plain=CPU_PACKAGES), LINUX_WITH_NVIDIA)
-
-    assert "without CUDA" in result.said[0]
-
-
-def test_mac_with_apple_silicon_takes_plain_pip(constraints: Path) -> None:
-    result = install(constraints, StubInstallers(plain=CPU_PACKAGES), MAC)
-
-    assert result.calls[0] == "pip torch==2.13.0"
-
-
-def test_intel_mac_is_told_that_no_build_exists_and_nothing_is_installed(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES)
-
-    with pytest.raises(InstallError, match=r"no version 2\.13\.0 for Macs with an Intel processor"):
-        install(constraints, stub, INTEL_MAC)
-
-    assert stub.calls == []
-
-
-def test_forced_cpu_on_a_machine_with_nvidia_asks_uv_for_the_cpu_build(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=CPU_PACKAGES)
-
-    result = install(constraints, stub, LINUX_WITH_NVIDIA, forced="cpu")
-
-    assert result.calls[1] == "uv --torch-backend=cpu torch==2.13.0"
-
-
-def test_forced_cpu_never_ends_with_the_cuda_build(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES, own_index=None)
-
-    with pytest.raises(InstallError, match="Unset TTS_TORCH"):
-        install(constraints, stub, forced="cpu")
-
-    assert stub.calls == ["pip uv"]
-
-
-def test_forced_cpu_replaces_an_installed_cuda_build(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES)
-
-    result = install(constraints, stub, forced="cpu", installed=Installed("2.13.0", "cuda"))
-
-    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
-
-
-def test_forced_cuda_replaces_an_installed_cpu_build(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES)
-
-    result = install(constraints, stub, forced="cuda", installed=Installed("2.13.0", "cpu"))
-
-    assert result.calls[0] == "pip --force-reinstall torch==2.13.0"
-    assert "2.7 GB" in result.said[0]
-
-
-def test_forced_cuda_fails_where_only_a_cpu_build_is_on_offer(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES)
-
-    with pytest.raises(InstallError, match="TTS_TORCH=cuda"):
-        install(constraints, stub, forced="cuda")
-
-    assert stub.calls == []
-
-
-def test_forced_build_that_is_installed_is_kept(constraints: Path) -> None:
-    stub = StubInstallers(plain=CUDA_PACKAGES)
-
-    result = install(constraints, stub, forced="cuda", installed=Installed("2.13.0", "cuda"))
-
-    assert result.calls == ["pip --no-deps torchaudio==2.11.0"]
-
-
-def test_unreachable_registry_is_reported_with_the_last_word_of_pip(constraints: Path) -> None:
-    with pytest.raises(InstallError, match=r"torch==2\.13\.0 .* No matching distribution found$"):
-        install(constraints, StubInstallers(plain=None))
-
-
-def test_failed_installation_is_an_error(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES, fails=frozenset({"torch==2.13.0"}))
-
-    with pytest.raises(InstallError, match="cannot be installed"):
-        install(constraints, stub)
-
-
-def test_missing_torchaudio_is_said_and_stops_nothing(constraints: Path) -> None:
-    stub = StubInstallers(plain=CPU_PACKAGES, fails=frozenset({"torchaudio==2.11.0"}))
-
-    result = install(constraints, stub)
-
-    assert result.said == [
-        "PyTorch: torchaudio could not be installed, so the built-in resampler is used"
-    ]
+    assert stub.calls == calls
 
 
 WITHOUT_BINARY = (

@@ -1,4 +1,4 @@
-"""Test workers.audio.flac_object: the samples that a take's file holds."""
+"""Test workers.audio.writers: the samples that a take's file holds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
-from workers.audio.flac_object import encode_flac
+from workers.audio.writers import encode_flac
 
 FULL = 2**23
 

@@ -11,9 +11,7 @@ from av.filter import Graph
 
 from synth.contract import AudioArray
 from tests.workers.audio.bs1770 import integrated_lufs, true_peak_dbtp
-from workers.audio.filter_graph import frames, link, push
-from workers.audio.loudness import FLOOR_DBTP, measure_loudness
-from workers.audio.peak_limiter import TruePeakMeter
+from workers.audio.filters import FLOOR_DBTP, TruePeakMeter, frames, link, measure_loudness, push
 
 RATES = [8_000, 11_025, 22_050, 24_000, 44_100, 48_000]
 

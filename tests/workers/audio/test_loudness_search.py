@@ -13,8 +13,8 @@ from synth.contract import AudioArray
 from tests.test_readme import PROJECT
 from tests.workers.audio.bs1770 import integrated_lufs, true_peak_dbtp
 from tests.workers.rendering.voiced import RATE, voiced
+from workers.audio.filters import PeakLimiter
 from workers.audio.mastering import MAX_EXTRA_DB, MAX_PASSES, amplify, find_gain
-from workers.audio.peak_limiter import PeakLimiter
 
 CLIPS = sorted((PROJECT / "synth" / "demo" / "clips").glob("*.wav"))
 CEILING_DBTP = -1.05

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from synth.contract import AudioArray
-from workers.audio.loudness import measure_loudness
-from workers.audio.peak_limiter import PeakLimiter
+from workers.audio.filters import PeakLimiter, measure_loudness
 
 CEILING = 10 ** (-1 / 20)
 

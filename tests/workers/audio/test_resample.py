@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from synth.contract import AudioArray
-from workers.audio.filter_graph import resample
+from workers.audio.filters import resample
 
 PAIRS = [(44_100, 48_000), (44_100, 24_000), (44_100, 8_000), (24_000, 44_100), (8_000, 11_025)]
 

@@ -11,7 +11,7 @@ import av
 import numpy as np
 import pytest
 
-from synth.books.images import image_size
+from synth.books.book import image_size
 from workers.book_files.book_audio import BookFacts, BookFileError
 from workers.book_files.cover import KEPT_PIXELS, book_cover, can_write, check_cover, draw_cover
 

@@ -18,7 +18,6 @@ from django.core.files.base import ContentFile
 from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
-from synth import transitions
 from synth.accounts.keys import create_key
 from synth.audiobooks.plans import figures_of, plan_of
 from synth.audiobooks.start import start_book
@@ -26,6 +25,8 @@ from synth.books.book import book_to_json
 from synth.books.epub.reader import read_epub
 from synth.contract import FinishReason, SegmentAudio, Timings
 from synth.models import BookFile, BookSource, RenderJob, Segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.segments import finish_segment
 from tests.factories import CODEC_FINGERPRINT, make_book
 from tests.workers.book_files.made_books import RATE, pulses
 from tests.workers.books.test_book_jobs import epub
@@ -73,16 +74,14 @@ def store_epub(
 
 def speak(count: int = 1000, *, quiet_speakers: Sequence[int] = ()) -> int:
     """Give the next queued segments takes of their own; return how many."""
-    claims = transitions.claim_segments(
-        worker="gpu", limit=count, codec_fingerprint=CODEC_FINGERPRINT
-    )
+    claims = claim_segments(worker="gpu", limit=count, codec_fingerprint=CODEC_FINGERPRINT)
     for claim in claims:
         segment = Segment.objects.get(pk=claim.pk)
         level = QUIET if segment.speaker in quiet_speakers else LOUD
         name = f"{segment.spoken_text} {segment.seed} {level}"
         content_key = hashlib.sha256(name.encode()).hexdigest()
         pitch = 150.0 + int(content_key[:2], 16) / 2
-        transitions.finish_segment(claim, save_take(content_key, _tone(pitch, level)))
+        finish_segment(claim, save_take(content_key, _tone(pitch, level)))
     return len(claims)
 
 

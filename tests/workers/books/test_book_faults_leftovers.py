@@ -11,8 +11,8 @@ from pytest_django import Settings
 
 from tests.workers.books.spoken_book import SpokenBook
 from tests.workers.books.test_book_file_jobs import owner, spoken, worker
+from workers import sweep
 from workers.book_files.chapter_encodes import EncodeCache
-from workers.upkeep import sweep
 
 pytestmark = pytest.mark.django_db(transaction=True)
 __all__ = ["owner", "spoken", "worker"]  # fixtures

@@ -25,7 +25,7 @@ from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for
 from ttsweb.work import Kind
 from workers.process.claiming import take
-from workers.upkeep.sweep import free_lost
+from workers.sweep import free_lost
 
 pytestmark = pytest.mark.django_db(transaction=True)
 __all__ = ["owner", "spoken", "worker"]  # fixtures

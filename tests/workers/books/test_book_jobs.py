@@ -190,7 +190,7 @@ def test_file_that_is_no_book_fails_with_its_reason(shelf: tuple[Pair, User]) ->
 
 @pytest.mark.thorough
 def test_paused_book_starts_nothing_until_it_is_resumed(shelf: tuple[Pair, User]) -> None:
-    from synth.transitions import pause_job, resume_job
+    from synth.transitions.files import pause_job, resume_job
 
     pair, owner = shelf
     book = wait_read(upload(owner, epub(("Oxen", FIRST))))

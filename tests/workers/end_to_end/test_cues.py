@@ -10,9 +10,10 @@ import soundfile
 from django.core.files.storage import default_storage
 from rest_framework.test import APIClient
 
-from synth import transitions
 from synth.contract import AudioArray
 from synth.models import Export, ExportCues, RenderJob, Segment
+from synth.transitions.claims import claim_segments
+from synth.transitions.segments import fail_segment, reopen_segments
 from tests.factories import CODEC_FINGERPRINT, make_job, make_user
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.rendering.voiced import RATE, make_export_of, render_with
@@ -95,8 +96,8 @@ def test_times_at_own_pace_are_the_sums_of_takes_and_pauses(process: MiniaturePr
 @pytest.mark.parametrize("speed", [0.8, 1.0])
 def test_failed_segment_is_neither_heard_nor_told(process: MiniatureProcess, speed: float) -> None:
     job = make_job(segments=3, format="wav", owner=make_user(), speed=speed)
-    first = transitions.claim_segments(worker="gpu", limit=1, codec_fingerprint=CODEC_FINGERPRINT)
-    transitions.fail_segment(first[0], code="bad", message="It is bad.")
+    first = claim_segments(worker="gpu", limit=1, codec_fingerprint=CODEC_FINGERPRINT)
+    fail_segment(first[0], code="bad", message="It is bad.")
     render_with(TAKES[:2])
     export = make_export_of(process)
 
@@ -114,7 +115,7 @@ def test_file_that_is_made_again_is_told_anew(process: MiniatureProcess) -> None
     job, export = make_file(process)
     before = body(job)["segments"]
     segment = Segment.objects.get(index=0)
-    transitions.reopen_segments([segment.pk])
+    reopen_segments([segment.pk])
     RenderJob.objects.update(status="running")
     export.delete()
     render_with([tone(5_000, 300)])

@@ -17,7 +17,7 @@ from synth.models import RenderJob
 from tests.factories import make_voice
 from tests.workers.pairs import Pair, wait_for
 from tests.workers.web import served
-from ttsweb.http.database_errors import AWAY_CODE, is_database_away
+from ttsweb.http.problems import AWAY_CODE, is_database_away
 from voices.models import Voice
 
 SPEECH = {"model": "tts-1", "input": "Ox.", "voice": "Ada"}

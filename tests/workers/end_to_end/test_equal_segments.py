@@ -12,13 +12,15 @@ import pytest
 from django.db import IntegrityError, connection
 from django.utils import timezone
 
-from synth import transitions
 from synth.engine import Engine
 from synth.models import RenderJob, Segment, Take
-from synth.transitions import Claim
+from synth.transitions.claims import begin_takes
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import cancel_segment, free_lost_segments
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import Pair, new_voice, submit, wait_encoded, wait_for
 from ttsweb import leases
+from ttsweb.leases import Claim
 from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_segments
@@ -138,12 +140,12 @@ def test_one_that_waited_renders_when_the_other_does_not_come_to_an_end(
     if end == "lease":  # its worker is gone
         past = timezone.now() - dt.timedelta(seconds=1)
         Segment.objects.filter(pk=claim.pk).update(lease_until=past)
-        transitions.free_lost_segments(leases.expired(timezone.now()))
+        free_lost_segments(leases.expired(timezone.now()))
     elif end == "released":
         leases.hand_back(Segment, fence)
     else:
-        transitions.cancel_job(first.pk)
-        transitions.cancel_segment(fence)
+        cancel_job(first.pk)
+        cancel_segment(fence)
     work(other)
 
     assert engine.rendered == 1
@@ -239,7 +241,7 @@ def test_of_many_workers_that_begin_a_take_at_once_one_may(
 
     def begin(claim: Claim) -> None:
         start.wait()
-        begun.append(transitions.begin_takes({claim: "k" * 64}))
+        begun.append(begin_takes({claim: "k" * 64}))
         connection.close()
 
     threads = [threading.Thread(target=begin, args=(claim,)) for claim in claims]

@@ -20,7 +20,7 @@ from django.db import connection
 from psycopg import sql
 
 from synth.models import RenderJob, Segment, Take, WorkerStatus
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.workers.pairs import (
     CLOCKS,
     Pair,

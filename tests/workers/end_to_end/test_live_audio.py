@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from synth.models import LiveChunk, RenderJob, Segment
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.workers.pairs import (
     Pair,
     assert_whole,

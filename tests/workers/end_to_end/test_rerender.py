@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.files.storage import default_storage
 
-from synth.jobs.rerender import choose, rerender
+from synth.jobs.retry import choose, rerender
 from synth.models import RenderJob, Segment, Take
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit

@@ -13,11 +13,12 @@ from django.core.files.storage import default_storage
 from django.db import connection
 from pytest_django import Settings
 
-from synth import transitions
 from synth.contract import RenderSpec, SegmentAudio
 from synth.engine.errors import PromptTooLongError
 from synth.jobs.removal import delete_job
 from synth.models import RenderedDay, RenderJob, Segment, Take
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import reopen_segments
 from synth.transitions.takes import retake_seed
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import (
@@ -259,7 +260,7 @@ def test_cancelled_job_is_not_taken_again(process: MiniatureProcess, ready: Voic
     take_segments(process)
     process.run_next()
 
-    transitions.cancel_job(job.pk)
+    cancel_job(job.pk)
     process.run_all()
 
     job.refresh_from_db()
@@ -314,7 +315,7 @@ def test_lost_take_is_rendered_again_alone_and_chosen_again(
     assert kept is not None
     default_storage.delete(kept.audio_key)
 
-    transitions.reopen_segments([Segment.objects.get().pk])
+    reopen_segments([Segment.objects.get().pk])
     render(process)
 
     segment = Segment.objects.get()

@@ -8,7 +8,7 @@ import pytest
 from synth.jobs.removal import delete_job
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, Segment, Take, WorkerStatus
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.factories import make_user
 from tests.workers.clips import wav_bytes
 from tests.workers.pairs import (

@@ -14,9 +14,8 @@ from standardwebhooks import Webhook
 
 from synth.jobs.submit import Order, submit_job
 from synth.models import RenderJob, WebhookDelivery
-from synth.webhooks.endpoints import create_endpoint
+from synth.webhooks.endpoints import create_endpoint, secret_of
 from synth.webhooks.events import tell_test
-from synth.webhooks.signing import secret_of
 from tests.factories import make_delivery, make_endpoint, make_user
 from tests.ttsweb.http.listeners import Arrived, Listener, listening
 from tests.workers.pairs import Pair, new_voice, wait_encoded, wait_ended, wait_for

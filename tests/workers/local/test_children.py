@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from ttsweb.commands.errors import signals_held
+from ttsweb.commands.base import signals_held
 from workers.local import children
 from workers.local.children import Child, last_line, open_log, signals_interrupt, stop_all
 
@@ -23,7 +23,7 @@ STUBBORN = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + SL
 PARENT = """
 import sys, time
 import django; django.setup()
-from ttsweb.commands.errors import signals_held
+from ttsweb.commands.base import signals_held
 from workers.local.children import Child
 child = Child("sleeper", sys.argv[1]); child.start(); print(child.pid, flush=True); time.sleep(60)
 """

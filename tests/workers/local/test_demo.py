@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth import get_user_model
 
 from tests.factories import make_user
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 from voices.models import Voice, VoiceVersion
 from voices.removal import delete_voice
 from workers.local.demo import (

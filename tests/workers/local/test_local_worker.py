@@ -19,8 +19,8 @@ from pytest_django import Settings
 
 from synth.models import RenderJob, Segment, WorkerStatus
 from tests.factories import make_export, make_job, make_version, make_voice
-from ttsweb.commands.errors import StepError
-from ttsweb.terminal.progress import Progress
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import Progress
 from workers.local import local_worker
 from workers.local.children import Child
 from workers.local.local_worker import (

@@ -6,7 +6,7 @@ import pytest
 
 from synth.models import RenderJob
 from tests.factories import make_voice
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 from workers.local.speak import NAMES_LISTED, check_text, find_speaker, submit_text
 
 pytestmark = pytest.mark.django_db

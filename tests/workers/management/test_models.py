@@ -15,9 +15,9 @@ from django.core.management import call_command
 from pytest_django import Settings
 
 from tests.workers.commands import PROJECT
-from tests.workers.model_pull.hub import GOOD_TOKEN, Hub, serve
-from ttsweb.commands.errors import CommandError
-from workers.model_pull.source import (
+from tests.workers.local.hub import GOOD_TOKEN, Hub, serve
+from ttsweb.commands.base import CommandError
+from workers.local.model_source import (
     DECLARATION_NAME,
     S2_PRO,
     Listing,

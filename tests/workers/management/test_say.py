@@ -23,8 +23,8 @@ from tests.workers.commands import (
     run_python,
     start,
 )
-from ttsweb.commands.errors import signals_interrupt
-from ttsweb.terminal.progress import Progress
+from ttsweb.commands.base import signals_interrupt
+from ttsweb.commands.terminal import Progress
 from workers.local.local_worker import LocalWorker
 from workers.local.speak import render_or_cancel
 

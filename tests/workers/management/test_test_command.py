@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands
 
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 from workers.management.commands import test as command
 
 PROJECT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ from django.core.management import call_command
 from django.utils import timezone
 
 from synth.models import WorkerStatus
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 pytestmark = pytest.mark.django_db
 

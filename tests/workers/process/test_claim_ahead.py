@@ -8,8 +8,7 @@ import pytest
 
 from synth.models import RenderJob
 from ttsweb.work import Kind
-from workers.process.claim_ahead import SURE_SECONDS, SURE_SEGMENTS, ClaimAhead, Room
-from workers.process.held_claims import HeldClaim
+from workers.process.held_claims import SURE_SECONDS, SURE_SEGMENTS, ClaimAhead, HeldClaim, Room
 
 SLOTS = 16
 BULK, URGENT = RenderJob.Priority.BULK, RenderJob.Priority.INTERACTIVE

@@ -9,7 +9,7 @@ import pytest
 from pytest_django import Settings
 
 from synth.models import BookFile, BookSource, Export, Segment, WebhookDelivery
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.factories import (
     make_book,
     make_book_file,

@@ -15,8 +15,7 @@ from synth.models import RenderJob
 from tests.workers.conftest import MiniatureProcess
 from ttsweb.work import Kind
 from workers.process import worker_process
-from workers.process.claim_ahead import Room
-from workers.process.held_claims import HeldClaim
+from workers.process.held_claims import HeldClaim, Room
 from workers.process.worker_process import (
     MOST_UNSTORED,
     MOST_UNSTORED_PER_SLOT,

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from synth.engine.errors import DeviceOutOfMemoryError
 from synth.models import RenderJob, Segment
-from synth.transitions import cancel_job
+from synth.transitions.jobs import cancel_job
 from tests.workers.clips import wav_bytes
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import counter, new_voice, submit

@@ -16,18 +16,25 @@ from django.db import OperationalError
 from pytest_django import Settings
 
 from synth.jobs.removal import delete_job
+from synth.live.watcher import request_live
 from synth.models import LiveChunk, RenderJob, Segment, SweepTurn
-from synth.transitions.files import request_live
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit, wait_for
 from tests.workers.rendering.heard import listed_samples, take_samples
 from ttsweb.work import Kind
 from voices.models import Voice
 from workers.process.claiming import take, take_segments
-from workers.rendering import live_chunks, live_writer
-from workers.rendering.live_chunks import Cutter, piece_samples
-from workers.rendering.live_writer import TURN, fill_missing, fill_segment, missing
-from workers.upkeep.sweep import clean, clean_folders, take_turn
+from workers.rendering import live_writer
+from workers.rendering.live_writer import (
+    TURN,
+    Cutter,
+    fill_missing,
+    fill_segment,
+    missing,
+    piece_samples,
+)
+from workers.sweep import clean, clean_folders
+from workers.turns import take_turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 RATE = 44_100
@@ -73,7 +80,7 @@ def test_piece_that_cannot_be_stored_leaves_the_rest_to_the_take(
 ) -> None:
     job = submit(ready, text="Ox.")
     request_live(job.pk)
-    store, calls = live_chunks.store_object, []
+    store, calls = live_writer.store_object, []
 
     def full(piece: Any) -> LiveChunk:
         calls.append(piece.index)
@@ -104,7 +111,7 @@ def test_database_away_for_a_moment_costs_no_piece_and_for_longer_the_rest_alone
 ) -> None:
     job = submit(ready, text="Ox.")
     request_live(job.pk)
-    write, calls = live_chunks._list, []
+    write, calls = live_writer._list, []
 
     def away(rows: Any) -> set[str]:
         calls.append(len(rows))
@@ -112,8 +119,8 @@ def test_database_away_for_a_moment_costs_no_piece_and_for_longer_the_rest_alone
             raise OperationalError("database table is locked")
         return write(rows)
 
-    monkeypatch.setattr(live_chunks, "_list", away)
-    monkeypatch.setattr(live_chunks, "PATIENCE_SECONDS", 5.0 if num_away == 2 else 0.0)
+    monkeypatch.setattr(live_writer, "_list", away)
+    monkeypatch.setattr(live_writer, "PATIENCE_SECONDS", 5.0 if num_away == 2 else 0.0)
     monkeypatch.setattr(live_writer, "ROWS_AT_ONCE", 1)
     render(process)
 
@@ -138,7 +145,7 @@ def test_job_deleted_while_it_is_heard_leaves_nothing(
     late.push(np.zeros(100, np.float32))
 
     delete_job(RenderJob.objects.get())
-    live_chunks.add_rows([live_chunks.store_object(late.end())])
+    live_writer.add_rows([live_writer.store_object(late.end())])
 
     left = [path for path in (settings.STORAGE_DIR / "live").rglob("*") if path.is_file()]
     assert (LiveChunk.objects.count(), left) == (0, [])

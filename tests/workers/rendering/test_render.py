@@ -14,11 +14,12 @@ import soundfile
 from django.core.files.storage import default_storage
 from pytest_django import Settings
 
-from synth import transitions
 from synth.contract import SegmentAudio
 from synth.engine.errors import DeviceOutOfMemoryError, PromptTooLongError
 from synth.jobs.removal import delete_job
 from synth.models import RenderJob, Segment, Take
+from synth.transitions.jobs import cancel_job
+from synth.transitions.segments import free_lost_segments
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.pairs import submit
 from ttsweb.work import Kind
@@ -265,7 +266,7 @@ def test_cancelled_job_stops_its_segments_within_moments(
     process.run_next()
     (claim,) = process.held.of(Kind.SEGMENT)
 
-    transitions.cancel_job(job.pk)
+    cancel_job(job.pk)
     stop_unwanted(process)
     process.run_all()
 
@@ -281,7 +282,7 @@ def test_job_cancelled_before_its_segment_begins_renders_nothing(
 ) -> None:
     job = submit(ready, text="Ox.")
     take_segments(process)
-    transitions.cancel_job(job.pk)
+    cancel_job(job.pk)
 
     process.run_all()
 
@@ -295,7 +296,7 @@ def test_segment_that_another_worker_took_over_is_not_written(
     submit(ready, text="Ox.")
     take_segments(process)
     process.run_next()
-    transitions.free_lost_segments(_any_claim())
+    free_lost_segments(_any_claim())
     other = make_process(name="other")
     take_segments(other)
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from synth.contract import Sampling
-from synth.jobs.take_keys import content_key
+from synth.contract import Sampling, content_key
 from synth.models import Segment
 from synth.transitions.takes import place_in_series, retake_seed
 from tests.workers.clips import wav_bytes

@@ -15,7 +15,7 @@ from tests.workers.rendering.plugged import Parrot, Sleeper
 from ttsweb.configuration.builders import transcriber_name
 from ttsweb.configuration.env import SettingError
 from voices.models import Voice
-from workers.doctor.system import look_at_transcriber
+from workers.local.doctor import look_at_transcriber
 from workers.process.claiming import take_segments
 from workers.rendering.transcriber import MOST_HEARD_CHARS, TranscriberError, make_transcriber
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth import transitions
 from synth.contract import AudioArray, FinishReason, SegmentAudio, Timings
 from synth.models import Export
+from synth.transitions.claims import claim_segments
+from synth.transitions.segments import finish_segment
 from tests.factories import CODEC_FINGERPRINT
 from tests.workers.conftest import MiniatureProcess
 from tests.workers.rendering.takes_support import save_take
@@ -38,12 +39,10 @@ def rendered(audio: AudioArray, *, rate: int = RATE) -> SegmentAudio:
 
 def render_with(takes: Sequence[AudioArray], *, rate: int = RATE) -> None:
     """Finish queued segments, in order, with these takes; equal ones are one take."""
-    claims = transitions.claim_segments(
-        worker="gpu", limit=len(takes), codec_fingerprint=CODEC_FINGERPRINT
-    )
+    claims = claim_segments(worker="gpu", limit=len(takes), codec_fingerprint=CODEC_FINGERPRINT)
     for claim, audio in zip(claims, takes, strict=True):
         name = hashlib.sha256(audio.tobytes() + str(rate).encode()).hexdigest()
-        transitions.finish_segment(claim, save_take(name, rendered(audio, rate=rate)))
+        finish_segment(claim, save_take(name, rendered(audio, rate=rate)))
 
 
 def make_export_of(process: MiniatureProcess) -> Export:

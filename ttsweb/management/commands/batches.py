@@ -13,9 +13,9 @@ from synth.formats import FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client
 from ttsweb.client.types import Batch, BatchOptions, JobOptions
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
+from ttsweb.commands.terminal import BatchBar, ended
 from ttsweb.counted import counted
-from ttsweb.terminal.bars import BatchBar, ended
 
 ITEM_COLUMNS: nouns.Cells = {
     "custom_id": "custom_id",

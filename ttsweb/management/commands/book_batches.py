@@ -10,9 +10,8 @@ from ttsweb.client import Client
 from ttsweb.client.book_types import BookBatchReport
 from ttsweb.commands import noun_command as nouns
 from ttsweb.commands.render_books import LAYOUT, come_back, follow_books
+from ttsweb.commands.terminal import describe_batch, length, one_line, table
 from ttsweb.counted import counted
-from ttsweb.terminal.bars import describe_batch
-from ttsweb.terminal.plain_table import length, one_line, table
 
 ENTRY_COLUMNS: nouns.Cells = {
     "#": lambda entry: entry["index"] + 1,

@@ -12,10 +12,9 @@ from synth.formats import BOOK_FILES
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, Client, ClientError
 from ttsweb.client.book_types import Book, BookFileKind
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.errors import CommandError, StepError
-from ttsweb.commands.plan_switches import SWITCHES, edits_of, left_out_lines
-from ttsweb.terminal.bars import BookBars, speed_of
-from ttsweb.terminal.plain_table import one_line
+from ttsweb.commands.base import CommandError, StepError
+from ttsweb.commands.job_arguments import SWITCHES, edits_of, left_out_lines
+from ttsweb.commands.terminal import BookBars, one_line, speed_of
 
 ENDINGS = {
     **{name: one.extension for name, one in BOOK_FILES.items()},

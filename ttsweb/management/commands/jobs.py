@@ -9,8 +9,8 @@ from typing import ClassVar
 from synth.formats import FORMATS
 from ttsweb.client import JOB_FINAL, Client, Job
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.errors import StepError
-from ttsweb.commands.following import Followed, job_error, outcome, summary
+from ttsweb.commands.base import StepError
+from ttsweb.commands.remote_command import Followed, job_error, outcome, summary
 
 SEGMENT_COLUMNS: nouns.Cells = {
     "index": "index",

@@ -13,25 +13,25 @@ from synth.formats import BOOK_FORMATS, FORMATS
 from ttsweb.client import JOB_FINAL, JOB_WITH_AUDIO, ApiError, Client, Job
 from ttsweb.client.book_types import Book
 from ttsweb.client.http import WAIT_RETRIES
-from ttsweb.commands.errors import CommandError, StepError
-from ttsweb.commands.following import Followed, outcome, submit
+from ttsweb.commands.base import CommandError, StepError
 from ttsweb.commands.job_arguments import (
     add_casting_arguments,
     add_job_arguments,
+    add_plan_arguments,
     casting_flags_of,
     casting_options_of,
+    edits_of,
     options_of,
     voices_of,
 )
-from ttsweb.commands.plan_switches import add_plan_arguments, edits_of
-from ttsweb.commands.remote_command import RemoteCommand
+from ttsweb.commands.remote_command import Followed, RemoteCommand, outcome, submit
 from ttsweb.commands.render_books import (
     add_batch_arguments,
     check_batch_arguments,
     is_batch,
     render_books,
 )
-from ttsweb.terminal.bars import BookBars, speed_of
+from ttsweb.commands.terminal import BookBars, speed_of
 
 BOOK_SUFFIXES = (".epub", ".docx", ".html", ".htm", ".xhtml", ".pdf")
 BOOK_TEXTS = (".txt", ".md", ".markdown")  # that are no books unless somebody says so

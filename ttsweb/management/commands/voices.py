@@ -10,9 +10,8 @@ from typing import ClassVar
 
 from ttsweb.client import Client, Clip, Voice
 from ttsweb.commands import noun_command as nouns
-from ttsweb.commands.errors import CommandError
-from ttsweb.terminal.plain_table import one_line
-from ttsweb.terminal.progress import Progress
+from ttsweb.commands.base import CommandError
+from ttsweb.commands.terminal import Progress, one_line
 
 VOICE = nouns.argument("voice", help="name or id")
 SHARED = nouns.argument(

@@ -7,8 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand, CommandParser
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError, CommandParser
 from ttsweb.private_files import users_umask
 
 

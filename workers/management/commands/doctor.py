@@ -14,7 +14,7 @@ class Command(BaseCommand):
         "Check everything that a working installation needs, and show the remedy for what is "
         "missing."
     )
-    work = "workers.doctor.system:run"
+    work = "workers.local.doctor:run"
     requires_system_checks = ()  # what they would stop at is reported here, with the rest
 
     def add_arguments(self, parser: ArgumentParser) -> None:

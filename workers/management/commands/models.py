@@ -10,12 +10,11 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError, StepError, reporting_errors
+from ttsweb.commands.base import BaseCommand, CommandError, StepError, reporting_errors
 from ttsweb.counted import counted
 from ttsweb.private_files import users_umask
-from workers.model_pull.pull import find_models, pull
-from workers.model_pull.source import (
+from workers.local.model_pull import find_models, pull
+from workers.local.model_source import (
     DECLARATION_NAME,
     S2_PRO,
     SOURCES,

@@ -15,7 +15,7 @@ class Command(BaseCommand):
         "older than TTS_ORPHAN_HOURS. Workers remove such objects by themselves unless "
         "TTS_ORPHAN_HOURS is 0."
     )
-    work = "workers.upkeep.orphans:run"
+    work = "workers.orphans:run"
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Take what to do, and the form of the answer."""

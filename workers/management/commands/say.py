@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from synth.formats import FORMATS
 from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.remote_say import RemoteSay
+from ttsweb.commands.remote_command import RemoteSay
 
 if TYPE_CHECKING:
     pass

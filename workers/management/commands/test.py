@@ -12,8 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ttsweb.commands.base import BaseCommand
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import BaseCommand, CommandError
 from ttsweb.configuration.env import PROJECT_DIR
 
 # The variable that manage.py sets comes before pytest's own setting of the same.

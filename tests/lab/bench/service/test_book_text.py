@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lab.bench.service.e2e import read_chapters
-from ttsweb.commands.errors import StepError
+from ttsweb.commands.base import StepError
 
 BOOK = Path(__file__).resolve().parents[3] / "data/books/the-time-machine_standardebooks.epub"
 

@@ -14,8 +14,7 @@ from torch import Tensor
 from lab.golden.case import GoldenFolder
 from synth.engine.codec.codec_file import expected_shapes
 from synth.engine.codec.config import CodecConfig, TransformerConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import load_decoder, load_encoder
 from synth.engine.native.library import ConvolutionC, Library
 

@@ -6,7 +6,7 @@ import torch
 
 from synth.engine.codec.chunks import StateLayout, StreamState, join
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
 
 

@@ -23,9 +23,8 @@ from synth.engine.codec.codec_file import (
     stored_shapes,
 )
 from synth.engine.codec.config import CodecConfig, TransformerConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import convert_codec
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import CausalConv1d, CausalConvTranspose1d
 from synth.engine.codec.load import load_encoder
 from synth.engine.codec.stages import VectorQuantizer

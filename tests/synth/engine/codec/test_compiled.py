@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from synth.engine.codec import compiled
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import load_decoder, uses_kernels
 from synth.engine.codec.streams import CodecStream, decode_streams
 from synth.engine.native import convolution
@@ -173,7 +173,7 @@ def test_weights_are_held_once(checkpoint: Path) -> None:
 
 
 def test_another_precision_is_left_to_pytorch(checkpoint: Path) -> None:
-    assert not uses_kernels(load_decoder(checkpoint, "cpu", torch.bfloat16))
+    assert not uses_kernels(load_decoder(checkpoint, "cpu", "bfloat16"))
 
 
 def test_without_a_compiler_pytorch_does_it_and_the_log_says_why(

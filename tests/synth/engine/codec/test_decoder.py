@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lab.golden.case import GoldenFolder
-from synth.engine.codec.decoder import CodecDecoder, default_batch_frames
+from synth.engine.codec.halves import CodecDecoder, default_batch_frames
 from synth.engine.codec.load import load_decoder
 from synth.engine.errors import InvalidSpecError
 from tests.synth.engine.codec.conftest import watched_passes
@@ -139,7 +139,7 @@ def test_bfloat16_decodes_to_nearly_the_same_float32_audio(
 ) -> None:
     codes = some_codes(6)
 
-    (found,) = load_decoder(golden_checkpoint, "cpu", torch.bfloat16).decode([codes])
+    (found,) = load_decoder(golden_checkpoint, "cpu", "bfloat16").decode([codes])
 
     expected = golden_decoder.decode([codes])[0]
     assert found.dtype is torch.float32

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec import layers, resample
-from synth.engine.codec.encoder import MAX_BATCH_FRAMES, CodecEncoder, encode_reference
+from synth.engine.codec.halves import PIECE_FRAMES, CodecEncoder, encode_reference
 from synth.engine.codec.load import load_encoder
 from synth.engine.codec.resample import ResamplerChoice, SincFilter
 from synth.engine.errors import ReferenceAudioError
@@ -82,10 +82,10 @@ def test_what_goes_through_at_once_does_not_grow_with_the_clip(
         return max(sizes)
 
     convolve: Any = layers._convolve
-    piece = widest(MAX_BATCH_FRAMES)
+    piece = widest(PIECE_FRAMES)
 
-    assert widest(MAX_BATCH_FRAMES // 2) < piece
-    assert widest(3 * MAX_BATCH_FRAMES) < 1.02 * piece  # with what the columns before left
+    assert widest(PIECE_FRAMES // 2) < piece
+    assert widest(3 * PIECE_FRAMES) < 1.02 * piece  # with what the columns before left
 
 
 def test_less_than_one_frame_at_once_is_refused(golden_encoder: CodecEncoder) -> None:
@@ -134,7 +134,7 @@ def test_bfloat16_encodes_and_changes_some_codes(golden_checkpoint: Path) -> Non
     waveform = noise(40 * 2048)
     full = load_encoder(golden_checkpoint, "cpu").encode([waveform])[0]
 
-    half = load_encoder(golden_checkpoint, "cpu", torch.bfloat16).encode([waveform])[0]
+    half = load_encoder(golden_checkpoint, "cpu", "bfloat16").encode([waveform])[0]
 
     assert half.shape == full.shape
     assert 0 < (half != full).float().mean() < 1

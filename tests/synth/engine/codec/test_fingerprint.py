@@ -13,14 +13,13 @@ from safetensors.torch import load_file, save_file
 from synth.engine.codec import fingerprint
 from synth.engine.codec import fingerprint as convert
 from synth.engine.codec.codec_file import open_codec, stored_shapes
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
 from synth.engine.codec.fingerprint import (
     codec_fingerprint,
     convert_codec,
     half_digest,
     weights_digest,
 )
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.errors import CheckpointError
 from synth.engine.loading import digests
 from synth.engine.loading.digests import file_sha256
@@ -51,8 +50,8 @@ def test_wrapping_and_storage_dtype_do_not_count(state: State, write_codec: Writ
 def test_every_precision_of_encoding_has_a_fingerprint_of_its_own(checkpoint: Path) -> None:
     found = {
         codec_fingerprint(checkpoint),
-        codec_fingerprint(checkpoint, torch.bfloat16),
-        codec_fingerprint(checkpoint, tf32=True),
+        codec_fingerprint(checkpoint, "bfloat16"),
+        codec_fingerprint(checkpoint, "tf32"),
     }
 
     assert len(found) == 3

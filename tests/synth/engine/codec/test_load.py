@@ -1,9 +1,8 @@
-"""Test that a half is built from its own weights only, and that loaded halves are shared."""
+"""Test that a half is built from its own weights only, in the numbers asked for."""
 
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from lab.gpu_check.codec_parity import decode_error
-from synth.engine.codec.config import DECODE_PRECISIONS, CodecConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.config import PRECISIONS, CodecConfig
 from synth.engine.codec.fingerprint import convert_codec
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.layers import NormedConv1d, NormedConvTranspose1d, Snake
 from synth.engine.codec.load import (
-    CodecCache,
-    Precision,
     allow_tf32,
-    decode_precision,
-    encode_precision,
+    half_dtype,
     load_decoder,
     load_encoder,
     uses_kernels,
@@ -50,20 +45,12 @@ def test_a_half_does_not_read_what_the_other_needs(state: State, write_codec: Wr
 
 
 def test_loaded_weights_have_the_wanted_dtype_and_no_gradient(checkpoint: Path) -> None:
-    for dtype in (torch.float32, torch.bfloat16):
-        for half in (
-            load_encoder(checkpoint, "cpu", dtype),
-            load_decoder(checkpoint, "cpu", dtype),
-        ):
+    for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        for half in (load(checkpoint, "cpu", precision) for load in HALVES.values()):
             assert half.dtype is dtype
             assert half.device == torch.device("cpu")
             assert not half.training
             assert all(p.dtype is dtype and not p.requires_grad for p in half.parameters())
-
-
-def test_a_dtype_that_the_codec_does_not_run_in_is_refused(checkpoint: Path) -> None:
-    with pytest.raises(InvalidSpecError, match=r"torch\.float16"):
-        load_encoder(checkpoint, "cpu", torch.float16)
 
 
 def test_a_loaded_half_does_not_depend_on_its_file(checkpoint: Path) -> None:
@@ -88,70 +75,6 @@ def test_a_converted_codec_gives_the_same_audio_and_codes(checkpoint: Path) -> N
     assert torch.equal(load_encoder(checkpoint, "cpu").encode([wave])[0], found)
 
 
-def test_the_cache_gives_one_half_for_one_content_and_dtype(
-    checkpoint: Path, state: State, write_codec: WriteCodec
-) -> None:
-    cache = CodecCache()
-    encoder = cache.get(CodecEncoder, checkpoint, "cpu")
-
-    assert cache.get(CodecEncoder, checkpoint, torch.device("cpu")) is encoder
-    assert cache.get(CodecEncoder, write_codec(state, "copy"), "cpu") is encoder
-    assert cache.get(CodecEncoder, checkpoint, "cpu", torch.bfloat16) is not encoder
-    assert cache.get(CodecDecoder, checkpoint, "cpu") is cache.get(CodecDecoder, checkpoint, "cpu")
-
-
-def test_a_checkpoint_swapped_in_place_is_loaded_anew(
-    checkpoint: Path, state: State, write_codec: WriteCodec
-) -> None:
-    cache = CodecCache()
-    decoder = cache.get(CodecDecoder, checkpoint, "cpu")
-
-    name = "decoder.model.5.alpha"
-    write_codec(state | {name: state[name] + 1})
-
-    assert cache.get(CodecDecoder, checkpoint, "cpu") is not decoder
-
-
-def test_the_least_recently_used_half_leaves_a_full_cache(checkpoint: Path) -> None:
-    cache = CodecCache(max_halves=2)
-    encoder, decoder = (
-        cache.get(CodecEncoder, checkpoint, "cpu"),
-        cache.get(CodecDecoder, checkpoint, "cpu"),
-    )
-    cache.get(CodecEncoder, checkpoint, "cpu")
-
-    cache.get(CodecEncoder, checkpoint, "cpu", torch.bfloat16)
-
-    assert cache.get(CodecEncoder, checkpoint, "cpu") is encoder
-    assert cache.get(CodecDecoder, checkpoint, "cpu") is not decoder
-
-
-def test_many_threads_get_the_same_half(checkpoint: Path) -> None:
-    cache, found = CodecCache(), []
-    start = threading.Barrier(8)
-
-    def ask() -> None:
-        start.wait()
-        found.append(cache.get(CodecDecoder, checkpoint, "cpu"))
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert len({id(half) for half in found}) == 1 and len(found) == 8
-
-
-def test_clearing_lets_go_of_all_halves(checkpoint: Path) -> None:
-    cache = CodecCache()
-    encoder = cache.get(CodecEncoder, checkpoint, "cpu")
-
-    cache.clear()
-
-    assert cache.get(CodecEncoder, checkpoint, "cpu") is not encoder
-
-
 def test_a_cpu_never_gets_triton(checkpoint: Path) -> None:
     assert not wants_kernels("auto", "cpu")
     decoder = load_decoder(checkpoint, "cpu")
@@ -163,14 +86,6 @@ def test_a_cpu_never_gets_triton(checkpoint: Path) -> None:
 def test_another_word_for_the_choice_is_refused(checkpoint: Path) -> None:
     with pytest.raises(InvalidSpecError, match="'on' is not a setting for kernels"):
         load_decoder(checkpoint, "cpu", kernels="on")
-
-
-def test_halves_with_and_without_kernels_are_kept_apart(checkpoint: Path) -> None:
-    cache = CodecCache()
-    decoder = cache.get(CodecDecoder, checkpoint, "cpu")
-
-    assert cache.get(CodecDecoder, checkpoint, "cpu", kernels="off") is not decoder
-    assert cache.get(CodecDecoder, checkpoint, "cpu") is decoder
 
 
 @pytest.mark.gpu
@@ -186,33 +101,34 @@ def some_codes(frames: int, seed: int = 0) -> Tensor:
     return torch.randint(0, 128, (10, frames), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize(
-    ("half", "named"), [("encoder", encode_precision), ("decoder", decode_precision)]
-)
-def test_names_stand_for_a_dtype_and_tf32(half: str, named: Callable[..., Precision]) -> None:
-    found = {name: named(name, "cuda:0") for name in DECODE_PRECISIONS}
+HALVES: dict[type[CodecEncoder | CodecDecoder], Callable[..., CodecEncoder | CodecDecoder]] = {
+    CodecEncoder: load_encoder,
+    CodecDecoder: load_decoder,
+}
 
-    assert {name: (p.dtype, p.tf32) for name, p in found.items()} == {
-        "float32": (torch.float32, False),
-        "tf32": (torch.float32, True),
-        "bfloat16": (torch.bfloat16, False),
-    }
-    words = f"{half} runs in float32, tf32, bfloat16, not in 'float16'"
+
+@pytest.mark.parametrize(("half", "word"), zip(HALVES, ("encoder", "decoder"), strict=True))
+def test_names_stand_for_a_dtype(
+    checkpoint: Path, half: type[CodecEncoder | CodecDecoder], word: str
+) -> None:
+    found = {name: half_dtype(half, name, "cuda:0") for name in PRECISIONS}
+
+    assert found == {"float32": torch.float32, "tf32": torch.float32, "bfloat16": torch.bfloat16}
+    words = f"{word} runs in float32, tf32, bfloat16, not in 'float16'"
     with pytest.raises(InvalidSpecError, match=words):
-        named("float16", "cuda:0")
+        half_dtype(half, "float16", "cuda:0")
+    with pytest.raises(InvalidSpecError, match=words):
+        HALVES[half](checkpoint, "cpu", "float16")
 
 
-def test_tf32_is_refused_where_the_device_has_none(checkpoint: Path) -> None:
+@pytest.mark.parametrize("half", HALVES)
+def test_tf32_is_refused_where_the_device_has_none(
+    checkpoint: Path, half: type[CodecEncoder | CodecDecoder]
+) -> None:
     with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
-        decode_precision("tf32", "cpu")
+        half_dtype(half, "tf32", "cpu")
     with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
-        load_decoder(checkpoint, "cpu", tf32=True)
-    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
-        CodecCache().get(CodecDecoder, checkpoint, "cpu", tf32=True)
-    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
-        encode_precision("tf32", "cpu")
-    with pytest.raises(InvalidSpecError, match="codec runs on cpu; use float32"):
-        CodecCache().get(CodecEncoder, checkpoint, "cpu", tf32=True)
+        HALVES[half](checkpoint, "cpu", "tf32")
 
 
 @pytest.mark.parametrize(("encode", "decode"), [("float32", "tf32"), ("tf32", "float32")])
@@ -296,7 +212,7 @@ def test_our_convolutions_are_pytorchs() -> None:
 def test_the_error_of_bfloat16_is_measured(
     golden_checkpoint: Path, golden_decoder: CodecDecoder
 ) -> None:
-    coarse = load_decoder(golden_checkpoint, "cpu", torch.bfloat16)
+    coarse = load_decoder(golden_checkpoint, "cpu", "bfloat16")
     codes = [some_codes(6), some_codes(9, seed=1)]
 
     found = decode_error(golden_decoder, coarse, codes)
@@ -321,7 +237,7 @@ def test_a_decoder_has_no_error_against_itself(golden_decoder: CodecDecoder) -> 
 def test_tf32_is_on_for_its_decoder_only(golden_checkpoint: Path) -> None:
     exact, rounded = (
         load_decoder(golden_checkpoint, "cuda"),
-        load_decoder(golden_checkpoint, "cuda", tf32=True),
+        load_decoder(golden_checkpoint, "cuda", "tf32"),
     )
     codes = [some_codes(40)]
 

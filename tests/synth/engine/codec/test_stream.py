@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from synth.engine.codec.config import CodecConfig
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import load_decoder
 from synth.engine.codec.streams import ChunkSchedule, CodecStream, decode_streams
 from synth.engine.errors import InvalidSpecError
@@ -134,7 +134,7 @@ def test_bfloat16_streams_as_near_to_float32_as_it_decodes(
     golden_checkpoint: Path, golden_decoder: CodecDecoder
 ) -> None:
     codes = random_codes(golden_decoder.config, 180)
-    decoder = load_decoder(golden_checkpoint, "cpu", torch.bfloat16)
+    decoder = load_decoder(golden_checkpoint, "cpu", "bfloat16")
     exact, one_pass = whole(golden_decoder, codes), whole(decoder, codes)
 
     for sizes in ([1], [4, 8, 16, 32], [150]):

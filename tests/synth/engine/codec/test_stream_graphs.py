@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.stages import MAX_KEPT_POSITIONS
 from synth.engine.codec.streams import (
     MOST_FRAMES,

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder, encode_reference
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder, encode_reference
 from synth.engine.codec.resample import ResamplerChoice
 from synth.engine.codec.streams import CodecStream, decode_streams
 from tests.synth.engine.codec.conftest import watched_passes

@@ -13,8 +13,8 @@ from synth.engine.kernels.attention import (
     split_for,
     step_attention,
     step_attention_torch,
+    write_heads_torch,
 )
-from synth.engine.kernels.frame_attention import write_heads_torch
 from synth.engine.model import layers as attention
 from synth.engine.model.layers import rope_table
 

@@ -1,4 +1,4 @@
-"""Test frame_attention; the torch forms are tested against the fast AR's and the layers'."""
+"""Attention along the codebooks of a frame is held to the fast AR's and the layers'."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 pytest.importorskip("triton", reason="kernels are written in triton, which is not installed")
 
-from synth.engine.kernels.frame_attention import (
+from synth.engine.kernels.attention import write_heads_torch
+from synth.engine.kernels.frame import (
     frame_attention_torch,
     step_frame,
     step_frame_torch,
-    write_heads_torch,
 )
 from synth.engine.model.config import TransformerConfig
 from synth.engine.model.dual_ar import _attend

@@ -13,8 +13,7 @@ from torch import Tensor
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from synth.engine.kernels.attention import step_attention
-from synth.engine.kernels.frame import Rows, can_step, finish, join_heads, last_norm
-from synth.engine.kernels.frame_attention import step_frame
+from synth.engine.kernels.frame import Rows, can_step, finish, join_heads, last_norm, step_frame
 from synth.engine.loading.weights import load_dual_ar
 from synth.engine.model.dual_ar import DualAR, FastAR, SlowAR
 from synth.engine.model.kv_cache import KVCache

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 pytest.importorskip("triton", reason="triton is not installed")
 
 from synth.engine.codec.config import CodecConfig, TransformerConfig
-from synth.engine.codec.decoder import CodecDecoder
-from synth.engine.codec.encoder import CodecEncoder
+from synth.engine.codec.halves import CodecDecoder, CodecEncoder
 from synth.engine.codec.load import use_kernels, uses_kernels
 from synth.engine.codec.streams import CodecStream, decode_streams
 

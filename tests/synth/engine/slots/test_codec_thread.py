@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from synth.contract import FinishReason, SegmentAudio
-from synth.engine.codec.decoder import CodecDecoder
+from synth.engine.codec.halves import CodecDecoder
 from synth.engine.codec.load import uses_kernels
 from synth.engine.codec.streams import ChunkSchedule, keep_eager
 from synth.engine.device import DeviceLane, HostCopy

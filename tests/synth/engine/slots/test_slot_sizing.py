@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from synth.engine import Engine, EngineConfig
+from synth.engine.device import DeviceMemory
 from synth.engine.errors import SlotsDoNotFitError
-from synth.engine.loading.device_memory import DeviceMemory
 from synth.engine.loading.memory import Demand, NumberFormats, find_demand
 from synth.engine.presets import preset
 from synth.engine.slots.sizing import MIN_CODEC_FRAMES, plan_slots

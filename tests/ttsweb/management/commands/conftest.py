@@ -23,7 +23,7 @@ from tests.workers.commands import (
 )
 from ttsweb import settings
 from ttsweb.client import Client, Clip
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 CLIP = PROJECT / "synth" / "demo" / "clips" / "ref_m3.wav"
 TRANSCRIPT = "The thing had a strange look in the lamp light."

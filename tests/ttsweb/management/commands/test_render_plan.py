@@ -8,7 +8,7 @@ import pytest
 from django.core.management import call_command
 
 from ttsweb import settings
-from ttsweb.commands.errors import CommandError
+from ttsweb.commands.base import CommandError
 
 BOOK = "tests/data/books/the-time-machine_standardebooks.epub"
 

@@ -1,1 +1,0 @@
-"""Serve batches of books over REST."""

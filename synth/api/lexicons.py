@@ -1,0 +1,321 @@
+"""Serve lexicons and their entries over REST."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from synth.api.fields import (
+    NOT_BLANK,
+    NOT_BLANK_AT_ENDS,
+    StrictNumberField,
+    StrictTextField,
+)
+from synth.api.option_fields import LanguageField
+from synth.lexicons import store
+from synth.lexicons.store import MAX_INDEX, MODES, find_visible_lexicons, may_change
+from synth.models import ApiKey, Lexicon, LexiconEntry
+from synth.text.rules import MAX_RULE_CHARS
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import ShownField, StrictBooleanField
+from ttsweb.http.nouns import ListView, Noun, list_rows
+from ttsweb.http.pagination import IndexCursorPagination
+from ttsweb.http.query_filters import names_filter
+from voices.access import find_voice
+
+_KINDS_HELP = (
+    "`word`: whole words; `literal`: this text anywhere; `regex`: a pattern of the Python "
+    "library regex."
+)
+
+
+class LexiconVoiceSerializer(serializers.Serializer[Any]):
+    """The voice that a lexicon belongs to."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+
+
+class LexiconSerializer(serializers.ModelSerializer[Lexicon]):
+    """A lexicon."""
+
+    scope = serializers.ChoiceField(choices=Lexicon.Scope.choices)
+    voice = LexiconVoiceSerializer(allow_null=True)
+    shared = ShownField(
+        lambda lexicon: lexicon.owner_id is None,
+        serializers.BooleanField(help_text="True: it applies to the texts of all users."),
+    )
+    may_change = serializers.SerializerMethodField()
+    entries_total = serializers.IntegerField()
+
+    class Meta:
+        model = Lexicon
+        fields = (
+            "id", "name", "scope", "voice", "language", "enabled", "shared", "may_change",
+            "entries_total", "created_at", "updated_at",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    def get_may_change(self, lexicon: Lexicon) -> bool:
+        """Return whether you may change it."""
+        return may_change(self.context["user"], lexicon)
+
+
+class LexiconChangeSerializer(StrictSerializer):
+    """Changes of a lexicon; with PATCH, fields that are left out do not change."""
+
+    name = StrictTextField(max_length=100, pattern=NOT_BLANK_AT_ENDS)
+    scope = serializers.ChoiceField(choices=Lexicon.Scope.choices, default="named")
+    voice = StrictTextField(
+        required=False,
+        allow_null=True,
+        max_length=100,
+        help_text="Id or name of the voice; only for the scope `voice`.",
+    )
+    language = LanguageField(
+        required=False, allow_blank=True, help_text="Language of the texts; empty: any language."
+    )
+    enabled = StrictBooleanField(default=True)
+
+    def validate_name(self, value: str) -> str:
+        """Refuse a name that nobody can read."""
+        if not value.strip() or value != value.strip():
+            raise serializers.ValidationError(
+                "Give a name without blanks at its start or end.", code="name_invalid"
+            )
+        return value
+
+
+class LexiconCreateSerializer(LexiconChangeSerializer):
+    """A lexicon to create."""
+
+    shared = StrictBooleanField(
+        default=False, help_text="True: it applies to all users; only an administrator may set it."
+    )
+
+
+class EntryRowSerializer(serializers.ModelSerializer[LexiconEntry]):
+    """An entry: each `find` in a text is spoken as `say`."""
+
+    kind = serializers.ChoiceField(choices=LexiconEntry.Kind.choices)
+
+    class Meta:
+        model = LexiconEntry
+        fields = ("id", "index", "find", "say", "kind", "case_sensitive", "language", "enabled")
+        read_only_fields = fields
+
+
+class EntryChangeSerializer(StrictSerializer):
+    """Changes of an entry; with PATCH, fields that are left out do not change."""
+
+    find = StrictTextField(max_length=MAX_RULE_CHARS, pattern=NOT_BLANK)
+    say = StrictTextField(
+        max_length=MAX_RULE_CHARS, help_text="What is spoken instead; empty: nothing is spoken."
+    )
+    kind = serializers.ChoiceField(
+        choices=LexiconEntry.Kind.choices, default="word", help_text=_KINDS_HELP
+    )
+    case_sensitive = StrictBooleanField(default=False)
+    language = LanguageField(
+        required=False,
+        allow_blank=True,
+        help_text="Language of the texts; empty: that of the lexicon.",
+    )
+    enabled = StrictBooleanField(default=True)
+    index = StrictNumberField(
+        low=0,
+        high=MAX_INDEX,
+        whole=True,
+        required=False,
+        help_text="Position among the entries; at the end if left out.",
+    )
+
+
+class LexiconFilterSerializer(StrictSerializer):
+    """The filters of the list of lexicons."""
+
+    scope = names_filter(
+        Lexicon.Scope.values,
+        f"One or more of {', '.join(Lexicon.Scope.values)}, separated by commas.",
+    )
+    name = serializers.CharField(
+        required=False, max_length=100, help_text="Upper and lower case are the same."
+    )
+
+    def validate_name(self, value: str) -> Q:
+        """Return what rows have to meet."""
+        return Q(name__iexact=value)
+
+
+class ExportQuerySerializer(StrictSerializer):
+    """The format of a lexicon's file."""
+
+    format = serializers.ChoiceField(choices=("csv", "pls"), default="csv")
+
+
+class ImportQuerySerializer(StrictSerializer):
+    """Whether a file's entries are added or replace the present ones."""
+
+    mode = serializers.ChoiceField(choices=MODES, default="append")
+
+
+class ImportFormSerializer(StrictSerializer):
+    """A form with a file, CSV or PLS; the format is found by its first character."""
+
+    file = serializers.FileField(max_length=255, allow_empty_file=True)
+    mode = serializers.ChoiceField(choices=MODES, required=False)
+
+
+class ImportedSerializer(serializers.Serializer[Any]):
+    """The result of an import."""
+
+    added = serializers.IntegerField()
+    entries_total = serializers.IntegerField()
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="The lines of the file that were left out, and the reasons.",
+    )
+
+
+def find_lexicon(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
+    """Return a lexicon that this user may see, or raise the 404."""
+    lexicon = _shown(find_visible_lexicons(request.user)).filter(pk=lexicon_id).first()
+    if lexicon is None:
+        raise store.not_found()
+    return lexicon
+
+
+def find_to_change(request: Request, lexicon_id: uuid.UUID) -> Lexicon:
+    """Return a lexicon that this user may change, or raise the 404 or 403."""
+    lexicon = find_lexicon(request, lexicon_id)
+    store.check_may_change(request.user, lexicon)
+    return lexicon
+
+
+def _find_entry(request: Request, lexicon_id: uuid.UUID, entry_id: int) -> LexiconEntry:
+    lexicon = find_to_change(request, lexicon_id)
+    entry = lexicon.entries.filter(pk=entry_id).first() if entry_id < 2**63 else None
+    if entry is None:
+        raise ApiProblem(404, "entry_not_found", "The lexicon has no entry with this id.")
+    return entry
+
+
+def _with_voice(request: Request, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return values whose voice is found."""
+    if values.get("voice") is None:
+        return values
+    return {**values, "voice": find_voice(request.user, values["voice"])}  # type: ignore[arg-type]  # never anonymous
+
+
+def _shown(lexicons: QuerySet[Lexicon]) -> QuerySet[Lexicon]:
+    """Add what the serializer reads beside the row itself."""
+    return lexicons.select_related("voice").annotate(entries_total=Count("entries"))
+
+
+def _make(request: Request, asked: Mapping[str, Any]) -> Lexicon:
+    values = dict(asked)
+    is_shared = values.pop("shared")
+    if is_shared and not getattr(request.user, "is_superuser", False):
+        raise ApiProblem(
+            403,
+            "lexicon_shared",
+            "Only an administrator can create a lexicon for all users; leave `shared` out.",
+            attr="shared",
+        )
+    owner_id = None if is_shared else request.user.pk
+    made = store.save_lexicon(Lexicon(owner_id=owner_id), _with_voice(request, values))
+    return find_lexicon(request, made.pk)
+
+
+LEXICON = Noun("lexicon", LexiconSerializer, find_lexicon)
+ENTRY = Noun("lexicon-entry", EntryRowSerializer, _find_entry)
+
+
+class LexiconsView(ListView[Lexicon]):
+    write_scopes = (ApiKey.Scope.JOBS,)
+    serializer_class = LexiconSerializer
+    filters = LexiconFilterSerializer
+
+    def rows(self) -> QuerySet[Lexicon]:
+        return _shown(find_visible_lexicons(self.request.user))
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """Return whose view of them it is."""
+        return {**super().get_serializer_context(), "user": self.request.user}
+
+    get = list_rows(
+        "list_lexicons",
+        "List lexicons, newest first.",
+        LexiconSerializer,
+        filters=LexiconFilterSerializer,
+    )
+    post = LEXICON.maker(
+        "create_lexicon",
+        "Create a lexicon without entries.",
+        _make,
+        LexiconCreateSerializer,
+        *(404, 409),
+    )
+
+
+class LexiconView(APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    get = LEXICON.getter(
+        "get_lexicon", "Return a lexicon; GET its `entries` for the entries.", is_conditional=True
+    )
+    patch = LEXICON.changer(
+        "update_lexicon",
+        "Change a lexicon; existing jobs are not changed.",
+        lambda request, lexicon, asked: store.save_lexicon(lexicon, _with_voice(request, asked)),
+        LexiconChangeSerializer,
+        409,
+        find=find_to_change,
+    )
+    delete = LEXICON.deleter(
+        "delete_lexicon",
+        "Delete a lexicon and its entries; existing jobs are not changed.",
+        store.delete_lexicon,
+        find=find_to_change,
+    )
+
+
+class EntriesView(ListView[LexiconEntry]):
+    write_scopes = (ApiKey.Scope.JOBS,)
+    serializer_class = EntryRowSerializer
+    pagination_class = IndexCursorPagination
+
+    def rows(self) -> QuerySet[LexiconEntry]:
+        """Return the lexicon's entries."""
+        lexicon = find_lexicon(self.request, self.kwargs["lexicon_id"])
+        return LexiconEntry.objects.filter(lexicon=lexicon)
+
+    get = list_rows(
+        "list_lexicon_entries", "List the entries in their order.", EntryRowSerializer, 404
+    )
+    post = ENTRY.maker(
+        "create_lexicon_entry",
+        "Add an entry. A pattern that takes too long is refused with `pattern_too_slow`.",
+        lambda request, asked, lexicon: store.add_entry(lexicon, asked),
+        EntryChangeSerializer,
+        *(404, 409),
+        within=find_to_change,
+    )
+
+
+class EntryView(APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    patch = ENTRY.changer(
+        "update_lexicon_entry",
+        "Change an entry.",
+        lambda request, entry, asked: store.change_entry(entry, asked),
+        EntryChangeSerializer,
+    )
+    delete = ENTRY.deleter("delete_lexicon_entry", "Delete an entry.", store.delete_entry)

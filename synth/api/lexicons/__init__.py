@@ -1,1 +1,0 @@
-"""Serve lexicons over REST."""

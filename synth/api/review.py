@@ -1,0 +1,444 @@
+"""Serve the review list over REST: what needs somebody's ears, and that a take was found good."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from synth.api.fields import StrictNumberField
+from synth.api.jobs.segment_views import TakeIdField
+from synth.api.jobs.serializers import CandidateSerializer
+from synth.models import ApiKey, Segment
+from synth.review.listing import (
+    FAILED,
+    FLAGGED,
+    FLAGS,
+    REASONS,
+    SHORT,
+    approve,
+    books_of,
+    reviewable,
+    sentence_of,
+    to_review,
+)
+from synth.transitions.takes import candidate_of
+from ttsweb.http.api import ApiProblem, StrictSerializer
+from ttsweb.http.fields import LookUpMixin, PageSerializer, ShownField
+from ttsweb.http.nouns import ListView, Noun, list_rows, read_body
+from ttsweb.http.pagination import CreatedCursorPagination
+from ttsweb.http.query_filters import id_filter, names_filter, truth_filter
+from ttsweb.http.schema import problems
+
+NEIGHBOURS = 2  # on each side, within the chapter
+_SHORT_FLAG = {"name": "too_short", "sentence": "The take is too short for its text."}
+
+
+class FlagSerializer(serializers.Serializer[Any]):
+    """One flag of a take, and its meaning."""
+
+    name = serializers.CharField()
+    sentence = serializers.CharField()
+
+
+class NeighbourSerializer(serializers.Serializer[Any]):
+    """A segment before or after the reviewed one."""
+
+    id = serializers.IntegerField()
+    index = serializers.IntegerField()
+    text = serializers.CharField()
+    audio_url = serializers.CharField(allow_null=True, help_text="Null until it is rendered.")
+
+
+class ReviewChapterSerializer(serializers.Serializer[Any]):
+    """The chapter of a segment."""
+
+    index = serializers.IntegerField()
+    title = serializers.CharField()
+
+
+class ReviewTakeSerializer(CandidateSerializer):
+    """One take of a segment that can be chosen."""
+
+    is_kept = serializers.BooleanField()
+    heard = serializers.CharField(
+        allow_null=True, help_text="The words that a transcriber heard; null if none is set up."
+    )
+    audio_url = serializers.CharField()
+
+
+_TAKE_FIELDS = ("take", "seed", "seconds", "score", "flags", "measures")
+
+
+def reason_of(segment: Any) -> str | None:
+    """Return why a segment of the list's queryset needs somebody's ears; None where it does not."""
+    if segment.status == Segment.Status.FAILED:
+        return FAILED
+    if segment.status != Segment.Status.DONE or segment.approved:
+        return None
+    if segment.kept_flags.startswith('["'):
+        return FLAGGED
+    return SHORT if segment.is_short else None
+
+
+def _takes_of(segment: Segment) -> list[dict[str, Any]]:
+    if segment.candidates or segment.take is None:
+        return list(segment.candidates)
+    return [candidate_of(segment.take, segment.seed)]
+
+
+def _is_kept(take: dict[str, Any], segment: Segment) -> bool:
+    return bool(take["take"] == str(segment.take_id))
+
+
+def _audio_url(job_id: uuid.UUID, segment_id: int) -> str:
+    return reverse("job-segment-audio", args=[job_id, segment_id])
+
+
+def _shown_takes(segment: Segment) -> list[dict[str, Any]]:
+    """Return the takes that can be kept, in the order in which they were made."""
+    return [
+        {
+            **{name: one[name] for name in _TAKE_FIELDS},
+            "is_kept": _is_kept(one, segment),
+            "heard": one.get("heard"),
+            "audio_url": f"{_audio_url(segment.job_id, segment.pk)}?take={one['take']}",
+        }
+        for one in _takes_of(segment)
+    ]
+
+
+def _flags_of(segment: Any) -> list[dict[str, str]]:
+    """Return the flags of the kept take with their sentences."""
+    kept = next((one for one in _takes_of(segment) if _is_kept(one, segment)), None)
+    if kept is None:
+        return []
+    found = [
+        {"name": name, "sentence": sentence_of(name, kept["measures"])} for name in kept["flags"]
+    ]
+    return found or ([_SHORT_FLAG] if segment.is_short else [])
+
+
+class ReviewItemSerializer(LookUpMixin, serializers.Serializer[Any]):
+    """A segment with everything that a person needs to judge it."""
+
+    id = serializers.IntegerField()
+    job = serializers.UUIDField(source="job_id")
+    book = serializers.SerializerMethodField()
+    title = serializers.SerializerMethodField()
+    chapter = ReviewChapterSerializer()
+    index = serializers.IntegerField()
+    text = serializers.CharField()
+    spoken_text = serializers.CharField()
+    speaker = serializers.IntegerField()
+    status = serializers.ChoiceField(choices=Segment.Status.choices)
+    reason = ShownField(
+        reason_of,
+        serializers.ChoiceField(
+            choices=REASONS,
+            allow_null=True,
+            help_text="Why the segment is listed for review; null if it is not.",
+        ),
+    )
+    score = ShownField(
+        lambda segment: 0.0 if segment.status == Segment.Status.FAILED else segment.kept_score,
+        serializers.FloatField(
+            allow_null=True, help_text="0 for a failed segment; null if it was not checked."
+        ),
+    )
+    flags = ShownField(_flags_of, FlagSerializer(many=True))
+    approved = serializers.BooleanField()
+    error_code = serializers.CharField()
+    error_message = serializers.CharField()
+    take = serializers.UUIDField(source="take_id", allow_null=True)
+    takes = ShownField(_shown_takes, ReviewTakeSerializer(many=True))
+    before = serializers.SerializerMethodField()
+    after = serializers.SerializerMethodField()
+
+    class Meta:
+        list_serializer_class = PageSerializer
+
+    def look_up(self, rows: Sequence[Segment]) -> None:
+        """Find books and neighbours, with a query each for all of them."""
+        self._books = books_of({segment.job_id for segment in rows})
+        self._neighbours = _neighbours_of(rows)
+
+    @extend_schema_field(serializers.UUIDField(allow_null=True))
+    def get_book(self, segment: Segment) -> str | None:
+        """Return the id of the book, null for a job that is none."""
+        found = self._books.get(segment.job_id)
+        return str(found[0]) if found else None
+
+    @extend_schema_field(
+        serializers.CharField(
+            help_text="Title of the book, or else the first 80 characters of the job's text."
+        )
+    )
+    def get_title(self, segment: Any) -> str:
+        """Return what a person knows the job by."""
+        found = self._books.get(segment.job_id)
+        return found[1] if found else str(segment.job_title)
+
+    @extend_schema_field(NeighbourSerializer(many=True))
+    def get_before(self, segment: Segment) -> list[dict[str, Any]]:
+        """Return up to two segments before it in its chapter, in their order."""
+        return self._beside(segment, range(segment.index - NEIGHBOURS, segment.index))
+
+    @extend_schema_field(NeighbourSerializer(many=True))
+    def get_after(self, segment: Segment) -> list[dict[str, Any]]:
+        """Return up to two segments after it in its chapter, in their order."""
+        return self._beside(segment, range(segment.index + 1, segment.index + NEIGHBOURS + 1))
+
+    def _beside(self, segment: Segment, places: range) -> list[dict[str, Any]]:
+        found = self._neighbours.get(segment.chapter_id, {})
+        return [found[place] for place in places if place in found]
+
+
+def _neighbours_of(segments: Sequence[Segment]) -> dict[int, dict[int, dict[str, Any]]]:
+    """Return what lies around segments, by chapter and place."""
+    if not segments:
+        return {}
+    around = [
+        Q(
+            chapter=one.chapter_id,
+            index__range=(max(0, one.index - NEIGHBOURS), one.index + NEIGHBOURS),
+        )
+        for one in segments
+    ]
+    rows = Segment.objects.filter(reduce(or_, around)).order_by("pk")
+    found: dict[int, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for pk, job_id, chapter_id, index, text, take_id in rows.values_list(
+        "pk", "job_id", "chapter_id", "index", "text", "take_id"
+    ):
+        found[chapter_id][index] = {
+            "id": pk,
+            "index": index,
+            "text": text,
+            "audio_url": None if take_id is None else _audio_url(job_id, pk),
+        }
+    return found
+
+
+_MOST_ID = 2**63 - 1
+
+
+class ReviewPagination(CreatedCursorPagination):
+    """Worst first; `?limit=` from 1 to 100. Each page says how many there are in all."""
+
+    ordering = ("rank", "id")
+    page_size = 25
+    max_page_size = 100
+    left = 0
+
+    def paginate_queryset(
+        self, queryset: Any, request: Request, view: Any = None
+    ) -> list[Any] | None:
+        """Return a page's rows; what else is told of them is read for these alone."""
+        self.left = queryset.order_by().count()
+        ranks = queryset.values("rank", "id")
+        page: list[Any] = super().paginate_queryset(ranks, request, view) or []
+        rows = queryset.order_by().in_bulk([one["id"] for one in page]) if page else {}
+        return [rows[one["id"]] for one in page if one["id"] in rows]
+
+    def decode_cursor(self, request: Request) -> Any:
+        """Return where a page begins, None for the first one.
+
+        Raises:
+            ValidationError: 400 cursor_invalid.
+        """
+        cursor = super().decode_cursor(request)
+        if cursor and cursor.position is not None and not _is_rank(cursor.position):
+            raise self.cursor_invalid()
+        return cursor
+
+    def get_paginated_response(self, data: Any) -> Response:
+        """Return a page with the number of all that the filters let through."""
+        answer = super().get_paginated_response(data)
+        answer.data = {"left": self.left, **answer.data}
+        return answer
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Describe a page."""
+        found: dict[str, Any] = super().get_paginated_response_schema(schema)
+        found["properties"] = {
+            "left": {"type": "integer", "description": "The number of segments on all pages."},
+            **found["properties"],
+        }
+        found["required"] = ["left", *found.get("required", [])]
+        return found
+
+
+def _is_rank(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= _MOST_ID
+
+
+def _is_flagged(names: list[str]) -> Q:
+    """Return the condition for flags of the kept take."""
+    found = reduce(or_, (Q(kept_flags__contains=f'"{name}"') for name in names))
+    return found & Q(status=Segment.Status.DONE)
+
+
+class ReviewFilterSerializer(serializers.Serializer[Any]):
+    """The filters of the review list, as a condition on segments; `approved` is a flag."""
+
+    book = id_filter("book", lambda book: Q(job__book=book) | Q(job__sampled_book=book))
+    job = id_filter("job")
+    flag = names_filter(list(FLAGS), "One or more flags, separated by commas.", _is_flagged)
+    status = names_filter(("failed", "done"), "`failed`, `done` or both, separated by commas.")
+    heard = truth_filter(
+        "`true`: only segments with a take that can be heard; `false`: only segments without one.",
+        lambda is_heard: Q(take__isnull=not is_heard),
+        is_text=True,
+    )
+    approved = truth_filter(
+        "`true`: list approved and chosen takes instead of those that need a review.",
+        lambda _: Q(),  # the list is another one; the view takes it
+        is_text=True,
+    )
+
+
+MAX_APPROVALS = 200
+
+
+class ApproveSerializer(StrictSerializer):
+    """The take that was listened to."""
+
+    take = TakeIdField(help_text="The `take` that the segment has now; any other take is refused.")
+
+
+class ApprovalSerializer(ApproveSerializer):
+    """A segment, and the take of it that was listened to."""
+
+    segment = StrictNumberField(low=1, high=_MOST_ID, whole=True)
+
+
+class ApprovalsField(serializers.ListField):
+    """Take a list of which no two entries are equal."""
+
+    unique_items = True  # for the API's description
+
+
+class ApproveManySerializer(StrictSerializer):
+    """Takes that were listened to."""
+
+    takes = ApprovalsField(
+        child=ApprovalSerializer(),
+        allow_empty=False,
+        max_length=MAX_APPROVALS,
+        help_text="Up to 200 takes.",
+    )
+
+    def validate_takes(self, value: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Refuse a segment that comes twice: it keeps one take."""
+        if len({one["segment"] for one in value}) < len(value):
+            raise serializers.ValidationError(
+                "A segment is listed twice; list each once.", code="repeated"
+            )
+        return value
+
+
+class RefusedApprovalSerializer(serializers.Serializer[Any]):
+    """A segment that was not approved, and the reason."""
+
+    segment = serializers.IntegerField()
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ApprovedManySerializer(serializers.Serializer[Any]):
+    """The result of approving several takes."""
+
+    approved = serializers.ListField(child=serializers.IntegerField())
+    refused = RefusedApprovalSerializer(many=True)
+
+
+def _find(request: Request, segment_id: int) -> Segment:
+    segment = reviewable(request.user).filter(pk=segment_id).first()
+    if segment is None:
+        raise ApiProblem(404, "segment_not_found", "No segment that you may see has this id.")
+    return segment
+
+
+REVIEWED = Noun("review-segment", ReviewItemSerializer, _find)
+
+
+class ReviewView(ListView[Segment]):
+    """What a person should listen to."""
+
+    serializer_class = ReviewItemSerializer
+    pagination_class = ReviewPagination
+    filters = ReviewFilterSerializer
+
+    def rows(self) -> QuerySet[Segment]:
+        """Return the segments that need a review, or those that were approved."""
+        wants_approved = self.request.query_params.get("approved") == "true"
+        return to_review(self.request.user, approved=wants_approved)
+
+    get = list_rows(
+        "list_review",
+        "List segments of all jobs that failed or may sound wrong, worst first.",
+        ReviewItemSerializer,
+        filters=ReviewFilterSerializer,
+    )
+
+
+class ReviewSegmentView(APIView):
+    get = REVIEWED.getter(
+        "get_review_segment", "Return a segment, whether it is listed for review or not."
+    )
+
+
+class ReviewApproveView(APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="approve_segment",
+        request=ApproveSerializer,
+        responses={200: ReviewItemSerializer, **problems(400, 401, 404, 409, 415)},
+    )
+    def post(self, request: Request, segment_id: int) -> Response:
+        """Approve the take that was listened to; nothing is rendered, and no file is made again.
+
+        A book that is `partial` for short takes alone has `succeeded` with the last of them. Sent
+        twice, it changes nothing.
+        """
+        asked = read_body(request, ApproveSerializer)
+        refused = approve(request.user, {segment_id: asked["take"]})
+        for error in refused.values():
+            raise error
+        return REVIEWED.shown(request, segment_id)
+
+
+class ReviewApproveManyView(APIView):
+    write_scopes = (ApiKey.Scope.JOBS,)
+
+    @extend_schema(
+        operation_id="approve_segments",
+        request=ApproveManySerializer,
+        responses={200: ApprovedManySerializer, **problems(400, 401, 415)},
+    )
+    def post(self, request: Request) -> Response:
+        """Approve up to 200 takes; those that are refused are listed with the reason."""
+        asked = read_body(request, ApproveManySerializer)
+        seen = {one["segment"]: one["take"] for one in asked["takes"]}
+        refused = approve(request.user, seen)
+        return Response(
+            {
+                "approved": [pk for pk in seen if pk not in refused],
+                "refused": [
+                    {"segment": pk, "code": error.code, "detail": str(error)}
+                    for pk, error in refused.items()
+                ],
+            }
+        )

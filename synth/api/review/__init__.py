@@ -1,1 +1,0 @@
-"""Serve the review list over REST."""

@@ -1,1 +1,0 @@
-"""Serve webhooks over REST."""

@@ -1,0 +1,336 @@
+"""Turn codes into audio and audio into codes: the two halves of the codec, loaded apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from synth.contract import CodesArray
+from synth.engine.codec.chunks import (
+    MAX_PIECE_FRAMES,
+    Carried,
+    Chunk,
+    CompiledLayers,
+    FrameRunner,
+    StateLayout,
+)
+from synth.engine.codec.config import CodecConfig
+from synth.engine.codec.layers import group_by_length, pad_right
+from synth.engine.codec.resample import ResamplerChoice, resample_waveform
+from synth.engine.codec.stages import (
+    ROPE_ROWS,
+    DecodingQuantizer,
+    EncodingQuantizer,
+    WaveDecoder,
+    WaveEncoder,
+)
+from synth.engine.errors import InvalidSpecError, ReferenceAudioError
+
+NOT_FINITE = "The reference audio contains values that are not finite; export the clip again."
+# 3 s of audio; a full-size encoder takes about 4 MB a frame. More at once is no faster: on a CPU
+# the tensors of many frames leave the heap and are mapped anew at each operation.
+PIECE_FRAMES = 64
+MAX_CHANNELS = 32  # more means that the axes are exchanged
+# A full-size decoder takes about 5 MB a frame. On a CPU the tensors of more frames leave the heap
+# and are mapped anew at each operation: 64 at once take up to a third less time than 150 to 480.
+_BATCH_FRAMES = {"cpu": 64}
+MAX_BATCH_FRAMES = 2048  # 95 s of audio
+
+
+def default_batch_frames(device_type: str) -> int:
+    """Return how many frames at once suit a device of this type (`cpu`, `cuda`) with room."""
+    return _BATCH_FRAMES.get(device_type, MAX_BATCH_FRAMES)
+
+
+def frame_limit(max_batch_frames: int | None, default: int) -> int:
+    """Return the limit that was asked for, or the default; ValueError where it is below 1."""
+    if max_batch_frames is None:
+        return default
+    if max_batch_frames < 1:
+        raise ValueError(f"max_batch_frames is {max_batch_frames} and must be at least 1")
+    return max_batch_frames
+
+
+class _Half(nn.Module):
+    """Hold the sizes of a half; its weights do not change after it is loaded."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.parameters()).dtype
+
+
+class CodecDecoder(_Half):
+    """Hold the decoding half."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__(config)
+        self.quantizer = DecodingQuantizer(config)
+        self.decoder = WaveDecoder(config)
+
+    @property
+    def compiled(self) -> CompiledLayers | None:
+        """Return what runs the layers in PyTorch's place, if anything does."""
+        return self.runner.compiled
+
+    @compiled.setter
+    def compiled(self, layers: CompiledLayers) -> None:
+        self.runner.compiled = layers
+
+    @cached_property
+    def runner(self) -> FrameRunner:
+        """Return what runs the same weights frame by frame."""
+        return FrameRunner(self.quantizer, self.decoder)
+
+    def check_codes(self, codes: Sequence[Tensor]) -> None:
+        """Raise InvalidSpecError unless each is integers [K, T], none negative.
+
+        Waits for the device once at most, where codes are on one.
+        """
+        shape = f"({self.config.num_codebooks}, frames)"
+        for matrix in codes:
+            is_integer = not (matrix.is_floating_point() or matrix.is_complex())
+            is_integer = is_integer and matrix.dtype is not torch.bool
+            if not is_integer or matrix.dim() != 2 or len(matrix) != self.config.num_codebooks:
+                raise InvalidSpecError(
+                    f"Codes must be integers of shape {shape}, not {matrix.dtype} of shape "
+                    f"{tuple(matrix.shape)}."
+                )
+        if self.compiled is not None:  # on the host, without an operation of PyTorch
+            arrays = [matrix.cpu().numpy() for matrix in codes if matrix.numel()]
+            has_negative = any(array.min() < 0 for array in arrays)
+        else:
+            least = [matrix.min().to(torch.int64) for matrix in codes if matrix.numel()]
+            together = [number.to(least[0].device) for number in least]
+            has_negative = bool(together) and bool(torch.stack(together).min() < 0)
+        if has_negative:
+            raise InvalidSpecError("Codes must not be negative; these hold one that is.")
+
+    @torch.inference_mode()
+    def decode(
+        self, codes: Sequence[Tensor], *, max_batch_frames: int | None = None
+    ) -> list[Tensor]:
+        """Return the audio of code matrices of any lengths; each is decoded as if it were alone.
+
+        Args:
+            codes: integer tensors [K, T] on any device, left as they are. A code above its
+                codebook means the last row.
+            max_batch_frames: padded frames that go through the model at once, at least 1; None
+                means `default_batch_frames`. Of a longer matrix one part goes after the other,
+                which changes no more than rounding.
+
+        Returns:
+            For each matrix float32 [hop_length * T] on the model's device; empty for no frames.
+
+        Raises:
+            InvalidSpecError: a matrix is not of integers, has another number of rows than the
+                codec has codebooks, or holds a negative code.
+            ValueError: `max_batch_frames` is below 1.
+        """
+        self.check_codes(codes)
+        limit = frame_limit(max_batch_frames, default_batch_frames(self.device.type))
+        hop = self.config.hop_length
+        lengths = [matrix.shape[1] for matrix in codes]
+        empty = torch.empty(0, dtype=torch.float32, device=self.device)
+        audio: list[Tensor] = [empty] * len(lengths)
+        spoken = [index for index, length in enumerate(lengths) if length]
+        for group in group_by_length([lengths[index] for index in spoken], limit):
+            indices = [spoken[member] for member in group]
+            waves = self._decode_batch([codes[index] for index in indices], limit)
+            for index, wave in zip(indices, waves, strict=True):
+                samples = hop * lengths[index]
+                audio[index] = wave if len(wave) == samples else wave[:samples]
+        return audio
+
+    def _decode_batch(self, codes: Sequence[Tensor], limit: int) -> Sequence[Tensor]:
+        """Return each matrix's samples, or more; the longest one comes first."""
+        longest = codes[0].shape[1]
+        if self.compiled is not None and longest <= limit:
+            return self.compiled.each(codes)
+        moved = [matrix.to(self.device, torch.int64) for matrix in codes]
+        batch = pad_right(moved, longest)
+        if longest > limit:  # a matrix on its own, see `group_by_length`
+            piece = min(limit, MAX_PIECE_FRAMES)
+            samples, _ = self.runner.run(batch, self.runner.initial_state(), piece)
+            return samples.float().unbind()
+        wave: Tensor = self.decoder(self.quantizer(batch))
+        return wave[:, 0].float().unbind()
+
+
+class CodecEncoder(_Half):
+    """Hold the encoding half."""
+
+    def __init__(self, config: CodecConfig) -> None:
+        super().__init__(config)
+        self.encoder = WaveEncoder(config)
+        self.quantizer = EncodingQuantizer(config)
+
+    @cached_property
+    def _runner(self) -> SampleRunner:
+        """Return what runs the same weights frame by frame."""
+        return SampleRunner(self.encoder, self.quantizer, self.config)
+
+    @torch.inference_mode()
+    def encode(
+        self, waveforms: Sequence[Tensor], *, max_batch_frames: int = PIECE_FRAMES
+    ) -> list[Tensor]:
+        """Return the codes of mono waveforms at the codec's sample rate.
+
+        Args:
+            waveforms: float tensors [N] of any lengths above 0, on any device.
+            max_batch_frames: padded frames that go through the model at once, at least 1. Of a
+                longer waveform one part goes after the other, which changes no more than rounding.
+
+        Returns:
+            For each waveform int64 [K, ceil(N / hop_length)] on the model's device.
+
+        Raises:
+            ReferenceAudioError: a waveform is empty, not one axis of floats, or not finite.
+            ValueError: `max_batch_frames` is below 1.
+        """
+        frame_limit(max_batch_frames, PIECE_FRAMES)
+        for waveform in waveforms:
+            _check_waveform(waveform)
+        finite = [waveform.isfinite().all() for waveform in waveforms]
+        frames = [-(-waveform.shape[0] // self.config.hop_length) for waveform in waveforms]
+        codes: list[Tensor] = [torch.empty(0)] * len(frames)
+        for group in group_by_length(frames, max_batch_frames):
+            batch = self._encode_batch([waveforms[index] for index in group], max_batch_frames)
+            for row, index in enumerate(group):
+                codes[index] = batch[row, :, : frames[index]]
+        # Asked for behind the work, so that a device is waited for once and not on the way.
+        if not all(finite):
+            raise ReferenceAudioError(NOT_FINITE)
+        return codes
+
+    def _encode_batch(self, waveforms: Sequence[Tensor], limit: int) -> Tensor:
+        """Return the codes [B, K, T] of waveforms, the longest one first."""
+        hop = self.config.hop_length
+        moved = [waveform.to(self.device, self.dtype) for waveform in waveforms]
+        padded = pad_right(moved, -(-moved[0].shape[0] // hop) * hop)[:, None]
+        if padded.shape[-1] > limit * hop:  # a waveform on its own, see `group_by_length`
+            return self._runner.run(padded, limit)
+        y: Tensor = self.quantizer(self.encoder(padded))
+        return y
+
+
+def _check_waveform(waveform: Tensor) -> None:
+    if waveform.dim() != 1 or not waveform.is_floating_point():
+        raise ReferenceAudioError(
+            f"A waveform to encode must be one axis of floats, not {waveform.dtype} of shape "
+            f"{tuple(waveform.shape)}."
+        )
+    if waveform.shape[0] == 0:
+        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
+
+
+class SampleRunner:
+    """Run both stages of an encoder on some frames after others; it holds no state of any clip."""
+
+    def __init__(
+        self, encoder: WaveEncoder, quantizer: EncodingQuantizer, config: CodecConfig
+    ) -> None:
+        self._encoder, self._quantizer = encoder, quantizer
+        self._hop, self._rate = config.hop_length, math.prod(config.downsample_factors)
+        self._layout = StateLayout((*encoder.modules(), *quantizer.modules()))
+
+    def run(self, samples: Tensor, piece: int) -> Tensor:
+        """Return the codes, int64 [B, K, T], of clips that begin with their first sample.
+
+        Args:
+            samples: [B, 1, hop_length * T] in the model's dtype and on its device.
+            piece: frames that go through the layers at once.
+        """
+        frames = samples.shape[-1] // self._hop
+        carried = self._layout.views(samples.new_zeros(samples.shape[0], self._layout.size))
+        codes = []
+        for start in range(0, frames, piece):
+            stop = min(start + piece, frames)
+            fine = self._chunk(carried, start * self._rate, stop * self._rate, samples.device)
+            latents = fine.run(self._encoder, samples[..., start * self._hop : stop * self._hop])
+            coarse = self._chunk(carried, start, stop, samples.device)
+            latents = coarse.run(self._quantizer.downsample, latents)
+            latents = coarse.run(self._quantizer.pre_module, latents)
+            codes.append(self._quantizer.choose(latents))
+        return torch.cat(codes, dim=-1)
+
+    @staticmethod
+    def _chunk(carried: Carried, start: int, stop: int, device: torch.device) -> Chunk:
+        positions = torch.full((1,), start, dtype=torch.int64, device=device)
+        return Chunk(carried, positions, ROPE_ROWS.rows(start, stop, device)[None])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedReference:
+    """Hold a clip's codes, int16 [K, T], which resampler ran, and the samples that were encoded."""
+
+    codes: CodesArray
+    resampler_name: str
+    num_samples: int
+
+
+def encode_reference(
+    encoder: CodecEncoder,
+    waveform: Tensor | npt.NDArray[np.floating],
+    sample_rate: int,
+    resampler: ResamplerChoice = ResamplerChoice.AUTO,
+) -> EncodedReference:
+    """Mix a clip to mono, bring it to the codec's rate on the encoder's device, and encode it.
+
+    Args:
+        waveform: floats [N] or [channels, N], full scale at 1; neither trimmed nor levelled.
+        sample_rate: of the waveform, in Hz.
+
+    Returns:
+        One code frame for each hop of samples begun; `num_samples` at the codec's rate.
+
+    Raises:
+        ReferenceAudioError: the waveform is empty, of the wrong shape or type, or not finite.
+        ResamplerUnavailableError: torchaudio is asked for and cannot be used.
+    """
+    mono = mono_waveform(waveform, encoder.device)
+    resampled, name = resample_waveform(mono, sample_rate, encoder.config.sample_rate, resampler)
+    (codes,) = encoder.encode([resampled])
+    return EncodedReference(
+        codes=codes.to("cpu", torch.int16).numpy(),
+        resampler_name=name,
+        num_samples=resampled.shape[0],
+    )
+
+
+def mono_waveform(waveform: Tensor | npt.NDArray[np.floating], device: torch.device) -> Tensor:
+    """Return the channels' mean, float32 [N] on `device`; errors as for `encode_reference`."""
+    if isinstance(waveform, np.ndarray) and not waveform.flags.writeable:
+        waveform = waveform.copy()  # torch has no read-only tensors and would warn
+    tensor = torch.as_tensor(waveform)
+    if not tensor.is_floating_point() or tensor.dim() not in (1, 2):
+        raise ReferenceAudioError(
+            "A reference waveform must be floats of shape (samples,) or (channels, samples), not "
+            f"{tensor.dtype} of shape {tuple(tensor.shape)}."
+        )
+    if tensor.numel() == 0:
+        raise ReferenceAudioError("The reference audio has no samples; use a clip with speech.")
+    if tensor.dim() == 2 and tensor.shape[0] > MAX_CHANNELS:
+        raise ReferenceAudioError(
+            f"A reference waveform has channels first, at most {MAX_CHANNELS}; this one's shape is "
+            f"{tuple(tensor.shape)}."
+        )
+    tensor = tensor.to(torch.float32)
+    if not bool(tensor.isfinite().all()):  # before it goes to a device, which nothing waits for
+        raise ReferenceAudioError(NOT_FINITE)
+    tensor = tensor.to(device, non_blocking=True)
+    return tensor.mean(0) if tensor.dim() == 2 else tensor

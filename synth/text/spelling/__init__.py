@@ -1,1 +1,0 @@
-"""Spell out numbers, dates, sums, units and abbreviations."""

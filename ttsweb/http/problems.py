@@ -1,0 +1,160 @@
+"""Say errors over HTTP, as far as that needs neither a view nor Django's settings.
+
+The bodies of problem+json and of OpenAI's errors, the status of every refusal by its code (errors
+of the domain know codes alone), and a database that is away for a moment.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sqlite3
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from django.db import InterfaceError, OperationalError
+
+from ttsweb.http.asgi_ask import Send
+from ttsweb.http.csp import HEADER as CSP_HEADER
+from ttsweb.http.csp import STRICT_POLICY
+from ttsweb.refusals import RefusedError
+
+PROBLEM_TYPE = "application/problem+json"
+OPENAI_START = "/v1/"
+_OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+logger = logging.getLogger(__name__)
+
+
+def problem_body(
+    status: int, code: str, detail: str, errors: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the members of a problem: type, title, status, detail, code, errors.
+
+    What a request says may come back in it, so halves of surrogate pairs, which UTF-8 cannot write,
+    are replaced.
+    """
+    return {
+        "type": "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": _writable(detail),
+        "code": code,
+        "errors": [{name: _writable(value) for name, value in one.items()} for one in errors],
+    }
+
+
+def error_body(status: int, code: str, message: str, *, param: str | None = None) -> dict[str, Any]:
+    """Return `{"error": {message, type, param, code}}`, as clients of OpenAI's API expect it.
+
+    `param` is the request field at fault; texts are as in `problem_body`.
+    """
+    kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    error = {"message": _writable(message), "type": kind, "code": code}
+    return {"error": error | {"param": _writable(param)}}
+
+
+def _writable(value: Any) -> Any:
+    """Return a text that can be written as UTF-8; anything else as it is."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+async def send_problem(
+    send: Send, status: int, code: str, detail: str, headers: Mapping[str, str], path: str = ""
+) -> None:
+    """Answer a connection that does not come to Django; below /v1/ as OpenAI does."""
+    is_openai = path.startswith(OPENAI_START)
+    make_body = error_body if is_openai else problem_body
+    body = json.dumps(make_body(status, code, detail)).encode()
+    told = {
+        "content-type": "application/json" if is_openai else PROBLEM_TYPE,
+        "content-length": str(len(body)),
+        CSP_HEADER: STRICT_POLICY,
+        **headers,
+    }
+    pairs = [(name.lower().encode(), value.encode()) for name, value in told.items()]
+    await send({"type": "http.response.start", "status": status, "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
+
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
+AWAY_CODE = "database_unavailable"
+AWAY_SENTENCE = (
+    "The database does not answer at the moment. Send the request again after `Retry-After` "
+    "seconds; with an `Idempotency-Key` nothing is made twice."
+)
+AWAY_RETRY_SECONDS = 2
+
+
+def is_database_away(error: BaseException | None) -> bool:
+    """Return whether the same statement may well pass in a moment: no connection, or it is locked.
+
+    SQLite has the same class of error for a table that is not there.
+    """
+    if not isinstance(error, DATABASE_AWAY):
+        return False
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorcode", None)
+    return not isinstance(cause, sqlite3.OperationalError) or code != sqlite3.SQLITE_ERROR
+
+
+_CODES = {
+    400: """
+        archive_digest_mismatch archive_invalid archive_version_unknown
+        batch_empty bit_rate_unfit block_unknown book_batch_file_missing book_empty
+        character_unknown chapter_empty chapter_unknown clip_empty clip_not_audio clip_required
+        codes_invalid codes_of_other_clip codes_required cover_unreadable csv_columns
+        deadline_past edit_invalid file_empty file_not_utf8 file_too_slow find_empty
+        given_by_entry language_invalid lexicon_too_slow live_not_possible loudness_unfit
+        manifest_empty manifest_header_invalid manifest_not_utf8
+        merge_mixed merge_not_adjacent merge_too_few order_incomplete
+        pattern_empty pattern_invalid pattern_too_slow pls_doctype pls_invalid
+        sample_rate_unfit say_invalid speaker_unknown split_invalid spoken_invalid spoken_too_long
+        text_empty text_has_tags text_invalid text_not_text text_unspeakable
+        title_invalid too_long too_many_clips too_many_edits too_many_entries too_many_urls
+        transcript_not_text transcript_required transcript_too_long
+        url_encoded url_invalid url_private_address url_redirects url_references_off url_scheme
+        url_status url_timeout url_unreachable url_unresolvable
+        voice_ambiguous voice_invalid voice_required voice_unfit
+        segment_text_too_long
+    """,
+    403: "lexicon_shared",
+    404: """
+        book_batch_not_found book_not_found book_not_in_batch book_without_audio entry_not_found
+        lexicon_not_found segment_not_found take_not_found voice_not_found
+    """,
+    409: """
+        batch_not_ended book_batch_closed book_batch_without_hold book_failed book_not_finished
+        book_not_planned book_not_started book_nothing_to_speak book_started
+        clip_gone codec_unknown codes_of_other_codec consent_withdrawn credits_incomplete
+        entry_ambiguous entry_has_file item_of_batch job_cancelled job_ended job_not_ended
+        lexicon_disabled lexicon_name_taken nothing_to_retry options_invalid pauses_unknown
+        plan_changed
+        reference_gone sample_not_ready segment_cancelled segment_unfinished segment_without_audio
+        take_changed too_many_book_files too_many_endpoints
+        voice_ambiguous_name voice_deleted voice_failed voice_name_taken voice_not_ready
+        voice_not_shared
+        chapter_unspoken lexicon_full plan_unfit
+    """,
+    410: "book_gone clip_lost",
+    413: """
+        archive_too_large batch_too_long batch_too_many_items book_batch_too_many clip_too_large
+        codes_too_large cover_too_large file_too_large text_too_long url_too_large
+        upload_above_limit
+    """,
+    422: "idempotency_key_reused",
+    429: "key_limit_chars key_limit_jobs key_limit_requests key_limit_stored_bytes",
+    500: "book_text_lost",
+    503: "checkpoint_card_invalid secret_unreadable",
+}
+# By code, or by case where uses of a code differ: the last line of some.
+STATUSES = {code: status for status, codes in _CODES.items() for code in codes.split()}
+
+
+def status_of(error: RefusedError) -> int:
+    """Return the HTTP status that says what an error says."""
+    code = error.case or error.code
+    if code not in STATUSES:
+        logger.error("no status is known for the code %s; 400 is answered", code)
+    return STATUSES.get(code, 400)

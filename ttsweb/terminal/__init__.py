@@ -1,1 +1,0 @@
-"""Show progress and tables on a terminal; write plain lines elsewhere."""

@@ -1,0 +1,280 @@
+"""Look at what only the engine needs: torch, device, resampler, checkpoint, memory.
+
+Importing this module imports torch; the command does that inside the check, so that a machine
+without it still gets every other finding.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from django.conf import settings
+
+from synth.card import CardError, read_card
+from synth.engine.codec.codec_file import open_codec
+from synth.engine.codec.resample import ResamplerChoice, chosen_resampler, resample_waveform
+from synth.engine.codec.torchaudio_import import import_torchaudio
+from synth.engine.device import DeviceMemory, find_memory
+from synth.engine.errors import EngineError, SlotsDoNotFitError
+from synth.engine.loading.engine_config import (
+    EngineConfig,
+    choose_numbers,
+    resampler_choice,
+    resolve_device,
+)
+from synth.engine.loading.memory import Demand, MemoryPlan, NumberFormats, find_demand, gigabytes
+from synth.engine.loading.weights import check_dual_ar
+from synth.engine.model.config import load_config
+from synth.engine.presets import preset
+from synth.engine.slots.sizing import MAX_AUTO_SLOTS, engine_demand, plan_slots
+from workers.local.doctor import Check, Finding
+from workers.process.engine_host import engine_config
+
+CLIP_RATE, CODEC_RATE = 48_000, 44_100  # the pair of rates that most clips need
+WITHOUT_TORCHAUDIO = "TTS_ENGINE_WITHOUT=torchaudio"
+MAX_APART = 1e-5  # between the resamplers, as for the golden vectors
+
+
+def look_at_torch() -> Finding:
+    """Say which build of PyTorch is installed, and whether it can use this machine's GPU."""
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
+    text = f"{torch.__version__} ({build})"
+    if not _has_nvidia_device():
+        return Finding("ok", text)
+    if torch.version.cuda is None:
+        return Finding(
+            "warn", f"{text}, but this machine has an NVIDIA device", "TTS_TORCH=cuda ./tts doctor"
+        )
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types here
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        return Finding("fail", f"{text}: {reason}", "update the NVIDIA driver")
+    return Finding("ok", text)
+
+
+def look_at_device() -> Finding:
+    """Say what renders, in which numbers, and with how much memory."""
+    try:
+        device = resolve_device(settings.DEVICE)
+    except EngineError as error:
+        return Finding("fail", str(error), "set TTS_DEVICE to a device that is present, or to auto")
+    found = find_memory(device)
+    memory = f"{gigabytes(found.free)} of {gigabytes(found.total)} free"
+    if device.type == "cuda":
+        name = torch.cuda.get_device_properties(device).name
+        return Finding("ok", f"{device} {name}, {memory}")
+    simd = torch.backends.cpu.get_cpu_capability()
+    text = f"cpu {simd}, {_threads()}, memory of {found.source}: {memory}"
+    return Finding("ok", text)
+
+
+def _threads() -> str:
+    who = "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") else "torch's own choice"
+    return f"{torch.get_num_threads()} threads ({who})"
+
+
+def look_at_numbers() -> Finding:
+    """Say in which numbers and in which form matrices are multiplied, and why."""
+    try:
+        device = resolve_device(settings.DEVICE)
+        numbers = choose_numbers(
+            settings.DTYPE,
+            device,
+            load_config(settings.CHECKPOINT),
+            kernels=engine_config().kernels,
+            cache_dir=settings.DATA_DIR / "cache",
+        )
+    except EngineError as error:
+        return Finding("fail", str(error), "set TTS_DTYPE, TTS_DEVICE or TTS_CHECKPOINT")
+    text = f"{numbers.name}, {numbers.form} matrices ({numbers.reason})"
+    text = f"{text}; frames: {numbers.frames}"
+    if "C compiler" in numbers.frames or "Python.h" in numbers.frames:
+        wanted = "python3-dev" if "Python.h" in numbers.frames else "gcc libc6-dev"
+        return Finding("warn", text, f"apt-get install {wanted}, then run ./tts doctor again")
+    return Finding("ok", text)
+
+
+def look_at_resampler() -> Finding:
+    """Say which resampler runs, how torchaudio imports, and that both compute the same."""
+    try:
+        choice = engine_config().resampler
+        name = chosen_resampler(resampler_choice(choice), CLIP_RATE, CODEC_RATE)
+    except EngineError as error:
+        return Finding("fail", str(error), WITHOUT_TORCHAUDIO)
+    found = import_torchaudio()
+    text = f"{name} ({found})"
+    if found.module is None:
+        return Finding("ok", text)
+    wave = torch.linspace(-1, 1, CLIP_RATE // 10).pow(3)
+    ours, _ = resample_waveform(wave, CLIP_RATE, CODEC_RATE, ResamplerChoice.BUILTIN)
+    theirs, _ = resample_waveform(wave, CLIP_RATE, CODEC_RATE, ResamplerChoice.TORCHAUDIO)
+    apart = float((ours - theirs).abs().max())
+    text = f"{text}; it differs from the built-in one by at most {apart:.0e}"
+    if apart > MAX_APART:
+        return Finding("fail", text, WITHOUT_TORCHAUDIO)
+    return Finding("ok", text)
+
+
+def look_at_checkpoint() -> Finding:
+    """Say which model speaks, and whether its files are complete; only headers are read."""
+    folder = settings.CHECKPOINT
+    try:
+        card = read_card(folder)
+        parameters = check_dual_ar(folder)
+        codec = open_codec(folder)
+    except (EngineError, CardError) as error:
+        remedy = "set TTS_CHECKPOINT to a folder with all files of one checkpoint"
+        return Finding("fail", str(error), remedy)
+    text = (
+        f"{card.name} in {folder}: {parameters / 1e6:.1f} M parameters, codec {codec.path.name}, "
+        f"licence {card.licence}"
+    )
+    if not card.speaks:
+        return Finding(
+            "warn",
+            f"{text}; it makes noise instead of speech",
+            "set TTS_CHECKPOINT to a model that speaks",
+        )
+    return Finding("ok", text)
+
+
+def _has_nvidia_device() -> bool:
+    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
+
+
+PROFILES_GB = (16, 24, 48, 80, 141)
+PROFILE_POSITIONS = (1024, 2048, 4096)
+# What CUDA takes in a process before its first tensor; of a device that is there, what is free now
+# is asked, without this.
+CONTEXT_BYTES = 600 * 10**6
+GPU_FORMATS = NumberFormats(
+    model=torch.bfloat16,
+    cache=torch.bfloat16,
+    encoder=torch.float32,
+    decoder=torch.float32,
+    matrix_bytes=torch.bfloat16.itemsize,
+)
+MOST_SLOTS = 512  # that TTS_ENGINE_SLOTS may be
+REMEDY = "set TTS_ENGINE_SLOTS or TTS_ENGINE_MAX_POSITIONS, or use a device with more memory"
+
+
+def look_at_memory() -> Finding:
+    """Say how many slots the configured engine has, and what it takes of the memory there is."""
+    try:
+        config = engine_config()
+        device = resolve_device(config.device)
+        demand = engine_demand(config, device)
+    except EngineError as error:
+        return Finding("fail", f"cannot be planned: {error}", "see the other findings")
+    memory = find_memory(device)
+    try:
+        plan = _plan(demand, memory, device.type, config)
+    except SlotsDoNotFitError as error:
+        return _too_little(str(error), demand, memory, device.type, config)
+    how = "TTS_ENGINE_SLOTS" if config.slots else "chosen by the engine"
+    text = (
+        f"{plan.slots} slots ({how}) of {plan.max_positions} positions and the model use "
+        f"{gigabytes(plan.held)}, and up to {gigabytes(plan.work)} while rendering; "
+        f"{memory.source} has {gigabytes(memory.free)} free"
+    )
+    return Finding("ok", text, rows=[_row(plan)], table=tuple(plan.table().splitlines()))
+
+
+def _plan(
+    demand: Demand, memory: DeviceMemory, device_type: str, config: EngineConfig
+) -> MemoryPlan:
+    """Return the plan of a configuration; SlotsDoNotFitError where it does not fit."""
+    return plan_slots(
+        demand,
+        memory,
+        device_type,
+        asked=config.slots,
+        prefix_cache_bytes=config.prefix_cache_bytes,
+    )
+
+
+def _too_little(
+    sentence: str, demand: Demand, memory: DeviceMemory, device_type: str, config: EngineConfig
+) -> Finding:
+    """Return a failure, or a warning when it is only others that take the memory at the moment."""
+    empty = DeviceMemory(memory.total, memory.total, memory.source)
+    try:
+        _plan(demand, empty, device_type, config)
+    except SlotsDoNotFitError:
+        return Finding("fail", sentence, REMEDY)
+    used = gigabytes(memory.total - memory.free)
+    text = f"{sentence} {used} are in use now, perhaps by a worker that is running."
+    return Finding("warn", text, "stop the programs that use the memory, or set TTS_ENGINE_SLOTS")
+
+
+def look_at_profiles() -> Finding:
+    """Say how many slots of the real model fit on GPUs of usual sizes, in bfloat16."""
+    shape = preset("full")
+    rows = [
+        _profile(find_demand(shape.config, shape.codec, GPU_FORMATS, max_positions=positions), size)
+        for size in PROFILES_GB
+        for positions in PROFILE_POSITIONS
+    ]
+    text = (
+        "slots of S2-Pro in bfloat16, codec in float32, by device and positions of a slot; "
+        f"the engine takes at most {MAX_AUTO_SLOTS['cuda']} by itself"
+    )
+    return Finding("ok", text, rows=rows, table=_profile_table(rows))
+
+
+def _profile(demand: Demand, gigabyte: int) -> dict[str, Any]:
+    """Return how many slots fit on a GPU of so many GB; `slots` 0 where not even one does."""
+    size = gigabyte * 10**9
+    memory = DeviceMemory(size - CONTEXT_BYTES, size, f"{gigabyte} GB")
+    found = {"device_gb": gigabyte, "max_positions": demand.max_positions}
+    try:
+        plan = plan_slots(
+            demand,
+            memory,
+            "cuda",
+            most=MOST_SLOTS,
+            prefix_cache_bytes=engine_config().prefix_cache_bytes,
+        )
+    except SlotsDoNotFitError:
+        return found | {"slots": 0}
+    return found | _row(plan)
+
+
+def _row(plan: MemoryPlan) -> dict[str, Any]:
+    """Return a plan for programs, in bytes."""
+    return {
+        "slots": plan.slots,
+        "max_positions": plan.max_positions,
+        "codec_frames": plan.codec_frames,
+        "total_bytes": plan.total,
+        "parts": dict(plan.parts),
+    }
+
+
+def _profile_table(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the slots as lines, devices down and positions across."""
+    slots = {(row["device_gb"], row["max_positions"]): row["slots"] for row in rows}
+    heading = "device  " + "".join(f"{positions:>8}" for positions in PROFILE_POSITIONS)
+    return (
+        heading,
+        *(
+            f"{size:>3} GB  " + "".join(f"{slots[size, at]:>8}" for at in PROFILE_POSITIONS)
+            for size in PROFILES_GB
+        ),
+    )
+
+
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("torch", look_at_torch),
+    ("device", look_at_device),
+    ("numbers", look_at_numbers),
+    ("resampler", look_at_resampler),
+    ("checkpoint", look_at_checkpoint),
+    ("memory", look_at_memory),
+    ("profiles", look_at_profiles),
+)

@@ -1,0 +1,193 @@
+"""Name the models that can be pulled: where they are, at which commit, with which digests."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from ttsweb.commands.base import StepError
+
+FISH_AUDIO_LICENCE = "Fish Audio Research License"
+WANTED_FILES = ("*.json", "*.safetensors", "*.jinja", "codec.pth", "LICENSE*", "NOTICE*")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Hold one published model; `digests` are SHA-256 of files at exactly this revision."""
+
+    name: str
+    title: str
+    repo: str
+    revision: str
+    licence: str
+    digests: Mapping[str, str] = field(default_factory=dict)
+    wanted: tuple[str, ...] = WANTED_FILES
+
+    def wants(self, path: str) -> bool:
+        """Say whether a file of the repository is taken: one at the top that an engine reads."""
+        is_plain = "/" not in path and "\\" not in path and not path.startswith(".")
+        return is_plain and any(fnmatchcase(path, pattern) for pattern in self.wanted)
+
+
+S2_PRO = ModelSource(
+    name="s2-pro",
+    title="Fish Audio S2 Pro",
+    repo="fishaudio/s2-pro",
+    revision="1de9996b6be38b745688de084d87a5633f714e4e",
+    licence=FISH_AUDIO_LICENCE,
+    digests={"codec.pth": "74fc41c5a7151c6f350af8bd7e5d6e3accfcc7f3dfbfac23afd35af07052bb2f"},
+)
+SOURCES = {source.name: source for source in (S2_PRO,)}
+
+
+LISTING_NAME = ".pulled.json"
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """Hold one file: its length in bytes, and its SHA-256 or, of a small one, its git object id."""
+
+    path: str
+    size: int
+    digest: str
+
+    def matches(self, path: Path) -> bool:
+        """Say whether a local file has this content; reads all of it if the length is right."""
+        try:
+            return path.stat().st_size == self.size and self._digest_of(path) == self.digest
+        except OSError:
+            return False
+
+    def _digest_of(self, path: Path) -> str:
+        is_git = len(self.digest) == 40
+        digest = hashlib.sha1(usedforsecurity=False) if is_git else hashlib.sha256()
+        if is_git:  # git hashes a header before the content
+            digest.update(f"blob {self.size}\0".encode())
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Hold the wanted files of one commit of a model."""
+
+    model: str
+    revision: str
+    files: tuple[RemoteFile, ...]
+
+    def missing(self, folder: Path) -> list[RemoteFile]:
+        """Return the files that a folder lacks, by name and length alone."""
+        return [file for file in self.files if _size(folder / file.path) != file.size]
+
+
+def fetch_listing(source: ModelSource, revision: str) -> Listing:
+    """Ask the publisher for the commit that a revision is, and for its files.
+
+    Raises:
+        OSError: of the hub's library; `explain_hub_errors` turns it into sentences.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    api = HfApi()
+    commit = revision
+    if revision != source.revision:
+        commit = api.model_info(source.repo, revision=revision).sha or revision
+    entries = api.list_repo_tree(source.repo, revision=commit, recursive=True)
+    files = tuple(
+        RemoteFile(entry.path, entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id)
+        for entry in entries
+        if isinstance(entry, RepoFile) and source.wants(entry.path)
+    )
+    return Listing(source.name, commit, files)
+
+
+def read_listing(folder: Path) -> Listing | None:
+    """Return what was pulled into a folder; None where nothing was, or the file is damaged."""
+    try:
+        given: dict[str, Any] = json.loads((folder / LISTING_NAME).read_text(encoding="utf-8"))
+        files = tuple(
+            RemoteFile(Path(entry["path"]).name, int(entry["size"]), str(entry["digest"]))
+            for entry in given["files"]
+        )
+        return Listing(str(given["model"]), str(given["revision"]), files)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None  # it is asked for again
+
+
+def write_listing(folder: Path, listing: Listing) -> None:
+    """Remember what is being pulled into a folder."""
+    part = folder / f"{LISTING_NAME}.part"
+    part.write_text(json.dumps(asdict(listing), indent=1) + "\n", encoding="utf-8")
+    part.replace(folder / LISTING_NAME)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
+
+
+DECLARATION_NAME = "licence-declaration.json"
+USES = {
+    "research": "only research or non-commercial use, as the licence allows",
+    "written-licence": "use under your own written licence from the publisher",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """Hold who declared which use (a key of USES), and when (ISO 8601, UTC)."""
+
+    model: str
+    licence: str
+    use: str
+    declared_by: str
+    declared_at: str
+
+
+def read_declaration(folder: Path) -> Declaration | None:
+    """Return a folder's declaration, or None where there is none.
+
+    Raises:
+        StepError: declaration_invalid, when the file is there and says nothing that can be used.
+    """
+    path = folder / DECLARATION_NAME
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        declaration = Declaration(**given)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, TypeError, RecursionError) as error:
+        raise _invalid(path) from error
+    if declaration.use not in USES or not all(isinstance(v, str) for v in given.values()):
+        raise _invalid(path)
+    return declaration
+
+
+def write_declaration(folder: Path, source: ModelSource, use: str, declared_by: str) -> Declaration:
+    """Store who declares which use of a model now, and return it."""
+    now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    declaration = Declaration(source.name, source.licence, use, declared_by, now)
+    part = folder / f"{DECLARATION_NAME}.part"
+    part.write_text(json.dumps(asdict(declaration), indent=2) + "\n", encoding="utf-8")
+    part.replace(folder / DECLARATION_NAME)
+    return declaration
+
+
+def _invalid(path: Path) -> StepError:
+    return StepError(
+        "declaration_invalid",
+        f"{path} cannot be read as a declaration. Remove it, run this again and declare "
+        "your use anew.",
+    )

@@ -1,1 +1,0 @@
-"""Bring a model's published weights into a folder: resumable, checked, under their licence."""

@@ -1,0 +1,320 @@
+"""Free what was lost: expired leases, unheard messages, leftovers. Safe to run twice, anywhere.
+
+Every clock here is a column. Of all workers one moves `SweepTurn` forward and does the round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import os
+import shutil
+import time
+import uuid
+from operator import itemgetter
+from pathlib import Path
+
+from django.conf import settings
+from django.core.files.storage import default_storage
+from django.db import transaction
+from django.db.models import Q
+
+from synth.audiobooks.start import start_wanted_books
+from synth.batches.actions import delete as delete_batch
+from synth.batches.turns import advance_batches
+from synth.jobs.removal import delete_job, drop_inline_references, lock_jobs
+from synth.live.watcher import end_live
+from synth.models import Batch, LiveChunk, RenderJob, WorkerStatus
+from synth.transitions.batches import settle_stalled_batches
+from synth.transitions.jobs import (
+    close_cancelled_jobs,
+    fail_jobs_of_failed_versions,
+    stop_overdue_jobs,
+    stop_silenced_jobs,
+)
+from synth.webhooks.endpoints import forget_webhooks
+from ttsweb import leases
+from ttsweb.storage import TEMPORARY_SUFFIX
+from ttsweb.work import send
+from voices import transitions as voice_transitions
+from voices.models import CacheEviction, ClipCodes, ReferenceClip, StoredClip
+from voices.objects import collect_clips, delete_objects
+from workers import orphans
+from workers.kinds import WORKS, settle_lost
+from workers.process.status import FOLDER, held_if_ended, start_of
+from workers.rendering.live_writer import LIVE_FOLDER
+from workers.turns import open_turns, postpone_turn, take_turn
+
+ROWS_AT_ONCE = 1000
+
+
+def clean() -> int:
+    """Remove the pieces of jobs that ended and are not listened to; return how many."""
+    end_live(keep_seconds=settings.LIVE_KEEP_SECONDS)
+    count = 0
+    unheard = LiveChunk.objects.filter(segment__job__live_requested_at__isnull=True).order_by()
+    while found := dict(unheard.values_list("pk", "key")[:ROWS_AT_ONCE]):
+        LiveChunk.objects.filter(pk__in=list(found)).delete()
+        delete_objects([key for key in found.values() if key])
+        count += len(found)
+    if count:
+        logger.info("live audio removed: pieces=%d", count)
+    return count
+
+
+def clean_folders() -> int:
+    """Remove objects that no row lists, of jobs that are gone or not listened to; return how many.
+
+    A worker that was killed between the two leaves one behind.
+    """
+    try:
+        folders, _ = default_storage.listdir(LIVE_FOLDER)
+    except FileNotFoundError:
+        return 0
+    names = {job_id: name for name in folders if (job_id := _as_uuid(name)) is not None}
+    heard = set(
+        RenderJob.objects.filter(pk__in=list(names), live_requested_at__isnull=False)
+        .order_by()
+        .values_list("pk", flat=True)
+    )
+    count = 0
+    for job_id in set(names) - heard:
+        folder = f"{LIVE_FOLDER}/{names[job_id]}"
+        with contextlib.suppress(OSError):  # somebody else removes it
+            _, files = default_storage.listdir(folder)
+            delete_objects([f"{folder}/{name}" for name in files])
+            default_storage.delete(folder)
+            count += len(files)
+    return count
+
+
+def _as_uuid(name: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(name)
+    except ValueError:
+        return None
+
+
+MAX_PER_ROUND = 500
+# Deleting must not keep the sweep from freeing what dead workers held; the next round goes on.
+ROUND_SECONDS = 5.0
+
+
+def delete_expired_jobs(*, most: int = MAX_PER_ROUND, within_seconds: float = ROUND_SECONDS) -> int:
+    """Delete ended jobs and batches past their `expires_at`, the longest overdue first.
+
+    Items of a batch go with their batch. A download that runs goes on to its end: its file is open.
+
+    Returns:
+        How many.
+    """
+    until, now = time.monotonic() + within_seconds, leases.database_now()
+    jobs = RenderJob.objects.filter(expires_at__lte=now, status__in=RenderJob.FINAL, batch=None)
+    batches = Batch.objects.filter(expires_at__lte=now, ended_at__isnull=False)
+    due = [
+        (expires_at, pk, delete)
+        for rows, delete in ((jobs, _delete_job_if_expired), (batches, _delete_batch_if_expired))
+        for pk, expires_at in rows.order_by("expires_at").values_list("pk", "expires_at")[:most]
+    ]
+    count = 0
+    for _, pk, delete in sorted(due, key=itemgetter(0))[:most]:
+        count += delete(pk)
+        if time.monotonic() > until:
+            break
+    if count:
+        logger.info("expired jobs deleted: jobs=%d", count)
+    return count
+
+
+def _delete_job_if_expired(job_id: uuid.UUID) -> bool:
+    """Delete one job, unless it was retried, kept longer or deleted in this moment."""
+    still = RenderJob.objects.defer("text").filter(
+        pk=job_id, expires_at__lte=leases.database_now(), status__in=RenderJob.FINAL
+    )
+    with transaction.atomic():
+        job = still.first() if lock_jobs(still) else None
+        if job is not None:
+            delete_job(job)
+    return job is not None
+
+
+def _delete_batch_if_expired(batch_id: uuid.UUID) -> bool:
+    """Delete one batch in steps of its own: one transaction would hold up all writers."""
+    batch = Batch.objects.filter(
+        pk=batch_id, expires_at__lte=leases.database_now(), ended_at__isnull=False
+    ).first()
+    if batch is not None:
+        delete_batch(batch)
+    return batch is not None
+
+
+logger = logging.getLogger(__name__)
+
+SWEEP, TIDY = "sweep", "tidy"
+RESENT_ROWS = 64  # of a kind: enough to wake every worker; their pumps find the rest
+TEMPORARY_LEASES = 10  # a temporary file this many leases old has no living writer
+SILENT_LEASES = 10  # a worker that said nothing for so long is not there any more
+CLIP_GRACE = dt.timedelta(hours=1)  # an upload may be stored before its rows are written
+EVICTION_AGE = dt.timedelta(hours=1)
+
+
+def start_clock() -> None:
+    """Have the first round of all know an outage before it, before this worker claims anything."""
+    open_turns(SWEEP)
+
+
+def sweep_if_due() -> bool:
+    """Do a round if it is due and no other worker does it; return whether it was done here."""
+    pause = max(settings.SWEEP_SECONDS, TEMPORARY_LEASES * settings.LEASE_SECONDS)
+    if take_turn(TIDY, seconds=pause) is not None:
+        tidy()
+    overdue = take_turn(SWEEP, seconds=settings.SWEEP_SECONDS)
+    if overdue is None:
+        return False
+    # After a time without sweeps the database was away, for living workers too: they renew first.
+    grace = settings.LEASE_SECONDS / 2  # two beats of a living worker
+    if overdue < dt.timedelta(seconds=grace):
+        free_lost(leases.expired(leases.database_now()))
+    else:
+        postpone_turn(SWEEP, seconds=max(settings.SWEEP_SECONDS, grace))
+    close_cancelled_jobs()
+    stop_overdue_jobs()
+    stop_silenced_jobs()
+    fail_jobs_of_failed_versions()
+    settle_stalled_batches()
+    start_wanted_books()
+    advance_batches()
+    resend()
+    clean()
+    delete_expired_jobs()
+    return True
+
+
+def free_lost(lost: Q) -> int:
+    """Give back, or fail after too many losses, the claims that meet `lost`; return how many."""
+    freed = {kind: settle_lost(kind, lost) for kind in WORKS}
+    for kind, count in freed.items():
+        if count:
+            logger.warning("lost claims freed: %s=%d", kind.plural, count)
+    return sum(freed.values())
+
+
+def free_own(worker: str) -> int:
+    """Give back what an earlier process of this name held: it is dead, since the name is ours."""
+    for row in ClipCodes.objects.filter(claimed_by=worker, claim_token__isnull=False):
+        if row.claim_token is not None:
+            leases.hand_back(ClipCodes, leases.Claim(row.pk, row.claim_token))
+    return free_lost(Q(claimed_by=worker))
+
+
+def free_ended() -> int:
+    """Give back at once what processes of this host held that are gone; return how many claims.
+
+    Those of other hosts are found by their leases.
+    """
+    over = (WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED)
+    freed = 0
+    for row in WorkerStatus.objects.exclude(state__in=over):
+        start = start_of(row.started_at)
+        with held_if_ended(settings.DATA_DIR / FOLDER, row.name, start) as is_ended:
+            if is_ended:
+                logger.warning("a worker's process has ended: worker=%s", row.name)
+                freed += free_own(row.name)
+                WorkerStatus.objects.filter(pk=row.pk, started_at=row.started_at).update(
+                    state=WorkerStatus.State.STOPPED,
+                    detail="The worker's process ended unexpectedly.",
+                )
+    return freed
+
+
+def resend() -> int:
+    """Send again what was sent long ago and is still unclaimed; stop at the first failed send.
+
+    Returns:
+        How many rows were sent.
+    """
+    now = leases.database_now()
+    cutoff = now - dt.timedelta(seconds=settings.RESEND_SECONDS)
+    old = Q(sent_at__lt=cutoff) | Q(sent_at__isnull=True, not_before__lt=cutoff)
+    count = 0
+    for kind, work in WORKS.items():
+        pks = list(work.waiting().filter(old).values_list("pk", flat=True)[:RESENT_ROWS])
+        if not pks:
+            continue
+        if not send(kind, len(pks)):
+            break
+        count += kind.model._default_manager.filter(pk__in=pks).update(sent_at=now)
+    return count
+
+
+def tidy() -> None:
+    """Remove leftovers: temporary files, unused clips, old evictions, rows of vanished workers."""
+    now = leases.database_now()
+    CacheEviction.objects.filter(created_at__lt=now - EVICTION_AGE).delete()
+    silence = dt.timedelta(seconds=SILENT_LEASES * settings.LEASE_SECONDS)
+    living = Q(state__in=(WorkerStatus.State.STOPPED, WorkerStatus.State.FAILED))
+    WorkerStatus.objects.filter(~living, last_seen_at__lt=now - silence).update(
+        state=WorkerStatus.State.STOPPED,
+        detail="The worker stopped reporting without an orderly end.",
+    )
+    drop_leftover_references()
+    forget_webhooks()
+    clean_folders()
+    unused = StoredClip.objects.filter(uses__isnull=True, created_at__lt=now - CLIP_GRACE)
+    collect_clips(unused.values_list("pk", flat=True))
+    for folder in (settings.STORAGE_DIR, settings.DATA_DIR / "tmp", settings.DATA_DIR / "cache"):
+        remove_old_temporaries(Path(folder))
+    orphans.delete_orphans()
+
+
+def drop_leftover_references() -> None:
+    """Let go of clips that came with jobs which ended while nobody could remove them."""
+    if settings.KEEP_INLINE_REFERENCES:
+        return
+    spoken = ReferenceClip.objects.filter(version__voice__isnull=False)
+    clips = ReferenceClip.objects.filter(
+        version__voice__isnull=True, version__pinned_by__job__status__in=RenderJob.FINAL
+    ).exclude(Q(stored__original_key="") | Q(stored__in=spoken.values("stored")))
+    for job_id in set(clips.values_list("version__pinned_by__job_id", flat=True)):
+        drop_inline_references([job_id])
+
+
+def remove_old_temporaries(folder: Path) -> int:
+    """Remove temporary files and folders that no living process writes; return how many."""
+    oldest = time.time() - TEMPORARY_LEASES * settings.LEASE_SECONDS
+    count = 0
+    for parent, folders, files in os.walk(folder):
+        for name in [one for one in (*folders, *files) if one.endswith(TEMPORARY_SUFFIX)]:
+            path = Path(parent) / name
+            with contextlib.suppress(FileNotFoundError):  # its writer has just finished
+                if _last_change(path) > oldest:
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                count += 1
+        folders[:] = [name for name in folders if not name.endswith(TEMPORARY_SUFFIX)]
+    return count
+
+
+def _last_change(path: Path) -> float:
+    """Return when a file, or anything in a folder, was written last, in seconds since the epoch."""
+    paths = [path, *(path.iterdir() if path.is_dir() else ())]
+    return max(float(one.stat().st_mtime) for one in paths)
+
+
+def reopen_stale(worker: str, codec_fingerprint: str) -> int:
+    """Have voices of another codec encoded again, unless a living worker still speaks that codec.
+
+    Without that condition two workers of different checkpoints would undo each other's work.
+    """
+    now = leases.database_now()
+    silence = dt.timedelta(seconds=2 * settings.LEASE_SECONDS)
+    others = WorkerStatus.objects.filter(
+        state=WorkerStatus.State.READY, last_seen_at__gt=now - silence
+    ).exclude(pk=worker)
+    if others.exclude(codec_fingerprint__in=("", codec_fingerprint)).exists():
+        return 0
+    count = voice_transitions.reopen_stale_versions(codec_fingerprint)
+    if count:
+        logger.info("encoding voices of another codec again: versions=%d", count)
+    return count
