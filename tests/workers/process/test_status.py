@@ -12,8 +12,8 @@ import pytest
 from workers.process.status import NameTakenError, held_if_ended, lock_name
 
 PROJECT = Path(__file__).resolve().parents[3]
-HOLD = "import sys, time; from pathlib import Path; from workers.process.status import lock_name; "
-HOLD += "lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); print('held', flush=True); "
+HOLD = "import sys, time, django; from pathlib import Path; django.setup(); "
+HOLD += "from workers.process.status import lock_name; lock = lock_name(Path(sys.argv[1]), 'w', is_fixed=True); print('held', flush=True); "
 HOLD += "time.sleep(60)"
 
 
